@@ -4,12 +4,14 @@ Runs are what the command line writes. Nothing in them is a matter of chance, so
 false-alarm rate: every honest run passes, every forgery here is caught.
 """
 
+import copy
 import hashlib
 import json
 import math
 import shutil
 import sqlite3
 from contextlib import closing
+from functools import cache
 from itertools import count
 
 import pytest
@@ -17,10 +19,13 @@ import pytest
 from sordino import cli
 from sordino._files import to_json
 from sordino._random import now
-from sordino.auditing.runs.replay import audit_run
+from sordino.auditing.findings import Audit
+from sordino.auditing.runs.replay import _Case, _supported, audit_run
+from sordino.auditing.runs.stored import StoredRun, read_ledger
 from sordino.errors import UsageError
 from sordino.privacy import ledger_chain
 from sordino.privacy.ledger_chain import canonical_json
+from sordino.rewards.model import RewardModel
 
 SHORT = ["--dimension", "12"]
 CHECKS = [
@@ -99,8 +104,67 @@ def where_is(home, name):
     return home / LEDGERS[name] if name in LEDGERS else None
 
 
-class Copy:
-    """A copy of an honest run, to be tampered with."""
+class Forgery:
+    """Two files of an honest run, to be tampered with."""
+
+    def change(self, name, *path, to):
+        """Set one value of a file."""
+        whole = self.read(name)
+        put(whole, path, to)
+        self.write(name, whole)
+
+    def reseal(self):
+        """Make every digest of the reward fit again, as a careful forger would."""
+        result, reward = self.read("result.json"), self.read("reward.json")
+        policy = {"reward": reward, "temperature": result["policy"]["temperature"]}
+        digest = hashlib.sha256(canonical_json(policy).encode()).hexdigest()
+        result["certificate"]["digest"] = digest
+        result["reward_sha256"] = hashlib.sha256(self.content("reward.json")).hexdigest()
+        self.write("result.json", result)
+
+    def refuted_by(self):
+        return self.audit().refuted_by
+
+
+class Draft(Forgery):
+    """What both files hold, in memory, beside the ledger as it was read once."""
+
+    def __init__(self, home, name, to):
+        self.folder, self.to = home / name, to
+        self.values = {file: self.parsed(file) for file in ("result.json", "reward.json")}
+        self.ledger = ledger_of(where_is(home, name) or self.folder / "spend.db")
+        self.contents = {file: (self.folder / file).read_bytes() for file in self.values}
+
+    def parsed(self, file):
+        return json.loads((self.folder / file).read_text())
+
+    def read(self, name):
+        return copy.deepcopy(self.values[name])
+
+    def write(self, name, value):
+        self.values[name] = value
+        self.contents[name] = to_json(value).encode()
+
+    def content(self, name):
+        return self.contents[name]
+
+    def audit(self):
+        self.to.mkdir(exist_ok=True)
+        (self.to / "reward.json").write_bytes(self.contents["reward.json"])
+        reward = RewardModel.load(self.to / "reward.json")
+        sha256 = hashlib.sha256(self.contents["reward.json"]).hexdigest()
+        run = StoredRun.of(self.read("result.json"), self.read("reward.json"), reward, sha256)
+        findings = tuple(_supported(_Case.of(run, self.ledger)))
+        return Audit(kind="run", subject="x", claim=run.claim, findings=findings)
+
+
+@cache
+def ledger_of(path):
+    return read_ledger(path)
+
+
+class Copy(Forgery):
+    """A copy of the whole folder of an honest run, with its ledger and its page."""
 
     def __init__(self, home, name, to):
         self.folder = to / name
@@ -115,21 +179,8 @@ class Copy:
     def write(self, name, value):
         (self.folder / name).write_text(to_json(value))
 
-    def change(self, name, *path, to):
-        """Set one value of a file, or take it out of a list."""
-        whole = self.read(name)
-        put(whole, path, to)
-        self.write(name, whole)
-
-    def reseal(self):
-        """Make every digest of the reward fit again, as a careful forger would."""
-        result, reward = self.read("result.json"), self.read("reward.json")
-        policy = {"reward": reward, "temperature": result["policy"]["temperature"]}
-        digest = hashlib.sha256(canonical_json(policy).encode()).hexdigest()
-        result["certificate"]["digest"] = digest
-        content = (self.folder / "reward.json").read_bytes()
-        result["reward_sha256"] = hashlib.sha256(content).hexdigest()
-        self.write("result.json", result)
+    def content(self, name):
+        return (self.folder / name).read_bytes()
 
     def sql(self, *statements):
         """Change the ledger behind its own back."""
@@ -159,9 +210,6 @@ class Copy:
     def audit(self):
         return audit_run(self.folder)
 
-    def refuted_by(self):
-        return self.audit().refuted_by
-
 
 def put(whole, path, value):
     for step in path[:-1]:
@@ -178,6 +226,12 @@ def outcomes(audit):
 def forged(made, tmp_path):
     counter = count()
     return lambda name="plain": Copy(made, name, tmp_path / str(next(counter)))
+
+
+@pytest.fixture
+def drafted(made, tmp_path):
+    counter = count()
+    return lambda name="plain": Draft(made, name, tmp_path / str(next(counter)))
 
 
 # Honest runs.
@@ -287,9 +341,9 @@ places = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 
 
 @places
-def test_a_smaller_epsilon(forged, place):
+def test_a_smaller_epsilon(drafted, place):
     name, above, check = place
-    copied = forged()
+    copied = drafted()
     copied.change(name, *above, "guarantee", "epsilon", to=1.9999999999999998)
     if name == "reward.json":
         assert copied.refuted_by() == ("digests", check)
@@ -309,9 +363,9 @@ def test_a_smaller_epsilon(forged, place):
         ("plain", {"neighbors": "REPLACE_SPECIAL"}),
     ],
 )
-def test_other_terms(forged, place, run, changes):
+def test_other_terms(drafted, place, run, changes):
     name, above, check = place
-    copied = forged(run)
+    copied = drafted(run)
     for field, value in changes.items():
         copied.change(name, *above, "guarantee", field, to=value)
     copied.reseal()
@@ -320,12 +374,12 @@ def test_other_terms(forged, place, run, changes):
 
 @places
 @pytest.mark.parametrize("run", ["plain", "persons", "person", "simulated"])
-def test_a_dropped_caveat(forged, place, run):
+def test_a_dropped_caveat(drafted, place, run):
     name, above, _ = place
-    caveats = forged(run).read("result.json")["caveats"]
+    caveats = drafted(run).read("result.json")["caveats"]
     assert caveats
     for index in range(len(caveats)):
-        copied = forged(run)
+        copied = drafted(run)
         left = caveats[:index] + caveats[index + 1 :]
         copied.change(name, *above, "caveats", to=left)
         copied.reseal()
@@ -333,16 +387,16 @@ def test_a_dropped_caveat(forged, place, run):
 
 
 @places
-def test_the_flag_of_a_simulation_removed(forged, place):
+def test_the_flag_of_a_simulation_removed(drafted, place):
     name, above, _ = place
-    copied = forged("simulated")
+    copied = drafted("simulated")
     copied.change(name, *above, "guarantee", "randomness", to="system")
     copied.reseal()
     assert copied.refuted_by() == ("caveats",)
 
 
-def test_a_promise_that_differs_and_is_weaker_is_a_warning(forged):
-    copied = forged()
+def test_a_promise_that_differs_and_is_weaker_is_a_warning(drafted):
+    copied = drafted()
     copied.change("result.json", "guarantee", "epsilon", to=3.0)
     audit = copied.audit()
     assert not audit.refuted
@@ -353,19 +407,19 @@ def test_a_promise_that_differs_and_is_weaker_is_a_warning(forged):
 @pytest.mark.parametrize(
     "change", [{"epsilon": 0.5}, {"trust": "local"}, {"unit": "person"}, {"randomness": "system"}]
 )
-def test_the_total_of_the_ledger_lowered(forged, run, change):
-    copied = forged(run)
+def test_the_total_of_the_ledger_lowered(drafted, run, change):
+    copied = drafted(run)
     total = copied.read("result.json")["certificate"]["ledger"]["total"]
     copied.change("result.json", "certificate", "ledger", "total", to=total | change)
     expected = ("totals",) if total | change != total else ()
     assert copied.refuted_by() == expected
 
 
-def test_the_total_of_the_ledger_left_out_or_raised(forged):
-    copied = forged()
+def test_the_total_of_the_ledger_left_out_or_raised(drafted):
+    copied = drafted()
     copied.change("result.json", "certificate", "ledger", "total", to=None)
     assert copied.refuted_by() == ("totals",)
-    copied = forged()
+    copied = drafted()
     copied.change("result.json", "certificate", "ledger", "total", "epsilon", to=2.5)
     assert not copied.audit().refuted
     assert outcomes(copied.audit())["totals"] == "warning"
@@ -383,8 +437,8 @@ def test_the_total_of_the_ledger_left_out_or_raised(forged):
         (("mechanism", "flip_probability"), 0.5),
     ],
 )
-def test_another_coin_than_the_one_that_was_paid_for(forged, run, path, factor):
-    copied = forged(run)
+def test_another_coin_than_the_one_that_was_paid_for(drafted, run, path, factor):
+    copied = drafted(run)
     result = copied.read("result.json")
     copied.change("result.json", *path, to=factor * result["mechanism"][path[-1]])
     if run in {"answers", "on-device"} and factor > 1:  # their flips are on no ledger here
@@ -394,14 +448,14 @@ def test_another_coin_than_the_one_that_was_paid_for(forged, run, path, factor):
 
 
 @pytest.mark.parametrize("path", [("noise",), ("mechanism", "name")])
-def test_another_name_than_what_was_paid_for(forged, path):
-    copied = forged()
+def test_another_name_than_what_was_paid_for(drafted, path):
+    copied = drafted()
     copied.change("result.json", *path, to="central")
     assert copied.refuted_by() == ("mechanism",)
 
 
-def test_a_coin_that_is_described_as_weaker_is_a_warning(forged):
-    copied = forged()
+def test_a_coin_that_is_described_as_weaker_is_a_warning(drafted):
+    copied = drafted()
     copied.change("result.json", "mechanism", "epsilon_per_label", to=3.0)
     audit = copied.audit()
     assert not audit.refuted
@@ -412,14 +466,27 @@ def test_a_coin_that_is_described_as_weaker_is_a_warning(forged):
 
 
 def test_weights_changed(forged):
+    """In the files of a folder, also where the result names the changed file."""
     copied = forged()
     copied.change("reward.json", "weights", 3, to=0.125)
     assert copied.refuted_by() == ("digests",)
-    result = copied.read("result.json")
-    content = (copied.folder / "reward.json").read_bytes()
-    result["reward_sha256"] = hashlib.sha256(content).hexdigest()
-    copied.write("result.json", result)
+    sha256 = hashlib.sha256(copied.content("reward.json")).hexdigest()
+    copied.change("result.json", "reward_sha256", to=sha256)
     assert copied.refuted_by() == ("digests",)
+
+
+def test_one_value_of_each_file_end_to_end(forged):
+    for name, path, to, check in (
+        ("result.json", ("guarantee", "epsilon"), 1.9, "claim"),
+        ("result.json", ("certificate", "guarantee", "trust"), "local", "claim"),
+        ("result.json", ("mechanism", "flip_probability"), 0.4, "mechanism"),
+        ("result.json", ("caveats",), [], "caveats"),
+        ("result.json", ("certificate", "ledger", "rows"), 2, "head"),
+        ("reward.json", ("release_ids",), [], "entries"),
+    ):
+        copied = forged()
+        copied.change(name, *path, to=to)
+        assert check in copied.refuted_by()
 
 
 def test_the_reward_of_another_run(forged):
@@ -438,8 +505,8 @@ def test_the_reward_of_another_run(forged):
         ("pessimistic", "kind", "gibbs"),
     ],
 )
-def test_the_settings_of_the_policy_changed(forged, run, field, value):
-    copied = forged(run)
+def test_the_settings_of_the_policy_changed(drafted, run, field, value):
+    copied = drafted(run)
     copied.change("result.json", "policy", field, to=value)
     assert copied.refuted_by() == ("digests",)
 
@@ -452,9 +519,9 @@ def test_a_reward_that_was_only_written_anew_is_a_warning(forged):
     assert outcomes(audit)["digests"] == "warning"
 
 
-def test_a_reward_written_by_an_older_version(forged):
+def test_a_reward_written_by_an_older_version(drafted):
     """Read back it becomes one of this version; its digest is that of the file."""
-    copied = forged()
+    copied = drafted()
     reward = copied.read("reward.json")
     for name in ("method", "standard_errors", "ellipsoid"):
         del reward[name]
@@ -466,8 +533,8 @@ def test_a_reward_written_by_an_older_version(forged):
 
 @pytest.mark.parametrize("names", [[], ["0" * 16]])
 @pytest.mark.parametrize("files", [("result",), ("reward",), ("result", "reward")])
-def test_entries_shortened_or_invented(forged, names, files):
-    copied = forged()
+def test_entries_shortened_or_invented(drafted, names, files):
+    copied = drafted()
     if "result" in files:
         copied.change("result.json", "certificate", "release_ids", to=names)
     if "reward" in files:
@@ -476,8 +543,8 @@ def test_entries_shortened_or_invented(forged, names, files):
     assert copied.refuted_by() == ("entries",)
 
 
-def test_the_entries_of_another_release_on_the_same_ledger(forged):
-    copied, first = forged("second"), forged("first")
+def test_the_entries_of_another_release_on_the_same_ledger(drafted):
+    copied, first = drafted("second"), drafted("first")
     cheaper = first.read("reward.json")["release_ids"]
     copied.change("reward.json", "release_ids", to=cheaper)
     copied.change("result.json", "certificate", "release_ids", to=cheaper)
@@ -485,9 +552,9 @@ def test_the_entries_of_another_release_on_the_same_ledger(forged):
     assert copied.refuted_by() == ("entries",)
 
 
-def test_an_entry_of_the_future(forged):
+def test_an_entry_of_the_future(drafted):
     """What the certificate's head does not cover yet cannot have paid."""
-    copied, first = forged("second"), forged("first")
+    copied, first = drafted("second"), drafted("first")
     head = first.read("result.json")["certificate"]["ledger"]
     copied.change("result.json", "certificate", "ledger", to=head)
     assert copied.refuted_by() == ("entries",)
@@ -611,14 +678,14 @@ def test_a_damaged_ledger_is_refused_also_where_it_was_named(forged, statement, 
 
 
 @pytest.mark.parametrize(("name", "value"), [("head", "0" * 64), ("rows", 2), ("rows", 99)])
-def test_another_head(forged, name, value):
-    copied = forged()
+def test_another_head(drafted, name, value):
+    copied = drafted()
     copied.change("result.json", "certificate", "ledger", name, to=value)
     assert copied.refuted_by() == ("head",)
 
 
-def test_a_certificate_about_another_data_set(forged):
-    copied = forged()
+def test_a_certificate_about_another_data_set(drafted):
+    copied = drafted()
     copied.change("result.json", "certificate", "data", to="something public")
     assert copied.refuted_by() == ("head",)
 
@@ -745,8 +812,8 @@ def stronger(value):
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("run", ["simulated", "person"])
 @pytest.mark.parametrize(("name", "path"), LEAVES)
-def test_any_one_value_made_stronger_is_refuted(forged, run, name, path, sealed):
-    copied = forged(run)
+def test_any_one_value_made_stronger_is_refuted(drafted, run, name, path, sealed):
+    copied = drafted(run)
     whole = copied.read(name)
     for value in stronger(put(copied.read(name), path, None)):
         old = put(whole, path, value)

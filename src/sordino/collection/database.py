@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -103,18 +104,14 @@ ANSWERS: Final = Table(
 _REWRITTEN: Final = (ANSWERS, PERSONS, QUESTIONS)
 
 
-def _keep_no_samples(table: Table) -> None:
-    """Let PostgreSQL gather no statistics of any column, from the moment that a table is made."""
-    # ANALYZE, which runs by itself, copies frequent values and quantiles into a catalog that no
-    # TRUNCATE empties: digests of tokens and ids of people would stay there. Rows are found by
-    # their keys, for which no statistics are needed.
+for table in _TABLES.sorted_tables:
+    # PostgreSQL gathers no statistics of any column, from the moment that a table is made. ANALYZE,
+    # which runs by itself, copies frequent values and quantiles into a catalog that no TRUNCATE
+    # empties: digests of tokens and ids of people would stay there. Rows are found by their keys,
+    # for which no statistics are needed.
     steps = ", ".join(f'ALTER COLUMN "{column.name}" SET STATISTICS 0' for column in table.columns)
-    settings: Any = DDL(f"ALTER TABLE {table.name} {steps}")  # type: ignore[no-untyped-call]
+    settings = DDL(f"ALTER TABLE {table.name} {steps}")  # type: ignore[no-untyped-call]
     event.listen(table, "after_create", settings.execute_if(dialect="postgresql"))
-
-
-for _table in _TABLES.sorted_tables:
-    _keep_no_samples(_table)
 
 FAILURES: Final = (DBAPIError, PoolTimeout, OSError)
 """What a database that is down, full or locked raises."""
@@ -156,7 +153,7 @@ _POSTGRES: Final[dict[str, Any]] = {
 }
 
 
-def _set_up(connection: Any, _: Any) -> None:
+def _set_up(connection: sqlite3.Connection, _: object) -> None:
     """Make every commit durable before it is acknowledged, and let reads not wait for writes."""
     connection.isolation_level = None  # transactions begin where we say
     connection.execute("PRAGMA journal_mode=WAL")
@@ -252,9 +249,10 @@ def rewrite(engine: Engine) -> None:
 
 def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
     """Return the engine of a database that is of just this study."""
-    reason = ""
+    reason, terms = "", None
     try:
-        terms = _frozen_terms(engine, study, create=create)
+        if _has_begun(engine, create=create):
+            terms = _frozen_terms(engine, study, create=create)
     except FAILURES as error:
         reason = type(error).__name__
     if reason:
@@ -266,64 +264,50 @@ def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
         raise DataError(
             "This study has not begun: make invitations first (sordino collect invite)."
         )
-    _refuse_changed(terms, study)
-    return engine
-
-
-def _frozen_terms(engine: Engine, study: Study, *, create: bool) -> dict[str, Any] | None:
-    """Return what the database is frozen to; None if it is new and stays so."""
-    if create:
-        _make_private(engine)
-        _TABLES.create_all(engine)
-    elif not _has_begun(engine):
-        return None
-    with engine.begin() as connection:
-        if engine.dialect.name == "postgresql" and create:
-            connection.exec_driver_sql("LOCK TABLE sordino_study IN EXCLUSIVE MODE")
-        row = connection.execute(select(_STUDY.c.terms)).first()
-        if row is None and create:
-            connection.execute(
-                insert(_STUDY), {"digest": study.digest, "terms": json.dumps(study.terms)}
-            )
-            rows = [{"id": question.id, "asked": 0} for question in study.questions]
-            connection.execute(insert(QUESTIONS), rows)
-            return study.terms
-    return None if row is None else dict(json.loads(row.terms))
-
-
-def _make_private(engine: Engine) -> None:
-    """Make a new SQLite file that only its owner may read; its logs get the same mode."""
-    file = engine.url.database or ""
-    if engine.dialect.name == "sqlite" and file and not file.startswith((":", "file:")):
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, _PRIVATE))
-
-
-def _has_begun(engine: Engine) -> bool:
-    """Return whether the tables are there; an SQLite file is not made by looking."""
-    file = engine.url.database
-    if engine.dialect.name == "sqlite" and (file is None or not Path(file).exists()):
-        return False
-    return inspect(engine).has_table(_STUDY.name)
-
-
-def _refuse_changed(terms: dict[str, Any], study: Study) -> None:
-    """Refuse a study that is not the one that people were invited to."""
+    # People were invited to just this study.
     if terms["id"] != study.id:
         raise LedgerMismatch(
             "This database belongs to another study. Nothing was done. Give this study a database "
             "of its own."
         )
-    changed = sorted(
-        name
-        for name in terms.keys() | study.terms.keys()
-        if (terms.get(name) != study.terms.get(name))
-    )
+    names = terms.keys() | study.terms.keys()
+    changed = sorted(name for name in names if terms.get(name) != study.terms.get(name))
     if changed:
         raise LedgerMismatch(
             f"The study was changed after it began: {', '.join(changed)}. People were promised "
             "what it said before. Nothing was done. Undo the change, or begin a new study with "
             "`sordino collect init`."
         )
+    return engine
+
+
+def _has_begun(engine: Engine, *, create: bool) -> bool:
+    """Return whether the tables are there, made if that is asked; looking makes no SQLite file."""
+    file, sqlite = engine.url.database or "", engine.dialect.name == "sqlite"
+    if not create:
+        there = not sqlite or (bool(file) and Path(file).exists())
+        return there and inspect(engine).has_table(_STUDY.name)
+    if sqlite and file and not file.startswith((":", "file:")):
+        # only its owner may read it; its logs get the same mode
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, _PRIVATE))
+    _TABLES.create_all(engine)
+    return True
+
+
+def _frozen_terms(engine: Engine, study: Study, *, create: bool) -> dict[str, Any] | None:
+    """Return what the database is frozen to; None if it is new and stays so."""
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql" and create:
+            connection.exec_driver_sql("LOCK TABLE sordino_study IN EXCLUSIVE MODE")
+        row = connection.execute(select(_STUDY.c.terms)).first()
+        if row is None and create:
+            terms = study.terms
+            values = {"digest": study.digest, "terms": json.dumps(terms)}
+            connection.execute(insert(_STUDY), values)
+            rows = [{"id": question.id, "asked": 0} for question in study.questions]
+            connection.execute(insert(QUESTIONS), rows)
+            return terms
+    return None if row is None else dict(json.loads(row.terms))
 
 
 Job = Callable[[Connection], Any]
@@ -383,8 +367,7 @@ class Writer:
         try:
             with self._engine.begin() as connection:
                 take_turn(connection)
-                for job, _ in jobs:
-                    outcomes.append(_outcome(job, connection))
+                outcomes = [_outcome(job, connection) for job, _ in jobs]
         except IntegrityError as error:  # another process was faster with one of them
             if len(jobs) > 1:
                 for one in jobs:

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, Executable, Row, delete, func, insert, select, update
 
 from sordino import _random, _validate
-from sordino._random import seconds_since_1970
 from sordino.collection.database import (
     ANSWERS,
     FAILURES,
@@ -35,17 +34,6 @@ from sordino.collection.refusals import Refusal
 from sordino.collection.study import Study
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.records import Text
-
-__all__ = [
-    "digest_of_secret",
-    "forget",
-    "handle_of",
-    "invite",
-    "open_invitation",
-    "refuse_withdrawn",
-    "revoke",
-    "states",
-]
 
 _DAY: Final = 86_400
 _MOST_DAYS: Final = 3_650
@@ -83,7 +71,7 @@ def invite(engine: Engine, study: Study, *, count: int, days: float) -> list[str
     return tokens
 
 
-def _write(engine: Engine, statements: Iterable[Any], otherwise: str) -> int:
+def _write(engine: Engine, statements: Iterable[Executable], otherwise: str) -> int:
     """Carry out statements, all or none; return how many rows the last one touched."""
     reason, touched = "", 0
     try:
@@ -139,32 +127,27 @@ def forget(engine: Engine) -> int:
     return links
 
 
-def states(engine: Engine) -> list[dict[str, Any]]:
+def states(engine: Engine) -> list[dict[str, object]]:
     """Return handle, state and expiry of every invitation; not who or what is behind it."""
     with reading(engine) as connection:
         rows = connection.execute(select(INVITATIONS).order_by(INVITATIONS.c.token)).all()
-    now = _random.seconds_since_1970()
-    return [
-        {"handle": row.token[:_HANDLE], "state": _state(row, now), "expires": row.expires}
-        for row in rows
-    ]
+    now, found = _random.seconds_since_1970(), []
+    for row in rows:
+        state = _end(row, now) or ("made" if row.person is None else "opened")
+        found.append({"handle": row.token[:_HANDLE], "state": state, "expires": row.expires})
+    return found
 
 
-def _state(row: Any, now: int) -> str:
-    """Return what has become of an invitation."""
-    if row.revoked:
-        return "revoked"
-    if row.expires <= now:
-        return "expired"
-    return "made" if row.person is None else "opened"
+def _end(row: Row[Any], now: int) -> str:
+    """Return why an invitation can no longer be used; an empty text if it can."""
+    return "revoked" if row.revoked else "expired" if row.expires <= now else ""
 
 
-def refuse_withdrawn(row: Any) -> None:
+def refuse_withdrawn(row: Row[Any]) -> None:
     """Refuse an invitation that was revoked or has expired, by the clock of the service."""
-    if row.revoked:
-        raise Refusal("invitation-revoked")
-    if row.expires <= _random.seconds_since_1970():
-        raise Refusal("invitation-expired")
+    end = _end(row, _random.seconds_since_1970())
+    if end:
+        raise Refusal(f"invitation-{end}")
 
 
 def open_invitation(
@@ -211,18 +194,18 @@ def _ask(connection: Connection, study: Study) -> list[str]:
 _SHOWN: Final = 80  # characters of a prompt
 
 
-def progress_of(engine: Engine, study: Study) -> dict[str, Any]:
+def progress_of(engine: Engine, study: Study) -> dict[str, object]:
     """Return what an organizer is shown of a study."""
     # Of `invitations`, `made` counts all, `opened` those that a device has opened, `revoked` and
     # `expired` those that can no longer be used. A study is `closed` when no invitation is left
     # that could.
-    now = seconds_since_1970()
+    now = _random.seconds_since_1970()
     per_question = select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
     with reading(engine) as connection:
-        invitations = _invitations(connection.execute(select(INVITATIONS)).all(), now)
+        rows = connection.execute(select(INVITATIONS)).all()
         counts = {question: int(n) for question, n in connection.execute(per_question)}
         persons = connection.execute(select(func.count(ANSWERS.c.person.distinct()))).scalar_one()
-    usable = invitations.pop("usable")
+    ends = Counter(_end(row, now) for row in rows)
     return {
         "title": study.title,
         "study": study.id,
@@ -231,26 +214,20 @@ def progress_of(engine: Engine, study: Study) -> dict[str, Any]:
         "cap": study.most_labels,
         "person_epsilon": study.guarantee("person").epsilon,
         "questions": len(study.questions),
-        "invitations": invitations,
+        "invitations": {
+            "made": len(rows),
+            "opened": sum(row.person is not None for row in rows),
+            "revoked": ends["revoked"],
+            "expired": ends["expired"],
+        },
         "answers": sum(counts.values()),
         "persons": int(persons),
         "per_question": [
             {"id": asked.id, "prompt": _start(asked.prompt), "answers": counts.get(asked.id, 0)}
             for asked in study.questions
         ],
-        "closed": not usable,
+        "closed": not ends[""],
     }
-
-
-def _invitations(rows: Any, now: int) -> dict[str, int]:
-    """Return how many invitations there are of each kind, and how many can be used."""
-    found: Counter[str] = Counter()
-    for row in rows:
-        found["made"] += 1
-        found["opened"] += row.person is not None
-        end = "revoked" if row.revoked else "expired" if row.expires <= now else "usable"
-        found[end] += 1
-    return {name: found[name] for name in ("made", "opened", "revoked", "expired", "usable")}
 
 
 def _start(prompt: Text) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -16,8 +16,6 @@ from sordino.collection.study import Study
 from sordino.errors import DataError, FileSystemError
 from sordino.privacy.ledger_chain import digest_of_json
 
-__all__ = ["Page", "PageFile", "read_languages", "read_page"]
-
 _KINDS: Final = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -26,6 +24,7 @@ _KINDS: Final = {
 }
 _DIGEST: Final = b"__PAGE__"  # written in place of it: the page's own digest, so that caches end
 _FIRST: Final = "en"
+_NAMED: Final = {"code", "name"}
 _PLACE: Final = re.compile(r"\{\w+\}", re.ASCII)  # as the page fills them in
 _HALF: Final = re.compile("[\ud800-\udfff]")  # no character, and nothing that can be sent
 
@@ -60,7 +59,11 @@ def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
         for entry in _folder().iterdir()
         if entry.is_file() and Path(entry.name).suffix in _KINDS
     }
-    packaged = dict(_packaged())
+    packaged = {  # the languages that come with sordino
+        f"languages/{entry.name}": entry.read_bytes()
+        for entry in (_folder() / "languages").iterdir()
+        if entry.name.endswith(".json")
+    }
     whole = hashlib.sha256()
     for name, raw in sorted((found | packaged).items()):
         whole.update(f"{name} {hashlib.sha256(raw).hexdigest()}\n".encode())
@@ -75,13 +78,6 @@ def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
     return Page(sent, digest)
 
 
-def _packaged() -> Iterator[tuple[str, bytes]]:
-    """Yield the language files that come with sordino."""
-    for entry in (_folder() / "languages").iterdir():
-        if entry.name.endswith(".json"):
-            yield f"languages/{entry.name}", entry.read_bytes()
-
-
 def _digest_of_words(language: Mapping[str, Any]) -> str:
     """Return a SHA-256 of one language that does not depend on how its file is laid out."""
     words = {name: language[name] for name in ("code", "name", "texts")}
@@ -93,25 +89,36 @@ def read_languages(study: Study) -> list[dict[str, Any]]:
     # A language is the code of one that comes with sordino, or a JSON file like theirs beside the
     # study: `code`, `name` and `texts` with every key. A text must have the same `{places}` as the
     # English one: numbers that people decide by are filled in there.
-    wanted = json.loads((_folder() / "languages" / f"{_FIRST}.json").read_text("utf-8"))["texts"]
-    return [_language(study, name, wanted) for name in study.languages]
+    folder = _folder() / "languages"
+    wanted = json.loads((folder / f"{_FIRST}.json").read_text("utf-8"))["texts"]
+    found = []
+    for name in study.languages:
+        packaged = folder / f"{name}.json"
+        inside = name.isalpha() and packaged.is_file()
+        found.append(_language(packaged if inside else study.folder / name, name, wanted))
+    return found
 
 
-def _language(study: Study, name: str, wanted: Mapping[str, str]) -> dict[str, Any]:
+def _language(file: Traversable, name: str, wanted: Mapping[str, str]) -> dict[str, Any]:
     """Return one language, checked against the texts that the page needs."""
-    packaged = _folder() / "languages" / f"{name}.json"
-    own = study.folder / name
-    inside = name.isalpha() and packaged.is_file()
-    value = _read(packaged if inside else own, name)
-    texts = value.get("texts")
-    if not isinstance(texts, dict) or not {"code", "name"} <= value.keys():
+    value: object = None
+    reason = ""
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    except (ValueError, RecursionError):
+        pass  # it holds no object
+    if reason:
+        raise FileSystemError(f"The language file {name!r} cannot be read ({reason}).")
+    texts = value.get("texts") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(texts, dict) or not value.keys() >= _NAMED:
         raise DataError(f"The language file {name!r} must hold 'code', 'name' and 'texts'.")
     other = sorted(texts.keys() ^ wanted.keys())
     words = [value["code"], value["name"], *texts.values()]
-    if other or not all(map(_is_text, words)):
-        key = (
-            f" ({other[0]!r} is {'missing' if other[0] in wanted else 'unknown'})" if other else ""
-        )
+    if other or not all(isinstance(w, str) and w and not _HALF.search(w) for w in words):
+        which = f"{other[0]!r} is {'missing' if other[0] in wanted else 'unknown'}" if other else ""
+        key = f" ({which})" if other else ""
         raise DataError(f"The language file {name!r} must give every text of the page{key}.")
     for key, text in texts.items():
         places = set(_PLACE.findall(wanted[key]))
@@ -122,22 +129,3 @@ def _language(study: Study, name: str, wanted: Mapping[str, str]) -> dict[str, A
                 f"texts: in {key!r} {needed}."
             )
     return {"code": value["code"], "name": value["name"], "texts": texts}
-
-
-def _is_text(value: Any) -> bool:
-    """Return whether something is a text that can be shown."""
-    return isinstance(value, str) and bool(value) and not _HALF.search(value)
-
-
-def _read(file: Traversable, name: str) -> dict[str, Any]:
-    """Return the object that a language file holds; an empty one if it holds none."""
-    reason = None
-    try:
-        value = json.loads(file.read_text("utf-8"))
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-    except (ValueError, RecursionError):
-        value = None
-    if reason is not None:
-        raise FileSystemError(f"The language file {name!r} cannot be read ({reason}).")
-    return value if isinstance(value, dict) else {}

@@ -1,35 +1,367 @@
-"""The service: a study and its database behind a few addresses, started and stopped in order."""
+"""The service: a study and its database behind a page and a few JSON routes.
+
+The routes have one shape of error, and are described for programs too (OpenAPI 3.1). The service is
+started and stopped in order.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hmac
+import re
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 import uvicorn
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, text
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from sordino._random import new_token
-from sordino.collection.page_files import read_languages, read_page
-from sordino.collection.refusals import Refusal
-from sordino.collection.responses import Headers, refused, unmatched
-from sordino.collection.routes import Service
-from sordino.collection.study import Study
-from sordino.errors import FileSystemError
+from sordino._random import moment, new_token
+from sordino._version import __version__
+from sordino.errors import DataError, FileSystemError
 
-from .database import Writer
-from .refusals import write_to_stderr
+from .database import FAILURES, Job, Writer, reading
+from .exporting import export_zip
+from .invitations import open_invitation, progress_of
+from .page_files import Page, read_languages, read_page
+from .refusals import REFUSALS, Refusal, write_to_stderr
+from .responses import Buckets, Headers, read_body, refused, unmatched
+from .study import Study
+from .submissions import MOST_ANSWERS, read_submission, store
 
-__all__ = ["listener", "make_app", "serve"]
-
+Schema: TypeAlias = dict[str, object]
+_Read = TypeVar("_Read")
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 _GRACE: Final = 10  # seconds for requests that are under way when the service is asked to stop
+
+
+def _object(**properties: object) -> Schema:
+    """Return the schema of an object that has exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: object, **more: int) -> Schema:
+    """Return the schema of a list."""
+    return {"type": "array", "items": items, **more}
+
+
+_TEXT: Final = {"type": "string"}
+_WHOLE: Final = {"type": "integer", "minimum": 0}
+_NUMBER: Final = {"type": "number"}
+_FLAG: Final = {"type": "boolean"}
+_TIME: Final = {"type": "string", "format": "date-time"}
+_SECRET: Final = {"type": "string", "pattern": "^[A-Za-z0-9_-]{43}$"}
+_QUESTION: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+_ID: Final = {
+    "type": "string",
+    "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+}
+_MESSAGES: Final = _list(_object(role=_TEXT, content=_TEXT))
+_WORDS: Final = {"oneOf": [_TEXT, _MESSAGES]}
+_REVISION: Final = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
+_ANSWER: Final = _object(
+    id=_ID,
+    question=_QUESTION,
+    revision=_REVISION,
+    answer={"type": "integer", "minimum": 0, "maximum": 1},
+)
+_STUDY: Final = _object(
+    id=_TEXT,
+    title=_TEXT,
+    epsilon=_NUMBER,
+    cap=_WHOLE,
+    ties=_FLAG,
+    skips=_FLAG,
+    changes={"enum": ["refused", "paid"]},
+    tick_seconds=_WHOLE,
+    threshold={"type": "string", "pattern": "^[0-9]{1,20}$"},
+    expires=_TIME,
+)
+_OPENED: Final = _object(
+    study=_STUDY,
+    questions=_list(_object(id=_QUESTION, prompt=_WORDS, first=_WORDS, second=_WORDS)),
+)
+_SENT: Final = _object(study=_TEXT, answers=_list(_ANSWER, minItems=1, maxItems=MOST_ANSWERS))
+_STORED: Final = _object(
+    stored=_list(_ID),
+    refused=_list(_object(id=_ID, code=_TEXT, message=_TEXT)),
+    spent=_WHOLE,
+)
+_STATUS: Final = _object(
+    title=_TEXT,
+    study=_TEXT,
+    epsilon=_NUMBER,
+    flip_probability=_NUMBER,
+    cap=_WHOLE,
+    person_epsilon=_NUMBER,
+    questions=_WHOLE,
+    invitations=_object(made=_WHOLE, opened=_WHOLE, revoked=_WHOLE, expired=_WHOLE),
+    answers=_WHOLE,
+    persons=_WHOLE,
+    per_question=_list(_object(id=_QUESTION, prompt=_TEXT, answers=_WHOLE)),
+    closed=_FLAG,
+)
+_LANGUAGES: Final = _object(
+    languages=_list(
+        _object(
+            code=_TEXT,
+            name=_TEXT,
+            texts={"type": "object", "additionalProperties": _TEXT},
+        )
+    )
+)
+_HEALTH: Final = _object(status={"const": "ok"}, study=_TEXT, page=_TEXT)
+_ERROR: Final = _object(error=_object(code={"enum": sorted(REFUSALS)}, message=_TEXT))
+_ZIP: Final = {"type": "string", "format": "binary"}
+_COMMON: Final = (400, 405, 408, 429, 500, 503)
+_SENDING: Final = (401, 403, 409, 413, 415)
+_ROUTES: Final = (
+    # path, method, summary, what is answered, refusals, whose secret is asked for, what is sent
+    ("/api/health", "get", "Whether answers can be stored", _HEALTH, (), "", None),
+    ("/api/texts", "get", "The words of the page", _LANGUAGES, (), "", None),
+    (
+        *("/api/open", "post", "Open an invitation on one device", _OPENED),
+        *(_SENDING, "invitation", _object(device=_SECRET)),
+    ),
+    ("/api/answers", "post", "Store randomized answers", _STORED, _SENDING, "device", _SENT),
+    ("/api/admin/status", "get", "How far the study is", _STATUS, (401,), "admin", None),
+    (
+        *("/api/admin/export", "get", "The file of answers and its manifest", _ZIP),
+        *((401, 409), "admin", None),
+    ),
+)
+
+
+def description() -> Schema:
+    """Return the OpenAPI description of the service as a plain dict."""
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    paths: dict[str, Schema] = {}
+    for path, method, summary, answered, refusals, secret, body in _ROUTES:
+        kind = "application/zip" if answered is _ZIP else "application/json"
+        route: Schema = {
+            "summary": summary,
+            "responses": {
+                "200": {"description": "Done.", "content": {kind: {"schema": answered}}},
+                **{
+                    str(code): {"description": "Refused.", "content": error}
+                    for code in sorted({*_COMMON, *refusals})
+                },
+            },
+        }
+        if body is not None:
+            content = {"application/json": {"schema": body}}
+            route["requestBody"] = {"required": True, "content": content}
+        if secret:
+            route["security"] = [{secret: []}]
+        paths[path] = {method: route}
+    bearer = {"type": "http", "scheme": "bearer"}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Sordino collection", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": _ERROR},
+            "securitySchemes": {
+                name: {**bearer, "description": f"The secret of this {name}."}
+                for name in ("invitation", "device", "admin")
+            },
+        },
+    }
+
+
+_NAMED: Final = {"/": "index.html", "/admin": "admin.html", "/worker.js": "worker.js"}
+_SECRET_ROUTE: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+_SECONDS: Final = 10.0  # until a page is told to send again; what is stored by then is not doubled
+_WAIT: Final = 5
+_WRONG: Final = 4.0  # what a wrong secret costs its sender
+_MOST_KNOWN: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Service:
+    """One study, its database and its page, as they answer requests."""
+
+    study: Study  # the study, frozen
+    engine: Engine  # its database
+    writer: Writer  # the thread that writes
+    page: Page  # the files of the page
+    languages: list[dict[str, Any]]  # its texts
+    admin_token: str = field(repr=False)  # what the admin view asks for
+    senders: Buckets = field(default_factory=lambda: Buckets(burst=60, rate=5))
+    strangers: Buckets = field(default_factory=lambda: Buckets(burst=120, rate=2))
+    known: set[str] = field(default_factory=set, repr=False)
+
+    def routes(self) -> list[Route]:
+        """Return every address."""
+        return [
+            *(Route(path, partial(self.page_file, name=name)) for path, name in _NAMED.items()),
+            Route("/page/{name}", self.page_file),
+            Route("/openapi.json", self.openapi),
+            Route("/api/health", self.health),
+            Route("/api/texts", self.texts),
+            Route("/api/open", self.open, methods=["POST"]),
+            Route("/api/answers", self.answers, methods=["POST"]),
+            Route("/api/admin/status", self.admin_status),
+            Route("/api/admin/export", self.admin_export),
+        ]
+
+    async def page_file(self, request: Request, name: str = "") -> Response:
+        """Answer with a file of the page; browsers ask each time whether it is still the same."""
+        file = self.page.files.get(name or request.path_params["name"])
+        if file is None:
+            raise Refusal("not-found")
+        headers = {"Cache-Control": "no-cache", "Content-Type": file.kind}
+        return Response(file.content, headers=headers)
+
+    async def openapi(self, _: Request) -> Response:
+        """Answer with the description of the routes."""
+        return JSONResponse(description())
+
+    async def texts(self, _: Request) -> Response:
+        """Answer with the words of the page."""
+        return JSONResponse({"languages": self.languages})
+
+    async def health(self, _: Request) -> Response:
+        """Say whether answers can be stored, and which page is delivered."""
+
+        def look() -> None:
+            with reading(self.engine) as connection:
+                connection.execute(text("SELECT 1"))
+
+        await self._read(look)
+        value = {"status": "ok", "study": self.study.id, "page": self.page.digest}
+        return JSONResponse(value)
+
+    async def open(self, request: Request) -> Response:
+        """Open an invitation on a device, and answer with what is asked."""
+        token = self._secret(request, "unknown-invitation")
+        body = await read_body(request)
+        device = body.get("device") if isinstance(body, Mapping) else None
+        if not isinstance(device, str) or not _SECRET_ROUTE.match(device) or len(body) != 1:
+            raise Refusal("bad-request")
+
+        def job(connection: Connection) -> tuple[list[str], int]:
+            return open_invitation(connection, self.study, token=token, device=device)
+
+        asked, expires = await self._done(request, token, job)
+        self._let_in(device)
+        study = self.study
+        questions = {question.id: question.to_dict() for question in study.questions}
+        names = ("id", "title", "epsilon", "ties", "skips", "changes", "tick_seconds")
+        terms = {name: getattr(study, name) for name in names} | {
+            "cap": study.most_labels,
+            "threshold": str(study.coin.threshold),
+            "expires": moment(expires),
+        }
+        return JSONResponse({"study": terms, "questions": [questions[name] for name in asked]})
+
+    async def answers(self, request: Request) -> Response:
+        """Store randomized answers, and say which are stored."""
+        device = self._secret(request, "unknown-device")
+        submitted = read_submission(await read_body(request), self.study)
+
+        def job(connection: Connection) -> dict[str, Any]:
+            return store(connection, self.study, device, submitted)
+
+        return JSONResponse(await self._done(request, device, job))
+
+    def _secret(self, request: Request, otherwise: str) -> str:
+        """Return the bearer's secret, if it has the form of one and its sender may go on."""
+        # Wrong secrets slow down whoever shares an address with their sender, but not those whose
+        # secret was right since the service started. After a restart a neighbor who guesses can
+        # slow a device down until it is known again.
+        kind, _, secret = request.headers.get("authorization", "").partition(" ")
+        if secret not in self.known:
+            self.strangers.take(_host(request), cost=0.0, least=_WRONG)
+        if kind.lower() != "bearer" or not _SECRET_ROUTE.match(secret):
+            self.strangers.take(_host(request), cost=_WRONG)
+            raise Refusal(otherwise)
+        self.senders.take(secret)
+        return secret
+
+    def _let_in(self, secret: str) -> None:
+        """Remember a secret that was right."""
+        if len(self.known) >= _MOST_KNOWN:
+            self.known.clear()
+        self.known.add(secret)
+
+    @contextlib.contextmanager
+    def _charged(self, request: Request, secret: str) -> Iterator[None]:
+        """Take what a wrong secret costs before it is looked up; give it back if it was right."""
+        # So no more are looked up at once than may be wrong, however many arrive together.
+        if secret in self.known:
+            yield
+            return
+        host, wrong = _host(request), False
+        self.strangers.take(host, cost=_WRONG)
+        try:
+            yield
+        except Refusal as refusal:
+            wrong = refusal.status == 401  # noqa: PLR2004 (a secret that is nobody's)
+            raise
+        finally:
+            if not wrong:
+                self.strangers.give_back(host, cost=_WRONG)
+        self._let_in(secret)
+
+    async def _done(self, request: Request, secret: str, job: Job) -> Any:
+        """Return the result of a job for the bearer of a secret, once it is durable."""
+        with self._charged(request, secret):
+            try:
+                future = asyncio.wrap_future(self.writer.submit(job))
+                return await asyncio.wait_for(asyncio.shield(future), _SECONDS)
+            except TimeoutError:
+                raise Refusal("database-down", wait=_WAIT) from None
+
+    def _refuse_stranger(self, request: Request) -> None:
+        """Refuse whoever does not have the admin token."""
+        secret = self._secret(request, "not-admin")
+        with self._charged(request, secret):
+            if not hmac.compare_digest(secret, self.admin_token):
+                raise Refusal("not-admin")
+
+    async def admin_status(self, request: Request) -> Response:
+        """Answer with how far the study is."""
+        self._refuse_stranger(request)
+        return JSONResponse(await self._read(partial(progress_of, self.engine, self.study)))
+
+    async def admin_export(self, request: Request) -> Response:
+        """Answer with the file of answers and its manifest."""
+        self._refuse_stranger(request)
+        packed = await self._read(partial(export_zip, self.engine, self.study, unit="person"))
+        disposition = {"Content-Disposition": 'attachment; filename="answers.zip"'}
+        return Response(packed, media_type="application/zip", headers=disposition)
+
+    async def _read(self, function: Callable[[], _Read]) -> _Read:
+        """Return what a function reads from the database, outside the loop."""
+        try:
+            return await run_in_threadpool(function)
+        except (FileSystemError, *FAILURES):
+            raise Refusal("database-down", wait=_WAIT) from None
+        except DataError:
+            raise Refusal("no-answers") from None
+
+
+def _host(request: Request) -> str:
+    """Return the address of a sender; it is counted by, and written nowhere."""
+    return request.client.host if request.client else ""
 
 
 def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) -> Starlette:
@@ -90,7 +422,12 @@ def serve(
 ) -> None:
     """Answer requests until told to stop; what is under way is finished first."""
     write_to_stderr()
-    _take_all_files()
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # noqa: PLC0415 (not on Windows)
+
+        # Each connection is an open file.
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     app = make_app(engine, study, admin_token=admin_token)
     config = uvicorn.Config(
         app,
@@ -105,28 +442,16 @@ def serve(
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _take_all_files() -> None:
-    """Allow as many open files as may be: each connection is one."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource  # noqa: PLC0415 (not on Windows)
-
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 @contextlib.contextmanager
 def _stopping_in_order() -> Iterator[None]:
     """Let a signal that the server has obeyed end here: being told to stop is no failure."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _obeyed) for number in _STOPS}
+    # The server stopped in order, and raises the signal once more afterwards: nothing is left.
+    before = {number: signal.signal(number, lambda *_: None) for number in _STOPS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _obeyed(*_: object) -> None:
-    """Do nothing: the server stopped in order, and raises the signal once more afterwards."""

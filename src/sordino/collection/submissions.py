@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -14,8 +14,6 @@ from sordino.collection.database import ANSWERS, INVITATIONS, PERSONS
 from sordino.collection.invitations import digest_of_secret, refuse_withdrawn
 from sordino.collection.refusals import REFUSALS, Refusal
 from sordino.collection.study import Study
-
-__all__ = ["MOST_ANSWERS", "Submitted", "read_submission", "store"]
 
 MOST_ANSWERS: Final = 50
 """Answers in one request."""
@@ -35,31 +33,28 @@ class Submitted:
     answer: int  # 1 if the randomized answer prefers `first`, else 0
 
 
-def read_submission(body: Any, study: Study) -> tuple[Submitted, ...]:
+def read_submission(body: object, study: Study) -> tuple[Submitted, ...]:
     """Return the answers of a request."""
     if not isinstance(body, Mapping) or body.keys() != {"study", "answers"}:
         raise Refusal("bad-request")
     answers = body["answers"]
     if not isinstance(answers, list) or not 1 <= len(answers) <= MOST_ANSWERS:
         raise Refusal("bad-request")
-    read = tuple(_answer(answer) for answer in answers)
+    read = []
+    for value in answers:
+        if not isinstance(value, Mapping) or value.keys() != set(Submitted.__dataclass_fields__):
+            raise Refusal("bad-request")
+        texts = ((value["id"], _ID), (value["question"], _QUESTION))
+        numbers = ((value["revision"], 1, _MOST_REVISIONS), (value["answer"], 0, 1))
+        fits = all(isinstance(text, str) and form.match(text) for text, form in texts)
+        if not fits or not all(type(n) is int and low <= n <= high for n, low, high in numbers):
+            raise Refusal("bad-request")
+        read.append(Submitted(**value))
     if not isinstance(body["study"], str):
         raise Refusal("bad-request")
     if body["study"] != study.id:
         raise Refusal("wrong-study")
-    return read
-
-
-def _answer(value: Any) -> Submitted:
-    """Return one answer of a request."""
-    if not isinstance(value, Mapping) or value.keys() != set(Submitted.__dataclass_fields__):
-        raise Refusal("bad-request")
-    texts = ((value["id"], _ID), (value["question"], _QUESTION))
-    numbers = ((value["revision"], 1, _MOST_REVISIONS), (value["answer"], 0, 1))
-    fits = all(isinstance(text, str) and form.match(text) for text, form in texts)
-    if not fits or not all(type(n) is int and low <= n <= high for n, low, high in numbers):
-        raise Refusal("bad-request")
-    return Submitted(**value)
+    return tuple(read)
 
 
 @dataclass
@@ -80,10 +75,8 @@ class _Person:
         old = self.stored.get(new.question)
         if old is not None and (old == new or new.revision < old.revision):
             return None  # stored before; a later one may have taken its place
-        return self._refusal_of_new(study, new, 0 if old is None else old.revision)
-
-    def _refusal_of_new(self, study: Study, new: Submitted, latest: int) -> str | None:
-        """Return why an answer that would be a release of its own is refused."""
+        # An answer that would be a release of its own.
+        latest = 0 if old is None else old.revision
         reasons = {
             "already-answered": new.revision == latest,
             "revision-skipped": new.revision > latest + 1,
@@ -92,41 +85,16 @@ class _Person:
         }
         return next((code for code, applies in reasons.items() if applies), None)
 
-    def is_new(self, new: Submitted) -> bool:
-        """Return whether an answer that is not refused has to be written."""
-        old = self.stored.get(new.question)
-        return old is None or new.revision > old.revision
-
 
 def store(
     connection: Connection, study: Study, device: str, answers: tuple[Submitted, ...]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Store what can be stored, and return what the page is told."""
-    person = _person(connection, study, device)
-    before = person.spent
-    refused = []
-    for answer in answers:
-        code = person.refusal(study, answer)
-        if code is not None:
-            message = REFUSALS[code].message
-            refused.append({"id": answer.id, "code": code, "message": message})
-        elif person.is_new(answer):
-            _write(connection, person, answer)
-    if person.spent != before:
-        chosen = update(PERSONS).where(PERSONS.c.id == person.id)
-        connection.execute(chosen.values(spent=person.spent))
-    without = {row["id"] for row in refused}
-    stored = [answer.id for answer in answers if answer.id not in without]
-    return {"stored": stored, "refused": refused, "spent": person.spent}
-
-
-def _person(connection: Connection, study: Study, device: str) -> _Person:
-    """Return who has this device, locked until the transaction ends."""
-    found = PERSONS.c.device == digest_of_secret(study, "device", device)
+    # The person who has this device is locked until the transaction ends.
     query = (
         select(PERSONS, INVITATIONS.c.expires, INVITATIONS.c.revoked)
         .join(INVITATIONS, INVITATIONS.c.person == PERSONS.c.id)
-        .where(found)
+        .where(PERSONS.c.device == digest_of_secret(study, "device", device))
         .with_for_update()
     )
     row = connection.execute(query).first()
@@ -134,10 +102,24 @@ def _person(connection: Connection, study: Study, device: str) -> _Person:
         raise Refusal("unknown-device")
     refuse_withdrawn(row)
     rows = connection.execute(select(ANSWERS).where(ANSWERS.c.person == row.id))
-    stored = {
+    before = {
         one.question: Submitted(one.id, one.question, one.revision, one.answer) for one in rows
     }
-    return _Person(row.id, set(json.loads(row.questions)), row.spent, stored)
+    person = _Person(row.id, set(json.loads(row.questions)), row.spent, before)
+    refused = []
+    for answer in answers:
+        code, old = person.refusal(study, answer), person.stored.get(answer.question)
+        if code is not None:
+            message = REFUSALS[code].message
+            refused.append({"id": answer.id, "code": code, "message": message})
+        elif old is None or answer.revision > old.revision:
+            _write(connection, person, answer)
+    if person.spent != row.spent:
+        chosen = update(PERSONS).where(PERSONS.c.id == person.id)
+        connection.execute(chosen.values(spent=person.spent))
+    without = {each["id"] for each in refused}
+    stored = [answer.id for answer in answers if answer.id not in without]
+    return {"stored": stored, "refused": refused, "spent": person.spent}
 
 
 def _write(connection: Connection, person: _Person, new: Submitted) -> None:

@@ -119,7 +119,7 @@ def test_guessing_slows_its_sender_and_nobody_who_was_right(talk, answer, clock,
 
 def at_once(talk, secrets_of_senders, monkeypatch):
     """Send requests that are all on their way before the first is answered; return statuses."""
-    from sordino.collection import routes
+    from sordino.collection import service as routes
 
     number, arrived, told = len(secrets_of_senders), threading.Semaphore(0), []
     goes_on, found = threading.Event(), routes.open_invitation
@@ -308,7 +308,7 @@ def test_postgresql_that_takes_nobody_in(talk, answer):
 
 @ONE_KIND
 def test_a_queue_that_is_full_says_so(talk, answer, monkeypatch):
-    from sordino.collection import routes
+    from sordino.collection import service as routes
 
     monkeypatch.setattr("sordino.collection.database._WAITING", 1)
     talk = talk()

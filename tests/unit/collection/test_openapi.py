@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from sordino.collection import responses
-from sordino.collection.routes import description
+from sordino.collection.service import description
 
 ROUTES = [
     (method.upper(), path) for path, methods in description()["paths"].items() for method in methods

@@ -156,7 +156,7 @@ def test_a_bug_tells_no_secret(talk, answer, monkeypatch, caplog, capfd):
     def broken(connection, study, held, answers):
         raise RuntimeError(held, answers)
 
-    monkeypatch.setattr("sordino.collection.routes.store", broken)
+    monkeypatch.setattr("sordino.collection.service.store", broken)
     with caplog.at_level(0):
         assert talk.send(device, one).status_code == 500
     said = caplog.text + "".join(map(repr, caplog.records)) + "".join(capfd.readouterr())

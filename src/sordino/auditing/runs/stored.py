@@ -71,6 +71,17 @@ class StoredRun:
             folder / REWARD, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=_PROBLEM
         )
         reward = RewardModel.load(folder / REWARD)
+        return cls.of(result, values, reward, sha256_of(folder / REWARD))
+
+    @classmethod
+    def of(
+        cls,
+        result: Mapping[str, Any],
+        values: Mapping[str, Any],
+        reward: RewardModel,
+        found_sha256: str,
+    ) -> StoredRun:
+        """Return what the two files hold, the second also as the reward that it describes."""
         with malformed(RESULT):
             certificate = _certificate(result["certificate"])
             # The reward enters as it stands in its file: read back and written again, a file of an
@@ -84,7 +95,7 @@ class StoredRun:
                 certificate=certificate,
                 reward=reward,
                 reward_sha256=_text(result["reward_sha256"]),
-                found_sha256=sha256_of(folder / REWARD),
+                found_sha256=found_sha256,
                 digest=digest_of(artifact),
                 stated=StatedMechanism.read(result),
             )

@@ -1,18 +1,12 @@
-"""What the counts of a distinguishing game show, each as a lower confidence bound.
+"""What a distinguishing game shows, each as a lower confidence bound.
 
 Two neighboring inputs are played many times. How often an event happens on each of them bounds
 the privacy loss from below, for whatever mechanism it was: no bound here assumes a shape, and
 :func:`mu_from_counts` and :func:`odds_ratio_bound` refute a claim *of* a shape.
 
-Which scores count as "it was the first input": chosen on some trials, counted on the others.
-
-A threshold that is chosen on the trials that it is counted on makes every bound too large. Here
-the first fifth of the scores chooses, and only the rest is counted.
-
-What the scores of a distinguishing game show, each as a lower confidence bound.
-
-A score is any number that tends to be larger (or smaller) on one of two neighboring inputs. The
-first fifth of the scores chooses the event, the rest is counted, so every bound is valid for any
+The event is told by a score: any number that tends to be larger (or smaller) on one of the inputs.
+A threshold that is chosen on the trials that it is counted on makes every bound too large, so the
+first fifth of the scores chooses, and only the rest is counted. Every bound is then valid for any
 score, also for one that was learned badly.
 """
 
@@ -22,7 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -271,7 +265,7 @@ class Cut:
     above: bool
     counts: Counts
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the event and its counts as JSON holds them."""
         return {
             "low": float_to_json(self.low) if self.low > -np.inf else "-inf",
@@ -301,19 +295,15 @@ def split(
     array = array.astype(np.float64, copy=False)
     if np.isnan(array).any():
         raise DataError(f"{name} must not be NaN: index {np.flatnonzero(np.isnan(array))[0]} is.")
-    if _is_sorted(array):
+    # Independent scores are practically never in order.
+    rises, falls = (array[1:] >= array[:-1]).all(), (array[1:] <= array[:-1]).all()
+    if (rises or falls) and len(np.unique(array)) >= _NEVER_SORTED:
         raise DataError(
             f"{name} must be in the order in which the trials were played, and they are sorted: "
             "the first of them are no sample of all. Pass them unsorted, or shuffle them."
         )
     chosen, _ = split_sizes(len(array))
     return array[:chosen], array[chosen:]
-
-
-def _is_sorted(scores: np.ndarray) -> bool:
-    """Return whether scores are in an order in which independent ones practically never are."""
-    rises, falls = (scores[1:] >= scores[:-1]).all(), (scores[1:] <= scores[:-1]).all()
-    return bool((rises or falls) and len(np.unique(scores)) >= _NEVER_SORTED)
 
 
 def _candidates(scores: np.ndarray, most: int) -> np.ndarray:
@@ -399,51 +389,6 @@ def range_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> C
 def one_run_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
     """Return the two thresholds outside which canaries are guessed best, counted on the rest."""
     return best_cuts(one, other, _accuracies)
-
-
-def epsilon_from_scores(
-    one: Float[np.ndarray, " n"],
-    other: Float[np.ndarray, " m"],
-    *,
-    delta: float,
-    confidence: float,
-) -> float:
-    """Return a lower confidence bound on ε from scores of trials on two neighboring inputs."""
-    # Source: `epsilon_from_counts`, at a threshold chosen on the first fifth of the scores.
-    cut = epsilon_cut(one, other, delta=delta)
-    return epsilon_from_counts(*cut.counts, delta=delta, confidence=confidence)
-
-
-def mu_from_scores(
-    one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], *, confidence: float
-) -> float:
-    """Return a lower confidence bound on μ from scores of trials on two neighboring inputs."""
-    # Source: `mu_from_counts`, at a threshold chosen on the first fifth of the scores.
-    return mu_from_counts(*mu_cut(one, other).counts, confidence=confidence)
-
-
-def range_from_scores(
-    one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], *, confidence: float
-) -> float:
-    """Return a lower confidence bound on the bounded range from scores of trials on two inputs."""
-    # Source: `odds_ratio_bound`, between two events chosen on the first fifth of the scores.
-    return odds_ratio_bound(*range_cut(one, other).counts, confidence=confidence)
-
-
-def one_run_from_scores(
-    one: Float[np.ndarray, " n"],
-    other: Float[np.ndarray, " m"],
-    *,
-    delta: float,
-    confidence: float,
-) -> float:
-    """Return a lower confidence bound on ε from the scores of canaries in one run."""
-    # Source: `one_run_epsilon`: canaries outside two thresholds are guessed, and the first fifth,
-    # which chose the thresholds, counts for nothing.
-    hits, n, alarms, m = one_run_cut(one, other).counts
-    canaries = split_sizes(len(one))[1] + split_sizes(len(other))[1]
-    correct = hits + m - alarms
-    return one_run_epsilon(canaries, n + m, correct, delta=delta, confidence=confidence)
 
 
 def _odds_ratios(

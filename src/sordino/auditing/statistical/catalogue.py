@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from sordino import _validate
@@ -19,15 +18,14 @@ from sordino.privacy.guarantee import NeighboringRelation
 
 from .games import explained_stranger
 
-__all__ = ["build_mechanism", "catalogue_names"]
-
 _MEMBERS: Final = ("event", "sensitivity", "guarantee", "release", "worst_case")
 _BOUND: Final = 1.0  # of a value; only its ratio to the noise matters
+_NAMES: Final = ("randomized-response", "gaussian", "exponential")
 
 
 def catalogue_names() -> tuple[str, ...]:
     """Return the names that :func:`build_mechanism` knows beside ``module:attribute``."""
-    return tuple(_CATALOGUE)
+    return _NAMES
 
 
 def build_mechanism(
@@ -36,52 +34,26 @@ def build_mechanism(
     """Return a mechanism by name, as noisy as a promise needs, or somebody's own."""
     if ":" in name:
         return _imported(name)
-    if name not in _CATALOGUE:
+    if name not in _NAMES:
         raise UsageError(
-            f"No mechanism is called {name!r}. Choose {', '.join(_CATALOGUE)}, or give "
+            f"No mechanism is called {name!r}. Choose {', '.join(_NAMES)}, or give "
             "module:attribute for one of your own."
         )
     epsilon = _validate.positive("epsilon", epsilon)
     delta = _validate.failure_probability("delta", delta)
-    return _CATALOGUE[name](epsilon, delta, neighbors)
-
-
-def _randomized_response(
-    epsilon: float, delta: float, neighbors: NeighboringRelation
-) -> RandomizedResponse:
-    """Return a coin; it needs no δ, and would ignore one."""
-    if delta > 0:
+    if name == "gaussian":  # noise on one number in [−1, 1]
+        if delta == 0:
+            raise UsageError("delta must be above 0 for gaussian: its noise keeps no pure promise.")
+        return GaussianMechanism.calibrated(epsilon, delta=delta, bound=_BOUND, neighbors=neighbors)
+    if name == "exponential":  # a draw of one of two actions
+        return ExponentialMechanism.calibrated(
+            epsilon, delta=delta, bound=_BOUND, reference=(0.5, 0.5), neighbors=neighbors
+        )
+    if delta > 0:  # a coin needs none, and would ignore one
         raise UsageError(f"delta must be 0 for randomized-response, which is pure, got {delta!r}.")
     coin = RandomizedResponse(epsilon)
     coin.sensitivity(neighbors)
     return coin
-
-
-def _gaussian(epsilon: float, delta: float, neighbors: NeighboringRelation) -> GaussianMechanism:
-    """Return Gaussian noise on one number in [−1, 1]."""
-    if delta == 0:
-        raise UsageError("delta must be above 0 for gaussian: its noise keeps no pure promise.")
-    return GaussianMechanism.calibrated(epsilon, delta=delta, bound=_BOUND, neighbors=neighbors)
-
-
-def _exponential(
-    epsilon: float, delta: float, neighbors: NeighboringRelation
-) -> ExponentialMechanism:
-    """Return a draw of one of two actions."""
-    return ExponentialMechanism.calibrated(
-        epsilon, delta=delta, bound=_BOUND, reference=(0.5, 0.5), neighbors=neighbors
-    )
-
-
-_CATALOGUE: Mapping[str, Callable[[float, float, NeighboringRelation], Mechanism]] = (
-    MappingProxyType(
-        {
-            "randomized-response": _randomized_response,
-            "gaussian": _gaussian,
-            "exponential": _exponential,
-        }
-    )
-)
 
 
 def _imported(name: str) -> Mechanism:
@@ -99,12 +71,12 @@ def _imported(name: str) -> Mechanism:
     return mechanism
 
 
-def _lacking(found: Any) -> list[str]:
+def _lacking(found: object) -> list[str]:
     """Return what the protocol asks for and an object has not."""
     return [member for member in _MEMBERS if not hasattr(found, member)]
 
 
-def _attribute(name: str) -> Any:
+def _attribute(name: str) -> object:
     """Return the object that ``module:attribute`` names."""
     module_name, _, path = name.partition(":")
     parts = path.split(".")
@@ -114,7 +86,7 @@ def _attribute(name: str) -> Any:
     if here not in sys.path:
         # at the end, so that no file here hides an installed package; processes inherit it
         sys.path.append(here)
-    found = import_module(module_name)
+    found: object = import_module(module_name)
     for part in parts:
         if not hasattr(found, part):
             raise UsageError(f"{name!r} was not found: {module_name} has no {path}.")

@@ -2,14 +2,9 @@
 
 What a game shows is a lower bound on the loss, whatever the mechanism does inside. The metric is
 that of the event: μ for Gaussian noise, the bounded range for draws from a Gibbs policy, and ε
-for everything.
-
-What a distinguishing game would have refuted: an audit without this says nothing.
-
-Each function answers for a mechanism of the shape that is easiest to catch, by exact quantiles of
-its counts: a mechanism that hides its fault better can have a larger loss and go unnoticed.
-
-What a game showed: every metric's answer, and the verdict on all of them in words.
+for everything. An audit also says what it would have refuted, for without that it says nothing: by
+exact quantiles of the counts of a mechanism of the shape that is easiest to catch. One that hides
+its fault better can have a larger loss and go unnoticed.
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from scipy.special import expit, ndtr
@@ -142,7 +137,8 @@ def _least(refutes: Callable[[float], bool], claimed: float) -> float:
     return narrow(refutes, fails, found, rtol=_RTOL)[1]
 
 
-ATTACK: Final = "distinguishing-game"
+_ATTACK: Final = "distinguishing-game"
+_LEAST_TRIALS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,78 +160,8 @@ class Answer:
         return self.shown.lower > self.shown.claimed
 
 
-def judged(
-    answers: list[Answer], game: Game, scores: Scores, *, confidence: float, needed: float
-) -> Finding:
-    """Return the verdict in words, with everything that it rests on."""
-    refuting = [answer for answer in answers if answer.refutes]
-    suspicious = [answer for answer in answers if answer.suspicious]
-    decisive = (refuting or suspicious or answers)[0]
-    return Finding(
-        attack=ATTACK,
-        outcome="refutes" if refuting else "warning" if suspicious else "clear",
-        summary=_summary(decisive, game, confidence=confidence, needed=needed)
-        + ("" if refuting else _limits(decisive, scores)),
-        details={
-            "trials": game.trials,
-            "selection_share": SELECTION_SHARE,
-            "score": scores.score,
-            "one_direction": scores.one_direction,
-            "randomness": "system" if game.seed is None else "simulated",
-            "verdict_confidence": needed,
-            "power": POWER,
-            "metrics": {answer.shown.metric: _details(answer) for answer in answers},
-        },
-    )
-
-
-def _details(answer: Answer) -> dict[str, Any]:
-    """Return what one metric rests on, as JSON holds it."""
-    detectable = answer.shown.power
-    return {
-        "event": answer.cut.to_dict(),
-        "lower_at_verdict": answer.needed,
-        "would_have_refuted": None if detectable is None else float_to_json(detectable),
-    }
-
-
-def _limits(answer: Answer, scores: Scores) -> str:
-    """Return what a game that refutes nothing would have missed."""
-    shown, told = answer.shown, ""
-    if shown.power is not None and math.isfinite(shown.power):
-        told += f" {shown.metric} of {never_less(shown.power, 4)} or more would have been detected"
-        told += ", less with more trials."
-    if scores.one_direction:
-        told += " Only one direction of the outputs was looked at: pass score=... for another."
-    return told
-
-
-def _summary(answer: Answer, game: Game, *, confidence: float, needed: float) -> str:
-    """Return in one sentence what the decisive metric says."""
-    shown = answer.shown
-    claimed = f"{shown.metric}={never_less(shown.claimed)}"
-    if answer.refutes:
-        return (
-            f"Two neighboring inputs are told apart as {claimed} does not allow: {shown.metric} is "
-            f"at least {never_more(answer.needed, 4)} at {100 * needed:.6g} % confidence."
-        )
-    if answer.suspicious:
-        return (
-            f"{shown.metric} is at least {never_more(shown.lower, 4)} at {100 * confidence:g} % "
-            f"confidence, above the {claimed} that is claimed, but not at the {100 * needed:.6g} % "
-            f"that a verdict needs: run more trials (there were {game.trials} a side)."
-        )
-    return (
-        f"{game.trials} trials a side show {shown.metric} of at least "
-        f"{never_more(shown.lower, 4)} at {100 * confidence:g} % confidence; {claimed} is claimed."
-    )
-
-
-_LEAST_TRIALS = 100
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Question:
+class Question:
     """One metric in which a claim can be refuted."""
 
     metric: Metric  # its name
@@ -245,6 +171,89 @@ class _Question:
     bound: Callable[[Counts, float], float]  # from counts and a confidence to a lower bound
     # From the event, trials and a confidence to the smallest loss that is refuted.
     detectable: Callable[[Cut, int, float], float]
+
+    def answer(
+        self, one: np.ndarray, other: np.ndarray, *, confidence: float, needed: float
+    ) -> Answer:
+        """Return what the scores show in this metric."""
+        cut = self.cut(one, other)
+        shown = Measurement(
+            metric=self.metric,
+            claimed=self.claimed,
+            lower=self.bound(cut.counts, confidence),
+            confidence=confidence,
+            power=self.detectable(cut, len(one), needed),
+        )
+        return Answer(cut=cut, shown=shown, needed=self.bound(cut.counts, needed))
+
+
+def mu_question(claimed: float) -> Question:
+    """Return the question whether the trade-off is that of a Gaussian mechanism."""
+    return Question(
+        metric="mu",
+        claimed=claimed,
+        cut=mu_cut,
+        bound=lambda counts, confidence: mu_from_counts(*counts, confidence=confidence),
+        detectable=lambda _, n, confidence: detectable_mu(claimed, n, confidence=confidence),
+    )
+
+
+def _range_question(claimed: float) -> Question:
+    """Return the question how far the odds of two outputs move."""
+
+    def detectable(cut: Cut, _trials: int, confidence: float) -> float:
+        # With odds as uneven as those played, which are known up to what was counted: two standard
+        # errors are given away, and a tenth.
+        hits, n, alarms, m = cut.counts
+        one, other = ((k + 0.5) / (total - k + 0.5) for k, total in ((hits, n), (alarms, m)))
+        error = math.sqrt(sum(1 / (k + 0.5) for k in (hits, n - hits, alarms, m - alarms)))
+        center = math.ceil(10 * (abs(math.log(one * other)) / 2 + error)) / 10
+        played = max(1, int(min(n, m) / (1 - SELECTION_SHARE)))
+        return detectable_range(claimed, played, confidence=confidence, center=center)
+
+    return Question(
+        metric="bounded range",
+        claimed=claimed,
+        cut=range_cut,
+        bound=lambda counts, confidence: odds_ratio_bound(*counts, confidence=confidence),
+        detectable=detectable,
+    )
+
+
+def _questions(event: Event, claim: Guarantee) -> list[Question]:
+    """Return the metrics in which a claim about an event can be refuted, the sharpest first."""
+    # The event says which family the mechanism is of; how large its loss may be is said by the
+    # claim alone, for the event may be about another relation.
+    epsilon, delta = claim.epsilon, claim.delta
+    in_epsilon: Callable[[float], float]
+    sharpest: list[Question] = []
+    if isinstance(event, GaussianEvent):
+        sharpest = [mu_question(gaussian_mu(epsilon, delta))]
+        in_epsilon = partial(gaussian_epsilon, delta)
+    elif isinstance(event, BoundedRangeEvent) and (event.draws == 1 or delta == 0):
+        sharpest = [_range_question(bounded_range_for(epsilon, delta))]
+
+        def in_epsilon(size: float) -> float:
+            # infinity if no bounded range would be seen
+            return size if math.isinf(size) else bounded_range_composition_epsilon(delta, size, 1)
+
+    def detectable(cut: Cut, trials: int, confidence: float) -> float:
+        # Where a shape has a sharper question, that one says which ε would have been refuted.
+        for question in sharpest:
+            return in_epsilon(question.detectable(cut, trials, confidence))
+        return detectable_epsilon(epsilon, trials, delta=delta, confidence=confidence)
+
+    def bound(counts: Counts, confidence: float) -> float:
+        return epsilon_from_counts(*counts, delta=delta, confidence=confidence)
+
+    of_any = Question(
+        metric="epsilon",
+        claimed=epsilon,
+        cut=partial(epsilon_cut, delta=delta),
+        bound=bound,
+        detectable=detectable,
+    )
+    return [*sharpest, of_any]
 
 
 def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
@@ -276,37 +285,9 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
     with explained_calls(mechanism, "guarantee"):
         own = mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
-    _refuse_another_unit(mechanism, unit)
-    claim = _about_the_same(own, claim)
+    claim = _about_the_same(mechanism, unit, own, claim)
     if simulate_seed is not None:
         claim = replace(claim, randomness="simulated")
-    game = Game(
-        mechanism=mechanism,
-        case=_worst_case(mechanism, neighbors),
-        trials=trials,
-        score=score,
-        processes=processes,
-        seed=simulate_seed,
-        progress=progress,
-    )
-    found, measured = _unanswerable()
-    if not math.isinf(claim.epsilon):
-        with explained_calls(mechanism, "event"):
-            event = mechanism.event
-        asked = _questions(event, claim)
-        found, measured = _judged(game, asked, confidence=confidence, level=level)
-    return Audit(
-        kind="mechanism",
-        subject=type(mechanism).__name__,
-        claim=claim,
-        findings=(found,),
-        measured=measured,
-        level=level,
-    )
-
-
-def _worst_case(mechanism: Mechanism, neighbors: NeighboringRelation) -> WorstCase:
-    """Return the two inputs that a mechanism is told apart on."""
     with explained_calls(mechanism, "worst_case"):
         case: object = mechanism.worst_case(neighbors)
     if not isinstance(case, WorstCase):
@@ -314,28 +295,48 @@ def _worst_case(mechanism: Mechanism, neighbors: NeighboringRelation) -> WorstCa
             f"worst_case of {type(mechanism).__name__} must return a WorstCase, got "
             f"{type(case).__name__}; nothing was audited."
         )
-    return case
+    game = Game(
+        mechanism=mechanism,
+        case=case,
+        trials=trials,
+        score=score,
+        processes=processes,
+        seed=simulate_seed,
+        progress=progress,
+    )
+    answers: list[Answer] = []
+    if math.isinf(claim.epsilon):
+        nothing = "A claim of epsilon=inf promises nothing, so nothing can refute it."
+        found = Finding.skipped(_ATTACK, nothing)
+    else:
+        with explained_calls(mechanism, "event"):
+            event = mechanism.event
+        questions, scores = _questions(event, claim), play(game)
+        needed = 1 - level / len(questions)  # every question may refute
+        answers = [
+            question.answer(scores.one, scores.other, confidence=confidence, needed=needed)
+            for question in questions
+        ]
+        found = _judged(answers, game, scores, confidence=confidence, needed=needed)
+    return Audit(
+        kind="mechanism",
+        subject=type(mechanism).__name__,
+        claim=claim,
+        findings=(found,),
+        measured=tuple(answer.shown for answer in answers),
+        level=level,
+    )
 
 
-def _about_the_same(own: Guarantee, claim: Guarantee | None) -> Guarantee:
+def _about_the_same(
+    mechanism: Mechanism, unit: Unit, own: object, claim: Guarantee | None
+) -> Guarantee:
     """Return the claim, or the mechanism's own; refuse one about another change."""
     if not isinstance(own, Guarantee):
         raise UsageError(
             f"guarantee must return a Guarantee, got {type(own).__name__}; nothing was audited."
         )
-    if claim is None:
-        return own
-    for name in ("unit", "neighbors", "trust"):
-        if getattr(claim, name) != getattr(own, name):
-            raise UsageError(
-                f"claim is about {name}={_name(getattr(claim, name))} and the audit is about "
-                f"{_name(getattr(own, name))}: nothing was played. Pass the same {name} to both."
-            )
-    return claim
-
-
-def _refuse_another_unit(mechanism: Mechanism, unit: Unit) -> None:
-    """Refuse a unit that the worst case is not about: it would break a promise nobody made."""
+    # A unit that the worst case is not about would break a promise nobody made.
     most = getattr(mechanism, "records_per_person", None)
     if unit != "person" and most not in {None, 1}:
         raise UsageError(
@@ -343,122 +344,74 @@ def _refuse_another_unit(mechanism: Mechanism, unit: Unit) -> None:
             f"so unit={unit!r} cannot be audited and nothing was played. Use unit='person', or a "
             "mechanism without records_per_person."
         )
-
-
-def _name(value: object) -> str:
-    """Return a setting as it is written."""
-    return getattr(value, "name", None) or repr(value)
-
-
-def _unanswerable() -> tuple[Finding, tuple[Measurement, ...]]:
-    """Return what there is to say of a claim of ε = ∞."""
-    summary = "A claim of epsilon=inf promises nothing, so nothing can refute it."
-    return Finding(attack=ATTACK, outcome="skipped", summary=summary), ()
-
-
-def _questions(event: Event, claim: Guarantee) -> list[_Question]:
-    """Return the metrics in which a claim about an event can be refuted, the sharpest first."""
-    # The event says which family the mechanism is of; how large its loss may be is said by the
-    # claim alone, for the event may be about another relation.
-    delta = claim.delta
-    if isinstance(event, GaussianEvent):
-        sharpest = _mu_question(gaussian_mu(claim.epsilon, delta))
-        return [sharpest, _epsilon_question(claim, sharpest, partial(gaussian_epsilon, delta))]
-    if isinstance(event, BoundedRangeEvent) and (event.draws == 1 or delta == 0):
-        sharpest = _range_question(bounded_range_for(claim.epsilon, delta))
-        return [sharpest, _epsilon_question(claim, sharpest, partial(_epsilon_of_range, delta))]
-    return [_epsilon_question(claim)]
-
-
-def _epsilon_of_range(delta: float, bounded_range: float) -> float:
-    """Return the ε of one draw; infinity if no bounded range would be seen."""
-    if math.isinf(bounded_range):
-        return math.inf
-    return bounded_range_composition_epsilon(delta, bounded_range, 1)
-
-
-def _mu_question(claimed: float) -> _Question:
-    """Return the question whether the trade-off is that of a Gaussian mechanism."""
-    return _Question(
-        metric="mu",
-        claimed=claimed,
-        cut=mu_cut,
-        bound=lambda counts, confidence: mu_from_counts(*counts, confidence=confidence),
-        detectable=lambda _, trials, confidence: detectable_mu(
-            claimed, trials, confidence=confidence
-        ),
-    )
-
-
-def _range_question(claimed: float) -> _Question:
-    """Return the question how far the odds of two outputs move."""
-    return _Question(
-        metric="bounded range",
-        claimed=claimed,
-        cut=range_cut,
-        bound=lambda counts, confidence: odds_ratio_bound(*counts, confidence=confidence),
-        detectable=partial(_detectable_where_played, claimed),
-    )
-
-
-def _detectable_where_played(claimed: float, cut: Cut, _trials: int, confidence: float) -> float:
-    """Return the smallest bounded range that is refuted with odds as uneven as those played."""
-    # The odds are known up to what was counted: two standard errors are given away, and a tenth.
-    hits, n, alarms, m = cut.counts
-    one, other = ((k + 0.5) / (total - k + 0.5) for k, total in ((hits, n), (alarms, m)))
-    error = math.sqrt(sum(1 / (k + 0.5) for k in (hits, n - hits, alarms, m - alarms)))
-    center = math.ceil(10 * (abs(math.log(one * other)) / 2 + error)) / 10
-    played = max(1, int(min(n, m) / (1 - SELECTION_SHARE)))
-    return detectable_range(claimed, played, confidence=confidence, center=center)
-
-
-def _epsilon_question(
-    claim: Guarantee,
-    sharpest: _Question | None = None,
-    in_epsilon: Callable[[float], float] | None = None,
-) -> _Question:
-    """Return the question that needs no shape."""
-    # Where a shape has a sharper question, that one says which ε would have been refuted.
-    delta = claim.delta
-
-    def detectable(cut: Cut, trials: int, confidence: float) -> float:
-        if sharpest is None or in_epsilon is None:
-            return detectable_epsilon(claim.epsilon, trials, delta=delta, confidence=confidence)
-        return in_epsilon(sharpest.detectable(cut, trials, confidence))
-
-    return _Question(
-        metric="epsilon",
-        claimed=claim.epsilon,
-        cut=partial(epsilon_cut, delta=delta),
-        bound=lambda counts, confidence: epsilon_from_counts(
-            *counts, delta=delta, confidence=confidence
-        ),
-        detectable=detectable,
-    )
+    for name in ("unit", "neighbors", "trust") if claim is not None else ():
+        told, meant = getattr(claim, name), getattr(own, name)
+        if told != meant:
+            told, meant = (getattr(value, "name", None) or repr(value) for value in (told, meant))
+            raise UsageError(
+                f"claim is about {name}={told} and the audit is about {meant}: nothing was played. "
+                f"Pass the same {name} to both."
+            )
+    return own if claim is None else claim
 
 
 def _judged(
-    game: Game, asked: list[_Question], *, confidence: float, level: float
-) -> tuple[Finding, tuple[Measurement, ...]]:
-    """Return the verdict of a game, and what it measured."""
-    # Every question may refute, so each has its share of the level.
-    scores = play(game)
-    needed = 1 - level / len(asked)
-    answers = [
-        _answer(question, scores, confidence=confidence, needed=needed) for question in asked
-    ]
-    finding = judged(answers, game, scores, confidence=confidence, needed=needed)
-    return finding, tuple(answer.shown for answer in answers)
-
-
-def _answer(question: _Question, scores: Scores, *, confidence: float, needed: float) -> Answer:
-    """Return what the scores show in one metric."""
-    cut = question.cut(scores.one, scores.other)
-    shown = Measurement(
-        metric=question.metric,
-        claimed=question.claimed,
-        lower=question.bound(cut.counts, confidence),
-        confidence=confidence,
-        power=question.detectable(cut, len(scores.one), needed),
+    answers: list[Answer], game: Game, scores: Scores, *, confidence: float, needed: float
+) -> Finding:
+    """Return the verdict in words, with everything that it rests on."""
+    refuting = [answer for answer in answers if answer.refutes]
+    suspicious = [answer for answer in answers if answer.suspicious]
+    decisive = (refuting or suspicious or answers)[0]
+    shown = decisive.shown
+    claimed = f"{shown.metric}={never_less(shown.claimed)}"
+    at_least = f"{shown.metric} is at least {never_more(shown.lower, 4)} at {100 * confidence:g} %"
+    limits = ""  # what a game that refutes nothing would have missed
+    if shown.power is not None and math.isfinite(shown.power):
+        limits += (
+            f" {shown.metric} of {never_less(shown.power, 4)} or more would have been detected"
+        )
+        limits += ", less with more trials."
+    if scores.one_direction:
+        limits += " Only one direction of the outputs was looked at: pass score=... for another."
+    if refuting:
+        summary = (
+            f"Two neighboring inputs are told apart as {claimed} does not allow: {shown.metric} is "
+            f"at least {never_more(decisive.needed, 4)} at {100 * needed:.6g} % confidence."
+        )
+    elif suspicious:
+        summary = (
+            f"{at_least} confidence, above the {claimed} that is claimed, but not at the "
+            f"{100 * needed:.6g} % that a verdict needs: run more trials (there were {game.trials} "
+            f"a side).{limits}"
+        )
+    else:
+        summary = (
+            f"{game.trials} trials a side show {shown.metric} of at least "
+            f"{never_more(shown.lower, 4)} at {100 * confidence:g} % confidence; {claimed} is "
+            f"claimed.{limits}"
+        )
+    metrics = {
+        answer.shown.metric: {
+            "event": answer.cut.to_dict(),
+            "lower_at_verdict": answer.needed,
+            "would_have_refuted": None
+            if answer.shown.power is None
+            else float_to_json(answer.shown.power),
+        }
+        for answer in answers
+    }
+    return Finding(
+        attack=_ATTACK,
+        outcome="refutes" if refuting else "warning" if suspicious else "clear",
+        summary=summary,
+        details={
+            "trials": game.trials,
+            "selection_share": SELECTION_SHARE,
+            "score": scores.score,
+            "one_direction": scores.one_direction,
+            "randomness": "system" if game.seed is None else "simulated",
+            "verdict_confidence": needed,
+            "power": POWER,
+            "metrics": metrics,
+        },
     )
-    return Answer(cut=cut, shown=shown, needed=question.bound(cut.counts, needed))

@@ -1,6 +1,6 @@
 """Playing a distinguishing game: two inputs, many releases of each, and a score for every one.
 
-Running code of other people: whatever it does, it ends in one of our errors.
+What is played may be code of other people: whatever it does, it ends in one of our errors.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -156,27 +155,20 @@ def play(game: Game) -> Scores:
     with _worker(game) as outputs:
         if game.score is not None:
             return _scored(outputs, game.score, game.trials, "given")
-        known = says_of_itself(game.mechanism, "log_ratio")
-        if isinstance(game.mechanism, Repeatable) and known:
-            ratio = partial(_log_ratio, game.mechanism, game.case)
+        mechanism = game.mechanism
+        if isinstance(mechanism, Repeatable) and says_of_itself(mechanism, "log_ratio"):
+
+            def ratio(rows: np.ndarray) -> np.ndarray:
+                with explained_calls(mechanism, "log_ratio"):
+                    return mechanism.log_ratio(rows, game.case)
+
             return _scored(outputs, ratio, game.trials, "log-ratio")
         few = max(1, game.trials // _LEARNING)
-        seen = [_joined(outputs(side, few)) for side in (0, 1)]
-        return _scored(outputs, learned_score(*seen), game.trials - few, "learned")
-
-
-def _log_ratio(mechanism: Repeatable, case: WorstCase, rows: np.ndarray) -> np.ndarray:
-    """Return what a mechanism says of its own outputs."""
-    with explained_calls(mechanism, "log_ratio"):
-        return mechanism.log_ratio(rows, case)
-
-
-def _joined(outputs: Iterator[np.ndarray]) -> Float[np.ndarray, "n d"]:
-    """Return outputs of several tasks as rows of floats."""
-    parts = [_flat(rows) for rows in outputs]
-    if len({part.shape[1] for part in parts}) > 1:
-        raise UsageError(_SHAPES)
-    return np.concatenate(parts)
+        seen = [[_flat(rows) for rows in outputs(side, few)] for side in (0, 1)]
+        if any(len({rows.shape[1] for rows in side}) > 1 for side in seen):
+            raise UsageError(_SHAPES)
+        score = learned_score(*map(np.concatenate, seen))
+        return _scored(outputs, score, game.trials - few, "learned")
 
 
 _Outputs = Callable[[int, int], Iterator[np.ndarray]]
@@ -203,15 +195,9 @@ def _worker(game: Game) -> Iterator[_Outputs]:
             if game.progress is not None:
                 game.progress(done, 2 * game.trials)
 
-    with _mapped(game) as mapped:
-        yield outputs
-
-
-@contextmanager
-def _mapped(game: Game) -> Iterator[Callable[..., Iterator[np.ndarray]]]:
-    """Yield ``map``, or that of a pool of fresh processes."""
+    mapped: Callable[..., Iterator[np.ndarray]] = map
     if game.processes == 1:
-        yield map
+        yield outputs
         return
     try:
         pickle.dumps(game.mechanism)
@@ -221,8 +207,9 @@ def _mapped(game: Game) -> Iterator[Callable[..., Iterator[np.ndarray]]]:
             f"({type(error).__name__}). Define its class in a module, or use processes=1."
         ) from error
     with ProcessPoolExecutor(game.processes, mp_context=get_context("spawn")) as pool:
+        mapped = pool.map
         try:
-            yield pool.map
+            yield outputs
         except BrokenProcessPool as error:
             raise UsageError(
                 "The other processes stopped before they began. In a script, put the call below "
@@ -241,7 +228,7 @@ def _scored(
     return Scores(one=one, other=other, score=name, one_direction=isinstance(score, Projection))
 
 
-def _numbers(scores: Any, rows: np.ndarray, name: str) -> Float[np.ndarray, " n"]:
+def _numbers(scores: object, rows: np.ndarray, name: str) -> Float[np.ndarray, " n"]:
     """Return scores as floats; refuse what is not one number for each output."""
     array = np.asarray(scores)
     if rows.dtype.kind == "f" and array.dtype.kind == "f" and np.isnan(array).any():

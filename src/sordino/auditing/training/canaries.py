@@ -12,29 +12,17 @@ them tells nothing but how the trainer works. Four kinds are made:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, UInt64
 
 from sordino._random import Entropy
 from sordino._validate import integer
-
-__all__ = [
-    "Canary",
-    "WorstCanary",
-    "gradients_kept",
-    "label_canaries",
-    "pair_canaries",
-    "partner_units",
-    "person_canaries",
-    "unit_norms",
-    "worst_canary",
-]
 
 _ANSWER: Final = 8  # tokens of the longest made-up answer
 _GENES: Final = 4 + 2 * _ANSWER  # words that decide one pair
@@ -48,25 +36,86 @@ _SAME: Final = 2  # tokens that both answers of a pair of partners begin with
 _LONGEST: Final = 512  # tokens of a long unit
 
 
+Unit: TypeAlias = tuple[object, ...]
+"""All pairs of one record or person, each a ``language.dp_sgd.training.TokenPair``."""
+
+
+@runtime_checkable
+class Model(Protocol):
+    """What an audit uses of a model of transformers."""
+
+    config: Any
+
+    def parameters(self) -> Iterable[Any]:
+        """Return every tensor of weights."""
+        ...
+
+    def register_forward_hook(self, hook: Callable[..., object]) -> Any:
+        """Call a function with what the model returns, until the handle is removed."""
+        ...
+
+
+@runtime_checkable
+class Trainer(Protocol):
+    """What an audit uses of a trainer on raw pairs."""
+
+    # `language.dp_sgd.training.CentralTraining`. An audit looks inside, for it asks whether what is
+    # private there does what it says.
+
+    model: Model
+    args: Any
+    _privacy: Any  # `CentralPrivacy`, or what stands in for a part of it
+    _run: Any  # `CentralRun`
+    _tokens: Any  # how texts are cut
+    _processes: Any
+    _read: Any  # `TextsRead`
+    processing_class: Any
+    _units: Sequence[Any]
+
+    def train(self) -> object:
+        """Train, and pay for it."""
+        ...
+
+    def add_callback(self, callback: object) -> None:
+        """Call an object at every event of the loop."""
+        ...
+
+    def remove_callback(self, callback: object) -> None:
+        """Do so no longer."""
+        ...
+
+    def _loss(self, model: Model, pair: object) -> Any: ...
+
+    def _losses(self, model: Model, units: Sequence[Unit]) -> Any: ...
+
+    def _own_sum(self, model: Model, units: Sequence[Unit], bound: float) -> Any: ...
+
+    def _clipped_sums(self, model: Model, chosen: Sequence[int]) -> list[Any]: ...
+
+    def _add_noise(self, sums: Sequence[Any], entropy: Entropy) -> None: ...
+
+    def _drawn(self, entropy: Entropy) -> Sequence[int]: ...
+
+
 class Canary(NamedTuple):
     """Two neighboring contributions, one of which a fair coin puts into the data."""
 
-    one: tuple[Any, ...]  # the pairs of the unit if the coin says yes
-    other: tuple[Any, ...] | None  # its pairs if the coin says no; None if it is then left out
+    one: Unit  # the pairs of the unit if the coin says yes
+    other: Unit | None  # its pairs if the coin says no; None if it is then left out
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorstCanary:
     """The unit that a search found to show most, and how near the worst case it comes."""
 
-    unit: tuple[Any, ...]  # its pairs, as trainers take them
+    unit: Unit  # its pairs, as trainers take them
     reaches: float  # norm of its clipped gradient, over C: 1 is the worst case of a correct trainer
     # Norm of the sum of the clipped gradients of both answers of its pair, over 2C: 1 is the worst
     # case of a trainer that clips each answer alone.
     row_by_row: float
 
 
-def worst_canary(trainer: Any, *, entropy: Entropy, rounds: int = 40) -> WorstCanary:
+def worst_canary(trainer: Trainer, *, entropy: Entropy, rounds: int = 40) -> WorstCanary:
     """Return a made-up unit whose answers pull the trainer's own model in one direction.
 
     Guarantee:
@@ -84,7 +133,9 @@ def worst_canary(trainer: Any, *, entropy: Entropy, rounds: int = 40) -> WorstCa
         best = fitness.min(axis=1).argsort()[::-1][:_PARENTS]
         if fitness[best[0]].min() >= _ENOUGH:
             break
-        children = _changed(genes[best].repeat(_CHILDREN, axis=0), entropy)
+        parents = genes[best].repeat(_CHILDREN, axis=0)
+        fresh, coins = (entropy.words(parents.size).reshape(parents.shape) for _ in range(2))
+        children = np.where(coins % np.uint64(_CHANGED) == 0, fresh, parents)
         genes = np.concatenate([genes[best], children])
         fitness = np.concatenate([fitness[best], _shares(trainer, children)])
     winner = int(fitness.min(axis=1).argmax())
@@ -95,7 +146,7 @@ def worst_canary(trainer: Any, *, entropy: Entropy, rounds: int = 40) -> WorstCa
     )
 
 
-def pair_canaries(trainer: Any, n: int, *, entropy: Entropy) -> list[Canary]:
+def pair_canaries(trainer: Trainer, n: int, *, entropy: Entropy) -> list[Canary]:
     """Return n made-up records, each there or not.
 
     Guarantee:
@@ -105,7 +156,7 @@ def pair_canaries(trainer: Any, n: int, *, entropy: Entropy) -> list[Canary]:
 
 
 def person_canaries(
-    trainer: Any, n: int, *, entropy: Entropy, pairs: int | None = None
+    trainer: Trainer, n: int, *, entropy: Entropy, pairs: int | None = None
 ) -> list[Canary]:
     """Return n made-up people with several pairs each, all of them there or none.
 
@@ -117,7 +168,7 @@ def person_canaries(
     return [Canary(tuple(found[i : i + each]), None) for i in range(0, n * each, each)]
 
 
-def label_canaries(trainer: Any, n: int, *, entropy: Entropy) -> list[Canary]:
+def label_canaries(trainer: Trainer, n: int, *, entropy: Entropy) -> list[Canary]:
     """Return n made-up records, each there with one of two labels.
 
     Guarantee:
@@ -126,12 +177,12 @@ def label_canaries(trainer: Any, n: int, *, entropy: Entropy) -> list[Canary]:
     # To flip a label is to take one record out and to put another one in: two changes under
     # `ADD_OR_REMOVE_ONE` and under `REPLACE_SPECIAL`.
     return [
-        Canary((pair,), (pair._replace(liked=1.0 - pair.liked),))
-        for pair in _pairs(trainer, n, entropy)
+        Canary((_pair(trainer, genes),), (_pair(trainer, genes, turned=True),))
+        for genes in _drawn(entropy, n)
     ]
 
 
-def partner_units(trainer: Any, *, entropy: Entropy) -> list[tuple[Any, ...]]:
+def partner_units(trainer: Trainer, *, entropy: Entropy) -> list[Unit]:
     """Return a short unit, and a long one with either label: their answers are almost the same.
 
     Guarantee:
@@ -149,7 +200,7 @@ def partner_units(trainer: Any, *, entropy: Entropy) -> list[tuple[Any, ...]]:
     if end == other:
         other = tokens[(tokens.index(end) + 1) % len(tokens)]
 
-    def unit(prompt: list[int], liked: float) -> tuple[Any, ...]:
+    def unit(prompt: list[int], liked: float) -> Unit:
         """Return a unit with one pair."""
         first, second = [*prompt, *said, end], [*prompt, *said, other]
         return (TokenPair(first, second, liked, (size, size)),)
@@ -158,13 +209,13 @@ def partner_units(trainer: Any, *, entropy: Entropy) -> list[tuple[Any, ...]]:
     return [unit(words[:1], 1.0), unit(long, 0.0), unit(long, 1.0)]
 
 
-def _tokens(trainer: Any) -> list[int]:
+def _tokens(trainer: Trainer) -> list[int]:
     """Return the tokens that made-up texts are made of."""
     config = trainer.model.config.get_text_config()
     return [one for one in range(config.vocab_size) if one != config.pad_token_id]
 
 
-def _pairs_of(trainer: Any, pairs: int | None) -> int:
+def _pairs_of(trainer: Trainer, pairs: int | None) -> int:
     """Return how many pairs a made-up unit has."""
     if pairs is not None:
         return integer("pairs", pairs, at_least=1)
@@ -172,24 +223,18 @@ def _pairs_of(trainer: Any, pairs: int | None) -> int:
     return 1 if cap is None else min(int(cap), _MOST_PAIRS)
 
 
-def _pairs(trainer: Any, n: int, entropy: Entropy) -> list[Any]:
+def _pairs(trainer: Trainer, n: int, entropy: Entropy) -> list[object]:
     """Return made-up pairs."""
-    n = integer("n", n, at_least=1)
     return [_pair(trainer, genes) for genes in _drawn(entropy, n)]
 
 
 def _drawn(entropy: Entropy, n: int) -> UInt64[np.ndarray, "n genes"]:
     """Return the words that decide n pairs."""
+    n = integer("n", n, at_least=1)
     return entropy.words(n * _GENES).reshape(n, _GENES)
 
 
-def _changed(genes: UInt64[np.ndarray, "n genes"], entropy: Entropy) -> Any:
-    """Return pairs of which one word in four was drawn anew."""
-    fresh, coins = (entropy.words(genes.size).reshape(genes.shape) for _ in range(2))
-    return np.where(coins % np.uint64(_CHANGED) == 0, fresh, genes)
-
-
-def _pair(trainer: Any, genes: UInt64[np.ndarray, " genes"]) -> Any:
+def _pair(trainer: Trainer, genes: UInt64[np.ndarray, " genes"], *, turned: bool = False) -> object:
     """Return the pair that some words decide: a prompt of one token, two answers, a label."""
     from sordino.language.dp_sgd.training import TokenPair  # noqa: PLC0415 (loads torch)
 
@@ -199,10 +244,12 @@ def _pair(trainer: Any, genes: UInt64[np.ndarray, " genes"]) -> Any:
     ids = [tokens[word % len(tokens)] for word in rest[2:]]
     answers = ids[:_ANSWER][: sizes[0]], ids[_ANSWER:][: sizes[1]]
     first, second = ([tokens[asked % len(tokens)], *answer] for answer in answers)
-    return TokenPair(first, second, float(liked % 2), (len(first) - 1, len(second) - 1))
+    likes_first = float(liked % 2)
+    likes_first = 1 - likes_first if turned else likes_first
+    return TokenPair(first, second, likes_first, (len(first) - 1, len(second) - 1))
 
 
-def _shares(trainer: Any, genes: UInt64[np.ndarray, "n genes"]) -> Float[np.ndarray, "n 2"]:
+def _shares(trainer: Trainer, genes: UInt64[np.ndarray, "n genes"]) -> Float[np.ndarray, "n 2"]:
     """Return of each pair how near it comes to either worst case: clipped whole, and row by row."""
     rows = np.array([_row_products(trainer, _pair(trainer, one)) for one in genes])
     first, second, inner = rows[:, 0] ** 0.5, rows[:, 1] ** 0.5, rows[:, 2]
@@ -215,7 +262,7 @@ def _shares(trainer: Any, genes: UInt64[np.ndarray, "n genes"]) -> Float[np.ndar
     return np.asarray(np.nan_to_num(np.stack(found, axis=1)))
 
 
-def _row_products(trainer: Any, pair: Any) -> tuple[float, float, float]:
+def _row_products(trainer: Trainer, pair: object) -> tuple[float, float, float]:
     """Return the squared norms of the gradients of both rows of a pair, and their product."""
     from sordino.language.dp_sgd.clipping import without_dropout  # noqa: PLC0415 (loads torch)
 
@@ -245,7 +292,7 @@ def _row_products(trainer: Any, pair: Any) -> tuple[float, float, float]:
     return first, second, inner
 
 
-def unit_norms(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " n"]:
+def unit_norms(trainer: Trainer, units: Sequence[Unit]) -> Float[np.ndarray, " n"]:
     """Return the norm of the gradient of each unit, as it is clipped by."""
     from sordino.language.dp_sgd.clipping import (  # noqa: PLC0415 (loads torch)
         ClippedSum,
@@ -263,7 +310,7 @@ def unit_norms(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " n"]:
 
 
 @contextmanager
-def gradients_kept(model: Any) -> Iterator[None]:
+def gradients_kept(model: Model) -> Iterator[None]:
     """Put the gradients of a model back in the end."""
     before = [(one, one.grad) for one in model.parameters()]
     try:

@@ -8,9 +8,9 @@ how far every one of them points along the canary's gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -20,12 +20,11 @@ from sordino import _random, _validate
 from sordino.auditing.findings import Finding, Measurement
 from sordino.auditing.statistical.bounds import one_run_cut, one_run_epsilon, split_sizes
 from sordino.auditing.statistical.distinguishing import POWER
-from sordino.auditing.training.canaries import Canary, unit_norms
 from sordino.errors import UsageError
 from sordino.privacy.conversions import group_approximate
 from sordino.privacy.guarantee import Guarantee, never_less, never_more
 
-__all__ = ["detectable_in_one_run", "one_run_claim", "one_run_findings"]
+from .canaries import Canary, Model, Trainer, Unit, unit_norms
 
 _LEAST: Final = 50
 _ATTACKS: Final = 2
@@ -42,7 +41,7 @@ def one_run_claim(claim: Guarantee, canaries: Sequence[Canary]) -> tuple[float, 
 
 
 def one_run_findings(
-    trainer: Any,
+    trainer: Trainer,
     canaries: Sequence[Canary],
     *,
     confidence: float,
@@ -64,11 +63,13 @@ def one_run_findings(
         )
     coins = (entropy.words(len(canaries)) & np.uint64(1)).astype(bool)
     scores = _trained(trainer, canaries, coins)
-    epsilon, delta = one_run_claim(trainer._run.promise, canaries)  # noqa: SLF001
-    terms = {"claimed": epsilon, "delta": delta, "confidence": confidence}
+    claim = one_run_claim(trainer._run.promise, canaries)  # noqa: SLF001
     needed = 1 - level / _ATTACKS
-    told = [_judged(name, each, coins, needed=needed, **terms) for name, each in scores.items()]
-    return tuple(one for one, _ in told), tuple(one for _, one in told)
+    told = [
+        _judged(name, each, coins, claim, confidence=confidence, needed=needed)
+        for name, each in scores.items()
+    ]
+    return tuple(finding for finding, _ in told), tuple(shown for _, shown in told)
 
 
 def detectable_in_one_run(
@@ -81,15 +82,15 @@ def detectable_in_one_run(
     counts = binom.ppf(1 - POWER, guesses, expit(tried)).astype(int)
 
     def refutes(correct: int) -> bool:
-        terms = {"delta": delta, "confidence": confidence}
-        return one_run_epsilon(canaries, guesses, correct, **terms) > claimed
+        shown = one_run_epsilon(canaries, guesses, correct, delta=delta, confidence=confidence)
+        return shown > claimed
 
     least = next((right for right in np.unique(counts) if refutes(int(right))), None)
     return math.inf if least is None else float(tried[counts >= least][0])
 
 
 def _trained(
-    trainer: Any, canaries: Sequence[Canary], coins: Bool[np.ndarray, " m"]
+    trainer: Trainer, canaries: Sequence[Canary], coins: Bool[np.ndarray, " m"]
 ) -> dict[str, Float[np.ndarray, " m"]]:
     """Train with the canaries that coins choose, and return the scores of both attackers."""
     chosen = [canary[0 if coin else 1] for canary, coin in zip(canaries, coins, strict=True)]
@@ -110,13 +111,13 @@ def _judged(
     attack: str,
     scores: Float[np.ndarray, " m"],
     coins: Bool[np.ndarray, " m"],
+    claim: tuple[float, float],
     *,
-    claimed: float,
-    delta: float,
     confidence: float,
     needed: float,
 ) -> tuple[Finding, Measurement]:
     """Return what one attacker's scores show."""
+    claimed, delta = claim
     one, other = scores[coins], scores[~coins]
     hits, n, alarms, m = one_run_cut(one, other).counts
     counted = split_sizes(len(one))[1] + split_sizes(len(other))[1]
@@ -126,15 +127,17 @@ def _judged(
         for each in (confidence, needed)
     )
     power = detectable_in_one_run(claimed, counted, guesses, delta=delta, confidence=needed)
-    shown = Measurement(
-        metric="epsilon", claimed=claimed, lower=lower, confidence=confidence, power=power
-    )
     refutes = sure > claimed
+    limits = f" An epsilon of {never_less(power, 4)} or more would have been detected."
+    if math.isinf(power):
+        limits = " Right guesses alone would not have refuted the claim: more canaries are needed."
+    at_least, sureness = (sure, needed) if refutes else (lower, confidence)
     finding = Finding(
         attack=attack,
         outcome="refutes" if refutes else "warning" if lower > claimed else "clear",
-        summary=_summary(shown, sure if refutes else lower, needed if refutes else confidence)
-        + ("" if refutes else _limits(power)),
+        summary="Canaries that coins put into the run are guessed: epsilon is at least "
+        f"{never_more(at_least, 4)} at {100 * sureness:.6g} % confidence, and "
+        f"{never_less(claimed)} is claimed for each.{'' if refutes else limits}",
         details={
             "canaries": len(coins),
             "counted": counted,
@@ -145,29 +148,16 @@ def _judged(
             "verdict_confidence": needed,
         },
     )
-    return finding, shown
-
-
-def _summary(shown: Measurement, lower: float, confidence: float) -> str:
-    """Return in one sentence what the guesses show."""
-    return (
-        f"Canaries that coins put into the run are guessed: epsilon is at least "
-        f"{never_more(lower, 4)} at {100 * confidence:.6g} % confidence, and "
-        f"{never_less(shown.claimed)} is claimed for each."
+    shown = Measurement(
+        metric="epsilon", claimed=claimed, lower=lower, confidence=confidence, power=power
     )
-
-
-def _limits(power: float) -> str:
-    """Return what the guesses would have missed."""
-    if math.isinf(power):
-        return " Right guesses alone would not have refuted the claim: more canaries are needed."
-    return f" An epsilon of {never_less(power, 4)} or more would have been detected."
+    return finding, shown
 
 
 class _Watcher:
     """Sees what steps release, as a callback of transformers does, and keeps a score of each."""
 
-    def __init__(self, trainer: Any, canaries: Sequence[Canary]) -> None:
+    def __init__(self, trainer: Trainer, canaries: Sequence[Canary]) -> None:
         """Start with nothing seen."""
         self._trainer = trainer
         self._sides = [[canary.one for canary in canaries]]
@@ -175,15 +165,18 @@ class _Watcher:
             self._sides.append([canary.other or () for canary in canaries])
         self.seen = np.zeros(len(canaries))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., None]:
         """Return what does nothing, for all other events of transformers."""
         if not name.startswith("on_"):
             raise AttributeError(name)
         return lambda *_, **__: None
 
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+    def on_pre_optimizer_step(self, *_: object, **__: object) -> None:
         """Add up how far the noised gradient points along the gradient of each canary."""
-        factors = [self._factors(units) for units in self._sides]
+        # What clipping multiplies the gradient of every unit with.
+        norms = [unit_norms(self._trainer, units) for units in self._sides]
+        bound = self._trainer._privacy.clip  # noqa: SLF001
+        factors = [np.minimum(1, bound / np.maximum(norm, 1e-30)) for norm in norms]
         with _moved(self._trainer.model, _STEP):
             ahead = [self._each(units) for units in self._sides]
         with _moved(self._trainer.model, -_STEP):
@@ -195,7 +188,7 @@ class _Watcher:
         """Return the loss of every canary as the coin says yes, less that as it says no."""
         return _signed([self._each(units) for units in self._sides])
 
-    def _each(self, units: Sequence[Any]) -> Float[np.ndarray, " m"]:
+    def _each(self, units: Sequence[Unit]) -> Float[np.ndarray, " m"]:
         """Return the loss of every unit."""
         from sordino.language.dp_sgd.clipping import without_dropout  # noqa: PLC0415 (loads torch)
 
@@ -204,11 +197,6 @@ class _Watcher:
             each = [trainer._losses(trainer.model, [unit]).item() for unit in units]  # noqa: SLF001
         return np.asarray(each, dtype=np.float64)
 
-    def _factors(self, units: Sequence[Any]) -> Float[np.ndarray, " m"]:
-        """Return what clipping multiplies the gradient of every unit with."""
-        bound, norms = self._trainer._privacy.clip, unit_norms(self._trainer, units)  # noqa: SLF001
-        return np.asarray(np.minimum(1, bound / np.maximum(norms, 1e-30)))
-
 
 def _signed(sides: Sequence[Float[np.ndarray, " m"]]) -> Float[np.ndarray, " m"]:
     """Return the first of one or two sides, less the second."""
@@ -216,7 +204,7 @@ def _signed(sides: Sequence[Float[np.ndarray, " m"]]) -> Float[np.ndarray, " m"]
 
 
 @contextmanager
-def _moved(model: Any, length: float) -> Iterator[None]:
+def _moved(model: Model, length: float) -> Iterator[None]:
     """Move the weights of a model along its gradient for a while."""
     trained = [one for one in model.parameters() if one.requires_grad and one.grad is not None]
     square = sum(float(one.grad.double().square().sum()) for one in trained)

@@ -1,49 +1,49 @@
 """An audit of a trainer on raw judgments before its first step: clipping, noise, sampling.
 
 It takes seconds on a small model, spends nothing, and looks at no judgment: every unit is made up.
-
-Does a sampler draw as its accountant counts: everybody alone, in every step anew?
-
-The tests are exact: under the claim every number below is that of a binomial. A loader that
-shuffles and cuts batches of one size draws each unit as often as a Poisson sample does, and is
-found by its sizes and by who comes back in the next batch.
+One step is played many times with a worst canary and without it. The sums are those of the
+trainer's own clipping, and the noise is added by its own code. What is stood in for is the data,
+the chance to be drawn (1) and the noise multiplier (1, so that mu = 1 is claimed): clipping and
+noise are what is measured, and not how they are accounted for. A sampler is asked whether it draws
+as its accountant counts: everybody alone, in every step anew.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from sordino import _random, _validate
 from sordino._random import Entropy
 from sordino._validate import integer
 from sordino.auditing.findings import Audit, Finding, Measurement
-from sordino.auditing.statistical.bounds import mu_cut, mu_from_counts
-from sordino.auditing.statistical.distinguishing import Answer, detectable_mu
+from sordino.auditing.statistical.distinguishing import Answer, mu_question
 from sordino.errors import UsageError
 from sordino.language.dp_sgd.privacy import sampling_threshold
 from sordino.language.references.texts import TextsRead
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import never_less, never_more
 
-from .canaries import Canary, WorstCanary, pair_canaries, worst_canary
-from .one_run import one_run_findings
-from .step_games import (
-    CLAIMED_MU,
-    PartnerScores,
-    StepScores,
-    noise_masses,
-    played_partners,
-    played_step,
-    stand_in,
+from .canaries import (
+    Canary,
+    Trainer,
+    Unit,
+    WorstCanary,
+    gradients_kept,
+    pair_canaries,
+    partner_units,
+    unit_norms,
+    worst_canary,
 )
+from .one_run import one_run_findings
 
-ATTACK: Final = "sampler"
+_SAMPLER: Final = "sampler"
 
 Sampler = Callable[[Sequence[int], Entropy], Sequence[Hashable]]
 """From everybody, and a source of words, to those who take part in one step."""
@@ -53,12 +53,11 @@ _MOST: Final = 4096
 _POWER: Final = 0.95
 
 
-@dataclass(frozen=True, kw_only=True)
-class Draws:
+class _Draws(NamedTuple):
     """What was counted, and the binomial that it follows if the claim is true."""
 
     name: str  # what was counted
-    count: int  # how often it happened
+    hits: int  # how often it happened
     trials: int  # how often it could have
     chance: float  # its probability under the claim, in [0, 1]
 
@@ -67,8 +66,8 @@ class Draws:
         """Return twice the smaller tail of the binomial, at most 1."""
         from scipy.stats import binom  # noqa: PLC0415 (slow to import)
 
-        low = binom.cdf(self.count, self.trials, self.chance)
-        high = binom.sf(self.count - 1, self.trials, self.chance)
+        low = binom.cdf(self.hits, self.trials, self.chance)
+        high = binom.sf(self.hits - 1, self.trials, self.chance)
         return float(min(1.0, 2 * min(low, high)))
 
 
@@ -80,87 +79,64 @@ def sampling_finding(
     Guarantee:
         None is needed: the units are numbers, and nobody's.
     """
+    # The tests are exact: under the claim every number below is that of a binomial. A loader that
+    # shuffles and cuts batches of one size draws each unit as often as a Poisson sample does, and
+    # is found by its sizes and by who comes back in the next batch.
     # Source: docs/auditing.md, "Training".
+    from scipy.stats import binom  # noqa: PLC0415 (slow to import)
+
     sampling_threshold(probability)
-    trials = 2 * (integer("trials", trials, at_least=20) // 2)
-    units = min(_MOST, max(4, math.ceil(_EXPECTED / probability)))
+    q, trials = probability, 2 * (integer("trials", trials, at_least=20) // 2)
+    units = min(_MOST, max(4, math.ceil(_EXPECTED / q)))
     batches = [list(sampler(range(units), entropy)) for _ in range(trials)]
-    tests = _counted(batches, units, probability)
+    sizes = np.array([len(batch) for batch in batches])
+    middle, pairs = round(units * q), zip(batches[::2], batches[1::2], strict=True)
+    again = sum(len({*one} & {*other}) for one, other in pairs)
+    usual, fewer = float(binom.pmf(middle, units, q)), float(binom.cdf(middle - 1, units, q))
+    tests = [
+        _Draws("inclusions", int(sizes.sum()), units * trials, q),
+        _Draws("usual sizes", int((sizes == middle).sum()), trials, usual),
+        _Draws("smaller sizes", int((sizes < middle).sum()), trials, fewer),
+        _Draws("empty batches", int((sizes == 0).sum()), trials, (1 - q) ** units),
+        _Draws("drawn again", again, units * (trials // 2), q * q),
+    ]
     worst = min(tests, key=lambda test: test.p_value)
     strange = any(len(set(one)) < len(one) or not set(one) <= set(range(units)) for one in batches)
-    refuted = strange or worst.p_value < level / len(tests)
+    wrong = ""
+    share, expected = worst.hits / worst.trials, worst.chance
+    told = f"{worst.name} have a share of {share:.4g} where {expected:.4g} is expected"
+    if strange:
+        wrong = "A batch holds a unit twice, or one that was not there: that is no sample."
+    elif worst.p_value < level / len(tests):
+        wrong = f"{trials} batches are not drawn as the accountant counts: {told}."
+    # Which chance would have been found.
+    limits = "Anybody who is ever left out would have been noticed."
+    if q != 1:
+        above = binom.isf(level / len(tests) / 2, units * trials, q)
+        tried = q + (1 - q) * np.geomspace(1e-6, 1, 400)
+        found = tried[binom.sf(above, units * trials, tried) >= _POWER][0]
+        limits = f"A chance of {found:.3g} where {q:g} is claimed would have been detected."
+    clear = f"{trials} batches look like Poisson samples; at most, {told}. {limits}"
     return Finding(
-        attack=ATTACK,
-        outcome="refutes" if refuted else "clear",
-        summary=_summary(worst, refuted=refuted, strange=strange, trials=trials)
-        + ("" if refuted else _limits(probability, units * trials, level / len(tests))),
+        attack=_SAMPLER,
+        outcome="refutes" if wrong else "clear",
+        summary=wrong or clear,
         p_value=0.0 if strange else min(1.0, worst.p_value * len(tests)),
         details={
             "batches": trials,
             "units": units,
-            "sampling_probability": probability,
-            "tests": {test.name: _told(test) for test in tests},
+            "sampling_probability": q,
+            "tests": {
+                test.name: {
+                    "count": test.hits,
+                    "trials": test.trials,
+                    "chance": test.chance,
+                    "p_value": test.p_value,
+                }
+                for test in tests
+            },
         },
     )
-
-
-def _counted(batches: list[list[Any]], units: int, q: float) -> list[Draws]:
-    """Return everything that is counted in batches of made-up units."""
-    from scipy.stats import binom  # noqa: PLC0415
-
-    sizes = np.array([len(one) for one in batches])
-    trials = len(batches)
-    middle = round(units * q)
-    again = sum(
-        len({*one} & {*other}) for one, other in zip(batches[::2], batches[1::2], strict=True)
-    )
-    usual = float(binom.pmf(middle, units, q))
-    fewer = float(binom.cdf(middle - 1, units, q))
-    return [
-        Draws(name="inclusions", count=int(sizes.sum()), trials=units * trials, chance=q),
-        Draws(name="usual sizes", count=int((sizes == middle).sum()), trials=trials, chance=usual),
-        Draws(name="smaller sizes", count=int((sizes < middle).sum()), trials=trials, chance=fewer),
-        Draws(
-            name="empty batches",
-            count=int((sizes == 0).sum()),
-            trials=trials,
-            chance=(1 - q) ** units,
-        ),
-        Draws(name="drawn again", count=again, trials=units * (trials // 2), chance=q * q),
-    ]
-
-
-def _told(test: Draws) -> dict[str, float]:
-    """Return a test as JSON holds it."""
-    return {
-        "count": test.count,
-        "trials": test.trials,
-        "chance": test.chance,
-        "p_value": test.p_value,
-    }
-
-
-def _summary(worst: Draws, *, refuted: bool, strange: bool, trials: int) -> str:
-    """Return in one sentence what the batches show."""
-    if strange:
-        return "A batch holds a unit twice, or one that was not there: that is no sample."
-    share, expected = worst.count / worst.trials, worst.chance
-    told = f"{worst.name} have a share of {share:.4g} where {expected:.4g} is expected"
-    if refuted:
-        return f"{trials} batches are not drawn as the accountant counts: {told}."
-    return f"{trials} batches look like Poisson samples; at most, {told}."
-
-
-def _limits(q: float, draws: int, level: float) -> str:
-    """Return which chance would have been found."""
-    from scipy.stats import binom  # noqa: PLC0415
-
-    if q == 1:
-        return " Anybody who is ever left out would have been noticed."
-    above = binom.isf(level / 2, draws, q)
-    tried = q + (1 - q) * np.geomspace(1e-6, 1, 400)
-    found = tried[binom.sf(above, draws, tried) >= _POWER]
-    return f" A chance of {found[0]:.3g} where {q:g} is claimed would have been detected."
 
 
 _OTHERS: Final = 3  # made-up units beside the canary
@@ -175,7 +151,7 @@ _DOUBTFUL: Final = 1e-4
 
 
 def audit_training(  # noqa: PLR0913 (each is one choice of the user)
-    trainer: Any,
+    trainer: Trainer,
     *,
     trials: int = 10_000,
     confidence: float = 0.95,
@@ -198,23 +174,35 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     _validate.failure_probability("level", level, zero=False)
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
-    _refuse_other_coins(trainer, simulate_seed, canaries)
+    several = trainer._processes.several  # noqa: SLF001 (an audit looks inside)
+    if several and (simulate_seed is None or canaries):
+        # each would make up units of its own
+        raise UsageError(
+            "Several processes are audited with the same made-up units in each: give "
+            "simulate_seed, and leave canaries out. Nothing was audited. Or audit in one process."
+        )
     entropy = _random.entropy(simulate_seed)
     share = level / _RANDOM
     canary = worst_canary(trainer, entropy=entropy)
     others = [one.one for one in pair_canaries(trainer, _OTHERS, entropy=entropy)]
     # first, as of several processes one alone draws noise, and all draw the same tokens here
-    shares = played_partners(trainer, partners=partners, entropy=entropy)
-    scores = played_step(trainer, canary.unit, others, trials=trials, entropy=entropy)
-    answer = _measured(scores, confidence=confidence, needed=1 - share)
-    probability = trainer._privacy.sampling_probability  # noqa: SLF001 (an audit looks inside)
-    drawn = sampler or partial(_own_sampler, trainer)
+    shares = _played_partners(trainer, partners=partners, entropy=entropy)
+    scores = _played_step(trainer, canary.unit, others, trials=trials, entropy=entropy)
+    answer = mu_question(_CLAIMED_MU).answer(
+        scores.one, scores.other, confidence=confidence, needed=1 - share
+    )
+    probability = trainer._privacy.sampling_probability  # noqa: SLF001
     claim = trainer._run.promise  # noqa: SLF001
+
+    def own_sampler(units: Sequence[int], entropy: Entropy) -> Sequence[int]:
+        """Return whom the trainer's own code draws."""
+        return _stand_in(trainer, units=units)._drawn(entropy)  # noqa: SLF001
+
     found: tuple[Finding, ...] = (
         _canary_finding(answer, canary, scores, confidence=confidence, needed=1 - share),
         _partners_finding(shares, partners),
-        _noise_finding(noise_masses(trainer, entropy=entropy), share),
-        sampling_finding(drawn, probability, level=share, entropy=entropy),
+        _noise_finding(_noise_masses(trainer, entropy=entropy), share),
+        sampling_finding(sampler or own_sampler, probability, level=share, entropy=entropy),
         _gradients_finding(trainer, [canary.unit, *others]),
     )
     measured: tuple[Measurement, ...] = (answer.shown,)
@@ -236,63 +224,30 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     )
 
 
-def _reading_finding(trainer: Any, records: Pairs) -> Finding:
+def _reading_finding(trainer: Trainer, records: Pairs) -> Finding:
     """Return whether model and tokenizer say that they were made from some records."""
     own: TextsRead = trainer._read  # noqa: SLF001 (of the model as it was before adapters)
     read = own.with_those_of(TextsRead.on(trainer.processing_class))
     found = read.beside(TextsRead.of(records))
-    attack = "texts-read"
-    if found["read"]:
-        return Finding(
-            attack=attack,
-            outcome="refutes",
-            summary="The model or its tokenizer was made from texts of these records as they are, "
-            "and is released with them: no noise on later steps hides that.",
-        )
-    if not found["known"]:
-        return Finding(
-            attack=attack,
-            outcome="warning",
-            summary="Nothing says all that the model and its tokenizer have read, so that these "
-            "records may be among it.",
-        )
-    return Finding(
-        attack=attack,
-        outcome="clear",
-        summary="Model and tokenizer say all that they have read, and none of these texts is "
-        "among it.",
+    wrong = (
+        "The model or its tokenizer was made from texts of these records as they are, and is "
+        "released with them: no noise on later steps hides that."
     )
-
-
-def _refuse_other_coins(trainer: Any, seed: int | None, canaries: Sequence[Canary]) -> None:
-    """Refuse to audit in several processes that would each make up units of their own."""
-    if trainer._processes.several and (seed is None or canaries):  # noqa: SLF001
-        raise UsageError(
-            "Several processes are audited with the same made-up units in each: give "
-            "simulate_seed, and leave canaries out. Nothing was audited. Or audit in one process."
-        )
-
-
-def _own_sampler(trainer: Any, units: Sequence[int], entropy: _random.Entropy) -> Any:
-    """Return whom the trainer's own code draws."""
-    return stand_in(trainer, units=units)._drawn(entropy)  # noqa: SLF001
-
-
-def _measured(scores: StepScores, *, confidence: float, needed: float) -> Answer:
-    """Return what the scores of a game show of mu."""
-    cut = mu_cut(scores.one, scores.other)
-    shown = Measurement(
-        metric="mu",
-        claimed=CLAIMED_MU,
-        lower=mu_from_counts(*cut.counts, confidence=confidence),
-        confidence=confidence,
-        power=detectable_mu(CLAIMED_MU, len(scores.one), confidence=needed),
+    odd = (
+        "Nothing says all that the model and its tokenizer have read, so that these records may be "
+        "among it."
     )
-    return Answer(cut=cut, shown=shown, needed=mu_from_counts(*cut.counts, confidence=needed))
+    return Finding.judged(
+        "texts-read",
+        wrong=wrong if found["read"] else "",
+        odd="" if found["read"] or found["known"] else odd,
+        clear="Model and tokenizer say all that they have read, and none of these texts is among "
+        "it.",
+    )
 
 
 def _canary_finding(
-    answer: Answer, canary: WorstCanary, scores: StepScores, *, confidence: float, needed: float
+    answer: Answer, canary: WorstCanary, scores: _StepScores, *, confidence: float, needed: float
 ) -> Finding:
     """Return the verdict on one step with the worst canary, in words."""
     too_far = scores.moved > 1 + _ROUNDING
@@ -304,7 +259,7 @@ def _canary_finding(
         else f"mu is at least {never_more(answer.shown.lower, 4)} at {100 * confidence:g} % "
         "confidence, and "
     )
-    told += f"{never_less(CLAIMED_MU)} is claimed."
+    told += f"{never_less(_CLAIMED_MU)} is claimed."
     if not refutes:
         row_by_row = 2 * canary.row_by_row * scores.seen
         told += f" Rows clipped one by one would show mu of about {row_by_row:.2g}."
@@ -349,7 +304,7 @@ def _noise_finding(masses: list[tuple[int, float]], level: float) -> Finding:
     )
 
 
-def _partners_finding(scores: PartnerScores, partners: int) -> Finding:
+def _partners_finding(scores: _PartnerScores, partners: int) -> Finding:
     """Return whether what is counted of units depends on who else is in a step."""
     refutes, shared = scores.moved > 1 + _ROUNDING, scores.shared > _ROUNDING
     told = (
@@ -368,7 +323,7 @@ def _partners_finding(scores: PartnerScores, partners: int) -> Finding:
     )
 
 
-def _gradients_finding(trainer: Any, units: Sequence[Any]) -> Finding:
+def _gradients_finding(trainer: Trainer, units: Sequence[Unit]) -> Finding:
     """Return whether clipped gradients of made-up units are those that autograd finds."""
     from sordino.language.dp_sgd.clipping import differences  # noqa: PLC0415 (loads torch)
 
@@ -393,3 +348,148 @@ def _gradients_finding(trainer: Any, units: Sequence[Any]) -> Finding:
         ),
         details={name: str(one) for name, one in differ._asdict().items()},
     )
+
+
+_CLAIMED_MU: Final = 1.0  # of a step of noise multiplier 1, by a unit drawn for certain
+_MOST_ENTRIES: Final = 1 << 13  # entries of the gradient that are looked at
+_AT_ONCE: Final = 1 << 22  # entries that are drawn at once
+_MOVES_NOTHING: Final = (
+    "A made-up unit moves no gradient of this model, or moves it to no number: nothing can be told "
+    "apart, and nothing was audited. Is anything trained?"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StepScores:
+    """The scores of a game on one step."""
+
+    one: Float[np.ndarray, " n"]  # with the canary; shape (trials,)
+    other: Float[np.ndarray, " n"]  # without it
+    moved: float  # how far the canary moved the sum of clipped gradients, over C; 1 is permitted
+    seen: float  # share of that which lies in the entries that were looked at, as a norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PartnerScores:
+    """How far one unit moved steps of others, and how far it moved what the others add."""
+
+    moved: float  # how far a unit moved the sum of clipped gradients, over C; 1 is permitted
+    shared: float  # how much of that was not what it adds alone, over C; 0 is right
+
+
+class _Terms:
+    """The privacy settings of a trainer, some of them replaced."""
+
+    def __init__(self, privacy: object, **changed: float) -> None:
+        """Keep both."""
+        self._privacy, self._changed = privacy, changed
+
+    def __getattr__(self, name: str) -> object:
+        """Return what was replaced, or else the setting."""
+        return self._changed[name] if name in self._changed else getattr(self._privacy, name)
+
+
+def _stand_in(trainer: Trainer, *, units: Sequence[object], **terms: float) -> Trainer:
+    """Return a shallow copy of a trainer on other units, with some privacy settings replaced."""
+    made = copy.copy(trainer)
+    made._units = list(units)  # noqa: SLF001 (an audit looks inside)
+    made._privacy = _Terms(trainer._privacy, **terms)  # noqa: SLF001
+    return made
+
+
+def _played_step(
+    trainer: Trainer, canary: Unit, others: Sequence[Unit], *, trials: int, entropy: Entropy
+) -> _StepScores:
+    """Return scores of one step with a canary and without it, along the direction it moves.
+
+    Guarantee:
+        None: it draws many steps of made-up units, never of private data.
+    """
+    trials = integer("trials", trials, at_least=1)
+    played = _stand_in(trainer, units=(), noise_multiplier=_CLAIMED_MU, sampling_probability=1.0)
+    sums = [_sum(played, [*others, *extra]) for extra in ([canary], [])]
+    direction = sums[0] - sums[1]
+    length = float(np.linalg.norm(direction))
+    if not np.isfinite(length) or length == 0:
+        raise UsageError(_MOVES_NOTHING)
+    kept = np.argpartition(np.abs(direction), -min(_MOST_ENTRIES, direction.size))[-_MOST_ENTRIES:]
+    weights = direction[kept] / np.linalg.norm(direction[kept])
+    scores = [_scores(played, total[kept], weights, trials, entropy) for total in sums]
+    return _StepScores(
+        one=scores[0],
+        other=scores[1],
+        moved=length / trainer._privacy.clip,  # noqa: SLF001
+        seen=float(np.linalg.norm(direction[kept])) / length,
+    )
+
+
+def _played_partners(trainer: Trainer, *, partners: int, entropy: Entropy) -> _PartnerScores:
+    """Return how far a long unit moves steps of others, and the share of the others in that.
+
+    Guarantee:
+        None is needed: everybody is made up, and nothing is released.
+    """
+    # It stands behind as many short units as the trainer is set to read at once, so that it would
+    # decide how far they are padded; and in front of blocks of so many long and short ones in turn,
+    # so that each would be read with others than before. C is chosen so small that all of them are
+    # clipped.
+    partners = integer("partners", partners, at_least=2)
+    size = int(trainer.args.per_device_train_batch_size)
+    short, *canaries = partner_units(trainer, entropy=entropy)
+    bound = float(unit_norms(trainer, [short, *canaries]).min()) / 2
+    if not np.isfinite(bound) or bound == 0:
+        raise UsageError(_MOVES_NOTHING)
+    played, found = _stand_in(trainer, units=(), clip=bound), []
+    for canary in canaries:
+        alone = _sum(played, [canary])
+        blocks = [*[canary] * size, *[short] * size]
+        blocks = (blocks * (1 + partners // len(blocks)))[:partners]
+        few = [short] * min(size - 1, partners)
+        for others, step in ((few, [*few, canary]), (blocks, [canary, *blocks])):
+            change = _sum(played, step) - _sum(played, others)
+            found.append((np.linalg.norm(change), np.linalg.norm(change - alone)))
+    moved, shared = np.max(found, axis=0) / bound
+    return _PartnerScores(moved=float(moved), shared=float(shared))
+
+
+def _noise_masses(trainer: Trainer, *, entropy: Entropy) -> list[tuple[int, float]]:
+    """Return of every trained tensor its size and the sum of squares of the noise of one step.
+
+    Guarantee:
+        None: nobody is in the step.
+    """
+    # The step is the trainer's own, with nobody in it; squares are in units of the variance that is
+    # stated, so that each sum is that of so many squared standard normal numbers.
+    terms = trainer._privacy  # noqa: SLF001
+    scale = terms.noise_multiplier * terms.clip / terms.expected_batch
+    with gradients_kept(trainer.model):
+        sums = trainer._clipped_sums(trainer.model, [])  # noqa: SLF001
+        trainer._add_noise(sums, entropy)  # noqa: SLF001
+        return [(one.numel(), float((one / scale).square().sum())) for one in sums]
+
+
+def _sum(trainer: Trainer, units: Sequence[Unit]) -> Float[np.ndarray, " d"]:
+    """Return the sum of clipped gradients that the trainer leaves, all tensors in a row."""
+    played = _stand_in(trainer, units=units)
+    with gradients_kept(trainer.model):
+        sums = played._clipped_sums(trainer.model, range(len(units)))  # noqa: SLF001
+    return np.concatenate([one.cpu().numpy().ravel() for one in sums])
+
+
+def _scores(
+    trainer: Trainer,
+    total: Float[np.ndarray, " k"],
+    weights: Float[np.ndarray, " k"],
+    trials: int,
+    entropy: Entropy,
+) -> Float[np.ndarray, " n"]:
+    """Return one number for each noisy copy of a sum: how far it lies along a direction."""
+    # The trainer's own code adds the noise, to many copies at once.
+    like = next(iter(trainer.model.parameters())).detach().flatten()[:1].double()
+    found, many = [], max(1, _AT_ONCE // len(total))
+    for first in range(0, trials, many):
+        copies = np.tile(total, (min(many, trials - first), 1))
+        held = like.new_tensor(copies)
+        trainer._add_noise([held], entropy)  # noqa: SLF001
+        found.append(held.cpu().numpy() @ weights)
+    return np.concatenate(found)

@@ -11,13 +11,13 @@ from scipy import stats
 
 from sordino.auditing.statistical.bounds import (
     epsilon_cut,
-    epsilon_from_scores,
+    epsilon_from_counts,
     mu_cut,
-    mu_from_scores,
+    mu_from_counts,
+    odds_ratio_bound,
     one_run_cut,
-    one_run_from_scores,
+    one_run_epsilon,
     range_cut,
-    range_from_scores,
     split,
     split_sizes,
 )
@@ -25,6 +25,22 @@ from sordino.errors import DataError
 from sordino.privacy.gaussian import gaussian_epsilon
 
 DELTA = 1e-5
+
+
+def one_run(one, other, delta):
+    hits, n, alarms, m = one_run_cut(one, other).counts
+    canaries = split_sizes(len(one))[1] + split_sizes(len(other))[1]
+    return one_run_epsilon(canaries, n + m, hits + m - alarms, delta=delta, confidence=0.95)
+
+
+BOUNDS = {
+    "epsilon": lambda one, other, delta=0.0: epsilon_from_counts(
+        *epsilon_cut(one, other, delta=delta).counts, delta=delta, confidence=0.95
+    ),
+    "mu": lambda one, other: mu_from_counts(*mu_cut(one, other).counts, confidence=0.95),
+    "range": lambda one, other: odds_ratio_bound(*range_cut(one, other).counts, confidence=0.95),
+    "one run": lambda one, other, delta=0.0: one_run(one, other, delta),
+}
 
 
 def normal_scores(seed=0, n=2000):
@@ -58,7 +74,7 @@ def test_clopper_pearson_on_normal_scores():
     with mpmath.workdps(30):
         ratios = (1 - mpmath.mpf(miss) - DELTA) / alarm, (1 - mpmath.mpf(alarm) - DELTA) / miss
         expected = float(mpmath.log(max(ratios)))
-    found = epsilon_from_scores(one, other, delta=DELTA, confidence=0.95)
+    found = BOUNDS["epsilon"](one, other, DELTA)
     assert found == pytest.approx(expected, abs=1e-6)
     assert 1.0 < found < 4.38
 
@@ -68,7 +84,7 @@ def test_gaussian_privacy_on_normal_scores():
     tp, n, fp, m = recount(mu_cut(one, other), one, other)
     normal = stats.norm()
     expected = normal.isf(upper(fp, m)) - normal.ppf(upper(n - tp, n))
-    found = mu_from_scores(one, other, confidence=0.95)
+    found = BOUNDS["mu"](one, other)
     assert found == pytest.approx(expected, abs=1e-6)
     # the closed form of δ(ε), bracketed instead of inverted
     epsilon = gaussian_epsilon(DELTA, found)
@@ -82,7 +98,7 @@ def test_gaussian_privacy_on_normal_scores():
 
 def test_one_run_on_normal_scores():
     one, other = normal_scores()
-    found = one_run_from_scores(one, other, delta=DELTA, confidence=0.95)
+    found = BOUNDS["one run"](one, other, DELTA)
 
     def p_value(epsilon, m, r, v):
         # in logarithms, from the binomial of scipy
@@ -108,18 +124,13 @@ def test_the_odds_of_three_outputs_are_compared_without_the_middle():
     assert (cut.low, cut.high) == (0.0, 1.0)
     assert cut.counts == recount(cut, one, other)
     assert cut.counts.trials_one < 8000
-    assert 1.7 < range_from_scores(one, other, confidence=0.95) < 2.0
+    assert 1.7 < BOUNDS["range"](one, other) < 2.0
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_direction_is_found(sign):
     one, other = normal_scores(1)
-    for bound in (
-        lambda a, b: epsilon_from_scores(a, b, delta=DELTA, confidence=0.95),
-        lambda a, b: mu_from_scores(a, b, confidence=0.95),
-        lambda a, b: range_from_scores(a, b, confidence=0.95),
-        lambda a, b: one_run_from_scores(a, b, delta=DELTA, confidence=0.95),
-    ):
+    for bound in BOUNDS.values():
         assert bound(sign * one, sign * other) > 0.5
 
 
@@ -147,16 +158,13 @@ def test_scores_of_a_few_values_are_cut_at_every_one_of_them():
 def test_infinite_scores_are_scores():
     one = np.where(np.arange(1000) % 3 == 0, np.inf, 0.0)
     other = np.where(np.arange(1000) % 3 == 0, -np.inf, 0.0)
-    assert epsilon_from_scores(one, other, delta=0.0, confidence=0.95) > 3
-    assert range_from_scores(one, other, confidence=0.95) > 3
+    assert BOUNDS["epsilon"](one, other) > 3
+    assert BOUNDS["range"](one, other) > 3
 
 
 def test_equal_scores_show_nothing():
     same = np.zeros(100)
-    assert epsilon_from_scores(same, same, delta=0.0, confidence=0.95) == 0
-    assert mu_from_scores(same, same, confidence=0.95) == 0
-    assert range_from_scores(same, same, confidence=0.95) == 0
-    assert one_run_from_scores(same, same, delta=0.0, confidence=0.95) == 0
+    assert {bound(same, same) for bound in BOUNDS.values()} == {0.0}
 
 
 def test_the_parts_are_a_fifth_and_the_rest():
@@ -169,9 +177,9 @@ def test_the_parts_are_a_fifth_and_the_rest():
 def test_sorted_scores_are_refused(order):
     one, other = normal_scores()
     with pytest.raises(DataError, match=r"one must be in the order .* sorted"):
-        mu_from_scores(order(one), other, confidence=0.95)
+        mu_cut(order(one), other)
     with pytest.raises(DataError, match="other must be in the order"):
-        mu_from_scores(one, order(other), confidence=0.95)
+        mu_cut(one, order(other))
 
 
 @pytest.mark.parametrize(
