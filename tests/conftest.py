@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,6 +137,32 @@ def open_ledger(tmp_path, budget) -> Callable[..., sordino.Ledger]:
         return sordino.Ledger.open(
             folder / "spend.db", data="test", budget=budget(epsilon, trust=trust)
         )
+
+    return make
+
+
+@pytest.fixture
+def few_parts(monkeypatch) -> None:
+    """Bring people together in four parts of many files: what holds for them holds for more."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("sordino.") and hasattr(module, "PARTS"):
+            monkeypatch.setattr(module, "PARTS", 4)
+    monkeypatch.setattr("sordino.engines.exchange._HEAD", 8 * 5)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut here
+
+
+@pytest.fixture
+def account(tmp_path) -> Callable[..., sordino.Ledger]:
+    """Return a maker of ledgers of labels or persons, each in a folder of its own."""
+    made = iter(range(10_000))
+
+    def make(unit: str = "label", epsilon: float = 1000.0) -> sordino.Ledger:
+        folder = tmp_path / f"account-{next(made)}"
+        folder.mkdir()
+        budget = sordino.Guarantee(
+            epsilon, delta=0.0, unit=unit, neighbors=sordino.REPLACE_ONE, trust="central"
+        )
+        return sordino.Ledger.open(folder / "spend.db", data="answers", budget=budget)
 
     return make
 

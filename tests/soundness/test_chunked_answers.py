@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -29,17 +28,9 @@ from sordino.privatization.chunk_tasks import AnswerChunk, AnswerPart, PartedMem
 from sordino.privatization.chunks import privatize_chunks
 
 COIN = RandomizedResponse(1.0)
+pytestmark = pytest.mark.usefixtures("few_parts")
+
 PARTS = 4
-
-
-@pytest.fixture(autouse=True)
-def _few_parts(monkeypatch):
-    """Bring people together in four parts: what holds for them holds for more."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("sordino.") and hasattr(module, "PARTS"):
-            monkeypatch.setattr(module, "PARTS", PARTS)
-    monkeypatch.setattr(exchange, "_HEAD", 8 * (PARTS + 1))
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut here
 
 
 class Twice:
@@ -185,22 +176,6 @@ def raw(tmp_path):
     """Return a maker of raw files."""
     made = iter(range(1000))
     return lambda **more: write_raw(tmp_path / f"raw-{next(made)}", **more)
-
-
-@pytest.fixture
-def account(tmp_path):
-    """Return a maker of ledgers, each in a folder of its own."""
-    made = iter(range(10_000))
-
-    def make(unit="label", epsilon=1000.0):
-        folder = tmp_path / f"ledger-{next(made)}"
-        folder.mkdir()
-        budget = sordino.Guarantee(
-            epsilon, delta=0.0, unit=unit, neighbors=sordino.REPLACE_ONE, trust="central"
-        )
-        return sordino.Ledger.open(folder / "spend.db", data="answers", budget=budget)
-
-    return make
 
 
 def lines(folder):

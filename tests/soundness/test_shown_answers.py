@@ -5,15 +5,12 @@ these answers. From then on losing them must be noticed.
 """
 
 import json
-import os
 import shutil
 import sqlite3
-import sys
 
 import pytest
 
 import sordino
-from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import PrivacyError
 from sordino.preferences.chunks import find_chunks
@@ -22,21 +19,13 @@ from sordino.privatization.answers import privatize, privatize_file
 from sordino.privatization.chunks import privatize_chunks
 
 COIN = sordino.RandomizedResponse(1.0)
+pytestmark = pytest.mark.usefixtures("few_parts")
+
 PARTS = 4
 
 
 class Killed(BaseException):
     """What stops a run where it is."""
-
-
-@pytest.fixture(autouse=True)
-def _few_parts(monkeypatch):
-    """Bring people together in four parts."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("sordino.") and hasattr(module, "PARTS"):
-            monkeypatch.setattr(module, "PARTS", PARTS)
-    monkeypatch.setattr(exchange, "_HEAD", 8 * (PARTS + 1))
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut here
 
 
 @pytest.fixture(params=["label", "person"])

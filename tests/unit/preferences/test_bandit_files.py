@@ -242,20 +242,6 @@ def test_arms_are_not_collected_from_the_logs(tmp_path):
         read(path, catalogue=f"{path}:item", context_columns=(), propensity=None)
 
 
-def test_progress(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text("item,click\n" + "14,1\n" * 3000)
-    seen = []
-    read(
-        path,
-        context_columns=(),
-        propensity=None,
-        progress=lambda done, total: seen.append((done, total)),
-    )
-    assert seen
-    assert all(done <= total == path.stat().st_size for done, total in seen)
-
-
 def test_real_logs(shared_data):
     logs = read_bandit_logs(
         shared_data / "obd_random_men.csv.gz",

@@ -171,17 +171,6 @@ def test_other_kinds_of_files_are_refused_with_a_way_out(tmp_path, ending):
         read_pairs(tmp_path / f"x.{ending}")
 
 
-@pytest.mark.parametrize("text", ["tie", "Both Bad", "skip"])
-def test_undecided_labels_are_kept_in_their_place(tmp_path, text):
-    path = tmp_path / "x.jsonl"
-    rows = [{"prompt": f"{i}", "first": "a", "second": "b", "label": 1} for i in range(5)]
-    rows[2]["label"] = text
-    path.write_bytes("\ufeff".encode() + b"".join(json.dumps(r).encode() + b"\r\n" for r in rows))
-    pairs = read_pairs(path)
-    assert pairs.prompts == tuple("01234")
-    assert (pairs.labels == 2).tolist() == [False, False, True, False, False]
-
-
 def test_mixed_kinds_are_refused(tmp_path):
     labeled = {"prompt": "p", "first": "a", "second": "b"}
     path = tmp_path / "x.jsonl"
@@ -190,7 +179,7 @@ def test_mixed_kinds_are_refused(tmp_path):
         list(read_records(path))
 
 
-@pytest.mark.parametrize("name", ["p.jsonl", "p.jsonl.gz", "p"])
+@pytest.mark.parametrize("name", ["p.jsonl", "p.jsonl.gz", "p.parquet", "p"])
 def test_names_beside_a_file(name):
     assert stem(Path(name)) == "p"
     assert manifest_path(Path("a") / name) == Path("a/p.manifest.json")

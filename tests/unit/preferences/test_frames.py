@@ -189,11 +189,6 @@ def test_columns_that_cannot_be_used(columns, words):
         Pairs.from_frame(Pandas(rows), columns=columns)
 
 
-def test_a_judgment_is_no_person_id():
-    with pytest.raises(UsageError, match="must not be 'label'"):
-        Pairs.from_frame(Pandas(ROWS), person_field="label")
-
-
 class Lazy:
     """A frame that must be collected first."""
 

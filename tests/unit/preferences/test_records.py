@@ -99,13 +99,6 @@ def test_the_order_is_not_the_order_of_the_file_or_the_alphabet():
 # --- the shapes ---
 
 
-def test_strings_with_a_prompt():
-    record = parse({"prompt": "p", "chosen": "good", "rejected": "bad", "more": 1})
-    assert (record.prompt, {record.first, record.second}) == ("p", {"good", "bad"})
-    assert (record.outcome == 1) == (record.first == "good")
-    assert (record.person, record.privatized, record.where) == (None, False, "line 1")
-
-
 USER = {"role": "user", "content": "hi"}
 GOOD = {"role": "assistant", "content": "hello"}
 BAD = {"role": "assistant", "content": "what"}
@@ -143,13 +136,6 @@ def test_empty_prompts_are_prompts():
 HUMAN, TURN = "\n\nHuman: ", "\n\nAssistant:"
 
 
-def test_transcripts_of_one_turn():
-    start = f"{HUMAN}Hi?{TURN}"
-    record = parse({"chosen": f"{start} Yes.", "rejected": f"{start} You."})
-    assert record.prompt == start
-    assert {record.first, record.second} == {" Yes.", " You."}
-
-
 def test_transcripts_of_several_turns_share_all_but_the_last():
     start = f"{HUMAN}One{TURN} Two{HUMAN}Three{TURN}"
     record = parse({"chosen": f"{start} Four A", "rejected": f"{start} Four B"})
@@ -180,16 +166,6 @@ def test_nothing_is_lost_of_a_shared_beginning(one, other):
         return
     sides = [record.prompt + record.first, record.prompt + record.second]
     assert sorted(sides) == sorted([one, other])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("label", 1), ("label", 0), ("answer", 1), ("answer", 0)]
-)
-def test_first_second_with_label_or_answer(name, value):
-    record = parse({"prompt": "p", "first": "a", "second": "b", name: value})
-    preferred = record.first if record.outcome else record.second
-    assert preferred == ("a" if value else "b")
-    assert record.privatized == (name == "answer")
 
 
 @pytest.mark.parametrize("text", ["😀", "\u2028", "\x00", "é", "e\u0301", "\U0010ffff", " "])

@@ -227,14 +227,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert peak < 1_000_000 < path.stat().st_size / 5
 
 
-def test_progress_never_passes_the_size(tmp_path):
-    path = write(tmp_path, b"prompt,chosen,rejected\n" + b"p,a,b\n" * 5000)
-    calls = []
-    list(read_records(path, progress=lambda done, total: calls.append((done, total))))
-    assert len(calls) == 5001 // 1024
-    assert all(0 < done <= total for done, total in calls)
-
-
 def test_a_message_does_not_tell_which_answer_is_malformed(tmp_path):
     """It would tell which of two answers, whose texts are known, was the chosen one."""
     said = []

@@ -9,14 +9,12 @@ import pytest
 from pyarrow import parquet
 
 import sordino
-from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import BudgetExceeded, DataError, FileSystemError, LedgerDamaged, UsageError
-from sordino.preferences import chunk_reading, chunk_survey, chunks
+from sordino.preferences import chunk_reading, chunks
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
-from sordino.preferences.pairs import read_manifest, stem
-from sordino.privatization import chunk_tasks
+from sordino.preferences.pairs import read_manifest
 from sordino.privatization import chunks as module
 from sordino.privatization.answers import FileRows, FileSettings, plan_answers
 from sordino.privatization.chunks import plan_chunks, privatize_chunks
@@ -26,30 +24,11 @@ COIN = sordino.RandomizedResponse(1.0)
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch):
+def _small(monkeypatch, few_parts):
     """Cut files into many chunks, and bring people together in four parts."""
-    for part in (exchange, chunk_survey, chunk_tasks, chunk_tasks, module):
-        monkeypatch.setattr(part, "PARTS", 4)
-    monkeypatch.setattr(exchange, "_HEAD", 8 * 5)
     monkeypatch.setattr(chunks, "_ROWS", 10)
     monkeypatch.setattr(chunks, "_LINES", 5)
     monkeypatch.setattr(chunk_reading, "_RECORDS", 3)
-
-
-@pytest.fixture
-def account(tmp_path):
-    """Return a maker of ledgers, each in a folder of its own."""
-    made = iter(range(1000))
-
-    def make(unit="label", epsilon=100.0):
-        folder = tmp_path / f"ledger-{next(made)}"
-        folder.mkdir()
-        budget = sordino.Guarantee(
-            epsilon, delta=0.0, unit=unit, neighbors=sordino.REPLACE_ONE, trust="central"
-        )
-        return sordino.Ledger.open(folder / "spend.db", data="answers", budget=budget)
-
-    return make
 
 
 def records(n, *, people=None, start=0):
@@ -242,15 +221,6 @@ def test_a_cap_or_a_budget_for_persons_needs_persons(tmp_path, account):
     assert not (tmp_path / "out").exists()
 
 
-def test_files_that_overlap_are_refused(tmp_path, account):
-    for name in ("a.jsonl", "b.jsonl"):
-        write(tmp_path / "raw" / name, records(3, people=3))
-    given, ledger = find_chunks(tmp_path / "raw", person_field="annotator"), account()
-    with pytest.raises(DataError, match=r"a\.jsonl and b\.jsonl both"):
-        run(given, tmp_path / "out", ledger)
-    assert not ledger.spends
-
-
 def test_nothing_is_spent_on_what_cannot_be_written_or_paid(tmp_path, account):
     write(tmp_path / "raw" / "s.jsonl", records(3))
     given, ledger = find_chunks(tmp_path / "raw"), account(epsilon=0.5)
@@ -292,9 +262,3 @@ def test_only_the_user_can_read_what_lies_between(tmp_path, account, monkeypatch
     run(given, tmp_path / "out", ledger)
     assert {tuple(modes) for modes in seen} == {(0o700,)}
     assert ledger.path.with_suffix(".memo").stat().st_mode & 0o777 == 0o700
-
-
-def test_a_manifest_is_called_like_its_file():
-    from pathlib import Path
-
-    assert {stem(Path(f"x{end}")) for end in (".jsonl", ".jsonl.gz", ".parquet")} == {"x"}

@@ -3,12 +3,11 @@
 import math
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from sordino.errors import UsageError
 from sordino.preferences.comparisons import PublicDigest
-from sordino.preferences.pairs import Pairs, read_pairs
+from sordino.preferences.pairs import read_pairs
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privatization.randomization import coin_for_person
@@ -63,11 +62,3 @@ def test_rows_that_are_kept_have_a_digest_of_their_own():
         digest.add(key, person)
     assert some.public_digest == digest.hexdigest() != pairs.public_digest
     assert some.public_digest == read_pairs([ROWS[0], ROWS[3], ROWS[4]]).public_digest
-
-
-def test_rows_of_features():
-    pairs = Pairs.from_features(np.eye(4), [1, 0, 1, 0], persons=["a", "a", "b", "b"])
-    some = pairs.part([1, 2])
-    assert some.given.tolist() == np.eye(4)[[1, 2]].tolist()
-    assert (some.labels.tolist(), some.prompts) == ([0, 1], ())
-    some.refuse_other_order()

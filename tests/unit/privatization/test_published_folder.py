@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import sordino
-from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.chunks import find_chunks
@@ -21,33 +20,9 @@ from sordino.privatization.chunks import privatize_chunks
 from sordino.privatization.publication import sole_run
 
 COIN = sordino.RandomizedResponse(1.0)
+pytestmark = pytest.mark.usefixtures("few_parts")
+
 PARTS = 4
-
-
-@pytest.fixture(autouse=True)
-def _few_parts(monkeypatch):
-    """Bring people together in four parts."""
-    for name, part in list(sys.modules.items()):
-        if name.startswith("sordino.") and hasattr(part, "PARTS"):
-            monkeypatch.setattr(part, "PARTS", PARTS)
-    monkeypatch.setattr(exchange, "_HEAD", 8 * (PARTS + 1))
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power is cut here
-
-
-@pytest.fixture
-def account(tmp_path):
-    """Return a maker of ledgers, each in a folder of its own."""
-    made = iter(range(1000))
-
-    def make(epsilon=100.0):
-        folder = tmp_path / f"ledger-{next(made)}"
-        folder.mkdir()
-        budget = sordino.Guarantee(
-            epsilon, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
-        )
-        return sordino.Ledger.open(folder / "spend.db", data="answers", budget=budget)
-
-    return make
 
 
 def write_raw(folder, *, people=None):
