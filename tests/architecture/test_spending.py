@@ -23,10 +23,10 @@ SPENDERS = {
     "sordino.rewards.label_release.release_sum",
     "sordino.rewards.private_metric_releases.measure_labels",
     "sordino.rewards.private_metric_releases.measure_records",
-    "sordino.rewards.ranking_record_release.fit_ranked_records",
+    "sordino.rewards.ranking_fit.fit_ranked_records",
     "sordino.rewards.ranking_fit.fit_rankings",
     "sordino.rewards.ranking_fit.fit_unprotected_rankings",
-    "sordino.rewards.ranking_release.release_rankings",
+    "sordino.rewards.ranking_fit.release_rankings",
     "sordino.rewards.record_release.fit_records",
     "sordino.rewards.record_release.spend_on_records",
     "sordino.rewards.record_release.fit_record_chunks",
@@ -132,8 +132,8 @@ def test_noise_is_released_in_one_place(functions):
             "sordino.rewards.label_release.release_sum",
             "sordino.rewards.label_release.release_sum_of_chunks",
             "sordino.rewards.private_metric_releases.measure_records",
-            "sordino.rewards.ranking_record_release.release_ranked_records",
-            "sordino.rewards.ranking_release.release_rankings",
+            "sordino.rewards.ranking_fit.release_ranked_records",
+            "sordino.rewards.ranking_fit.release_rankings",
             "sordino.rewards.record_release.release_records",
         }
         | MADE_UP

@@ -22,10 +22,9 @@ from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from sordino.privatization.choices import privatize_choices
-from sordino.rewards import ranking_record_release
-from sordino.rewards.ranking_fit import fit_released_rankings
+from sordino.rewards import ranking_fit
+from sordino.rewards.ranking_fit import fit_released_rankings, release_rankings
 from sordino.rewards.ranking_losses import PairwiseComposite
-from sordino.rewards.ranking_release import release_rankings
 from sordino.rewards.solver import minimize_ridge
 
 DELTA = 1e-6
@@ -243,9 +242,7 @@ def test_records_tell_neither_ballots_nor_their_number(tmp_path, monkeypatch):
     for seed, n in ((1, 40), (2, 57)):
         folder = tmp_path / str(seed)
         with monkeypatch.context() as patch:
-            patch.setattr(
-                ranking_record_release, "release_ranked_records", lambda *_, **__: np.arange(4.0)
-            )
+            patch.setattr(ranking_fit, "release_ranked_records", lambda *_, **__: np.arange(4.0))
             without_time(patch)
             rankings = Rankings.from_ranks(NAMES, ranks_of(seed, n), offered="all")
             reward, ledger = record_fit(folder, rankings)

@@ -67,7 +67,7 @@ from sordino.rewards.private_metrics import (
     held_out_rows,
     refuse_one_sided,
 )
-from sordino.rewards.ranking_release import ranking_promise
+from sordino.rewards.ranking_fit import ranking_promise
 from sordino.rewards.record_release import fit_record_chunks
 from sordino.rewards.release_checks import entropy_of, record_promise
 

@@ -1,56 +1,365 @@
-"""From one released sum of rankings to a reward; nothing here reads a rank or spends.
+"""From ballots to a reward, in each of the ways that protect them, and in the one that does not.
 
-Rankings to a reward, in each of the ways that protect them, and in the one that does not.
+A curator releases one noised sum of all ballots, or one tilted minimizer that hides whole records;
+people may randomize their first choices one by one; or ballots are used as they are. The spend is
+written first, then noise is drawn, and a fit of what was released is free.
 
-From first choices that were randomized one by one to a reward; nothing here spends.
+A record is one ballot with its prompt, its candidates and its person: all of it is private, but for
+the list of items in an election, which no ballot decides. Under ADD_OR_REMOVE_ONE so is how many
+ballots there are, and no release of records depends on that number or tells it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from scipy.sparse import csr_array
 
 from sordino import _validate
+from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms.grid import Rows
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, debiased_choices
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
-from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.preferences.features import Features
-from sordino.preferences.rankings import Rankings
-from sordino.privacy.guarantee import REPLACE_ONE
+from sordino.mechanisms.ranking_sum import RankingGaussian, centering, part_of
+from sordino.preferences.features import Features, Matrix, features_of_hidden
+from sordino.preferences.rankings import Rankings, Slates
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_array
 from sordino.privatization.choices import PrivateChoices
+from sordino.privatization.randomization import refuse_unlinked
 
-from .confidence import ConfidenceEllipsoid, ranking_covariance, ranking_ellipsoid
+from .confidence import ranking_covariance, ranking_ellipsoid
 from .covariance import roots_of_variances
-from .evidence import MOST_FEATURES, Ballots, RankingEvidence, measured_hessian, slate_bound
+from .evidence import MOST_FEATURES
+from .label_release import countable_rows, digest_of_statistic, label_promise
 from .model import RewardModel, centered_weights, offered_items, unoffered_names, worth_intervals
 from .ranking_losses import BallotLoss, FirstChoice, PairwiseComposite, PlackettLuce, gram
-from .ranking_record_release import fit_ranked_records
-from .ranking_release import ReleasedRankings, SlateRows, release_rankings, slate_rows
+from .release_checks import entropy_of, record_promise, record_rows
 from .ridge_selection import accepted_gradient, ridges_around
-from .solver import Solution, minimize_ridge, ridge_path
+from .solver import Solution, minimize_ridge, minimize_tilted, refuse_drowned, ridge_of, ridge_path
 
-METHOD = "ranking-gaussian"
+RankingMechanism = RankingGaussian | RankingObjectivePerturbation | NonPrivate
+
 _POWERS = tuple(range(-3, 5))  # of four, around the ridge that public settings suggest
+_ROWS = 32  # ballots a feature that a matrix rests on
+_FLOPS = 1 << 25  # a matrix this cheap takes every ballot
 
-Spread = Callable[[Float[np.ndarray, " d"]], Float[np.ndarray, "d d"]]
+
+# What ballots rank.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RankingFit:
-    """A certified estimate from ballots."""
+class SlateRows:
+    """The candidates of public slates, each slate once."""
 
-    solution: Solution  # the estimate
-    ridge: float  # Λ
-    candidates: int  # how many ridges were tried
-    atol: float  # the norm of the gradient that was accepted
+    rows: Matrix  # φ of every flat candidate
+    starts: Int64[np.ndarray, " s"]  # where slates start, and the end
+    slates: Int64[np.ndarray, " n"]  # which slate each ballot ranks
+
+    def of_ballots(
+        self, counted: Int64[np.ndarray, " c"]
+    ) -> tuple[Matrix, Int64[np.ndarray, " t"], Int64[np.ndarray, " slates"]]:
+        """Return rows, starts and numbers of ballots of the slates that some ballots rank."""
+        live, counts = np.unique(self.slates[counted], return_counts=True)
+        flat, starts = part_of(self.starts, live)
+        rows: Any = self.rows
+        return rows[flat], starts, counts.astype(np.int64)
+
+    def bound(self, features: Features | None) -> float:
+        """Return the bound L of a feature map or, without any, the reach of the candidates."""
+        # It is how far the farthest candidate is from the middle of its slate: of two candidates,
+        # half their difference, as for pairs.
+        if features is not None:
+            return features.feature_bound
+        return float(np.sqrt(_centered_squares(self.rows, self.starts).max()))
+
+
+def slate_rows(slates: Slates, features: Features | None) -> SlateRows:
+    """Return the candidates of ballots with their features; ballots of the same items share one."""
+    n = len(slates)
+    if slates.items is None:
+        rows = slates.flat_features(features)
+        return SlateRows(rows=rows, starts=slates.starts.astype(np.int64), slates=np.arange(n))
+    assert slates.offered is not None  # noqa: S101 (for the type checker; set at the start)
+    numbers: dict[bytes, int] = {}
+    which = np.array([numbers.setdefault(key, len(numbers)) for key in slates.keys])
+    first = np.unique(which, return_index=True)[1]
+    flat, starts = part_of(slates.starts.astype(np.int64), first)
+    of_items: Any = slates.item_features(features)
+    if _plain(slates, features) and len(first) > 1:
+        of_items = csr_array(of_items)  # one entry in each row
+    return SlateRows(rows=of_items[slates.offered[flat]], starts=starts, slates=which)
+
+
+def _plain(slates: Slates, features: Features | None) -> bool:
+    """Return whether ballots are about items without features: a weight is an item's worth."""
+    return slates.items is not None and features is None and slates.given is None
+
+
+def _centered_squares(rows: Rows, starts: Int64[np.ndarray, " s"]) -> Float[np.ndarray, " m"]:
+    """Return the squared distance of every candidate from the middle of its slate."""
+    centered = centering(starts) @ rows
+    return np.asarray((centered**2).sum(axis=1), dtype=np.float64)
+
+
+# What a fit sees.
+
+
+class BallotEvidence(ABC):
+    """An objective that is fitted, and how much it varies; all that a fit sees of ballots."""
+
+    method: ClassVar[str]  # how a reward says that it was fitted
+    feature_bound: float  # bound L on how far a candidate is from the middle of its slate
+    loss: BallotLoss  # the objective
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of ballots that count."""
+
+    @property
+    @abstractmethod
+    def inflation(self) -> float:
+        """Return how many times as much the objective's sum varies as its curvature says, about."""
+
+    @abstractmethod
+    def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the objective's sum if the weights were θ."""
+
+    @abstractmethod
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the asymptotic covariance of the weights, estimated as θ."""
+
+    def hessian(self, theta: Float[np.ndarray, " d"], loss: BallotLoss | None = None) -> np.ndarray:
+        """Return the objective's Hessian, from enough evenly spaced ballots to choose a ridge."""
+        loss = self.loss if loss is None else loss
+        n, d = len(loss.starts) - 1, loss.rows.shape[1]
+        cheap = _FLOPS // (d**2 * int(np.diff(loss.starts).max()))
+        step = max(1, n // max(_ROWS * d, cheap))
+        return gram(loss.features, loss.terms, np.asarray(loss.features @ theta), step=step)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RankingEvidence(BallotEvidence):
+    """What a fit sees after all rankings were released as one sum; all of it is public."""
+
+    method = "ranking-gaussian"
+
+    rows: Float[np.ndarray, "m d"] | csr_array  # φ of every flat candidate of the slates
+    starts: Int64[np.ndarray, " s"]  # slate i holds the candidates `starts[i]:starts[i+1]`
+    counts: Int64[np.ndarray, " slates"]  # how many ballots that count rank each slate
+    kind: str  # which sum it is, `"borda"` or `"first-choice"`
+    statistic: Float[np.ndarray, " d"]  # T̃, that sum with noise
+    factor: Float[np.ndarray, "d r"]  # F; the noise has covariance V = FFᵀ
+    feature_bound: float
+    rounding: float  # how far the grid moved the sum at most, in standard deviations of the noise
+    # The objective that rankings enter through their sum alone.
+    loss: PairwiseComposite | FirstChoice = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the objective."""
+        kind = FirstChoice if self.kind == "first-choice" else PairwiseComposite
+        known = {"statistic": self.statistic, "counts": self.counts}
+        object.__setattr__(self, "loss", kind(self.rows, starts=self.starts, **known))
+
+    def __len__(self) -> int:
+        """Return the number of ballots that count."""
+        return int(self.counts.sum())
+
+    def __repr__(self) -> str:
+        """Return the size."""
+        return f"RankingEvidence(n={len(self)}, d={len(self.statistic)})"
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return V, the covariance of the noise."""
+        return np.asarray(self.factor @ self.factor.T)
+
+    @property
+    def inflation(self) -> float:
+        """Return how many times as much T̃ varies as H says, were all candidates as good."""
+        # It is tr(spread)/tr H at θ = 0, for which no matrix is made.
+        sizes = np.diff(self.starts)
+        squares = _centered_squares(self.rows, self.starts)
+        within = np.add.reduceat(squares, self.starts[:-1]) * self.counts
+        composite = self.kind == "borda"
+        bend = within / (2 * (sizes - 1)) if composite else within / sizes
+        drawn = bend * _agreement(sizes) if composite else bend
+        return float((drawn.sum() + np.sum(self.factor**2)) / bend.sum())
+
+    def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of T̃ if the weights were θ, the noise included."""
+        # Source: docs/central.md, "Rankings": H for first choices. The pairs of a ballot agree with
+        # each other, so that their sum varies less than H says: for candidates that are all as good
+        # exactly 2(K + 1)/(3K(K − 1)) times, since ranks have variance (K² − 1)/12 and covariance
+        # −(K + 1)/12; the same factor is taken elsewhere. It is 1 for K = 2.
+        loss = self.loss
+        if isinstance(loss, PairwiseComposite):
+            loss = replace(loss, counts=self.counts * _agreement(np.diff(self.starts)))
+        return np.asarray(self.hessian(theta, loss) + self.covariance)
+
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the weights, whatever ballots people gave."""
+        return ranking_covariance(self.loss, theta, self.covariance, ridge=ridge)
+
+
+def _agreement(sizes: Int64[np.ndarray, " slates"]) -> Float[np.ndarray, " slates"]:
+    """Return 2(K + 1)/(3K(K − 1))."""
+    return np.asarray(2 * (sizes + 1) / (3 * sizes * (sizes - 1)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ChoiceEvidence(BallotEvidence):
+    """First choices that were randomized one by one, as a sum that the coin is taken out of."""
+
+    # Source: docs/central.md, "Rankings": the first choice, on the sum of docs/local.md,
+    # "Randomized response".
+
+    method = "randomized-choice"
+
+    loss: FirstChoice
+    coin: KaryRandomizedResponse
+    n: int
+    feature_bound: float
+
+    @classmethod
+    def of(cls, private: PrivateChoices, features: Features | None) -> ChoiceEvidence:
+        """Return the likelihood of first choices on the debiased sum."""
+        slates, coin = slate_rows(private, features), private.mechanism
+        rows, starts, counts = slates.of_ballots(np.arange(len(private)))
+        weights = np.zeros((len(counts), coin.categories))
+        np.add.at(weights, slates.slates, debiased_choices(private.answers, coin))
+        statistic = np.asarray(rows.T @ weights.ravel())
+        loss = FirstChoice(rows, starts=starts, statistic=statistic, counts=counts)
+        bound = slates.bound(features)
+        return cls(loss=loss, coin=coin, n=len(private), feature_bound=bound)
+
+    def __len__(self) -> int:
+        """Return how many chose."""
+        return self.n
+
+    @property
+    def _other(self) -> float:
+        """Return q, the chance of each candidate that was not chosen."""
+        return self.coin.flip_probability / (self.coin.categories - 1)
+
+    @property
+    def _kept(self) -> float:
+        """Return 1 − f − q: how much likelier an answer is the choice than another candidate."""
+        return 1 - self.coin.flip_probability - self._other
+
+    @property
+    def inflation(self) -> float:
+        """Return by how much randomization raises the variance, about."""
+        return 1 / self._kept**2
+
+    def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the debiased sum if the weights were θ."""
+        # Source: docs/local.md, "Randomized response": an answer is j with probability p_j = q +
+        # (1 − f − q)π_j, so that a ballot varies by Φᵀ(diag p − ppᵀ)Φ/(1 − f − q)²: the curvature
+        # of log Σ p.
+        loss = self.loss
+        ballots = np.repeat(loss.counts, np.diff(loss.starts))
+        chances = loss.slopes(np.asarray(loss.features @ theta)) / ballots
+        drawn = gram(loss.features, loss.terms, np.log(self._other + self._kept * chances))
+        return np.asarray(drawn / self._kept**2)
+
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the weights, whatever people chose."""
+        drawn = self.spread(theta) - self.loss.hessian(theta)
+        return ranking_covariance(self.loss, theta, drawn, ridge=ridge)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OpenBallots(BallotEvidence):
+    """Ballots as they are, with the Plackett–Luce likelihood."""
+
+    method = "plackett-luce"
+    inflation = 1.0
+
+    loss: PlackettLuce
+    feature_bound: float
+
+    @classmethod
+    def of(cls, rankings: Rankings, features: Features | None) -> OpenBallots:
+        """Return the likelihood; items without features have one entry in each row."""
+        if rankings.items is None:
+            rows: Any = rankings.flat_features(features)
+        else:
+            rows = rankings.item_features(features)
+            rows = csr_array(rows) if _plain(rankings, features) else rows
+            rows = rows[rankings.offered]
+        loss = PlackettLuce(rows, starts=rankings.starts, ranks=rankings.ranks)
+        return cls(loss=loss, feature_bound=slate_rows(rankings, features).bound(features))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.loss.starts) - 1
+
+    def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the score if the model holds."""
+        return self.hessian(theta)
+
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the weights if the model holds."""
+        # Source: (H + ΛI)⁻¹H(H + ΛI)⁻¹ at the estimate.
+        bend = self.loss.hessian(theta)
+        inverse = np.linalg.inv(bend + ridge * np.eye(len(bend)))
+        return np.asarray(inverse @ bend @ inverse)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ReleasedRankings:
+    """All that is known of rankings after their release: everything done with it is free."""
+
+    evidence: BallotEvidence  # what was released, and the public slates it is about
+    guarantee: Guarantee  # what the release promises
+    release_ids: tuple[str, ...]  # ledger entries that paid
+    artifact: str  # SHA-256 of what was released
+    # Turns texts into vectors; None if rankings were made from features or are of items without
+    # any.
+    features: Features | None
+    # The names of what ballots choose from, sorted; None for candidates of a ballot's own.
+    items: tuple[str, ...] | None
+    named: bool  # whether, in public, every ballot names all the items that it was offered
+    # φ of the items, if they were given some, shape (K, d).
+    item_features: Float[np.ndarray, "k d"] | None
+
+    @classmethod
+    def of(
+        cls,
+        evidence: BallotEvidence,
+        slates: Slates,
+        features: Features | None,
+        *,
+        guarantee: Guarantee,
+        release_ids: tuple[str, ...],
+        artifact: str,
+    ) -> ReleasedRankings:
+        """Return what is known: of the slates what is public, and no rank."""
+        return cls(
+            evidence=evidence,
+            guarantee=guarantee,
+            release_ids=release_ids,
+            artifact=artifact,
+            features=features,
+            items=slates.items,
+            named=slates.named,
+            item_features=None if slates.items is None else slates.given,
+        )
+
+    def __repr__(self) -> str:
+        """Return size and promise."""
+        return f"ReleasedRankings({self.evidence!r}, {self.guarantee})"
+
+
+# A fit of what was released.
 
 
 def fit_released_rankings(
@@ -60,131 +369,265 @@ def fit_released_rankings(
     ball: float,
     ellipsoid: bool | None = None,
 ) -> RewardModel:
-    """Return the reward that explains one released sum best; as often as one likes, for free."""
-    # Standard errors hold for whatever ballots people gave, as ballots are added: those of the
-    # weights that the objective has on average.
+    """Return the reward that explains best what was released; as often as one likes, for free."""
+    # Standard errors are asymptotic, as ballots are added; of a noised sum they hold for whatever
+    # ballots people gave, and are about the weights that the objective has on average.
     # Source: docs/central.md, "Rankings".
-    evidence, d = released.evidence, len(released.evidence.statistic)
-    found = fit_ballots(
-        evidence.loss,
-        seen=evidence,
-        inflation=evidence.inflation,
-        spread=evidence.spread,
-        ridge=ridge,
-        ball=ball,
-    )
-    covariance = _covariance(released, found) if d <= MOST_FEATURES else None
-    offered = None
-    if released.items is not None and released.features is None and released.item_features is None:
-        offered = offered_items(evidence.loss)
-    weights = centered_weights(found.solution.theta, offered)
+    evidence, loss = released.evidence, released.evidence.loss
+    ball, atol = _validate.workable("ball", ball), accepted_gradient(evidence)
+    few = loss.rows.shape[1] <= MOST_FEATURES
+    # The prior that a reward is about 1, θ ∼ N(0, I/L²), against a sum that varies so much.
+    middle = evidence.feature_bound**2 * evidence.inflation
+    tried = [middle] if ridge is None else [_validate.positive("ridge", ridge)]
+    if ridge is None and few:
+        tried = ridges_around(middle, _POWERS)
+        path = ridge_path(loss, tried, ball=ball, atol=atol)
+        tics = [_tic(evidence, *fit) for fit in zip(tried, path, strict=True)]
+        best = int(np.argmin(tics))
+        solution, ridge = path[best], tried[best]
+    else:
+        [ridge] = tried
+        solution = minimize_ridge(loss, ridge=ridge, ball=ball, atol=atol)
+    shift = ridge + solution.multiplier
+    covariance = evidence.scatter(solution.theta, shift) if few else None
+    items, of_items = released.items, released.item_features
+    plain = items is not None and released.features is None and of_items is None
+    offered = offered_items(loss) if plain else None
+    weights = centered_weights(solution.theta, offered)
+    kept = intervals = None
+    if isinstance(evidence, RankingEvidence):
+        if ellipsoid:  # ballots were declared to be complete and strict
+            kept = ranking_ellipsoid(
+                evidence.loss,
+                solution,
+                ball=ball,
+                ridge=ridge,
+                covariance=evidence.covariance,
+                rounding=evidence.rounding,
+                candidates=len(tried),
+            )
+        if offered is not None:
+            intervals = _intervals(evidence, weights, named=released.named)
     return RewardModel(
         weights=weights,
         features=released.features,
         guarantee=released.guarantee,
-        method=METHOD,
-        ridge=found.ridge,
+        method=evidence.method,
+        ridge=ridge,
         ball=ball,
-        gradient_norm=found.solution.gradient_norm,
-        atol=found.atol,
+        gradient_norm=solution.gradient_norm,
+        atol=atol,
         pairs=len(evidence),
         standard_errors=None if covariance is None else roots_of_variances(covariance),
-        ellipsoid=_declared_ellipsoid(released, found, ball) if ellipsoid else None,
+        ellipsoid=kept,
         release_ids=released.release_ids,
         artifact=released.artifact,
-        statistic=evidence.statistic,
-        items=released.items,
-        item_features=released.item_features,
-        worth_intervals=None if offered is None else _intervals(released, weights),
-        unoffered=() if offered is None else unoffered_names(released.items, offered),
+        statistic=evidence.statistic if isinstance(evidence, RankingEvidence) else None,
+        items=items,
+        item_features=of_items,
+        worth_intervals=intervals,
+        unoffered=() if offered is None else unoffered_names(items, offered),
     )
 
 
+def _tic(evidence: BallotEvidence, ridge: float, found: Solution) -> float:
+    """Return the loss on fresh ballots by Takeuchi's criterion."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": the loss at θ̂ + tr[(H +
+    # ΛI)⁻¹(J + V)], with the ball's multiplier in Λ and without the direction of θ̂, in which a fit
+    # on the sphere cannot move.
+    bend = evidence.hessian(found.theta)
+    response = np.linalg.inv(bend + (ridge + found.multiplier) * np.eye(len(bend)))
+    if found.multiplier > 0:
+        along = response @ found.theta
+        response -= np.outer(along, along) / (found.theta @ along)
+    optimism = float(np.sum(response * evidence.spread(found.theta)))
+    return evidence.loss.value(found.theta) + optimism
+
+
 def _intervals(
-    released: ReleasedRankings, weights: Float[np.ndarray, " k"]
+    evidence: RankingEvidence, weights: Float[np.ndarray, " k"], *, named: bool
 ) -> Float[np.ndarray, "offered 2"] | None:
     """Return intervals where ballots are known, in public, to be about all they were offered."""
     # A short list of three or more ties the others below it, which draws worths together by a part
     # that is as private as the length. Of two candidates the better one says all.
-    evidence = released.evidence
-    short = not released.named and np.diff(evidence.starts).max() > 2  # noqa: PLR2004
+    short = not named and np.diff(evidence.starts).max() > 2  # noqa: PLR2004
     if short or not isinstance(evidence.loss, PairwiseComposite):
         return None
     return worth_intervals(evidence.loss, evidence.covariance, weights, rounding=evidence.rounding)
 
 
-def fit_ballots(
-    loss: BallotLoss,
+# The releases.
+
+
+def release_rankings(
+    rankings: Rankings,
+    mechanism: RankingGaussian,
     *,
-    seen: Ballots | RankingEvidence,
-    inflation: float,
-    spread: Spread,
-    ridge: float | None,
-    ball: float,
-) -> RankingFit:
-    """Return the certified estimate; the ridge is chosen on what the loss is made of."""
-    ball, atol = _validate.workable("ball", ball), accepted_gradient(seen)
-    if ridge is not None:
-        return _alone(loss, _validate.positive("ridge", ridge), ball, atol)
-    # The prior that a reward is about 1, θ ∼ N(0, I/L²), against a sum that varies so much.
-    middle = seen.feature_bound**2 * inflation
-    if loss.rows.shape[1] > MOST_FEATURES:
-        return _alone(loss, middle, ball, atol)
-    tried = ridges_around(middle, _POWERS)
-    path = ridge_path(loss, tried, ball=ball, atol=atol)
-    best = int(np.argmin(_by_tic(loss, spread, tried, path)))
-    return RankingFit(solution=path[best], ridge=tried[best], candidates=len(tried), atol=atol)
+    ledger: Ledger,
+    features: Features | None = None,
+    simulate_seed: int | None = None,
+) -> ReleasedRankings:
+    """Return all rankings as one noised sum, after recording the spend.
 
-
-def _alone(loss: BallotLoss, ridge: float, ball: float, atol: float) -> RankingFit:
-    """Return the fit with one ridge."""
-    found = minimize_ridge(loss, ridge=ridge, ball=ball, atol=atol)
-    return RankingFit(solution=found, ridge=ridge, candidates=1, atol=atol)
-
-
-def _by_tic(
-    loss: BallotLoss, spread: Spread, ridges: Sequence[float], path: Sequence[Solution]
-) -> Float[np.ndarray, " k"]:
-    """Return the loss on fresh ballots by Takeuchi's criterion, for each ridge."""
-    # Source: docs/central.md, "Label privacy, one Gaussian release": the loss at θ̂ + tr[(H +
-    # ΛI)⁻¹(J + V)], with the ball's multiplier in Λ and without the direction of θ̂, in which a fit
-    # on the sphere cannot move.
-    values = []
-    for ridge, found in zip(ridges, path, strict=True):
-        bend = measured_hessian(loss, found.theta)
-        response = np.linalg.inv(bend + (ridge + found.multiplier) * np.eye(len(bend)))
-        if found.multiplier > 0:
-            along = response @ found.theta
-            response -= np.outer(along, along) / (found.theta @ along)
-        values.append(loss.value(found.theta) + float(np.sum(response * spread(found.theta))))
-    return np.array(values)
-
-
-def _covariance(released: ReleasedRankings, found: RankingFit) -> Float[np.ndarray, "d d"]:
-    """Return the asymptotic covariance of the weights."""
-    evidence, solution = released.evidence, found.solution
-    ridge = found.ridge + solution.multiplier
-    return ranking_covariance(evidence.loss, solution.theta, evidence.covariance, ridge=ridge)
-
-
-def _declared_ellipsoid(
-    released: ReleasedRankings, found: RankingFit, ball: float
-) -> ConfidenceEllipsoid:
-    """Return the confidence set of ballots that were declared to be complete and strict."""
-    evidence = released.evidence
-    return ranking_ellipsoid(
-        evidence.loss,
-        found.solution,
-        ball=ball,
-        ridge=found.ridge,
-        covariance=evidence.covariance,
-        rounding=evidence.rounding,
-        candidates=found.candidates,
+    Guarantee:
+        That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, one
+        ballot with its length and its ties, or unit ``"person"`` for all ballots of one person
+        (caveat ``labels-only``). Where persons are known and the unit is the label, the caveat is
+        ``person-group``; where what ballots name counts as what was offered, ``named-offered``.
+        Ranks are read once, when the noise is added. Shown by
+        tests/soundness/test_rankings_release.py.
+    """
+    # A repeat of one person on one question does not count, and with `records_per_person` the
+    # ballots of a person that count are chosen by a digest that anybody can compute, as for labels.
+    _refuse_others("release_rankings", rankings, mechanism, ledger, RankingGaussian)
+    rankings.refuse_other_order()
+    most = mechanism.records_per_person
+    if most is not None and rankings.persons is None:
+        refuse_unlinked(f"a limit of {most} records of one person")
+    entropy = entropy_of(simulate_seed)
+    promise = ranking_promise(rankings, mechanism, ledger, entropy)
+    digest = rankings.public_digest if promise.unit == "label" else None
+    ledger.check_data(None, digest)
+    ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
+    slates = slate_rows(rankings, features)
+    design = mechanism.prepare(
+        slates.rows,
+        slates.starts,
+        slates=slates.slates,
+        persons=None if most is None else rankings.persons,
+        rows=countable_rows(rankings),
+    )
+    released = ledger.charge(
+        mechanism.event,
+        lambda: mechanism.release(rankings.doubled_ranks(), design=design, entropy=entropy).value,
+        digest=lambda value: digest_of_statistic(rankings.public_digest, value),
+        promise=promise,
+        public_digest=digest,
+        details=None if most is None else {"cap": most},
+    )
+    rows, starts, counts = slates.of_ballots(np.flatnonzero(design.used))
+    evidence = RankingEvidence(
+        rows=rows,
+        starts=starts,
+        counts=counts,
+        kind=mechanism.statistic,
+        statistic=released.value,
+        factor=design.factor,
+        feature_bound=slates.bound(features),
+        rounding=design.rounding,
+    )
+    return ReleasedRankings.of(
+        evidence,
+        rankings,
+        features,
+        guarantee=promise,
+        release_ids=(released.release_id,),
+        artifact=released.artifact,
     )
 
 
-RANKING_SUM_METHOD = "plackett-luce"
-RankingMechanism = RankingGaussian | RankingObjectivePerturbation | NonPrivate
+def ranking_promise(
+    rankings: Rankings, mechanism: RankingGaussian, ledger: Ledger, entropy: Entropy
+) -> Guarantee:
+    """Return what a release promises under the terms of a ledger, with every caveat."""
+    promise = label_promise(rankings, mechanism, ledger, entropy)
+    return promise.with_caveats("named-offered") if rankings.named else promise
+
+
+def _refuse_others(
+    asked: str, rankings: object, mechanism: object, ledger: object, kind: type
+) -> None:
+    """Refuse what is no raw rankings, another mechanism, and what is no ledger."""
+    if not isinstance(rankings, Rankings):
+        raise PrivacyError(
+            f"{asked} takes raw rankings, got {type(rankings).__name__}. Nothing was spent."
+        )
+    if not isinstance(mechanism, kind) or not isinstance(ledger, Ledger):
+        raise UsageError(f"{asked} needs a {kind.__name__} and a Ledger. Nothing was spent.")
+
+
+def fit_ranked_records(
+    rankings: Rankings,
+    mechanism: RankingObjectivePerturbation,
+    *,
+    ledger: Ledger,
+    features: Features | None = None,
+    ball: float,
+    simulate_seed: int | None = None,
+) -> RewardModel:
+    """Return a reward that hides every single ballot and all about it, after recording the spend.
+
+    Guarantee:
+        (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
+        trust ``"central"``; caveat ``real-arithmetic``. Shown by
+        tests/soundness/test_rankings_release.py.
+    """
+    # Minimizes the Plackett–Luce loss + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b. The
+    # features of every candidate are shrunk to the bound of the mechanism. Each ballot is a record
+    # of its own, also a repeated one of the same person.
+    # Source: docs/central.md, "Rankings".
+    _refuse_others("fit_ranked_records", rankings, mechanism, ledger, RankingObjectivePerturbation)
+    ball = _validate.workable("ball", ball)
+    entropy = entropy_of(simulate_seed)
+    read = features if rankings.items is None else None  # items are public
+    promise = record_promise(mechanism, ledger, entropy, n=len(rankings), features=read)
+    mechanism.refuse_long_ballots(rankings.starts)
+    plain = _plain(rankings, features)
+    if rankings.items is None:
+        alone = features_of_hidden(features, rankings)
+        records: Any = mechanism.clipped(record_rows(lambda: rankings.flat_features(alone)))
+    else:  # items are clipped once; those without features keep one entry each
+        of_items: Any = mechanism.clipped(record_rows(lambda: rankings.item_features(features)))
+        records = (csr_array(of_items) if plain else of_items)[rankings.offered]
+    refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)
+    released = ledger.charge(
+        mechanism.event,
+        lambda: release_ranked_records(
+            records, rankings, mechanism, ball=ball, entropy=entropy, centered=plain
+        ),
+        digest=digest_of_array,
+        promise=promise,
+    )
+    return RewardModel(
+        weights=released.value,
+        features=features,
+        guarantee=promise,
+        method="ranked-perturbation",
+        ridge=ridge_of(mechanism),
+        ball=ball,
+        gradient_norm=mechanism.atol,
+        atol=mechanism.atol,
+        pairs=None if promise.neighbors == ADD_OR_REMOVE_ONE else len(rankings),
+        release_ids=(released.release_id,),
+        artifact=released.artifact,
+        items=rankings.items,
+        item_features=None if rankings.items is None else rankings.given,
+    )
+
+
+def release_ranked_records(
+    records: Float[np.ndarray, "m d"] | csr_array,
+    rankings: Rankings,
+    mechanism: RankingObjectivePerturbation,
+    *,
+    ball: float,
+    entropy: Entropy,
+    centered: bool = False,
+) -> Float[np.ndarray, " d"]:
+    """Return noised weights; draws noise, so the spend must already be on a ledger.
+
+    Guarantee:
+        That of the mechanism, if the candidates were clipped to its bound and no ballot is too
+        long. Shown by tests/soundness/test_rankings_release.py.
+    """
+
+    def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
+        loss = PlackettLuce(records, starts=rankings.starts, ranks=rankings.ranks, pull=-tilt)
+        return minimize_tilted(loss, mechanism, ball=ball)
+
+    weights = mechanism.release(minimize, entropy=entropy)
+    # Over all items: which of them were offered to somebody is private here.
+    return centered_weights(weights, np.ones(len(weights), dtype=bool)) if centered else weights
 
 
 def fit_rankings(
@@ -201,9 +644,7 @@ def fit_rankings(
     """Return the reward that explains rankings best, in the way that the mechanism is for.
 
     Guarantee:
-        That of :func:`~sordino.rewards.ranking_release.release_rankings` or
-        :func:`~sordino.rewards.ranking_record_release.fit_ranked_records`; with ``NonPrivate``
-        none.
+        That of :func:`release_rankings` or :func:`fit_ranked_records`; with ``NonPrivate`` none.
         Shown by tests/soundness/test_rankings_release.py.
     """
     ball = _validate.workable("ball", ball)
@@ -219,7 +660,11 @@ def fit_rankings(
             "was spent. Leave it out."
         )
     if isinstance(mechanism, RankingObjectivePerturbation):
-        _refuse_ridge(ridge)
+        if ridge is not None:
+            raise UsageError(
+                f"ridge={ridge!r}: the ridge of record privacy is part of the promise, "
+                "RankingObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here."
+            )
         return fit_ranked_records(
             rankings,
             mechanism,
@@ -256,86 +701,24 @@ def fit_unprotected_rankings(
     ball = _validate.workable("ball", ball)
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     digest = rankings.public_digest
-    seen, loss = _ballots(rankings, features), _likelihood(rankings, features)
+    ballots = OpenBallots.of(rankings, features)
     released = ledger.charge(
         mechanism.event,
-        lambda: fit_ballots(
-            loss,
-            seen=seen,
-            inflation=1.0,
-            spread=lambda theta: measured_hessian(loss, theta),
-            ridge=ridge,
-            ball=ball,
-        ),
+        lambda: ballots,
         digest=lambda _: digest,  # of the public fields: raw ranks are not digested
         promise=promise,
         stored=False,
         public_digest=digest,
     )
-    found = released.value
-    given = None if rankings.items is None else rankings.given
-    plain = rankings.items is not None and features is None and given is None
-    offered = offered_items(loss) if plain else None
-    covariance = _sum_covariance(loss, found)
-    return RewardModel(
-        weights=centered_weights(found.solution.theta, offered),
-        features=features,
+    outright = ReleasedRankings.of(
+        released.value,
+        rankings,
+        features,
         guarantee=promise,
-        method=RANKING_SUM_METHOD,
-        ridge=found.ridge,
-        ball=ball,
-        gradient_norm=found.solution.gradient_norm,
-        atol=found.atol,
-        pairs=len(rankings),
-        standard_errors=None if covariance is None else roots_of_variances(covariance),
         release_ids=(released.release_id,),
         artifact=digest,
-        items=rankings.items,
-        item_features=given,
-        unoffered=() if offered is None else unoffered_names(rankings.items, offered),
     )
-
-
-def _likelihood(rankings: Rankings, features: Features | None) -> PlackettLuce:
-    """Return the Plackett–Luce loss; items without features have one entry in each row."""
-    if rankings.items is None:
-        rows: Any = rankings.flat_features(features)
-    else:
-        rows = rankings.item_features(features)
-        if features is None and rankings.given is None:
-            rows = csr_array(rows)
-        rows = rows[rankings.offered]
-    return PlackettLuce(rows, starts=rankings.starts, ranks=rankings.ranks)
-
-
-def _ballots(rankings: Rankings, features: Features | None) -> Ballots:
-    """Return how many ballots there are, and how far their candidates reach."""
-    slates = slate_rows(rankings, features)
-    bound = slate_bound(slates.rows, slates.starts, features)
-    return Ballots(n=len(rankings), feature_bound=bound)
-
-
-def _sum_covariance(loss: PlackettLuce, found: RankingFit) -> Float[np.ndarray, "d d"] | None:
-    """Return the asymptotic covariance of the weights if the model holds."""
-    # Source: (H + ΛI)⁻¹H(H + ΛI)⁻¹ at the estimate.
-    if loss.rows.shape[1] > MOST_FEATURES:
-        return None
-    bend = loss.hessian(found.solution.theta)
-    shift = found.ridge + found.solution.multiplier
-    inverse = np.linalg.inv(bend + shift * np.eye(len(bend)))
-    return np.asarray(inverse @ bend @ inverse)
-
-
-def _refuse_ridge(ridge: float | None) -> None:
-    """Refuse a ridge beside that of the promise."""
-    if ridge is not None:
-        raise UsageError(
-            f"ridge={ridge!r}: the ridge of record privacy is part of the promise, "
-            "RankingObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here."
-        )
-
-
-CHOICE_METHOD = "randomized-choice"
+    return fit_released_rankings(outright, ridge=ridge, ball=ball)
 
 
 def fit_choices(
@@ -347,81 +730,17 @@ def fit_choices(
     ellipsoid: bool | None = None,
 ) -> RewardModel:
     """Return the reward that explains randomized first choices best; it costs nothing."""
-    # Source: docs/central.md, "Rankings": the first choice, on the sum of docs/local.md,
-    # "Randomized response".
     if ellipsoid:
         raise UsageError(
             "ellipsoid: no radius is known for randomized first choices. Leave it out, or release "
             "the sum of rankings with mechanism=RankingGaussian(...)."
         )
-    slates, coin = slate_rows(private, features), private.mechanism
-    loss = _loss(private, slates)
-    found = fit_ballots(
-        loss,
-        seen=Ballots(
-            n=len(private), feature_bound=slate_bound(slates.rows, slates.starts, features)
-        ),
-        inflation=1 / _kept(coin) ** 2,
-        spread=lambda theta: _spread(loss, theta, coin),
-        ridge=ridge,
-        ball=ball,
-    )
-    small = loss.rows.shape[1] <= MOST_FEATURES
-    covariance = _choice_covariance(loss, found, coin) if small else None
-    given = None if private.items is None else private.given
-    plain = private.items is not None and features is None and given is None
-    offered = offered_items(loss) if plain else None
-    return RewardModel(
-        weights=centered_weights(found.solution.theta, offered),
-        features=features,
+    released = ReleasedRankings.of(
+        ChoiceEvidence.of(private, features),
+        private,
+        features,
         guarantee=private.guarantee,
-        method=CHOICE_METHOD,
-        ridge=found.ridge,
-        ball=ball,
-        gradient_norm=found.solution.gradient_norm,
-        atol=found.atol,
-        pairs=len(private),
-        standard_errors=None if covariance is None else roots_of_variances(covariance),
         release_ids=private.release_ids,
         artifact=private.artifact,
-        items=private.items,
-        item_features=given,
-        unoffered=() if offered is None else unoffered_names(private.items, offered),
     )
-
-
-def _loss(private: PrivateChoices, slates: SlateRows) -> FirstChoice:
-    """Return the likelihood of first choices on the sum with its randomization taken out."""
-    rows, starts, counts = slates.of_ballots(np.arange(len(private)))
-    weights = np.zeros((len(counts), private.mechanism.categories))
-    np.add.at(weights, slates.slates, debiased_choices(private.answers, private.mechanism))
-    statistic = np.asarray(rows.T @ weights.ravel())
-    return FirstChoice(rows, starts=starts, statistic=statistic, counts=counts)
-
-
-def _spread(
-    loss: FirstChoice, theta: Float[np.ndarray, " d"], coin: KaryRandomizedResponse
-) -> Float[np.ndarray, "d d"]:
-    """Return the covariance of the debiased sum if the weights were θ."""
-    # Source: docs/local.md, "Randomized response": an answer is j with probability p_j = q + (1 − f
-    # − q)π_j, so that a ballot varies by Φᵀ(diag p − ppᵀ)Φ/(1 − f − q)²: the curvature of log Σ p.
-    other = coin.flip_probability / (coin.categories - 1)
-    kept = _kept(coin)
-    ballots = np.repeat(loss.counts, np.diff(loss.starts))
-    chances = loss.slopes(np.asarray(loss.features @ theta)) / ballots
-    return gram(loss.features, loss.terms, np.log(other + kept * chances)) / kept**2
-
-
-def _kept(coin: KaryRandomizedResponse) -> float:
-    """Return 1 − f − q: how much likelier an answer is the choice than another candidate."""
-    return 1 - coin.flip_probability - coin.flip_probability / (coin.categories - 1)
-
-
-def _choice_covariance(
-    loss: FirstChoice, found: RankingFit, coin: KaryRandomizedResponse
-) -> Float[np.ndarray, "d d"]:
-    """Return the asymptotic covariance of the weights, whatever people chose."""
-    theta = found.solution.theta
-    drawn = _spread(loss, theta, coin) - loss.hessian(theta)
-    ridge = found.ridge + found.solution.multiplier
-    return ranking_covariance(loss, theta, drawn, ridge=ridge)
+    return fit_released_rankings(released, ridge=ridge, ball=ball)

@@ -282,6 +282,7 @@ class PlackettLuce(BallotLoss):
     # Ballot i ranks the candidates `starts[i]:starts[i+1]`; at least two.
     starts: Integer[np.ndarray, " s"]
     ranks: Integer[np.ndarray, " m"]  # 1 is the best; equal numbers tie; 0 was not listed
+    pull: Float[np.ndarray, " d"] | None = None  # what weights are multiplied by beside the choices
     # 1 for every candidate that is chosen at some stage, else 0.
     targets: Float[np.ndarray, " m"] = field(init=False)
     _terms: tuple[Terms, ...] = field(init=False, repr=False)
@@ -340,10 +341,16 @@ class PlackettLuce(BallotLoss):
         """Return the stages of the ballots of each size."""
         return self._terms
 
+    @property
+    def linear_term(self) -> Float[np.ndarray, " d"] | float:
+        """Return the pull; 0 where there is none."""
+        return 0.0 if self.pull is None else self.pull
+
     def sample(self, step: int) -> PlackettLuce:
         """Return the loss of every ``step``-th ballot."""
         rows, starts = part_of(self.starts, np.arange(0, len(self.starts) - 1, step))
-        return PlackettLuce(self.features[rows], starts=starts, ranks=self.ranks[rows])
+        pull = None if self.pull is None else self.pull / step
+        return PlackettLuce(self.features[rows], starts=starts, ranks=self.ranks[rows], pull=pull)
 
 
 def _stages(

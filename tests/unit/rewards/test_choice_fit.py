@@ -10,8 +10,7 @@ from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, debiased_choices
 from sordino.preferences.rankings import Rankings
 from sordino.privatization.choices import privatize_choices
-from sordino.rewards.ranking_fit import _kept, _loss, _spread, fit_choices
-from sordino.rewards.ranking_release import slate_rows
+from sordino.rewards.ranking_fit import ChoiceEvidence, fit_choices
 
 WORTHS = np.array([1.0, 0.3, -0.3, -1.0])
 
@@ -41,7 +40,7 @@ def test_the_sum_is_that_of_debiased_answers(ledger):
     """The same in an election, where all ballots are one slate, as one by one."""
     for rankings in (election(50), world(50)[0]):
         made = private(rankings, ledger(2.0))
-        loss = _loss(made, slate_rows(made, None))
+        loss = ChoiceEvidence.of(made, None).loss
         weights = debiased_choices(made.answers, made.mechanism)
         rows = made.flat_features(None)
         np.testing.assert_allclose(loss.statistic, rows.T @ weights.ravel(), atol=1e-9)
@@ -51,7 +50,8 @@ def test_the_sum_is_that_of_debiased_answers(ledger):
 def test_the_spread_is_that_of_randomized_answers(ledger):
     """By enumeration of the four answers, at weights that are not 0."""
     made = private(election(30), ledger(2.0))
-    loss, coin = _loss(made, slate_rows(made, None)), made.mechanism
+    evidence, coin = ChoiceEvidence.of(made, None), made.mechanism
+    loss = evidence.loss
     chances = np.exp(WORTHS) / np.exp(WORTHS).sum()
     other = coin.flip_probability / 3
     answered = other + (1 - coin.flip_probability - other) * chances
@@ -59,9 +59,9 @@ def test_the_spread_is_that_of_randomized_answers(ledger):
     mean = answered @ vectors
     np.testing.assert_allclose(mean, chances, atol=1e-12)
     wanted = 30 * ((vectors - mean).T * answered) @ (vectors - mean)
-    np.testing.assert_allclose(_spread(loss, WORTHS, coin), wanted, rtol=1e-9, atol=1e-9)
-    even = np.trace(_spread(loss, np.zeros(4), coin)) / np.trace(loss.hessian(np.zeros(4)))
-    assert even == pytest.approx(1 / _kept(coin) ** 2)
+    np.testing.assert_allclose(evidence.spread(WORTHS), wanted, rtol=1e-9, atol=1e-9)
+    even = np.trace(evidence.spread(np.zeros(4))) / np.trace(loss.hessian(np.zeros(4)))
+    assert even == pytest.approx(evidence.inflation)
 
 
 def test_the_truth_is_found_within_its_errors(ledger):

@@ -10,8 +10,8 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.rewards.ranking_fit import fit_ranked_records
 from sordino.rewards.ranking_losses import PlackettLuce
-from sordino.rewards.ranking_record_release import _Tilted, fit_ranked_records
 from sordino.rewards.solver import minimize_ridge
 
 DELTA = 1e-6
@@ -82,7 +82,8 @@ def test_what_is_minimized_is_the_tilted_likelihood(tmp_path, monkeypatch):
 
 def test_a_part_of_a_tilted_loss_has_its_share_of_the_tilt():
     rankings, _ = world(10)
-    loss = _Tilted(rankings.given, starts=rankings.starts, ranks=rankings.ranks, pull=np.ones(3))
+    known = {"starts": rankings.starts, "ranks": rankings.ranks}
+    loss = PlackettLuce(rankings.given, **known, pull=np.ones(3))
     assert loss.sample(5).linear_term.tolist() == [0.2] * 3
     assert len(loss.sample(5).starts) == 3
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.rewards import evidence as ranking_evidence
-from sordino.rewards.evidence import Ballots, RankingEvidence, measured_hessian, slate_bound
+from sordino.rewards import ranking_fit
+from sordino.rewards.ranking_fit import RankingEvidence, SlateRows
 
 
 def evidence_of(rows, starts, counts, kind="borda", noise=0.0):
@@ -55,14 +55,14 @@ def test_sizes_and_what_is_printed():
     evidence = evidence_of(np.eye(3), [0, 3], [9])
     assert len(evidence) == 9
     assert repr(evidence) == "RankingEvidence(n=9, d=3)"
-    assert len(Ballots(n=4, feature_bound=1.0)) == 4
 
 
 def test_the_reach_of_two_candidates_is_half_their_difference():
     rows = np.array([[3.0, 0.0], [0.0, 4.0], [1.0, 1.0], [1.0, 2.0]])
-    assert slate_bound(rows, np.array([0, 2, 4]), None) == pytest.approx(2.5)
+    slates = SlateRows(rows=rows, starts=np.array([0, 2, 4]), slates=np.arange(2))
+    assert slates.bound(None) == pytest.approx(2.5)
     features = sordino.HashedText(dimension=8)
-    assert slate_bound(rows, np.array([0, 4]), features) == features.feature_bound
+    assert slates.bound(features) == features.feature_bound
 
 
 def test_a_matrix_from_some_ballots_is_close_to_that_of_all(monkeypatch):
@@ -73,10 +73,10 @@ def test_a_matrix_from_some_ballots_is_close_to_that_of_all(monkeypatch):
     )
     theta = np.array([0.5, -1.0])
     exact = evidence.loss.hessian(theta)
-    np.testing.assert_allclose(measured_hessian(evidence.loss, theta), exact, rtol=1e-9)
-    monkeypatch.setattr(ranking_evidence, "_RANKING_FLOPS", 0)
-    monkeypatch.setattr(ranking_evidence, "_ROWS", 500)
-    rough = measured_hessian(evidence.loss, theta)
+    np.testing.assert_allclose(evidence.hessian(theta), exact, rtol=1e-9)
+    monkeypatch.setattr(ranking_fit, "_FLOPS", 0)
+    monkeypatch.setattr(ranking_fit, "_ROWS", 500)
+    rough = evidence.hessian(theta)
     assert 0 < np.linalg.norm(rough - exact) < 0.15 * np.linalg.norm(exact)
 
 

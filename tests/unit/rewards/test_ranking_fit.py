@@ -14,8 +14,7 @@ from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.rewards import ranking_fit
 from sordino.rewards.confidence import ranking_covariance
 from sordino.rewards.model import RewardModel
-from sordino.rewards.ranking_fit import fit_released_rankings
-from sordino.rewards.ranking_release import release_rankings
+from sordino.rewards.ranking_fit import fit_released_rankings, release_rankings
 
 DELTA = 1e-6
 

@@ -13,7 +13,7 @@ from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE
-from sordino.rewards.ranking_release import ranking_promise, release_rankings
+from sordino.rewards.ranking_fit import ranking_promise, release_rankings
 from sordino.rewards.release_checks import entropy_of
 
 DELTA = 1e-6
