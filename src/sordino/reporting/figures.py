@@ -56,7 +56,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     made.filters |= {
-        "share": share,
+        "share": _share,
         "percent": percent,
         "plain": plain,
         "place": lambda value: f"{value:.1f}",
@@ -65,7 +65,7 @@ def environment() -> Environment:
     return made
 
 
-def share(value: float) -> str:
+def _share(value: float) -> str:
     """Return a share of the width, moved into [0, 1], as an SVG coordinate."""
     return f"{100 * min(1.0, max(0.0, value)):.2f}%"
 
@@ -87,8 +87,8 @@ def bar_values(decisive: Json) -> dict[str, Any]:
                 "y": _HEAD + _ROW * place,
                 "name": shortened(row["name"], _LONGEST),
                 "text": row["effect_text"],
-                "x": share(0.5 + min(0.0, effect)),
-                "width": share(abs(effect)),
+                "x": _share(0.5 + min(0.0, effect)),
+                "width": _share(abs(effect)),
             }
         )
     return {
@@ -124,10 +124,6 @@ def curve_values(prediction: Json) -> dict[str, Any]:
     ends = (measured and measured["interval"]) or [measured["value"]] * 2 if measured else [0, 1]
     return {
         "label": _curve_label(prediction),
-        "left": _LEFT,
-        "right": _RIGHT,
-        "top": _TOP,
-        "bottom": _BOTTOM,
         "x": x,
         "y": y,
         "x_ticks": [mark for mark in marks if low * 0.999 <= mark <= high * 1.001],
@@ -176,19 +172,12 @@ def _curve_label(prediction: Json) -> str:
     return "; ".join([*told, "guessing is 50%"]) + "."
 
 
-_SIDE = 320.0  # of the calibration plot, in its own units
-_CHART_LEFT, _CHART_TOP = 52.0, 12.0
-
-
 def calibration_values(bins: Sequence[Json]) -> dict[str, Any]:
     """Return what the template needs to draw observed against predicted shares."""
     return {
-        "left": _CHART_LEFT,
-        "top": _CHART_TOP,
-        "side": _SIDE,
+        "x": _Scale(0.0, 1.0, 52.0, 372.0),
+        "y": _Scale(0.0, 1.0, 332.0, 12.0),
         "largest": max((row["pairs"] or 1.0 for row in bins), default=1.0),  # its dot is largest
-        "x": _Scale(0.0, 1.0, _CHART_LEFT, _CHART_LEFT + _SIDE),
-        "y": _Scale(0.0, 1.0, _CHART_TOP + _SIDE, _CHART_TOP),
     }
 
 
@@ -270,7 +259,7 @@ class _LossAxis:
         for mark in [0.0, *self._marks, *([math.inf] if self.endless else [])]:
             x, text = self.at(mark), plain(mark, 6).removeprefix("1 × ")
             side = "start" if x == 0 else "end" if x > 1 - _LETTER * len(text) else "middle"
-            ticks.append({"x": share(x), "text": text, "side": side})
+            ticks.append({"x": _share(x), "text": text, "side": side})
         return ticks
 
 
@@ -315,7 +304,7 @@ def _panel(rows: Sequence[Json], audit: Json) -> dict[str, Any]:
         "height": y + _FOOT,
         "bottom": y,
         "endless": claimed == math.inf,
-        "claim": share(axis.at(claimed)),
+        "claim": _share(axis.at(claimed)),
         "claim_text": claim_text,
         "claim_side": "start" if claimed == math.inf else _inward(axis.at(claimed)),
         "rows": drawn,
@@ -336,11 +325,11 @@ def _interval(axis: _LossAxis, row: Json, y: int) -> dict[str, Any]:
         "y": y,
         "text": "unlimited" if lower == math.inf else f"at least {row['lower_text']}",
         "aside": f"with {row['confidence_text']} confidence",
-        "low": share(axis.at(lower)),
-        "high": share(axis.end if is_open else axis.at(max(lower, upper))),
+        "low": _share(axis.at(lower)),
+        "high": _share(axis.end if is_open else axis.at(max(lower, upper))),
         "open": is_open,
         "breaks": row["breaks"],
-        "power": None if power == math.inf else share(axis.at(power)),
+        "power": None if power == math.inf else _share(axis.at(power)),
         "power_text": f"would have detected {row['symbol']} ≥ {row['power_text']}",
     }
 
@@ -360,7 +349,7 @@ def share_values(audit: Json) -> dict[str, Any] | None:
         "in 50%.",
         "height": bottom + _BAR_FOOT,
         "bottom": bottom,
-        "allowed": share(allowed) if limited else None,
+        "allowed": _share(allowed) if limited else None,
         "allowed_text": f"allowed: {audit['allowed_text']}",
         "allowed_side": _inward(allowed),
         "rows": [
@@ -368,7 +357,7 @@ def share_values(audit: Json) -> dict[str, Any] | None:
                 "y": head + _BAR_ROW * place,
                 "title": shortened(row["title"], _LONGEST_TITLE),
                 "text": row["recovered_text"],
-                "width": share(row["recovered"]),
+                "width": _share(row["recovered"]),
                 "breaks": row["outcome"] == "refutes",
             }
             for place, row in enumerate(shown)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sordino.privacy.guarantee import float_from_json
 
-from .wording import Json, at_least, both_ends, percent, percent_range, plain, real
+from .wording import Json, at_least, both_ends, percent, plain, real
 
 _Points = list[tuple[float, float]]
 
@@ -87,6 +87,6 @@ def _measured(source: Json | None, accuracy: Json | None) -> dict[str, Any] | No
         "value": value,
         "text": percent(value),
         "interval": interval,
-        "detail": percent_range(*interval) if interval else "",
+        "detail": " to ".join(map(percent, interval)) if interval else "",
         "outside": interval is not None and not 0 <= interval[0] <= interval[1] <= 1,
     }

@@ -104,7 +104,7 @@ _ADDRESS = "://"
 _TINY = 0.001  # chances below it, and above its complement, are not written out
 
 
-def describe_fit(reward: Json | None) -> Rows | None:
+def _describe_fit(reward: Json | None) -> Rows | None:
     """Return how the reward was fitted, as names and sentences; None if it is not told."""
     method = str((reward or {}).get("method") or "")
     if reward is None or not method:
@@ -141,7 +141,7 @@ def _origin(name: str, source: Json, known: Collection[str]) -> str:
     return str(value)
 
 
-def describe_decisive(source: Json | None, *, texts_are_public: bool) -> dict[str, Any] | None:
+def _describe_decisive(source: Json | None, *, texts_are_public: bool) -> dict[str, Any] | None:
     """Return the most decisive features, or None if there are none."""
     if source is None:
         return None
@@ -173,7 +173,7 @@ def _signed(value: float | None) -> str:
     return "—" if value is None else f"{'+' if value > 0 else ''}{plain(value, 2)}"
 
 
-def describe_examples(source: Json | None) -> dict[str, Any] | None:
+def _describe_examples(source: Json | None) -> dict[str, Any] | None:
     """Return examples and where their texts come from, or None if there are none."""
     # One that holds an address, or lacks a number, is left out.
     if source is None or not source.get("rows"):
@@ -209,7 +209,7 @@ def _chance(value: float) -> str:
     return f"over {percent(1 - _TINY)}" if 1 - _TINY < value < 1 else percent(value)
 
 
-def describe_confidence(policy: Json | None) -> dict[str, Any] | None:
+def _describe_confidence(policy: Json | None) -> dict[str, Any] | None:
     """Return what a policy makes of the reward's uncertainty, as names and sentences."""
     # Where texts are private there is no measure of it, and the policy's settings are all.
     source = (policy or {}).get("pessimism")
@@ -420,7 +420,7 @@ def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any
     return {**metric, "value": value, "text": shown(value), "reason": ""}
 
 
-def describe_public(result: Json, reasons: Mapping[str, str]) -> dict[str, Any] | None:
+def _describe_public(result: Json, reasons: Mapping[str, str]) -> dict[str, Any] | None:
     """Return metrics on public data and against a known truth, or None if there are neither."""
     public, truth = result.get("public_evaluation"), result.get("truth")
     if public is None and truth is None:
@@ -493,20 +493,20 @@ def summarize(
         if noise == "estimate"
         else METRICS_NOTES["labels" if noise == "labels" else "other"],
         "reward": measured,
-        "fit": describe_fit(reward),
+        "fit": _describe_fit(reward),
         "calibration": _calibration(calibration, counted=counted),
         "prediction": describe_prediction(
             result.get("utility"), accuracy, pairs=counts.get("pairs")
         ),
-        "decisive": describe_decisive(
+        "decisive": _describe_decisive(
             result.get("decisive"), texts_are_public=not hides_texts(guarantee)
         ),
         "policy": None
         if policy is None
         else {"metrics": _metrics(policy, reasons, "win_rate", "kl", "temperature")},
-        "confidence": describe_confidence(policy),
-        "examples": describe_examples(result.get("examples")),
-        "public": describe_public(result, reasons),
+        "confidence": _describe_confidence(policy),
+        "examples": _describe_examples(result.get("examples")),
+        "public": _describe_public(result, reasons),
         "caveats": [
             {"name": name, "text": CAVEATS.get(name, "No sentence is on file for this caveat.")}
             for name in dict.fromkeys(caveats)

@@ -105,11 +105,6 @@ def number_rows(table: NumberRows, source: Json, place: str) -> Rows:
     return rows
 
 
-def percent_range(low: float, high: float) -> str:
-    """Return two measured shares as an interval of percentages."""
-    return f"{percent(low)} to {percent(high)}"
-
-
 def shortened(text: str, most: int) -> str:
     """Return a text of at most so many characters; where it was cut there is an ellipsis."""
     return text if len(text) <= most else f"{text[:most]}…"
