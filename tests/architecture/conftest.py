@@ -1,6 +1,7 @@
 """The source as syntax trees, read once, for rules that hold everywhere."""
 
 import ast
+import importlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,6 +93,20 @@ def definitions_in(module, body=None, parents=()):
             yield Definition(module, node, parents)
         if isinstance(node, ast.ClassDef):
             yield from definitions_in(module, node.body, (*parents, node.name))
+
+
+def resolves(dotted):
+    """Return whether a dotted name is something that can be imported."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            value = getattr(value, name, None)
+        return value is not None
+    return False
 
 
 @pytest.fixture(scope="session")

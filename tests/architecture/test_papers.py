@@ -1,12 +1,13 @@
 """The page of papers is what the tests say, and what it names exists."""
 
-import importlib
 import importlib.util
 import json
 import re
 import sys
 
 import pytest
+
+from .conftest import resolves
 
 NUMBER = re.compile(
     r"(?:(KLDP|PPKL|PPHJ|PPO-DP), )?"
@@ -21,19 +22,6 @@ def claims(root):
     module = sys.modules["docs_claims"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def resolves(dotted):
-    parts = dotted.split(".")
-    for cut in range(len(parts), 0, -1):
-        try:
-            value = importlib.import_module(".".join(parts[:cut]))
-        except ModuleNotFoundError:
-            continue
-        for name in parts[cut:]:
-            value = getattr(value, name, None)
-        return value is not None
-    return False
 
 
 def misnamed(paper, claim, statements):
