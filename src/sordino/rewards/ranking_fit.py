@@ -692,7 +692,7 @@ def fit_unprotected_rankings(
     """Return the weights that are most likely under Plackett–Luce, after an infinite spend.
 
     Guarantee:
-        None: ε = ∞ per ballot. Shown by tests/unit/rewards/test_ranking_estimation.py.
+        None: ε = ∞ per ballot. Shown by tests/unit/rewards/test_ranking_release.py.
     """
     if not isinstance(rankings, Rankings) or not isinstance(mechanism, NonPrivate):
         raise PrivacyError(

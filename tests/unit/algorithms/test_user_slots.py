@@ -1,12 +1,15 @@
-"""Every user has one slot, whatever else happens."""
+"""Users in slots: one slot for each person, and rows that know nothing of each other."""
 
 import numpy as np
 import pytest
 
 import sordino
+from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.algorithms.policy_optimization import optimize
-from sordino.algorithms.user_slots import Slots, UserSlots
+from sordino.algorithms.user_slots import RunUsers, Slots, UserSlots, interact
+from sordino.environments.linear_worlds import Sphere
 from sordino.errors import DataError, UsageError
+from sordino.policies.softmax import LogLinearPolicy
 
 
 def arriving(*ids):
@@ -117,3 +120,92 @@ def test_what_tells_no_person_from_another_is_no_id(person):
     slots = UserSlots([(person, np.zeros((2, 1)))] * 2, reward)
     with pytest.raises(DataError, match="A person id must be a text or a whole number"):
         slots.batch(0, 2)
+
+
+SLOTS = Slots(users=30, batches=3)
+
+
+def test_a_study_that_is_resumed_is_the_same_study():
+    one = RunUsers(Sphere(), SLOTS, SimulatedEntropy(1))
+    other = RunUsers(Sphere(), SLOTS, SimulatedEntropy(1))
+    batches = [one.batch(number)[1] for number in range(3)]
+    assert np.array_equal(batches[2], other.batch(2)[1])  # the first two were not asked for
+    assert not np.array_equal(batches[0], batches[1])
+    assert np.array_equal(one.noise(2).words(3), other.noise(2).words(3))
+    assert not np.array_equal(one.noise(1).words(3), other.noise(2).words(3))
+
+
+def test_nobody_is_skipped_when_a_batch_is_asked_for_again():
+    users = RunUsers(Sphere(), SLOTS, SystemEntropy())
+    first = users.batch(0)[1]
+    assert users.batch(0)[1] is first
+    users.noise(0)
+    assert users.batch(0)[1] is not first
+
+
+def test_real_noise_is_of_the_system():
+    users = RunUsers(Sphere(), SLOTS, SystemEntropy())
+    assert not users.simulated
+    assert users.noise(1).randomness == "system"
+
+
+WORLD = Sphere(reward_noise=0.0)
+
+
+def batch(reference=None, users=400, **more):
+    rng = np.random.default_rng(0)
+    policy = LogLinearPolicy(np.array([1.0, -2.0, 0.5, 0.0]))
+    given = {"policy": policy, "reference": reference, "reward_bound": 1.0, "rng": rng} | more
+    return interact(WORLD, WORLD.contexts(rng, users), **given)
+
+
+def test_advantages_and_rows():
+    found = batch()
+    rows = np.arange(len(found))
+    means = WORLD.mean_rewards(found.features)
+    assert np.allclose(
+        found.advantages, means[rows, found.actions] - means[rows, found.others], atol=1e-12
+    )
+    assert np.allclose(found.differences() @ WORLD.weights, found.advantages, atol=1e-12)
+    centered = found.policy.centered(found.features)
+    assert np.allclose(found.scores(), centered[rows, found.actions], atol=1e-12)
+    assert np.array_equal(found.ratios, np.ones(400))
+
+
+def test_rewards_are_clipped_before_they_are_subtracted():
+    found = batch(reward_bound=0.1)
+    assert abs(found.advantages).max() <= 0.2
+    means = np.clip(WORLD.mean_rewards(found.features), -0.1, 0.1)
+    rows = np.arange(len(found))
+    assert np.allclose(found.advantages, means[rows, found.actions] - means[rows, found.others])
+
+
+def test_ratios_undo_the_exploration():
+    """E[π/μ] = 1 under μ: with 40,000 users the mean is within 5 standard errors."""
+    found = batch(LogLinearPolicy.uniform(4), users=40_000)
+    error = found.ratios.std() / 200
+    assert abs(found.ratios.mean() - 1) < 5 * error < 0.05
+    assert not np.allclose(found.ratios, 1.0)
+
+
+def test_ratios_stay_finite():
+    shy = LogLinearPolicy(np.array([-400.0, 800.0, -200.0, 0.0]))
+    found = batch(shy)
+    assert np.isfinite(found.ratios).all()
+
+
+def test_actions_outside_the_worlds_answers_are_refused():
+    class Broken(Sphere):
+        def reward(self, context, action, rng):
+            return super().reward(context, action, rng)[:, None]
+
+    rng = np.random.default_rng(0)
+    with pytest.raises(DataError, match="shape"):
+        interact(
+            Broken(),
+            WORLD.contexts(rng, 5),
+            policy=LogLinearPolicy.uniform(4),
+            reference=None,
+            reward_bound=1.0,
+            rng=rng,
+        )

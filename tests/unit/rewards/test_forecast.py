@@ -1,13 +1,40 @@
-"""A forecast: its limits, its order, what it refuses, and what it says of epsilon."""
+"""A forecast: its limits, its order, what each way promises, and what it says of epsilon."""
 
 import json
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
-from sordino import RandomizedResponse, UsageError, estimate
-from sordino.rewards.forecast import Forecast, utility_curve
+from sordino import REPLACE_SPECIAL, RandomizedResponse, UsageError, estimate
+from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.privacy.gaussian import gaussian_delta
+from sordino.rewards.forecast import (
+    WAYS,
+    Forecast,
+    break_even,
+    growth_curve,
+    offered_ways,
+    utility_curve,
+)
+from sordino.rewards.forecast_model import (
+    Outlook,
+    Scatter,
+    World,
+    asymptotic_scatter,
+    lost_accuracy,
+    tilted_scatter,
+    without_privacy,
+)
+
+CENTRAL = ("label-estimate", "record-estimate")
+LARGE = {"dimension": 9, "accuracy": 0.8}
+
+
+def world(dimension=16, accuracy=0.65):
+    return World.of(dimension, accuracy, "debiased")
 
 
 def local(n=2000, *, dimension=16, epsilon=1.0, **more):
@@ -47,19 +74,6 @@ def test_more_labels_more_epsilon_and_fewer_features_help(accuracy, dimension):
     assert all(a["standard_error"] > b["standard_error"] for a, b in pairwise(rows))
     few, more = (local(200, accuracy=accuracy, dimension=dimension + k) for k in (0, 1))
     assert more.accuracy < few.accuracy
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-@pytest.mark.parametrize("target", [0.5001, 0.6, 0.649])
-@pytest.mark.parametrize("dimension", [1, 8, 400])
-def test_the_needed_number_of_labels_is_the_smallest(epsilon, target, dimension):
-    world = {"dimension": dimension, "epsilon": epsilon}
-    found = estimate(10, target=target, **world)
-    needed = found.ways["labels"].labels_needed
-    assert found.reachable
-    assert local(needed, **world).accuracy >= target
-    assert needed == 1 or local(needed - 1, **world).accuracy < target
-    assert found.non_private.labels_needed <= needed
 
 
 @pytest.mark.parametrize("target", [0.65, 0.66, 0.99])
@@ -129,27 +143,20 @@ def test_the_local_way_does_not_use_delta():
     assert (a.delta, b.delta) == (0.0, 0.1)
 
 
-def test_ways_with_a_curator_need_delta():
-    found = estimate(100, dimension=4, epsilon=1.0, delta=0.0)
-    assert list(found.ways) == ["labels"]
-    assert list(found.left_out) == ["label-estimate", "record-estimate"]
-    assert set(found.left_out.values()) == {"left out, needs delta above 0"}
-    assert found.break_even is None
-    assert "noise on the estimate, records hidden: left out, needs delta above 0" in str(found)
-
-
 def test_three_ways_in_this_order():
     found = estimate(5000, dimension=32, epsilon=1.0, target=0.64, labels_per_person=5)
     assert list(found.ways) == ["labels", "label-estimate", "record-estimate"]
     assert not found.left_out
     local, label, record = found.ways.values()
-    assert [way.unit for way in found.ways.values()] == ["label", "label", "record"]
-    assert [way.neighbors for way in (local, label, record)] == [
-        "REPLACE_ONE",
-        "REPLACE_ONE",
-        "REPLACE_SPECIAL",
+    assert [(way.unit, way.neighbors, way.delta) for way in found.ways.values()] == [
+        ("label", "REPLACE_ONE", 0.0),
+        ("label", "REPLACE_ONE", 1e-6),
+        ("record", "REPLACE_SPECIAL", 1e-6),
     ]
-    assert [way.delta for way in (local, label, record)] == [0.0, 1e-6, 1e-6]
+    promises = [way.promise() for way in offered_ways(world(32), 1.0, 1e-6)[0].values()]
+    assert [promise.trust for promise in promises] == ["local", "central", "central"]
+    assert [promise.epsilon for promise in promises] == pytest.approx([1.0, 1.0, 1.0])
+    assert all(promise.epsilon <= 1.0 for promise in promises)
     assert (label.flip_probability, record.flip_probability) == (None, None)
     assert local.accuracy < record.accuracy < label.accuracy < found.non_private.accuracy
     assert local.labels_needed > record.labels_needed > label.labels_needed
@@ -169,13 +176,16 @@ def test_few_labels_are_better_randomized():
     assert (more.best, more.break_even) == ("label-estimate", found.break_even)
 
 
-@pytest.mark.parametrize("name", ["label-estimate", "record-estimate"])
+@pytest.mark.parametrize("name", ["labels", *CENTRAL])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize("target", [0.5001, 0.6, 0.649])
 @pytest.mark.parametrize("dimension", [1, 8, 400])
-def test_noise_that_fades_is_searched_too(name, epsilon, target, dimension):
+def test_the_needed_number_of_labels_is_the_smallest(name, epsilon, target, dimension):
     world = {"dimension": dimension, "epsilon": epsilon}
-    needed = estimate(10, target=target, **world).ways[name].labels_needed
+    found = estimate(10, target=target, **world)
+    needed = found.ways[name].labels_needed
+    assert found.reachable
+    assert found.non_private.labels_needed <= needed
     assert estimate(needed, **world).ways[name].accuracy >= target
     assert needed == 1 or estimate(needed - 1, **world).ways[name].accuracy < target
 
@@ -187,19 +197,6 @@ def test_equal_ways_are_settled_for_the_one_that_trusts_least():
 def test_odds_that_no_float_holds_are_infinite():
     way = estimate(10, dimension=2, epsilon=1000.0).ways["label-estimate"]
     assert (way.odds, way.belief) == (math.inf, 1.0)
-
-
-def test_the_curve_and_the_estimate_agree():
-    (row,) = utility_curve(700, dimension=9, epsilons=[0.7], accuracy=0.8)
-    way = local(700, dimension=9, epsilon=0.7, accuracy=0.8)
-    assert row == {
-        "epsilon": 0.7,
-        "flip_probability": way.flip_probability,
-        "accuracy": way.accuracy,
-        "standard_error": way.standard_error,
-        "effective_judgments": way.effective_judgments,
-    }
-    assert utility_curve(700, dimension=9, epsilons=[]) == []
 
 
 def test_json_holds_everything():
@@ -241,7 +238,10 @@ def test_it_prints_assumption_and_result():
         ({"accuracy": math.nan}, "accuracy"),
         ({"accuracy": "0.6"}, "accuracy"),
         ({"target": 0.5}, "target"),
-        ({"target": 1}, "target"),
+        ({"target": 1.0}, "target"),
+        ({"target": math.nan}, "target"),
+        ({"target": "0.6"}, "target"),
+        ({"target": True}, "target"),
         ({"labels_per_person": 0}, "labels_per_person"),
         ({"method": "plain"}, "method"),
     ],
@@ -250,3 +250,199 @@ def test_settings_out_of_range(change, word):
     settings = {"n": 100, "dimension": 4, "epsilon": 1.0} | change
     with pytest.raises(UsageError, match=word):
         estimate(settings.pop("n"), **settings)
+
+
+def test_the_noise_is_that_of_the_mechanisms():
+    ways, _ = offered_ways(world(), 0.5, 1e-5)
+    tilt = ObjectivePerturbation(0.5, delta=1e-5, bound=1.0, neighbors=REPLACE_SPECIAL)
+    sizes = 1 / LabelGaussian(0.5, delta=1e-5).mu, tilt.standard_deviation
+    spread = world().spread
+    for name, size in zip(CENTRAL, sizes, strict=True):
+        for n in (10, 5000):
+            given = {"n": n, "dimension": 16, "standard_deviation": size}
+            plain = tilted_scatter(spread, ridge=0.0, **given)
+            assert ways[name].outlook.small_ridge(n) == plain
+    (fit,) = ways["record-estimate"].outlook.fits(300)
+    assert fit == tilted_scatter(
+        spread, n=300, dimension=16, standard_deviation=sizes[1], ridge=tilt.ridge_for(300, 16)
+    )
+
+
+def test_the_best_of_the_ridges_is_taken_for_labels():
+    outlook = WAYS["label-estimate"](world(20, 0.95), 1.0, 1e-6).outlook
+    spread, noise = world(20, 0.95).spread, 1 / LabelGaussian(1.0, delta=1e-6).mu
+    for n in (100, 2000, 10**6):
+        given = {"n": n, "dimension": 20, "standard_deviation": noise}
+        lost = [
+            lost_accuracy(spread, tilted_scatter(spread, ridge=ridge, **given), n)
+            for ridge in (0.0, *np.geomspace(1e-3, 1e5, 200))
+        ]
+        free = outlook.world.lost(outlook.world.free, n)
+        # eight ridges are as good as two hundred
+        assert 0.95 - outlook.accuracy(n) == pytest.approx(max(min(lost), free), abs=5e-4)
+
+
+@pytest.mark.parametrize("accuracy", [0.501, 0.65, 0.9, 0.99, 0.99999])
+@pytest.mark.parametrize("dimension", [1, 3, 200])
+@pytest.mark.parametrize("epsilon", [1e-4, 0.5, 5.0, 40.0])
+@pytest.mark.parametrize("name", CENTRAL)
+def test_more_labels_never_hurt_and_noise_never_helps(accuracy, dimension, epsilon, name):
+    outlook = WAYS[name](world(dimension, accuracy), epsilon, 1e-6).outlook
+    counts = np.unique(np.geomspace(1, 1e12, 60).astype(int)).tolist()
+    found = [outlook.accuracy(n) for n in counts]
+    assert all(b >= a - 1e-13 for a, b in pairwise(found))
+    assert all(0.5 - 1e-12 <= value <= accuracy for value in found)
+    for n, value in zip(counts, found, strict=True):
+        assert value <= accuracy - outlook.world.lost(outlook.world.free, n)
+        assert outlook.effective_judgments(n) <= n
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("dimension", [1, 32])
+def test_small_rewards_break_even_where_the_closed_form_says(epsilon, dimension):
+    """4dκ²/(μ²(1 − κ²))."""
+    ways, _ = offered_ways(world(dimension, 0.5001), epsilon, 1e-6)
+    kappa, mu = RandomizedResponse(epsilon).kappa, LabelGaussian(epsilon, delta=1e-6).mu
+    expected = 4 * dimension * kappa**2 / (mu**2 * (1 - kappa**2))
+    found = break_even(ways["labels"].outlook, ways["label-estimate"].outlook)
+    assert found == pytest.approx(expected, rel=1e-3, abs=1)
+
+
+@pytest.mark.parametrize("accuracy", [0.6, 0.9])
+@pytest.mark.parametrize("epsilon", [0.3, 2.0])
+def test_errors_cross_at_the_break_even(accuracy, epsilon):
+    ways, _ = offered_ways(world(12, accuracy), epsilon, 1e-6)
+    local, central = ways["labels"].outlook, ways["label-estimate"].outlook
+    n = break_even(local, central)
+    assert central.standard_error(n) < local.standard_error(n)
+    assert central.standard_error(n - 1) >= local.standard_error(n - 1) * (1 - 1e-12)
+
+
+def test_without_flips_there_is_nothing_to_break_even_with():
+    ways, _ = offered_ways(world(), 44.0, 1e-6)
+    assert break_even(ways["labels"].outlook, ways["label-estimate"].outlook) is None
+
+
+@pytest.mark.parametrize(("epsilon", "labels"), [(1.0, 1), (1.0, 5), (0.2, 40)])
+def test_labels_of_one_person_move_the_sum_together(epsilon, labels):
+    loss = WAYS["label-estimate"](world(), epsilon, 1e-6).person_epsilon(labels)
+    mu = labels * LabelGaussian(epsilon, delta=1e-6).mu
+    assert gaussian_delta(loss, mu) <= 1e-6 * (1 + 1e-9)
+    assert gaussian_delta(loss * (1 - 1e-6), mu) > 1e-6
+    assert loss > labels * epsilon * (1 - 1e-9)
+
+
+def test_what_is_left_out_says_why():
+    found = estimate(100, dimension=4, epsilon=1.0, delta=0.0)
+    assert list(found.ways) == ["labels"]
+    assert found.left_out == dict.fromkeys(CENTRAL, "left out, needs delta above 0")
+    assert found.break_even is None
+    assert "noise on the estimate, records hidden: left out, needs delta above 0" in str(found)
+    ways, left_out = offered_ways(world(), 1.0, 1e-100)
+    assert list(ways) == ["labels", "label-estimate"]
+    assert left_out["record-estimate"].endswith("keeps epsilon=1.0 with delta=1e-100")
+    with pytest.raises(UsageError, match="epsilon"):
+        offered_ways(world(), math.nan, 1e-6)
+
+
+def outlook(noise):
+    """Scatter that falls as 1/n beside scatter that does not."""
+    known = world(5)
+    free, _ = known.free
+
+    def scatter(n):
+        return Scatter(
+            signal=free.signal,
+            along=free.along,
+            across=free.across * (1 + noise / n),
+            dimension=5,
+        )
+
+    return Outlook(world=known, small_ridge=scatter, fits=lambda n: [scatter(n)])
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0, 1e3, 1e7])
+@pytest.mark.parametrize("target", [0.51, 0.6, 0.6499])
+def test_the_needed_number_is_the_smallest_however_scatter_falls(noise, target):
+    found = outlook(noise)
+    needed = found.labels_needed(target)
+    assert found.accuracy(needed) >= target
+    assert needed == 1 or found.accuracy(needed - 1) < target
+    assert found.predict(needed, target).labels_needed == needed
+    assert found.predict(needed, None).labels_needed is None
+
+
+def test_errors_and_their_worth_depend_on_the_number_of_labels():
+    noisy, free = outlook(1e4), without_privacy(world(5))
+    assert free.effective_judgments(77) == 77
+    for n in (10, 10**3, 10**6):
+        worth = noisy.effective_judgments(n)
+        assert worth < n
+        assert free.standard_error(worth) == pytest.approx(noisy.standard_error(n))
+    assert noisy.effective_judgments(10**6) / 10**6 > 0.98
+    assert noisy.effective_judgments(10) / 10 < 0.002
+
+
+def test_no_fit_is_foreseen_to_beat_judgments_as_they_are():
+    better = Scatter(signal=1.0, along=0.0, across=1e-9, dimension=5)
+    found = Outlook(world=world(5), small_ridge=lambda _: better, fits=lambda _: [better])
+    assert found.accuracy(100) == without_privacy(world(5)).accuracy(100)
+
+
+def test_a_world_holds_what_was_assumed():
+    known = World.of(5, 0.7, "mixture")
+    assert (known.dimension, known.accuracy, known.method) == (5, 0.7, "mixture")
+    assert known.free[0] == asymptotic_scatter(known.spread, 0.0, dimension=5)
+
+
+@pytest.mark.parametrize("name", ["labels", *CENTRAL])
+def test_rows_are_those_of_estimate(name):
+    rows = utility_curve(700, epsilons=[0.7, 2.0], noise=name, delta=1e-5, **LARGE)
+    for row, epsilon in zip(rows, [0.7, 2.0], strict=True):
+        way = estimate(700, epsilon=epsilon, delta=1e-5, **LARGE).ways[name]
+        expected = {
+            "epsilon": epsilon,
+            "accuracy": way.accuracy,
+            "standard_error": way.standard_error,
+            "effective_judgments": way.effective_judgments,
+        }
+        if name == "labels":
+            expected["flip_probability"] = way.flip_probability
+        assert row == expected
+
+
+def test_growth_is_that_of_estimate():
+    found = growth_curve([1, 50, 7000], epsilon=0.7, delta=1e-5, **LARGE)
+    assert list(found) == ["non-private", "labels", "label-estimate", "record-estimate"]
+    for k, n in enumerate((1, 50, 7000)):
+        forecast = estimate(n, epsilon=0.7, delta=1e-5, **LARGE)
+        assert found["non-private"][k] == forecast.non_private.accuracy
+        for name, way in forecast.ways.items():
+            assert found[name][k] == way.accuracy
+    assert list(growth_curve([5], epsilon=0.7, delta=0.0, **LARGE)) == [
+        "non-private",
+        "labels",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"noise": "central"}, "noise"),
+        ({"noise": "label-estimate", "delta": 0.0}, "delta"),
+        ({"noise": "record-estimate", "delta": 0.0}, "delta"),
+        ({"noise": "record-estimate", "delta": 1e-100}, "delta"),
+        ({"noise": "label-estimate", "epsilons": [0.0]}, "epsilon"),
+    ],
+)
+def test_curves_out_of_range(change, word):
+    with pytest.raises(UsageError, match=word):
+        utility_curve(100, **({"epsilons": [1.0], "dimension": 4} | change))
+
+
+@pytest.mark.parametrize("change", [{"epsilon": 0.0}, {"epsilon": 1e-9}, {"delta": 1.0}])
+def test_growth_out_of_range(change):
+    with pytest.raises(UsageError):
+        growth_curve([1], **({"epsilon": 1.0, "dimension": 4} | change))
+    with pytest.raises(UsageError, match="counts"):
+        growth_curve([0], epsilon=1.0, dimension=4)
