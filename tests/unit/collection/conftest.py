@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("sqlalchemy")
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, func, select, text
 from starlette.testclient import TestClient
 
-from sordino.collection.database import frozen, open_database
+from sordino.collection.database import ANSWERS, frozen, open_database
 from sordino.collection.invitations import invite
 from sordino.collection.refusals import REFUSALS
 from sordino.collection.responses import POLICY
@@ -103,6 +103,17 @@ class Talk:
         return self.client.get(
             f"/api/admin/{path}", headers={"Authorization": f"Bearer {self.admin_token}"}
         )
+
+    def count(self):
+        """Return how many answers are stored."""
+        with self.engine.begin() as connection:
+            return connection.execute(select(func.count()).select_from(ANSWERS)).scalar_one()
+
+    @staticmethod
+    def codes(response):
+        """Return why answers of a request that is fine were refused."""
+        assert response.status_code == 200, response.text
+        return [row["code"] for row in response.json()["refused"]]
 
     @staticmethod
     def is_refused(response, code):

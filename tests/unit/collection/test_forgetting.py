@@ -151,15 +151,6 @@ def test_somebody_who_reads_for_long_keeps_every_link(talk, answer):
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_an_sqlite_file_holds_no_trace_of_the_ids(talk, answer, tmp_path):
-    talk, _ = answered(talk, answer)
-    ids = [row.id.encode() for row in rows_of(talk.engine, ANSWERS)]
-    forget(talk.engine)
-    raw = b"".join(path.read_bytes() for path in tmp_path.glob("study.db*"))
-    assert not [one for one in ids if one in raw]
-
-
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_only_its_owner_may_read_an_sqlite_file(talk, answer, tmp_path):
     before = os.umask(0)
     try:
