@@ -128,35 +128,26 @@ def test_the_published_file_without_its_manifest_and_seed(shared_data, tmp_path)
     assert found["manifest"] == "skipped"
 
 
+def chosen_first(raw_rows, *, is_label):
+    """The preferred answer first, and whether the label or the flip is what is written."""
+    rows = []
+    for row, raw in zip(answered(raw_rows), raw_rows, strict=True):
+        kept = row["answer"] == label(row, raw)
+        rows.append({"prompt": raw["prompt"], "a1": raw["chosen"], "a2": raw["rejected"],
+                     "z": 2 * kept - 1 if is_label else 1})  # fmt: skip
+    return rows
+
+
 def test_chosen_first_with_honest_coins(raw_rows, write):
-    rows = [
-        {"prompt": raw["prompt"], "a1": raw["chosen"], "a2": raw["rejected"],
-         "z": 2 * (row["answer"] == label(row, raw)) - 1}
-        for row, raw in zip(answered(raw_rows), raw_rows, strict=True)
-    ]  # fmt: skip
-    path = write("x.jsonl", rows)
+    path = write("x.jsonl", chosen_first(raw_rows, is_label=True))
     audit = audited(path, write("raw.jsonl", raw_rows, "elsewhere"))
     assert audit.refuted_by == ("position",)
     assert audit.lower_bound > 3
     alone = audited(path)
     assert not alone.refuted
-    assert outcomes(alone)["position"] == "warning"
-
-
-def test_constant_truth_is_a_warning_without_the_raw_file(raw_rows, write):
-    rows = [
-        {"prompt": row["prompt"], "a1": row["chosen"], "a2": row["rejected"],
-         "z": 2 * (honest["answer"] == label(honest, row)) - 1}
-        for honest, row in zip(answered(raw_rows), raw_rows, strict=True)
-    ]  # fmt: skip
-    audit = audited(write("x.jsonl", rows))
-    assert outcomes(audit)["constant-truth"] == "warning"
-    assert not audit.refuted
-
-
-def test_answers_that_agree_too_well_are_no_randomized_constant(raw_rows, write):
-    rows = [{**row, "answer": 1} for row in answered(raw_rows)]
-    assert outcomes(audited(write("x.jsonl", rows)))["constant-truth"] == "clear"
+    assert outcomes(alone)["position"] == outcomes(alone)["constant-truth"] == "warning"
+    agreeing = audited(write("x.jsonl", chosen_first(raw_rows, is_label=False)))
+    assert outcomes(agreeing)["constant-truth"] == "clear"  # too often for a randomized constant
 
 
 def test_what_is_public_anyway_is_taken_off_what_was_read_out():
@@ -175,45 +166,42 @@ def test_rows_in_the_order_of_their_labels(raw_rows, write):
     assert audit.refuted_by == ("row-order",)
 
 
-@pytest.mark.parametrize("real", [1.5, 6.0])
-def test_a_coin_of_a_larger_epsilon(raw_rows, write, real):
+@pytest.mark.parametrize(("real", "claimed"), [(1.5, EPSILON), (6.0, EPSILON), (100.0, 4.0)])
+def test_a_coin_of_a_larger_epsilon(raw_rows, write, real, claimed):
     path = write("x.jsonl", answered(raw_rows, epsilon=real))
-    audit = audited(path, write("raw.jsonl", raw_rows, "elsewhere"))
+    audit = audited(path, write("raw.jsonl", raw_rows, "elsewhere"), epsilon=claimed)
     assert "flip-rate" in audit.refuted_by
-    assert EPSILON < audit.lower_bound < real
+    assert claimed < audit.lower_bound < real
 
 
-def test_labels_that_are_not_randomized_at_all(raw_rows, write):
-    path = write("x.jsonl", answered(raw_rows, epsilon=100.0))
-    audit = audited(path, write("raw.jsonl", raw_rows, "elsewhere"), epsilon=4.0)
-    assert "flip-rate" in audit.refuted_by
+COLUMNS = {
+    "a label": lambda i, x, raw: {"c": x},
+    "a side": lambda i, x, raw: {"c": ("right", "left")[x]},
+    "the winner": lambda i, x, raw: {"c": raw["chosen"]},
+    "an object": lambda i, x, raw: {"meta": {"id": i, "label": x}},
+    "a list": lambda i, x, raw: {"m": [x, i]},
+    "a text": lambda i, x, raw: {"meta": json.dumps({"id": i, "label": x})},
+    "deeper": lambda i, x, raw: {"a": [{"b": {"ok": "ny"[x], "id": i}}]},
+}
 
 
-@pytest.mark.parametrize("column", ["label", "side", "winner"])
-def test_a_column_that_is_the_label(raw_rows, write, column):
-    rows = answered(raw_rows)
-    for row, raw in zip(rows, raw_rows, strict=True):
-        truth = label(row, raw)
-        kinds = {"label": truth, "side": ("right", "left")[truth], "winner": raw["chosen"]}
-        row[column] = kinds[column]
-    audit = audited(write("x.jsonl", rows), write("raw.jsonl", raw_rows, "elsewhere"))
+@pytest.mark.parametrize("hide", COLUMNS.values(), ids=COLUMNS)
+def test_a_column_that_holds_the_label_is_a_leak_unless_it_is_declared(raw_rows, write, hide):
+    rows = [
+        {**row, **hide(i, label(row, raw), raw)}
+        for i, (row, raw) in enumerate(zip(answered(raw_rows), raw_rows, strict=True))
+    ]
+    path, raw = write("x.jsonl", rows), write("raw.jsonl", raw_rows, "elsewhere")
+    audit = audited(path, raw)
     assert audit.refuted_by == ("column",)
     assert audit.lower_bound > 3
+    assert not audited(path, raw, covariates=list(hide(0, 0, raw_rows[0]))).refuted
 
 
 def test_a_column_that_is_the_answer_again_is_no_leak(raw_rows, write):
     rows = [{**row, "copy": row["answer"]} for row in answered(raw_rows)]
     audit = audited(write("x.jsonl", rows), write("raw.jsonl", raw_rows, "elsewhere"))
     assert not audit.refuted
-
-
-def test_a_declared_column_is_no_leak(raw_rows, write):
-    rows = answered(raw_rows)
-    for row, raw in zip(rows, raw_rows, strict=True):
-        row["topic"] = label(row, raw)
-    path, raw = write("x.jsonl", rows), write("raw.jsonl", raw_rows, "elsewhere")
-    assert audited(path, raw).refuted
-    assert not audited(path, raw, covariates=["topic"]).refuted
 
 
 def test_a_coin_that_several_persons_share(raw_rows, write):
@@ -358,15 +346,6 @@ def test_a_coin_used_again_for_a_changed_answer(raw_rows, write):
     assert outcomes(audit)["repeats"] == "warning"
 
 
-def test_repeats_without_persons_are_a_warning(raw_rows, write):
-    rows = answered([*raw_rows, *raw_rows[:50]])
-    raw = write("raw.jsonl", [*raw_rows, *raw_rows[:50]], "elsewhere")
-    for given in (None, raw):
-        audit = audited(write("x.jsonl", rows), given)
-        assert not audit.refuted
-        assert outcomes(audit)["repeats"] == "warning"
-
-
 def test_people_who_like_longer_answers_are_no_leak(raw_rows, write):
     rows, raw = answered(raw_rows, epsilon=3.0), []
     for row in rows:
@@ -420,7 +399,6 @@ Z = {"prompt": "secret", "a1": "secret-a", "a2": "secret-b", "z": 1}
 @pytest.mark.parametrize(
     ("rows", "settings", "error", "message"),
     [
-        ([{k: v for k, v in Z.items() if k != "a2"}], {}, DataError, "must hold 'prompt'"),
         ([{**Z, "z": 2}], {}, DataError, "line 1: field 'z'"),
         ([], {}, DataError, "empty"),
         ([Z], {"epsilon": 0}, UsageError, "epsilon"),
@@ -428,7 +406,6 @@ Z = {"prompt": "secret", "a1": "secret-a", "a2": "secret-b", "z": 1}
         ([Z], {"level": 1.0}, UsageError, "level"),
         ([Z], {"covariates": ["topic"]}, UsageError, "covariates"),
         ([Z], {"covariates": "topic"}, UsageError, "covariates"),
-        ([Z], {"person_field": "z"}, UsageError, "person field"),
     ],
 )
 def test_what_cannot_be_audited(write, rows, settings, error, message):
@@ -483,26 +460,6 @@ def test_a_counted_flip_rate_in_the_manifest_is_no_coin(write):
     assert outcomes(audit)["repeats"] == "warning"
 
 
-NESTED = {
-    "an object": lambda i, x: {"meta": {"id": i, "label": x}},
-    "a list": lambda i, x: {"m": [x, i]},
-    "a text": lambda i, x: {"meta": json.dumps({"id": i, "label": x})},
-    "deeper": lambda i, x: {"a": [{"b": {"ok": "ny"[x], "id": i}}]},
-}
-
-
-@pytest.mark.parametrize("hide", NESTED.values(), ids=NESTED)
-def test_a_label_inside_a_nested_column(raw_rows, write, hide):
-    rows = [
-        {**row, **hide(i, label(row, raw))}
-        for i, (row, raw) in enumerate(zip(answered(raw_rows), raw_rows, strict=True))
-    ]
-    path, raw = write("x.jsonl", rows), write("raw.jsonl", raw_rows, "elsewhere")
-    assert audited(path, raw).refuted_by == ("column",)
-    declared = list(hide(0, 0))
-    assert not audited(path, raw, covariates=declared).refuted
-
-
 def test_a_chosen_column_in_a_file_of_messages(raw_rows, write):
     def said(role, text):
         return [{"role": role, "content": text}]
@@ -550,8 +507,3 @@ def test_a_hostile_manifest(write, text):
     audit = audited(path)
     assert not audit.refuted
     json.dumps(audit.to_dict(), allow_nan=False)
-
-
-def test_a_huge_number_in_a_column(write):
-    path = write("x.jsonl", [{**Z, "huge": 10**400}, {**Z, "prompt": "other", "huge": 0.5}])
-    assert not audited(path).refuted
