@@ -127,7 +127,9 @@ def test_a_judgment_decided_by_a_coin_shows_no_more_than_a_decided_one(epsilon, 
 
     def density(*more):
         records = np.vstack([around, *[[[value]] for value in more]])
-        log = _tilted.log_density(grid, records, noise.ridge, noise.standard_deviation)
+        log = _tilted.log_density(
+            grid, _tilted.as_rankings(records), noise.ridge, noise.standard_deviation
+        )
         scale = noise.standard_deviation * math.sqrt(2 * math.pi)
         return np.exp(log) / scale
 

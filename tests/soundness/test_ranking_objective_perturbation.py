@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
-from sordino.mechanisms import ranking_objective_perturbation
+from sordino.mechanisms import objective_perturbation
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import (
@@ -41,11 +41,11 @@ def mechanism(neighbors=REPLACE_SPECIAL, epsilon=1.0, delta=1e-6, **known):
 def exact_delta(case, ridge, deviation, epsilon):
     """δ(ε) of the minimizer in one dimension: a lower sum over cells of the tilt."""
     ends = np.linspace(-8.5, 8.5, 1701)
-    theta = ranking_objective_perturbation.minimizers(
+    theta = objective_perturbation.minimizers(
         case.one, deviation * ends[:, np.newaxis], ridge, 1e-9
     )
-    loss = ranking_objective_perturbation.log_density(theta, case.one, ridge, deviation)
-    loss -= ranking_objective_perturbation.log_density(theta, case.other, ridge, deviation)
+    loss = objective_perturbation.log_density(theta, case.one, ridge, deviation)
+    loss -= objective_perturbation.log_density(theta, case.other, ridge, deviation)
     missed = -np.expm1(np.minimum(0.0, epsilon - loss))
     mass = np.where(ends[1:] > 0, -np.diff(ndtr(-ends)), np.diff(ndtr(ends)))
     return float(np.minimum(missed[1:], missed[:-1]) @ mass)
@@ -108,14 +108,14 @@ def test_the_density_is_that_of_the_likelihood():
         records.reshape(-1, 3), starts=np.arange(0, 25, 4), ranks=np.tile([1, 2, 3, 4], 6)
     )
     known = np.unique(records, axis=0, return_counts=True)
-    gradient, hessian, value = ranking_objective_perturbation._derivatives(theta, known, 0.7)
+    gradient, hessian, value = objective_perturbation._derivatives(theta, known, 0.7)
     for i, at in enumerate(theta):
         np.testing.assert_allclose(gradient[i], loss.gradient(at) + 0.7 * at, atol=1e-12)
         np.testing.assert_allclose(hessian[i], loss.hessian(at) + 0.7 * np.eye(3), atol=1e-12)
         assert value[i] == pytest.approx(loss.value(at) + 0.35 * at @ at, rel=1e-12)
     tilts = 20 * rng.normal(size=(30, 3))
-    found = ranking_objective_perturbation.minimizers(records, tilts, 0.1, 1e-9)
-    left = ranking_objective_perturbation._derivatives(found, known, 0.1)[0] + tilts
+    found = objective_perturbation.minimizers(records, tilts, 0.1, 1e-9)
+    left = objective_perturbation._derivatives(found, known, 0.1)[0] + tilts
     assert np.linalg.norm(left, axis=1).max() < 1e-8
 
 
@@ -123,7 +123,7 @@ def test_the_density_integrates_to_the_same_constant():
     grid = np.linspace(-40.0, 40.0, 40_001)[:, np.newaxis]
     records = np.array([[[1.0], [-0.3], [0.8]], [[-1.0], [-1.0], [1.0]]])
     for made in (records, records[:0]):
-        density = np.exp(ranking_objective_perturbation.log_density(grid, made, 0.7, 3.0))
+        density = np.exp(objective_perturbation.log_density(grid, made, 0.7, 3.0))
         total = np.trapezoid(density, grid[:, 0])
         assert total == pytest.approx(3.0 * math.sqrt(2 * math.pi), rel=1e-6)
 
@@ -218,7 +218,7 @@ def test_a_release_tilts_and_adds_the_output_noise():
         seen.append(tilt)
         return SimpleNamespace(theta=-tilt / noise.ridge, gradient_norm=0.0)
 
-    found = noise.release(minimize, entropy=SimulatedEntropy(1))
+    found = noise.release(minimize, d=noise.dimension, entropy=SimulatedEntropy(1))
     apart = found + seen[0] / noise.ridge
     assert 0 < np.linalg.norm(apart) < 10 * noise.output_standard_deviation
     draws = [noise.draw(2, entropy=SimulatedEntropy(i)) for i in range(2000)]

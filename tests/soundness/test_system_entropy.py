@@ -72,7 +72,7 @@ def objective(entropy):
 
 def ranked(entropy):
     made = RankingObjectivePerturbation(1.0, bound=1.0, candidates=3, dimension=D, **SLOT)
-    return made.release(solved, entropy=entropy)
+    return made.release(solved, d=D, entropy=entropy)
 
 
 NOISED = {"moment_deviation": 9.0, "cross_deviation": 9.0}
@@ -119,7 +119,7 @@ CASES = {
 }  # fmt: skip
 EXCEPT = {  # classes that can release, and why they have no row of their own
     "Mechanism": "a protocol", "Repeated": "abstract", "Answers": "abstract", "_Coin": "abstract",
-    "SumMechanism": "abstract", "DesignedSum": "abstract",
+    "SumMechanism": "abstract", "DesignedSum": "abstract", "Tilt": "abstract",
     "LeastSquares": "abstract", "PlayedRegression": "abstract",
     "LabelDesign": "LabelGaussian draws by it", "RankingDesign": "RankingGaussian draws by it",
     "NonPrivate": "promises nothing", "PlainRegression": "promises nothing",

@@ -1,16 +1,10 @@
 """A minimizer whose objective was tilted at random before it was minimized.
 
 The mechanism draws the tilt and the noise of the output. It never sees the data: whoever holds
-them passes a function that minimizes, and says how far the gradient is from zero.
-
-How much noise a tilt needs, alone or together with Gaussian releases.
-
-What every mechanism promises and draws that tilts an objective and noises its minimizer.
-
-Exact arithmetic of tilted logistic objectives, for made-up records: what an auditor plays with.
-
-F(θ) = Σ log(1 + e^{−θᵀz}) + (Λ/2)‖θ‖² + bᵀθ. The tilt under which θ is the minimizer is a function
-of θ, so that the density of the minimizer is known in closed form.
+them passes a function that minimizes, and says how far the gradient is from zero. How much noise a
+tilt needs, alone or with Gaussian releases, is public; so is the exact arithmetic of made-up
+records, which an auditor plays with: the tilt under which θ is the minimizer is a function of θ, so
+that the density of the minimizer is known in closed form.
 """
 
 from __future__ import annotations
@@ -18,12 +12,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from scipy.special import expit
 
 from sordino import _validate
@@ -51,9 +45,22 @@ from .base import WorstCase
 OUTPUT_SHARE = 1 / 32
 """μ of the output noise over that of the tilt, which then grows by about 0.05 %."""
 
+SLACK = 1 + 1e-9
+"""What clipping to a bound may lose to rounding."""
+
+UNSET = cast("float", None)  # replaced when settings are checked
+
 _CLOSE = 1e-3
 _ROUNDS = 60
 _LEAST_MU = 1e-9
+_ACCOUNTED = 2.0  # times atol: what rounding may hide from a gradient is paid for too
+_OF_MOVE = 2.0**-32  # of what one record adds to a gradient: the least atol
+_OF_TILT = 2.0**-36  # of one coordinate of the tilt: likewise
+_USUAL = 1e-8  # of the bound: next to no noise
+_LEAST_RIDGE = 0.75  # of the squared bound: with less, noise rules where few records differ
+_SPREAD = 0.8277  # of reward differences where a perfect reward predicts 65 % of judgments
+_USUAL_RECORDS = 2_000  # where their number is private
+_POWERS_OF_BOUND = 200  # of two: a minimizer takes fourth powers
 
 
 def joint_delta(
@@ -125,15 +132,6 @@ def _between(
     return best
 
 
-SLACK = 1 + 1e-9
-"""What clipping to a bound may lose to rounding."""
-
-_ACCOUNTED = 2.0  # times atol: what rounding may hide from a gradient is paid for too
-_OF_MOVE = 2.0**-32  # of what one record adds to a gradient: the least atol
-_OF_TILT = 2.0**-36  # of one coordinate of the tilt: likewise
-_USUAL = 1e-8  # of the bound: next to no noise
-
-
 def usable_atol(atol: float | None, *, bound: float, moved: float, deviation: float) -> float:
     """Return the norm of a gradient that is accepted, above what rounding leaves of one."""
     # With a smaller one it would depend on the records, and even on one of them, whether a
@@ -157,17 +155,64 @@ def usable_atol(atol: float | None, *, bound: float, moved: float, deviation: fl
     return atol
 
 
-class Tilt(ABC):
-    """A random linear term in an objective, and noise that hides how exact its minimizer is."""
+class Solution(Protocol):
+    """A minimizer of the tilted objective."""
 
-    # Kinds differ in how far one record moves the gradient and bends the objective, and so in `mu`
-    # and `standard_deviation`.
+    @property
+    def theta(self) -> np.ndarray:
+        """Return the weights, shape (d,)."""
+        ...
+
+    @property
+    def gradient_norm(self) -> float:
+        """Return the norm of the gradient of the tilted objective there."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tilt(ABC):
+    """A random linear term in an objective, and noise that hides how exact its minimizer is.
+
+    Guarantee:
+        None of its own: each kind states one. Shown by
+        tests/soundness/test_objective_perturbation.py and
+        tests/soundness/test_ranking_objective_perturbation.py.
+    """
+
+    # Kinds differ in how far one record moves the gradient and bends the objective.
 
     epsilon: float
+    _: KW_ONLY
     delta: float
+    bound: float
     neighbors: NeighboringRelation
-    ridge: float | None
-    atol: float
+    ridge: float | None = None
+    atol: float = UNSET
+
+    def __post_init__(self) -> None:
+        """Refuse what no noise can protect, and find the noise."""
+        for name in ("epsilon", "bound"):
+            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        delta = _validate.failure_probability("delta", self.delta, zero=False)
+        object.__setattr__(self, "delta", delta)
+        _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
+        usual = self._usual_ridge()
+        ridge = usual if self.ridge is None else _validate.positive("ridge", self.ridge)
+        object.__setattr__(self, "ridge", ridge)
+        if not 0 < usual < math.inf or self.jacobian >= self.epsilon:
+            raise UsageError(
+                f"ridge must be above {self._ridge_for(self.epsilon):.6g} for "
+                f"epsilon={self.epsilon!r}, bound={self.bound!r} and records of this size, got "
+                f"{ridge!r}: with less no noise suffices. ridge={usual:.6g} would do."
+            )
+        moved, deviation = self.sensitivity(REPLACE_SPECIAL), self.standard_deviation
+        atol = usable_atol(self.atol, bound=self.bound, moved=moved, deviation=deviation)
+        object.__setattr__(self, "atol", atol)
+
+    @property
+    @abstractmethod
+    def jacobian(self) -> float:
+        """Return J, the most that one record's curvature adds to the loss."""
 
     @property
     @abstractmethod
@@ -194,6 +239,10 @@ class Tilt(ABC):
         """Return what one release does under :attr:`neighbors`, for the ledger."""
         return ApproximateEvent(self.epsilon, self.delta)
 
+    @abstractmethod
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the gradient of the objective, at most."""
+
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what one release promises to one record."""
         # What is promised when a record is replaced is promised when it is made empty, added or
@@ -219,6 +268,15 @@ class Tilt(ABC):
             caveats=("real-arithmetic",),
         )
 
+    def draw(self, d: int, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
+        """Return the tilt b; draws noise, so the spend must already be on a ledger.
+
+        Guarantee:
+            None by itself: the tilt is as secret as the data. Only what :meth:`finish` returns may
+            leave.
+        """
+        return self.standard_deviation * normals(entropy, _validate.integer("d", d, at_least=1))
+
     def finish(
         self, theta: Float[np.ndarray, " d"], gradient_norm: float, *, entropy: Entropy
     ) -> Float[np.ndarray, " d"]:
@@ -237,6 +295,71 @@ class Tilt(ABC):
             raise DataError("theta must be one finite number for each feature.")
         return theta + self.output_standard_deviation * normals(entropy, len(theta))
 
+    def release(
+        self, minimize: Callable[[np.ndarray], Solution], *, d: int, entropy: Entropy
+    ) -> Float[np.ndarray, " d"]:
+        """Return noised weights; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            minimize: From a tilt b to a minimizer of the objective with bᵀθ, its records clipped.
+            d: Number of features.
+            entropy: Source of 64-bit words.
+
+        Raises:
+            ConvergenceError: The minimizer is not exact enough; what was spent stays spent.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        solution = minimize(self.draw(d, entropy=entropy))
+        return self.finish(solution.theta, solution.gradient_norm, entropy=entropy)
+
+    def repeat(
+        self, values: np.ndarray, trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d"]:
+        """Return independent releases on the same made-up records, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        records, trials = self._records(values), _validate.integer("trials", trials, at_least=1)
+        shape = (trials, records.shape[2])
+        tilts = self.standard_deviation * normals(entropy, math.prod(shape)).reshape(shape)
+        weights = minimizers(records, tilts, self._ridge, self.atol)
+        noise = normals(entropy, math.prod(shape)).reshape(shape)
+        return np.asarray(weights + self.output_standard_deviation * noise)
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row.
+
+        It is the ratio for exact minimizers, of which the output noise leaves next to nothing
+        untold.
+        """
+        theta, deviation = np.asarray(outputs), self.standard_deviation
+        one, other = (
+            log_density(theta, self._records(side), self._ridge, deviation)
+            for side in (case.one, case.other)
+        )
+        return np.asarray(one - other)
+
+    @abstractmethod
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return two neighboring inputs that nearly attain the stated loss."""
+
+    @abstractmethod
+    def _records(self, values: np.ndarray) -> Float[np.ndarray, "n k d"]:
+        """Return made-up records, clipped, each as features of candidates, best first."""
+
+    @abstractmethod
+    def _ridge_for(self, slack: float) -> float:
+        """Return the ridge at which the Jacobian costs this much."""
+
+    def _usual_ridge(self) -> float:
+        """Return twice the ridge at which the Jacobian would cost half of epsilon."""
+        return self._ridge_for(self.epsilon / 2) * 2
+
     @property
     def _ridge(self) -> float:
         """Return the ridge, which is set by now."""
@@ -245,12 +368,16 @@ class Tilt(ABC):
 
 
 _STEPS = 500
-_SHRINKS = 0.9
 _SHARES = 24
-_BLOCK = 1 << 14
-_PULL = 30.0  # how far short records pull the weights, in 1/R
+_BLOCK = 1 << 12
+PULL = 30.0
+"""How far records that hardly differ pull the weights of a worst case, over what they differ by."""
+
 _LEAN = 0.25  # sine of the angle between the pull and a replaced record
 _STIFF = 200
+
+Known = tuple[Float[np.ndarray, "u k d"], Integer[np.ndarray, " u"]]
+"""Different records, and how often each occurs."""
 
 
 def clipped(values: Float[np.ndarray, "n d"], bound: float) -> Float[np.ndarray, "n d"]:
@@ -261,93 +388,105 @@ def clipped(values: Float[np.ndarray, "n d"], bound: float) -> Float[np.ndarray,
     return np.asarray(shape * np.minimum(largest, bound / length))
 
 
+def as_rankings(records: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 d"]:
+    """Return every record z as the candidates z and 0, ranked in this order: the same loss."""
+    return np.stack([records, np.zeros_like(records)], axis=1)
+
+
 def minimizers(
-    records: Float[np.ndarray, "n d"], tilts: Float[np.ndarray, "t d"], ridge: float, atol: float
+    records: Float[np.ndarray, "n k d"], tilts: Float[np.ndarray, "t d"], ridge: float, atol: float
 ) -> Float[np.ndarray, "t d"]:
-    """Return the minimizer of every tilted objective."""
-    # Newton's method. Where a full step does not shrink the gradient, the share of it that lowers
-    # the objective most is taken.
-    rows, counts = np.unique(records, axis=0, return_counts=True)
+    """Return the minimizer of every tilted objective, by damped Newton steps."""
+    known = np.unique(records, axis=0, return_counts=True)
     found = [
-        _solved(rows, counts, tilts[start : start + _BLOCK], ridge, atol)
+        _solved(known, tilts[start : start + _BLOCK], ridge, atol)
         for start in range(0, len(tilts), _BLOCK)
     ]
     return np.concatenate(found)
 
 
-def _solved(
-    rows: np.ndarray, counts: np.ndarray, tilts: np.ndarray, ridge: float, atol: float
-) -> np.ndarray:
-    """Return the minimizers of one block of tilts."""
-    theta, left = np.zeros_like(tilts), np.arange(len(tilts))
-    for _ in range(_STEPS):
-        gradient, hessian = _derivatives(theta[left], rows, counts, ridge)
-        gradient += tilts[left]
-        size = np.linalg.norm(gradient, axis=1)
-        rough = size > atol
-        left, size = left[rough], size[rough]
-        if not len(left):
-            return theta
-        step = np.linalg.solve(hessian[rough], gradient[rough][..., np.newaxis])[..., 0]
-        full = tilts[left] + _derivatives(theta[left] - step, rows, counts, ridge)[0]
-        damped = np.linalg.norm(full, axis=1) > _SHRINKS * size
-        share = np.ones(len(left))
-        if damped.any():
-            far = (theta[left][damped], step[damped], tilts[left][damped])
-            share[damped] = _best_share(*far, rows, counts, ridge)
-        theta[left] -= step * share[:, np.newaxis]
-    raise ConvergenceError(f"A tilted objective was not minimized in {_STEPS} steps.")
-
-
-def _best_share(
-    theta: np.ndarray,
-    step: np.ndarray,
-    tilts: np.ndarray,
-    rows: np.ndarray,
-    counts: np.ndarray,
-    ridge: float,
-) -> np.ndarray:
-    """Return the power of 1/2 times which every step lowers its objective most."""
-    shares = 0.5 ** np.arange(_SHARES)
-    values = []
-    for share in shares:
-        at = theta - share * step
-        loss = np.logaddexp(0.0, -at @ rows.T) @ counts
-        values.append(loss + ((ridge / 2 * at + tilts) * at).sum(axis=1))
-    return np.asarray(shares[np.argmin(values, axis=0)])
-
-
-def _derivatives(
-    theta: np.ndarray, rows: np.ndarray, counts: np.ndarray, ridge: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return gradients without the tilt, and Hessians, at every row of theta."""
-    margins = theta @ rows.T
-    slopes, bends = counts * expit(-margins), counts * expit(margins) * expit(-margins)
-    hessian = np.einsum("tn,ni,nj->tij", bends, rows, rows, optimize=True)
-    return ridge * theta - slopes @ rows, hessian + ridge * np.eye(rows.shape[1])
-
-
 def log_density(
     theta: Float[np.ndarray, "t d"],
-    records: Float[np.ndarray, "n d"],
+    records: Float[np.ndarray, "n k d"],
     ridge: float,
     standard_deviation: float,
 ) -> Float[np.ndarray, " t"]:
     """Return the log-density of the minimizer at every row of theta, up to one constant."""
-    rows, counts = np.unique(records, axis=0, return_counts=True)
-    tilt, hessian = _derivatives(theta, rows, counts, ridge)
-    distance = (tilt / standard_deviation) ** 2
+    known = np.unique(records, axis=0, return_counts=True)
+    gradient, hessian, _ = _derivatives(theta, known, ridge)
+    distance = (gradient / standard_deviation) ** 2
     return np.asarray(np.linalg.slogdet(hessian)[1] - distance.sum(axis=1) / 2)
 
 
-def worst_case(
+def _derivatives(
+    theta: Float[np.ndarray, "t d"], known: Known, ridge: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return gradients without the tilt, Hessians, and values, at every row of theta."""
+    records, counts = known
+    gradient, hessian = ridge * theta, np.tile(ridge * np.eye(theta.shape[1]), (len(theta), 1, 1))
+    value = ridge / 2 * (theta * theta).sum(axis=1)
+    for stage in range(records.shape[1] - 1):
+        # less the best of the stage, so that nothing cancels where it is the likeliest by far
+        apart = records[:, stage:] - records[:, stage : stage + 1]
+        scores = np.einsum("td,ukd->tuk", theta, apart)
+        top = scores.max(axis=2, keepdims=True)
+        weights = np.exp(scores - top)
+        total = weights.sum(axis=2, keepdims=True)
+        chances = weights / total
+        middle = np.einsum("tuk,ukd->tud", chances, apart)
+        gradient = gradient + np.einsum("u,tud->td", counts, middle)
+        value = value + (top + np.log(total))[..., 0] @ counts
+        spread = apart - middle[:, :, np.newaxis]
+        hessian = hessian + np.einsum(
+            "u,tuk,tukd,tuke->tde", counts, chances, spread, spread, optimize=True
+        )
+    return gradient, hessian, value
+
+
+def _solved(known: Known, tilts: np.ndarray, ridge: float, atol: float) -> np.ndarray:
+    """Return the minimizers of one block of tilts."""
+    theta, left = np.zeros_like(tilts), np.arange(len(tilts))
+    for _ in range(_STEPS):
+        gradient, hessian, value = _derivatives(theta[left], known, ridge)
+        gradient += tilts[left]
+        rough = np.linalg.norm(gradient, axis=1) > atol
+        left, gradient, value = left[rough], gradient[rough], value[rough]
+        if not len(left):
+            return theta
+        step = np.linalg.solve(hessian[rough], gradient[..., np.newaxis])[..., 0]
+        value += (tilts[left] * theta[left]).sum(axis=1)
+        theta[left] -= step * _shares(theta[left], step, tilts[left], value, known, ridge)
+    raise ConvergenceError(f"A tilted objective was not minimized in {_STEPS} steps.")
+
+
+def _shares(
+    theta: np.ndarray,
+    step: np.ndarray,
+    tilts: np.ndarray,
+    value: np.ndarray,
+    known: Known,
+    ridge: float,
+) -> np.ndarray:
+    """Return the first power of 1/2 times which every step does not raise its objective."""
+    share, open_ = np.ones(len(theta)), np.arange(len(theta))
+    for _ in range(_SHARES):
+        at = theta[open_] - share[open_, np.newaxis] * step[open_]
+        found = _derivatives(at, known, ridge)[2] + (tilts[open_] * at).sum(axis=1)
+        open_ = open_[found > value[open_] + 1e-12 * (1 + np.abs(value[open_]))]
+        if not len(open_):
+            break
+        share[open_] /= 2
+    return np.asarray(share[:, np.newaxis])
+
+
+def worst_pairs(
     neighbors: NeighboringRelation, bound: float, ridge: float, standard_deviation: float
 ) -> WorstCase:
     """Return two neighboring inputs whose weights lie where a record's slope is nearly 1."""
     noise = standard_deviation / bound
     if neighbors == REPLACE_ONE:
         around = _pull(np.array([0.0, -1.0]), bound, ridge, noise)
-        stiff = np.repeat([[bound, 0.0], [-bound, 0.0]], _few(_STIFF + 10 * noise), axis=0)
+        stiff = np.repeat([[bound, 0.0], [-bound, 0.0]], few(_STIFF + 10 * noise), axis=0)
         right = bound * np.array([[math.sqrt(1 - _LEAN**2), _LEAN]])
         one, other = (np.vstack([around, stiff, row]) for row in (right, right * [[-1.0, 1.0]]))
         return WorstCase(one, other)
@@ -360,39 +499,18 @@ def _pull(direction: np.ndarray, bound: float, ridge: float, noise: float) -> np
     """Return short records that hold the weights at about 30/R in one direction."""
     # Some balance the ridge. Others balance each other there, so many that the tilt moves the
     # weights by only a few 1/R.
-    short = bound / _PULL
-    against_ridge = ridge * (_PULL / bound) / (short * float(expit(-1.0)))
-    stiff = noise * _PULL**2 / 4 / (float(expit(1.0) * expit(-1.0)) * (1 + math.exp(-1.0)))
-    along, back = _few(against_ridge + stiff), _few(stiff * math.exp(-1.0))
+    short = bound / PULL
+    against_ridge = ridge * (PULL / bound) / (short * float(expit(-1.0)))
+    stiff = noise * PULL**2 / 4 / (float(expit(1.0) * expit(-1.0)) * (1 + math.exp(-1.0)))
+    along, back = few(against_ridge + stiff), few(stiff * math.exp(-1.0))
     return np.vstack(
         [np.tile(short * direction, (along, 1)), np.tile(-short * direction, (back, 1))]
     )
 
 
-def _few(count: float) -> int:
+def few(count: float) -> int:
     """Return a whole number of records that fits into memory."""
     return min(math.ceil(count), 10**6)
-
-
-_LEAST_RIDGE = 0.75  # of the squared bound: with less, noise rules where few records differ
-_SPREAD = 0.8277  # of reward differences where a perfect reward predicts 65 % of judgments
-_USUAL_RECORDS = 2_000  # where their number is private
-_POWERS_OF_BOUND = 200  # of two: a minimizer takes fourth powers
-_UNSET = cast("float", None)  # replaced in __post_init__
-
-
-class Solution(Protocol):
-    """A minimizer of the tilted objective."""
-
-    @property
-    def theta(self) -> np.ndarray:
-        """Return the weights, shape (d,)."""
-        ...
-
-    @property
-    def gradient_norm(self) -> float:
-        """Return the norm of the gradient of the tilted objective there."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -436,37 +554,15 @@ class ObjectivePerturbation(Tilt):
         (0.7707, True)
     """
 
-    epsilon: float
     _: KW_ONLY
-    delta: float
-    bound: float
-    neighbors: NeighboringRelation
-    ridge: float | None = None
-    atol: float = _UNSET
     second_moment_mu: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what no noise can protect, and find the noise."""
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
         object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
-        delta = _validate.failure_probability("delta", self.delta, zero=False)
-        object.__setattr__(self, "delta", delta)
-        _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
         rest = _validate.non_negative("second_moment_mu", self.second_moment_mu)
         object.__setattr__(self, "second_moment_mu", rest)
-        usual = max(self._ridge_for(self.epsilon / 2) * 2, _LEAST_RIDGE * self.bound**2)
-        ridge = usual if self.ridge is None else _validate.positive("ridge", self.ridge)
-        object.__setattr__(self, "ridge", ridge)
-        if slack_of_jacobian(self.kappa) >= self.epsilon:
-            raise UsageError(
-                f"ridge must be above {self._ridge_for(self.epsilon):.6g} for "
-                f"epsilon={self.epsilon!r} and bound={self.bound!r}, got {ridge!r}: with less no "
-                f"noise suffices. ridge={usual:.6g} would do."
-            )
-        self._refuse_a_full_second_moment()
-        moved, deviation = self.bound, self.standard_deviation  # settings fail here and not later
-        atol = usable_atol(self.atol, bound=moved, moved=moved, deviation=deviation)
-        object.__setattr__(self, "atol", atol)
+        super().__post_init__()
 
     @property
     def kappa(self) -> float:
@@ -474,8 +570,14 @@ class ObjectivePerturbation(Tilt):
         return self.bound * SLACK / self._ridge * (self.bound * SLACK)
 
     @property
+    def jacobian(self) -> float:
+        """Return J, the most that one record's curvature adds to the loss."""
+        return slack_of_jacobian(self.kappa)
+
+    @property
     def mu(self) -> float:
         """Return the bound on one record's gradient over the standard deviation of the tilt."""
+        self._refuse_a_full_second_moment()
         return largest_mu(
             self.epsilon, self.delta, self.kappa, self.second_moment_mu, self.neighbors
         )
@@ -529,10 +631,14 @@ class ObjectivePerturbation(Tilt):
             >>> [round(ridge, 2) for ridge in found]
             [7.38, 1.61]
         """
-        rest: dict[str, Any] = {"delta": delta, "bound": bound, "neighbors": neighbors}
-        usual = cls(epsilon, **rest, second_moment_mu=second_moment_mu)
-        ridge = usual.ridge_for(_USUAL_RECORDS if n is None else max(n, 1), d)
-        return cls(epsilon, **rest, ridge=ridge, second_moment_mu=second_moment_mu)
+        usual = cls(
+            epsilon,
+            delta=delta,
+            bound=bound,
+            neighbors=neighbors,
+            second_moment_mu=second_moment_mu,
+        )
+        return replace(usual, ridge=usual.ridge_for(_USUAL_RECORDS if n is None else max(n, 1), d))
 
     def ridge_for(self, n: float, d: int) -> float:
         """Return the ridge that suits so many records and features, or that of these settings.
@@ -555,65 +661,6 @@ class ObjectivePerturbation(Tilt):
         """
         return clipped(_validate.finite_array("values", values, ndim=2), self.bound)
 
-    def draw(self, d: int, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
-        """Return the tilt b; draws noise, so the spend must already be on a ledger.
-
-        Guarantee:
-            None by itself: the tilt is as secret as the data. Only what :meth:`finish` returns may
-            leave.
-        """
-        return self.standard_deviation * normals(entropy, _validate.integer("d", d, at_least=1))
-
-    def release(
-        self, minimize: Callable[[np.ndarray], Solution], *, d: int, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
-        """Return noised weights; draws noise, so the spend must already be on a ledger.
-
-        Args:
-            minimize: From a tilt b to a minimizer of the objective with bᵀθ, its records clipped.
-            d: Number of features.
-            entropy: Source of 64-bit words.
-
-        Raises:
-            ConvergenceError: The minimizer is not exact enough; what was spent stays spent.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        solution = minimize(self.draw(d, entropy=entropy))
-        return self.finish(solution.theta, solution.gradient_norm, entropy=entropy)
-
-    def repeat(
-        self, values: Float[np.ndarray, "n d"], trials: int, *, entropy: Entropy
-    ) -> Float[np.ndarray, "trials d"]:
-        """Return independent releases on the same made-up records, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private data.
-        """
-        records, trials = self.clipped(values), _validate.integer("trials", trials, at_least=1)
-        shape = (trials, records.shape[1])
-        tilts = self.standard_deviation * normals(entropy, trials * shape[1]).reshape(shape)
-        weights = minimizers(records, tilts, self._ridge, self.atol)
-        noise = normals(entropy, trials * shape[1]).reshape(shape)
-        return np.asarray(weights + self.output_standard_deviation * noise)
-
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row.
-
-        It is the ratio for exact minimizers, of which the output noise leaves next to nothing
-        untold.
-        """
-        one, other = (
-            log_density(
-                np.asarray(outputs), self.clipped(side), self._ridge, self.standard_deviation
-            )
-            for side in (case.one, case.other)
-        )
-        return np.asarray(one - other)
-
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs that nearly attain the stated loss.
 
@@ -621,7 +668,13 @@ class ObjectivePerturbation(Tilt):
         they can be. It is one coordinate wide, or two if that record is replaced.
         """
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
-        return worst_case(neighbors, self.bound, self._ridge, self.standard_deviation)
+        return worst_pairs(neighbors, self.bound, self._ridge, self.standard_deviation)
+
+    def _records(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 d"]:
+        return as_rankings(self.clipped(values))
+
+    def _usual_ridge(self) -> float:
+        return max(super()._usual_ridge(), _LEAST_RIDGE * self.bound**2)
 
     def _ridge_for(self, slack: float) -> float:
         """Return the ridge at which the Jacobian costs this much: R²/(4(e^J − 1))."""

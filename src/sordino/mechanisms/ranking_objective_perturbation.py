@@ -1,11 +1,4 @@
-"""Exact arithmetic of tilted objectives of rankings, for made-up records: what an auditor plays.
-
-A record is the features of its candidates, best first: an array (K, d). The tilt under which θ is
-the minimizer is a function of θ, so that the density of the minimizer is known in closed form.
-
-How much noise a tilt of rankings needs, with the noise that hides an inexact minimizer.
-
-A minimizer of the likelihood of rankings, whose objective was tilted at random before.
+"""A minimizer of the likelihood of rankings, whose objective was tilted at random before.
 
 As with pairs, the mechanism never sees the data: whoever holds them passes a function that
 minimizes. What is private is a whole record: candidates, their features and their order.
@@ -14,166 +7,22 @@ minimizes. What is private is a whole record: candidates, their features and the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
-from typing import cast
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 
 from sordino import _validate
-from sordino._random import Entropy, normals
-from sordino.errors import ConvergenceError, DataError, UsageError
+from sordino._random import Entropy
+from sordino.errors import DataError, UsageError
 from sordino.privacy.gaussian import gaussian_mu, narrow
-from sordino.privacy.guarantee import (
-    ADD_OR_REMOVE_ONE,
-    REPLACE_ONE,
-    REPLACE_SPECIAL,
-    NeighboringRelation,
-)
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, NeighboringRelation
 from sordino.privacy.objective_curves import ranked_amp_delta, slack_of_trace
 
 from .base import WorstCase
-from .objective_perturbation import OUTPUT_SHARE, SLACK, Solution, Tilt, joint_delta, usable_atol
+from .objective_perturbation import OUTPUT_SHARE, PULL, SLACK, Tilt, few, joint_delta
 from .objective_perturbation import clipped as shortened
-
-_STEPS = 500
-_SHARES = 24
-_BLOCK = 1 << 12
-_PULL = 30.0  # how far records that hardly differ pull the weights, in 1/(2L)
-
-
-def minimizers(
-    records: Float[np.ndarray, "n k d"], tilts: Float[np.ndarray, "t d"], ridge: float, atol: float
-) -> Float[np.ndarray, "t d"]:
-    """Return the minimizer of every tilted objective, by damped Newton steps."""
-    known = np.unique(records, axis=0, return_counts=True)
-    found = [
-        _solved(known, tilts[start : start + _BLOCK], ridge, atol)
-        for start in range(0, len(tilts), _BLOCK)
-    ]
-    return np.concatenate(found)
-
-
-def log_density(
-    theta: Float[np.ndarray, "t d"],
-    records: Float[np.ndarray, "n k d"],
-    ridge: float,
-    standard_deviation: float,
-) -> Float[np.ndarray, " t"]:
-    """Return the log-density of the minimizer at every row of theta, up to one constant."""
-    known = np.unique(records, axis=0, return_counts=True)
-    gradient, hessian, _ = _derivatives(theta, known, ridge)
-    distance = (gradient / standard_deviation) ** 2
-    return np.asarray(np.linalg.slogdet(hessian)[1] - distance.sum(axis=1) / 2)
-
-
-def worst_case(
-    neighbors: NeighboringRelation,
-    bound: float,
-    shape: tuple[int, int],
-    ridge: float,
-    standard_deviation: float,
-) -> WorstCase:
-    """Return two neighboring inputs whose weights lie where a record's slope is nearly largest."""
-    # There the last candidate of the one record is the best by far, so that every stage errs by 2L.
-    k, d = shape
-    around = _pull(bound, shape, ridge, standard_deviation)
-    far = np.zeros((1, k, d))
-    far[..., 0] = -bound
-    far[:, -1, 0] = bound
-    empty = np.zeros((0 if neighbors == ADD_OR_REMOVE_ONE else 1, k, d))
-    other = -far if neighbors == REPLACE_ONE else empty
-    return WorstCase(np.concatenate([around, far]), np.concatenate([around, other]))
-
-
-def _pull(
-    bound: float, shape: tuple[int, int], ridge: float, standard_deviation: float
-) -> Float[np.ndarray, "n k d"]:
-    """Return records that hold the first weight at about 30/(2L)."""
-    # Their first candidate is a little better or worse than all the others, which are alike. Some
-    # balance the ridge; others each other there, so many that the tilt moves the weights little.
-    k, d = shape
-    target = _PULL / (2 * bound)
-    short = 1 / target
-    up, down = ((k - 1) / (math.exp(sign) + k - 1) for sign in (1.0, -1.0))  # of not being first
-    # The tilt moves the weights by s over the curvature: a fifteenth of the target.
-    curvature = 15 * standard_deviation / target
-    back = _few(curvature / (short**2 * (down * (1 - down) + down * (1 - up))))
-    along = _few((ridge * target / short + back * down) / up)
-    record = np.zeros((k, d))
-    record[0, 0] = short
-    return np.concatenate([np.tile(record, (along, 1, 1)), np.tile(-record, (back, 1, 1))])
-
-
-def _few(count: float) -> int:
-    """Return a whole number of records that fits into memory."""
-    return min(math.ceil(count), 10**6)
-
-
-Known = tuple[Float[np.ndarray, "u k d"], Integer[np.ndarray, " u"]]
-
-
-def _derivatives(
-    theta: Float[np.ndarray, "t d"], known: Known, ridge: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return gradients without the tilt, Hessians, and values, at every row of theta."""
-    records, counts = known
-    gradient, hessian = ridge * theta, np.tile(ridge * np.eye(theta.shape[1]), (len(theta), 1, 1))
-    value = ridge / 2 * (theta * theta).sum(axis=1)
-    scores = np.einsum("td,ukd->tuk", theta, records)
-    for stage in range(records.shape[1] - 1):
-        left, features = scores[:, :, stage:], records[:, stage:]
-        top = left.max(axis=2, keepdims=True)
-        weights = np.exp(left - top)
-        total = weights.sum(axis=2, keepdims=True)
-        chances = weights / total
-        middle = np.einsum("tuk,ukd->tud", chances, features)
-        gradient = gradient + np.einsum("u,tud->td", counts, middle - features[:, 0])
-        value = value + (top + np.log(total) - left[:, :, :1])[..., 0] @ counts
-        spread = features - middle[:, :, np.newaxis]
-        hessian = hessian + np.einsum(
-            "u,tuk,tukd,tuke->tde", counts, chances, spread, spread, optimize=True
-        )
-    return gradient, hessian, value
-
-
-def _solved(known: Known, tilts: np.ndarray, ridge: float, atol: float) -> np.ndarray:
-    """Return the minimizers of one block of tilts."""
-    theta, left = np.zeros_like(tilts), np.arange(len(tilts))
-    for _ in range(_STEPS):
-        gradient, hessian, value = _derivatives(theta[left], known, ridge)
-        gradient += tilts[left]
-        rough = np.linalg.norm(gradient, axis=1) > atol
-        left, gradient, value = left[rough], gradient[rough], value[rough]
-        if not len(left):
-            return theta
-        step = np.linalg.solve(hessian[rough], gradient[..., np.newaxis])[..., 0]
-        value += (tilts[left] * theta[left]).sum(axis=1)
-        theta[left] -= step * _shares(theta[left], step, tilts[left], value, known, ridge)
-    raise ConvergenceError(f"A tilted objective was not minimized in {_STEPS} steps.")
-
-
-def _shares(
-    theta: np.ndarray,
-    step: np.ndarray,
-    tilts: np.ndarray,
-    value: np.ndarray,
-    known: Known,
-    ridge: float,
-) -> np.ndarray:
-    """Return the first power of 1/2 times which every step does not raise its objective."""
-    share, open_ = np.ones(len(theta)), np.arange(len(theta))
-    for _ in range(_SHARES):
-        at = theta[open_] - share[open_, np.newaxis] * step[open_]
-        found = _derivatives(at, known, ridge)[2] + (tilts[open_] * at).sum(axis=1)
-        open_ = open_[found > value[open_] + 1e-12 * (1 + np.abs(value[open_]))]
-        if not len(open_):
-            break
-        share[open_] /= 2
-    return np.asarray(share[:, np.newaxis])
-
 
 _LEAST_MU = 1e-9
 _PAIR = 2
@@ -278,39 +127,16 @@ class RankingObjectivePerturbation(Tilt):
         (6.0, True)
     """
 
-    epsilon: float
     _: KW_ONLY
-    delta: float
-    bound: float
     candidates: int
     dimension: int
-    neighbors: NeighboringRelation
-    ridge: float | None = None
-    atol: float = cast("float", None)  # replaced in __post_init__
 
     def __post_init__(self) -> None:
         """Refuse what no noise can protect, and find the noise."""
-        for name in ("epsilon", "bound"):
-            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
-        delta = _validate.failure_probability("delta", self.delta, zero=False)
-        object.__setattr__(self, "delta", delta)
         for name, least in (("candidates", 2), ("dimension", 1)):
             size = _validate.integer(name, getattr(self, name), at_least=least, at_most=2**20)
             object.__setattr__(self, name, size)
-        _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
-        usual = self._ridge_for(self.epsilon / 2) * 2
-        ridge = usual if self.ridge is None else _validate.positive("ridge", self.ridge)
-        object.__setattr__(self, "ridge", ridge)
-        if not 0 < usual < math.inf or self.jacobian >= self.epsilon:
-            raise UsageError(
-                f"ridge must be above {self._ridge_for(self.epsilon):.6g} for "
-                f"epsilon={self.epsilon!r}, bound={self.bound!r} and candidates="
-                f"{self.candidates!r}, got {ridge!r}: with less no noise suffices. "
-                f"ridge={usual:.6g} would do."
-            )
-        moved, deviation = self.sensitivity(REPLACE_SPECIAL), self.standard_deviation
-        atol = usable_atol(self.atol, bound=self.bound, moved=moved, deviation=deviation)
-        object.__setattr__(self, "atol", atol)
+        super().__post_init__()
 
     @property
     def rank(self) -> int:
@@ -374,16 +200,12 @@ class RankingObjectivePerturbation(Tilt):
         """
         if d != self.dimension:
             raise UsageError(f"d must be dimension={self.dimension}, got {d!r}. Nothing was drawn.")
-        return self.standard_deviation * normals(entropy, d)
+        return super().draw(d, entropy=entropy)
 
     def finish(
         self, theta: Float[np.ndarray, " d"], gradient_norm: float, *, entropy: Entropy
     ) -> Float[np.ndarray, " d"]:
-        """Return a minimizer of the tilted objective with the noise that hides its inexactness.
-
-        Raises:
-            ConvergenceError: The gradient is larger than ``atol``, or not a number.
-            DataError: A weight is not finite, or there are not ``dimension`` of them.
+        """Return a minimizer with the noise that hides its inexactness, of ``dimension`` weights.
 
         Guarantee:
             What :meth:`guarantee` returns, if the tilt came from :meth:`draw` and records were
@@ -393,70 +215,39 @@ class RankingObjectivePerturbation(Tilt):
             raise DataError("theta must be one finite number for each feature.")
         return super().finish(theta, gradient_norm, entropy=entropy)
 
-    def release(
-        self, minimize: Callable[[np.ndarray], Solution], *, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
-        """Return noised weights; draws noise, so the spend must already be on a ledger.
-
-        Args:
-            minimize: From a tilt b to a minimizer of the objective with bᵀθ, its records clipped
-                and of at most ``candidates`` candidates.
-            entropy: Source of 64-bit words.
-
-        Raises:
-            ConvergenceError: The minimizer is not exact enough; what was spent stays spent.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        solution = minimize(self.draw(self.dimension, entropy=entropy))
-        return self.finish(solution.theta, solution.gradient_norm, entropy=entropy)
-
-    def repeat(
-        self, values: Float[np.ndarray, "n k d"], trials: int, *, entropy: Entropy
-    ) -> Float[np.ndarray, "trials d"]:
-        """Return independent releases on the same made-up records, one in each row.
-
-        Args:
-            values: Features of the candidates of each record, in the order of its ballot.
-            trials: How many releases.
-            entropy: Source of 64-bit words.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private data.
-        """
-        records, trials = self._records(values), _validate.integer("trials", trials, at_least=1)
-        shape = (trials, self.dimension)
-        tilts = self.standard_deviation * normals(entropy, math.prod(shape)).reshape(shape)
-        weights = minimizers(records, tilts, self._ridge, self.atol)
-        noise = normals(entropy, math.prod(shape)).reshape(shape)
-        return np.asarray(weights + self.output_standard_deviation * noise)
-
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row.
-
-        It is the ratio for exact minimizers, of which the output noise leaves next to nothing
-        untold.
-        """
-        one, other = (
-            log_density(
-                np.asarray(outputs), self._records(side), self._ridge, self.standard_deviation
-            )
-            for side in (case.one, case.other)
-        )
-        return np.asarray(one - other)
-
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs on which much of the stated loss is attained.
 
         Records of candidates that hardly differ pull the weights to where the slopes of one more
         record are as large as they can be.
         """
+        # There the last candidate of the one record is the best by far, so that every stage errs
+        # by 2L.
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
-        shape = (self.candidates, self.dimension)
-        return worst_case(neighbors, self.bound, shape, self._ridge, self.standard_deviation)
+        around = self._pulling()
+        far = np.zeros((1, self.candidates, self.dimension))
+        far[..., 0] = -self.bound
+        far[:, -1, 0] = self.bound
+        other = -far if neighbors == REPLACE_ONE else 0 * far
+        if neighbors == ADD_OR_REMOVE_ONE:
+            other = other[:0]
+        return WorstCase(np.concatenate([around, far]), np.concatenate([around, other]))
+
+    def _pulling(self) -> Float[np.ndarray, "n k d"]:
+        """Return records that hold the first weight at about 30/(2L)."""
+        # Their first candidate is a little better or worse than all the others, which are alike.
+        # Some balance the ridge; others each other there, so many that the tilt moves the weights
+        # little.
+        others, target = self.candidates - 1, PULL / (2 * self.bound)
+        short = 1 / target
+        up, down = (others / (math.exp(sign) + others) for sign in (1.0, -1.0))  # not being first
+        # The tilt moves the weights by s over the curvature: a fifteenth of the target.
+        curvature = 15 * self.standard_deviation / target
+        back = few(curvature / (short**2 * (down * (1 - down) + down * (1 - up))))
+        along = few((self._ridge * target / short + back * down) / up)
+        record = np.zeros((self.candidates, self.dimension))
+        record[0, 0] = short
+        return np.concatenate([np.tile(record, (along, 1, 1)), np.tile(-record, (back, 1, 1))])
 
     def _records(self, values: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
         """Return made-up records, clipped; refuse longer ones than were promised for."""

@@ -625,7 +625,7 @@ def release_ranked_records(
         loss = PlackettLuce(records, starts=rankings.starts, ranks=rankings.ranks, pull=-tilt)
         return minimize_tilted(loss, mechanism, ball=ball)
 
-    weights = mechanism.release(minimize, entropy=entropy)
+    weights = mechanism.release(minimize, d=mechanism.dimension, entropy=entropy)
     # Over all items: which of them were offered to somebody is private here.
     return centered_weights(weights, np.ones(len(weights), dtype=bool)) if centered else weights
 
