@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.privacy.coins import realized_epsilon
+from sordino.privacy.conversions import realized_epsilon
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, never_less
 
 WORDS = 2**64

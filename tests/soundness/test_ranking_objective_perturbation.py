@@ -23,7 +23,6 @@ from sordino.mechanisms.ranking_objective_perturbation import (
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.privacy.objective_curves import (
-    objective_perturbation_delta_ranked,
     ranked_amp_delta,
     slack_of_trace,
 )
@@ -82,9 +81,6 @@ def test_the_curve_is_above_its_expectation_and_near_it(epsilon, rank, mu_output
     expected = np.trapezoid(values, ends)
     found = ranked_amp_delta(epsilon, mu, slack, rank, mu_output)
     assert expected * (1 - 1e-3) <= found <= expected * 1.01 + 1e-20
-    if not mu_output:
-        same = objective_perturbation_delta_ranked(epsilon, mu, slack, rank)
-        assert found == pytest.approx(same, rel=2e-3)
 
 
 def test_the_curve_is_monotone_and_extremes_are_safe():
@@ -188,9 +184,8 @@ def test_the_tilt_is_the_least_that_keeps_the_promise(neighbors, k, d):
     assert stated <= noise.delta
     assert ranked_delta(1.0, noise.mu * 1.001, noise.jacobian, **known) > 0.95 * noise.delta
     assert noise.rank == min(d, k - 1)
-    formula = objective_perturbation_delta_ranked(
-        1.0, legs * noise.mu, noise.jacobian, min(d, legs * (k - 1))
-    )
+    rank = min(d, legs * (k - 1))
+    formula = ranked_amp_delta(1.0, legs * noise.mu, noise.jacobian, rank, 0.0)
     assert 0.9 * noise.delta <= formula <= noise.delta
     assert noise.jacobian < 0.5
     assert noise.standard_deviation >= 2 * (k - 1) / noise.mu

@@ -119,7 +119,7 @@ CASES = {
 }  # fmt: skip
 EXCEPT = {  # classes that can release, and why they have no row of their own
     "Mechanism": "a protocol", "Repeated": "abstract", "Answers": "abstract", "_Coin": "abstract",
-    "SumMechanism": "abstract", "DesignedSum": "abstract", "Tilt": "abstract",
+    "SumMechanism": "abstract", "DesignedSum": "abstract", "Tilt": "abstract", "Draws": "abstract",
     "LeastSquares": "abstract", "PlayedRegression": "abstract",
     "LabelDesign": "LabelGaussian draws by it", "RankingDesign": "RankingGaussian draws by it",
     "NonPrivate": "promises nothing", "PlainRegression": "promises nothing",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
 
 Made = TypeVar("Made")
+Values = TypeVar("Values")
 
 
 @dataclass(frozen=True)
@@ -89,14 +90,14 @@ class Repeatable(Protocol):
         ...
 
 
-class Repeated(ABC):
+class Repeated(ABC, Generic[Values]):
     """A mechanism that is told once how to draw: one release is the first of many.
 
     Guarantee:
         None of its own: each kind states one. Shown by the soundness tests of each kind.
     """
 
-    def release(self, values: np.ndarray, *, entropy: Entropy) -> np.ndarray:
+    def release(self, values: Values, *, entropy: Entropy) -> np.ndarray:
         """Return what is released; draws noise, so the spend must already be on a ledger.
 
         Guarantee:
@@ -104,7 +105,7 @@ class Repeated(ABC):
         """
         return np.asarray(self._releases(values, 1, entropy)[0])
 
-    def repeat(self, values: np.ndarray, trials: int, *, entropy: Entropy) -> np.ndarray:
+    def repeat(self, values: Values, trials: int, *, entropy: Entropy) -> np.ndarray:
         """Return independent releases of the same made-up values, one in each row.
 
         Guarantee:
@@ -114,7 +115,7 @@ class Repeated(ABC):
         return self._releases(values, trials, entropy).reshape(trials, -1)
 
     @abstractmethod
-    def _releases(self, values: np.ndarray, trials: int, entropy: Entropy) -> np.ndarray:
+    def _releases(self, values: Values, trials: int, entropy: Entropy) -> np.ndarray:
         """Return independent releases of the same values, one in each row."""
 
 

@@ -331,7 +331,7 @@ _CHUNK = 1 << 18  # rows whose products of two halves, 2^24 each, a float adds e
 
 
 @dataclass(frozen=True)
-class SecondMoment(Repeated):
+class SecondMoment(Repeated[np.ndarray]):
     """Release Σ xxᵀ with noise (A + Aᵀ)/2, the entries of A independent.
 
     Guarantee:

@@ -1,19 +1,19 @@
-"""Actions drawn with probability ∝ reference · exp(withheld score / temperature), exactly.
+"""One action drawn with probability ∝ reference · exp(score / temperature), exactly.
 
-Scores on which a Gibbs policy shows as much of one record as it ever can.
-
-One action drawn with probability ∝ reference · exp(total score / temperature), exactly.
+The scores are those of an estimate that is withheld, or totals over records; and scores on which
+a draw shows as much of one record as it ever can.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int64, Real
@@ -21,7 +21,6 @@ from jaxtyping import Float, Int64, Real
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.privacy import accounting
 from sordino.privacy.bounded_range import bounded_range_for
 from sordino.privacy.events import BoundedRangeEvent
 from sordino.privacy.guarantee import (
@@ -33,7 +32,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import WorstCase, least_that_keeps
+from .base import Repeated, Values, WorstCase, least_that_keeps, stated
 from .gibbs_draws import (
     DIGITS,
     FLOOR,
@@ -52,8 +51,44 @@ Scores: TypeAlias = Sequence[float | Decimal] | Float[np.ndarray, " k"]
 """One score for each action, in units of reward."""
 
 
+class Draws(Repeated[Values]):
+    """Draws of actions by the logarithms of their weights.
+
+    Guarantee:
+        None of its own: each kind states one. Shown by tests/soundness/test_gibbs_sampling.py and
+        tests/soundness/test_exponential_mechanism.py.
+    """
+
+    draws: int = 1  # how many one release makes
+
+    def log_probabilities(self, values: Values | np.ndarray) -> Float[np.ndarray, " k"]:
+        """Return the log-probabilities that a release draws from, −∞ for never."""
+        # They are a function of the raw scores: confidential, for audits and studies only.
+        return log_chances(thresholds(self._log_weights(values)))
+
+    def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        one, other = (self.log_probabilities(scores) for scores in (case.one, case.other))
+        drawn = np.asarray(outputs).reshape(-1, self.draws)
+        if not np.isin(drawn, np.flatnonzero(one > -math.inf)).all():
+            raise UsageError("outputs must be indices of actions that can be drawn.")
+        rows = drawn.astype(np.int64)
+        return np.asarray((one[rows] - other[rows]).sum(axis=1))
+
+    def _releases(
+        self, values: Values, trials: int, entropy: Entropy
+    ) -> Int64[np.ndarray, "trials draws"]:
+        """Return drawn actions, as indices."""
+        drawn = draw_actions(self._log_weights(values), trials * self.draws, entropy=entropy)
+        return drawn.reshape(trials, self.draws)
+
+    @abstractmethod
+    def _log_weights(self, values: Values | np.ndarray) -> Iterator[Decimal]:
+        """Return the log-weights of all actions, up to a constant, in 50 digits."""
+
+
 @dataclass(frozen=True)
-class SoftmaxMechanism:
+class SoftmaxMechanism(Draws[Scores]):
     """Draw actions from a policy of an estimate that nobody else ever sees.
 
     Guarantee:
@@ -119,37 +154,7 @@ class SoftmaxMechanism:
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what one release promises without a δ: the sum over its draws."""
         self.sensitivity(neighbors)
-        loss = accounting.composed_epsilon([(self.event, 1)], neighbors=neighbors, delta=0.0)
-        return Guarantee(loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
-
-    def release(self, values: Scores, *, entropy: Entropy) -> Int64[np.ndarray, " draws"]:
-        """Return the drawn actions, as indices.
-
-        Guarantee:
-            As the class; draws noise, so the spend must already be on a ledger.
-        """
-        return draw_actions(self._log_weights(values), self.draws, entropy=entropy)
-
-    def repeat(
-        self, values: Scores, trials: int, *, entropy: Entropy
-    ) -> Int64[np.ndarray, "trials draws"]:
-        """Return independent releases of the same made-up scores, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private data.
-        """
-        drawn = draw_actions(self._log_weights(values), trials * self.draws, entropy=entropy)
-        return drawn.reshape(trials, self.draws)
-
-    def log_probabilities(self, values: Scores) -> Float[np.ndarray, " k"]:
-        """Return the log-probabilities that a release draws from, −∞ for never; confidential."""
-        return log_chances(thresholds(self._log_weights(values)))
-
-    def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        rows = np.asarray(outputs).reshape(-1, self.draws)
-        one, other = (self.log_probabilities(scores) for scores in (case.one, case.other))
-        return np.asarray((one[rows] - other[rows]).sum(axis=1))
+        return stated(self.event, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return scores of which one action moves by the whole range, around even odds."""
@@ -165,7 +170,6 @@ class SoftmaxMechanism:
         return WorstCase(one, other)
 
     def _log_weights(self, values: Scores) -> Iterator[Decimal]:
-        """Return the log-weights of all actions, up to a constant, in 50 digits."""
         if len(values) != len(self.reference):
             raise DataError(
                 f"values must have one score for each of {len(self.reference)} actions, got "
@@ -261,7 +265,7 @@ _EXPONENTIAL_CELLS: Final = 1 << 20  # numbers held at once
 
 
 @dataclass(frozen=True)
-class ExponentialMechanism:
+class ExponentialMechanism(Draws[np.ndarray]):
     """Draw one of k actions, the likelier the higher the records score it in total.
 
     Guarantee:
@@ -333,10 +337,9 @@ class ExponentialMechanism:
                 f"epsilon={epsilon!r} with delta={delta!r} is kept by no finite temperature. "
                 "Use a larger epsilon, or draw from the reference, which costs nothing."
             )
-        settings: dict[str, Any] = {"bound": bound, "reference": reference, "grid": grid}
-        start = cls(1.0, neighbors=neighbors, **settings).sensitivity(neighbors)
+        make = partial(cls, bound=bound, reference=reference, neighbors=neighbors, grid=grid)
+        start = make(1.0).sensitivity(neighbors)
         temperature = rounded_up(Fraction(start) / room, "temperature")
-        make = partial(cls, neighbors=neighbors, **settings)
         return least_that_keeps(temperature, make, lambda made: made.event.bounded_range <= target)
 
     @property
@@ -387,43 +390,7 @@ class ExponentialMechanism:
                 "to one row first, which is then cut as a whole."
             )
         event = BoundedRangeEvent(self.bounded_range(neighbors))
-        loss = accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=0.0)
-        return Guarantee(loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
-
-    def release(
-        self, values: Real[np.ndarray, "n k"], *, entropy: Entropy
-    ) -> Int64[np.ndarray, " 1"]:
-        """Return one drawn action, as an array of one index.
-
-        Guarantee:
-            Bounded range of :meth:`bounded_range`, δ = 0; draws noise, so the spend must already
-            be on a ledger.
-        """
-        return draw_actions(self._log_weights(values), 1, entropy=entropy)
-
-    def repeat(
-        self, values: Real[np.ndarray, "n k"], trials: int, *, entropy: Entropy
-    ) -> Int64[np.ndarray, "trials 1"]:
-        """Return independent releases of the same made-up scores, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private data.
-        """
-        return draw_actions(self._log_weights(values), trials, entropy=entropy)[:, None]
-
-    def log_probabilities(self, values: Real[np.ndarray, "n k"]) -> Float[np.ndarray, " k"]:
-        """Return the log-probabilities that a release of these scores draws from, −∞ for never."""
-        # They are a function of the raw scores: confidential, for audits and studies only.
-        return log_chances(thresholds(self._log_weights(values)))
-
-    def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        drawn = np.asarray(outputs).reshape(-1)
-        if not np.isin(drawn, self._support).all():
-            raise UsageError("outputs must be indices of actions that can be drawn.")
-        drawn = drawn.astype(np.int64)
-        one, other = (self.log_probabilities(values)[drawn] for values in (case.one, case.other))
-        return np.asarray(one - other)
+        return stated(event, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Neighbors between which the odds of two actions move by the whole bounded range."""
@@ -439,8 +406,7 @@ class ExponentialMechanism:
             neighbors=neighbors,
         )
 
-    def _log_weights(self, values: Any) -> Iterator[Decimal]:
-        """Return the log-weights of all actions, up to a constant, in 50 digits."""
+    def _log_weights(self, values: Real[np.ndarray, "n k"]) -> Iterator[Decimal]:
         # Those within 30 of the largest are wrong by less than 10^-44 < 2^-146, well within what
         # SLACK leaves for them; the others are floored, in 50 digits as in real numbers.
         totals = self._totals(values)
@@ -454,7 +420,7 @@ class ExponentialMechanism:
                 behind = DIGITS.multiply(Decimal(totals[action] - most), step)
                 yield DIGITS.add(log_of_chance(chance), behind)
 
-    def _totals(self, values: Any) -> dict[int, int]:
+    def _totals(self, values: Real[np.ndarray, "n k"]) -> dict[int, int]:
         """Return the total of every action that can be drawn, in steps; no sum overflows."""
         scores = _validate.finite_array("values", matrix(values), ndim=2)
         if scores.shape[1] != len(self.reference):

@@ -28,7 +28,7 @@ _FIRST_DIGITS: Final = 60
 
 
 @dataclass(frozen=True)
-class MinimumCount(Repeated):
+class MinimumCount(Repeated[np.ndarray]):
     """Release a number that is, but for probability δ, no larger than the least count of any arm.
 
     Guarantee:

@@ -20,7 +20,7 @@ from jaxtyping import Float, Integer
 from sordino import _validate
 from sordino._files import read_json, sha256_of
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.privacy.coins import flip_probability, randomized_response_epsilon
+from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
 from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, never_less
 

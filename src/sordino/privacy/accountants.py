@@ -26,6 +26,7 @@ import numpy as np
 
 from .events import (
     EVENTS,
+    KINDS,
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -191,7 +192,6 @@ def support_table() -> list[dict[str, str | bool]]:
     ]
 
 
-_KINDS = {cls: kind for kind, cls in EVENTS.items()}
 _CONTINUOUS = (GaussianEvent, PoissonGaussianEvent)
 _CELLS = 2**17  # cells of a loss distribution to aim for
 _MOST_GRID_CELLS = 2**20
@@ -394,4 +394,4 @@ def _supported(
     counts: Mapping[Event, int], neighbors: NeighboringRelation, accountant: str
 ) -> bool:
     """Return whether an accountant supports every event under the relation."""
-    return all(SUPPORT[_KINDS[type(event)], neighbors, accountant][0] for event in counts)
+    return all(SUPPORT[KINDS[type(event)], neighbors, accountant][0] for event in counts)

@@ -26,6 +26,7 @@ from .accountants import SUPPORT, loss_distribution_bound, renyi_bound, samples
 from .closed_forms import Bound, attained, closed_bounds, decimal, float_down, mixed_bound, plain
 from .events import (
     EVENTS,
+    KINDS,
     Event,
     GaussianEvent,
     NonPrivateEvent,
@@ -37,7 +38,6 @@ from .gaussian import bracket_down, bracket_up, gaussian_mu, narrow
 from .guarantee import NeighboringRelation
 
 Events = Mapping[Event, int] | Iterable[tuple[Event, int]]
-_KINDS = {cls: kind for kind, cls in EVENTS.items()}
 _NUMERICAL_STEPS = 16
 _LEAST_DELTA = 1e-10  # below it the allowance for Fourier transforms would eat the delta
 
@@ -205,7 +205,7 @@ def _counted(events: Events, neighbors: NeighboringRelation) -> dict[Event, int]
 
 def _check(event: Event, neighbors: NeighboringRelation) -> None:
     """Refuse an event that is not of the closed set, or that this relation does not cover."""
-    kind = _KINDS.get(type(event))
+    kind = KINDS.get(type(event))
     if kind is None:
         raise PrivacyError(
             f"{type(event).__name__} is not one of the events that can be accounted for: "

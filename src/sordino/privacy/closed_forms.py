@@ -26,10 +26,13 @@ from scipy.special import gammaln
 from .bounded_range import (
     bounded_range_composition_delta,
     bounded_range_composition_epsilon,
+    bounded_range_to_zcdp,
     composition_keeps,
+    pure_to_zcdp,
     two_point_delta,
+    zcdp_delta,
+    zcdp_epsilon,
 )
-from .concentration import bounded_range_to_zcdp, pure_to_zcdp, zcdp_delta, zcdp_epsilon
 from .events import (
     ApproximateEvent,
     BoundedRangeEvent,

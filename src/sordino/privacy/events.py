@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from sordino._validate import failure_probability, integer, non_negative, positi
 from sordino.errors import LedgerDamaged, UsageError
 
 
-def _finite(name: str, value: Any) -> float:
+def _finite(name: str, value: object) -> float:
     """Return value as a float; refuse what is below zero or not finite."""
     result = non_negative(name, value)
     if result == math.inf:
@@ -28,15 +29,29 @@ def _finite(name: str, value: Any) -> float:
     return result
 
 
+def _chance(name: str, value: object) -> float:
+    """Return value as a float in (0, 1]."""
+    result = positive(name, value)
+    if result > 1:
+        raise UsageError(f"{name} must be in (0, 1], got {result!r}.")
+    return result
+
+
 @dataclass(frozen=True)
 class Event:
     """What one release did: the parent of the closed set below."""
 
-    __slots__ = ()
+    def __post_init__(self) -> None:
+        """Check every number by what its field says."""
+        for item in fields(self):
+            checked = item.metadata["check"](item.name, getattr(self, item.name))
+            object.__setattr__(self, item.name, checked)
 
-    def _set(self, **values: float) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+
+# What every number of an event is checked by.
+_POSITIVE: Final = {"check": positive}
+_FINITE: Final = {"check": _finite}
+_AT_LEAST_ONE: Final = {"check": partial(integer, at_least=1)}
 
 
 @dataclass(frozen=True)
@@ -45,15 +60,10 @@ class RandomizedResponseEvent(Event):
 
     # Source: Warner (1965); Kairouz, Oh, Viswanath (2016).
 
-    epsilon: float  # pure loss of one label when it is replaced; finite, greater than 0
-    categories: int = 2  # number of possible labels; at least 2
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        self._set(
-            epsilon=positive("epsilon", self.epsilon),
-            categories=integer("categories", self.categories, at_least=2),
-        )
+    # Pure loss of one label when it is replaced; finite, greater than 0.
+    epsilon: float = field(metadata=_POSITIVE)
+    # Number of possible labels; at least 2.
+    categories: int = field(default=2, metadata={"check": partial(integer, at_least=2)})
 
 
 @dataclass(frozen=True)
@@ -62,12 +72,8 @@ class GaussianEvent(Event):
 
     # Source: Dong, Roth, Su (2022), Theorem 2.7 (mu-GDP).
 
-    # Sensitivity under the entry's relation divided by the standard deviation; finite, at least 0.
-    mu: float
-
-    def __post_init__(self) -> None:
-        """Check the setting."""
-        self._set(mu=_finite("mu", self.mu))
+    # Sensitivity under the entry's relation divided by the standard deviation.
+    mu: float = field(metadata=_FINITE)
 
 
 @dataclass(frozen=True)
@@ -76,11 +82,7 @@ class PureEvent(Event):
 
     # Source: Dwork, McSherry, Nissim, Smith (2006), Definition 1.
 
-    epsilon: float  # pure loss; finite, at least 0
-
-    def __post_init__(self) -> None:
-        """Check the setting."""
-        self._set(epsilon=_finite("epsilon", self.epsilon))
+    epsilon: float = field(metadata=_FINITE)
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,8 @@ class ApproximateEvent(Event):
 
     # Source: Dwork, Kenthapadi, McSherry, Mironov, Naor (2006), Definition 1.
 
-    epsilon: float  # loss; finite, at least 0
-    delta: float  # failure probability; from 0 to below 1
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        self._set(
-            epsilon=_finite("epsilon", self.epsilon),
-            delta=failure_probability("delta", self.delta),
-        )
+    epsilon: float = field(metadata=_FINITE)
+    delta: float = field(metadata={"check": failure_probability})  # from 0 to below 1
 
 
 @dataclass(frozen=True)
@@ -106,11 +101,7 @@ class ZeroConcentratedEvent(Event):
 
     # Source: Bun, Steinke (2016), Definition 1.1.
 
-    rho: float  # zero-concentrated loss; finite, at least 0
-
-    def __post_init__(self) -> None:
-        """Check the setting."""
-        self._set(rho=_finite("rho", self.rho))
+    rho: float = field(metadata=_FINITE)
 
 
 @dataclass(frozen=True)
@@ -119,15 +110,8 @@ class BoundedRangeEvent(Event):
 
     # Source: Durfee, Rogers (2019), Definition 3.1.
 
-    bounded_range: float  # length of the interval, per draw; finite, at least 0
-    draws: int = 1  # number of independent draws from this one policy; at least 1
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        self._set(
-            bounded_range=_finite("bounded_range", self.bounded_range),
-            draws=integer("draws", self.draws, at_least=1),
-        )
+    bounded_range: float = field(metadata=_FINITE)  # length of the interval, per draw
+    draws: int = field(default=1, metadata=_AT_LEAST_ONE)  # independent, from this one policy
 
 
 @dataclass(frozen=True)
@@ -139,20 +123,10 @@ class PoissonGaussianEvent(Event):
 
     # Standard deviation of the noise divided by the bound on the norm of one contribution, whatever
     # the relation; finite, greater than 0.
-    noise_multiplier: float
-    sampling_probability: float  # chance of each contribution to be drawn, on its own; in (0, 1]
-    steps: int  # number of such sums; at least 1
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        chance = positive("sampling_probability", self.sampling_probability)
-        if chance > 1:
-            raise UsageError(f"sampling_probability must be in (0, 1], got {chance!r}.")
-        self._set(
-            noise_multiplier=positive("noise_multiplier", self.noise_multiplier),
-            sampling_probability=chance,
-            steps=integer("steps", self.steps, at_least=1),
-        )
+    noise_multiplier: float = field(metadata=_POSITIVE)
+    # Chance of each contribution to be drawn, on its own; in (0, 1].
+    sampling_probability: float = field(metadata={"check": _chance})
+    steps: int = field(metadata=_AT_LEAST_ONE)  # number of such sums
 
 
 @dataclass(frozen=True)
@@ -172,12 +146,12 @@ EVENTS: Mapping[str, type[Event]] = MappingProxyType(
         "non-private": NonPrivateEvent,
     }
 )
-_KINDS: Mapping[type[Event], str] = MappingProxyType({cls: kind for kind, cls in EVENTS.items()})
+KINDS: Mapping[type[Event], str] = MappingProxyType({cls: kind for kind, cls in EVENTS.items()})
 
 
 def event_to_row(event: Event) -> tuple[str, dict[str, float | int]]:
     """Return the kind and the parameters of an event, as the ledger stores them."""
-    kind = _KINDS.get(type(event))
+    kind = KINDS.get(type(event))
     if kind is None:
         raise UsageError(f"event must be one of {', '.join(EVENTS)}; got {type(event).__name__}.")
     return kind, {field.name: getattr(event, field.name) for field in fields(event)}

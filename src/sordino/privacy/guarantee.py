@@ -1,7 +1,4 @@
-"""What is promised: (ε, δ), what one change is, whose it is, and who saw the raw judgments.
-
-What notebooks show of a ledger: the limit, the spend and the anchor, and no path.
-"""
+"""What is promised: (ε, δ), what one change is, whose it is, and who saw the raw judgments."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, localcontext
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, get_args
 
 from sordino import _validate
 from sordino._markup import card
@@ -272,20 +269,6 @@ def merge(guarantees: Iterable[Guarantee], *, epsilon: float, delta: float) -> G
 _SHORT = 12  # characters of a digest that identify it to a reader
 
 
-@runtime_checkable
-class _Account(Protocol):
-    """What a card needs to know of a ledger."""
-
-    @property
-    def data(self) -> str: ...
-    @property
-    def budget(self) -> Guarantee: ...
-    @property
-    def head(self) -> tuple[str, int]: ...
-    def total(self) -> Guarantee | None: ...
-    def remaining_epsilon(self) -> float: ...
-
-
 def size(guarantee: Guarantee | None) -> str:
     """Return ε and δ in one phrase, rounded up; "nothing" where there is no promise."""
     if guarantee is None:
@@ -297,23 +280,3 @@ def anchor(head: tuple[str, int]) -> str:
     """Return the head of a ledger as a reader compares it."""
     digest, rows = head
     return f"{digest[:_SHORT]}… after {rows} row{'' if rows == 1 else 's'}"
-
-
-def ledger_card(ledger: _Account) -> str:
-    """Return budget, spend and head of a ledger as a card."""
-    budget, total = ledger.budget, ledger.total()
-    told = total or budget
-    return card(
-        "Ledger",
-        [
-            ("data", ledger.data),
-            ("budget", size(budget)),
-            ("spent", size(total)),
-            ("epsilon left", never_more(ledger.remaining_epsilon())),
-            ("one change", f"{told.change} ({told.neighbors.name})"),
-            ("trust", told.trust),
-            ("caveats", ", ".join(told.caveats) or None),
-            ("head", anchor(ledger.head)),
-        ],
-        simulated=budget.simulated or (total is not None and total.simulated),
-    )

@@ -16,6 +16,7 @@ import numpy as np
 
 from sordino import _random
 from sordino._files import sha256_of, sole_holder
+from sordino._markup import card
 from sordino.errors import (
     DataError,
     FileSystemError,
@@ -25,11 +26,17 @@ from sordino.errors import (
     UsageError,
 )
 from sordino.privacy.events import Event, event_to_row
-from sordino.privacy.guarantee import DECLARED_DISJOINT, Guarantee, merge
+from sordino.privacy.guarantee import (
+    DECLARED_DISJOINT,
+    Guarantee,
+    anchor,
+    merge,
+    never_more,
+    size,
+)
 from sordino.privacy.spend import EVERYTHING, Books, refuse_other_terms
 
 from . import attempts, ledger_chain
-from . import guarantee as cards
 from .ledger_chain import Row, canonical_json
 
 __all__ = ["Head", "Ledger", "Reservation"]
@@ -679,7 +686,22 @@ class Ledger:
 
     def _repr_html_(self) -> str:
         """Return budget, spend and head as a card, for notebooks; no path."""
-        return cards.ledger_card(self)
+        budget, total = self.budget, self.total()
+        promised = total or budget
+        return card(
+            "Ledger",
+            [
+                ("data", self.data),
+                ("budget", size(budget)),
+                ("spent", size(total)),
+                ("epsilon left", never_more(self.remaining_epsilon())),
+                ("one change", f"{promised.change} ({promised.neighbors.name})"),
+                ("trust", promised.trust),
+                ("caveats", ", ".join(promised.caveats) or None),
+                ("head", anchor(self.head)),
+            ],
+            simulated=budget.simulated or promised.simulated,
+        )
 
 
 def _stored(drawn: Iterable[bytes]) -> dict[str, str]:

@@ -1,21 +1,13 @@
-"""Expectations over noise of what a convex loss misses, bounded from above on cells of noise.
-
-The curves δ(ε) of objective perturbation: a minimizer released after its objective was tilted.
+"""The curves δ(ε) of objective perturbation: a minimizer released after its objective was tilted.
 
 Every curve is an expectation over noise N of something that grows with a loss f(N), and f is
 convex in N. So on a cell of noise the loss stays below its chord, and a sum over cells bounds the
 expectation from above, however coarse the cells are. Here μ is the bound on one record's gradient
 over the standard deviation of the tilt, and κ that bound squared over the ridge.
 
-The curve δ(ε) of objective perturbation when one record is replaced by any other.
-
-Replacing is removing and adding. The removal is a Gaussian leg without a Jacobian, the addition has
-one; both are followed on probabilities of events, which loses less than adding ε and δ twice.
-
-The curve δ(ε) of a tilted minimizer that is inexact, where one record's curvature has a rank.
-
-It is :func:`objective_perturbation_delta_ranked` with what hides how far the minimizer is from the
-exact one.
+Replacing a record is removing and adding one. The removal is a Gaussian leg without a Jacobian, the
+addition has one; both are followed on probabilities of events, which loses less than adding ε and δ
+twice.
 """
 
 from __future__ import annotations
@@ -23,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from jaxtyping import Float
@@ -134,7 +125,6 @@ _REACH = 10.0  # standard deviations past the first noise that matters; beyond, 
 _LOWEST = -12.0  # what lies below counts as much as what lies there
 _FARTHEST = 1e6
 _HALVINGS = 50
-# more than sums and tails of the normal lose to rounding
 _LARGEST_MU, _LARGEST_KAPPA = 1e4, 1e100  # beyond, only a simple bound
 
 
@@ -198,48 +188,6 @@ def objective_perturbation_curve(
     noise = np.linspace(_LOWEST, -_LOWEST, _CELLS + 1)
     curve = Curve(normal_cells(noise), _largest_loss(noise, mu, kappa))
     return lambda epsilon: curve.delta(epsilon, mu_output)
-
-
-def amp_delta(epsilon: float, mu: float, kappa: float, mu_output: float) -> float:
-    """Return a simple upper bound on δ where the minimizer is inexact and noised once more.
-
-    Guarantee:
-        As :func:`objective_perturbation_delta`, for any minimizer within that distance; shown by
-        tests/soundness/test_curves.py.
-    """
-    # The Jacobian is split off, so that `objective_perturbation_delta` with `mu_output` is never
-    # larger and often far smaller.
-    # Source: docs/central.md, "Objective perturbation": E[gaussian_delta(ε − J − max(0, μN + μ²/2),
-    # μ_output)].
-    epsilon, mu, kappa = _checked(epsilon, mu, kappa)
-    mu_output, spare = non_negative("mu_output", mu_output), epsilon - slack_of_jacobian(kappa)
-    if mu == 0 or not _moderate(epsilon, mu, kappa, mu_output):
-        return _alone(spare, mu, mu_output, 1.0)
-    noise = _edges(_first_noise(epsilon, mu, kappa, mu_output))
-    losses = np.maximum(0.0, mu * noise + mu * mu / 2)
-    return Curve(normal_cells(noise), _rounded_up(losses, mu * noise)).delta(spare, mu_output)
-
-
-def objective_perturbation_delta_ranked(
-    epsilon: float, mu: float, jacobian: float, rank: int
-) -> float:
-    """Return δ of objective perturbation where one record's curvature has a rank above one.
-
-    Guarantee:
-        (ε, result) for one record replaced by an empty one, added or removed; shown by
-        tests/soundness/test_curves.py.
-    """
-    # Source: docs/central.md, "Objective perturbation": E[(1 − e^{ε − J − μQ − μ²/2})₊], Q chi
-    # distributed with `rank` degrees of freedom.
-    epsilon, mu = number("epsilon", epsilon), non_negative("mu", mu)
-    spare = epsilon - non_negative("jacobian", jacobian)
-    rank = integer("rank", rank, at_least=1)
-    if mu == 0 or not _moderate(spare, mu, 0.0, 0.0):
-        return _alone(spare, mu, 0.0, 1.0)
-    first = min(max((spare - _margin(spare)) / mu - mu / 2, 0.0), _FARTHEST)
-    ends = np.linspace(first, first + _REACH + 2 * math.sqrt(rank), _CELLS + 1)
-    losses = mu * ends + mu * mu / 2
-    return Curve(chi_cells(ends, rank), _rounded_up(losses, losses)).delta(spare, 0.0)
 
 
 def _checked(epsilon: float, mu: float, kappa: float) -> tuple[float, float, float]:
@@ -355,26 +303,6 @@ def objective_perturbation_delta_replace_one(
     return _two_legs(epsilon, forward, _removal(mu, mu_output))
 
 
-def amp_delta_replace_one(epsilon: float, mu: float, kappa: float, mu_output: float) -> float:
-    """Return a simple upper bound on δ of an inexact, noised minimizer when a record is replaced.
-
-    Guarantee:
-        As :func:`objective_perturbation_delta_replace_one`, for any minimizer within the distance
-        that ``mu_output`` stands for; shown by tests/soundness/test_curves.py.
-    """
-    # As `amp_delta` it splits the Jacobian off, so that `objective_perturbation_delta_replace_one`
-    # with `mu_output` is never larger.
-    # Source: docs/central.md, "Objective perturbation": F_forward(F_reverse(q)), the reverse leg
-    # without a Jacobian.
-    epsilon, mu = non_negative("epsilon", epsilon), positive("mu", mu)
-    forward = partial(_amp, mu, kappa, non_negative("mu_output", mu_output))
-    return _two_legs(epsilon, forward, _removal(mu, mu_output))
-
-
-def _amp(mu: float, kappa: float, mu_output: float, epsilon: float) -> float:
-    return amp_delta(epsilon, mu, kappa, mu_output)
-
-
 def _removal(mu: float, mu_output: float) -> Callable[[float], float]:
     """Return the curve of the leg that takes a record away, for ε ≥ 0."""
     if mu_output:
@@ -463,7 +391,6 @@ def _bound(ahead: _Lines, back: _Lines, pairs: list[tuple[int, int]], epsilon: f
     return min(1.0, min(known) * _UP)
 
 
-# standard deviations past the first noise that matters; beyond, δ is taken as 1
 _LARGEST_RANKED_MU, _LARGEST_RANKED_EPSILON = 1e4, 1e9  # beyond, nothing is stated but 1
 
 

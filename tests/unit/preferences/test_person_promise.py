@@ -10,7 +10,7 @@ import sordino
 from sordino._files import sha256_of
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.pairs import label_loss, most_questions, read_pairs
-from sordino.privacy.coins import flip_probability
+from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
 from sordino.privatization.answers import privatize_file
 

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Integer
 
 from sordino.auditing.findings import Finding, Outcome
 from sordino.errors import UsageError
-from sordino.privacy.coins import flip_probability
+from sordino.privacy.conversions import flip_probability
 
 from .evidence import Channel
 from .id_attack import IdChannel

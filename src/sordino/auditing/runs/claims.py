@@ -21,7 +21,7 @@ from sordino.errors import UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.privacy import accounting
-from sordino.privacy.coins import flip_probability
+from sordino.privacy.conversions import flip_probability
 from sordino.privacy.events import ApproximateEvent, GaussianEvent, RandomizedResponseEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,

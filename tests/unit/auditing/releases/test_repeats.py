@@ -12,7 +12,7 @@ from sordino.auditing.releases.repeats import (
     most_paid_labels,
     stated_losses,
 )
-from sordino.privacy.coins import flip_probability
+from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 
 
