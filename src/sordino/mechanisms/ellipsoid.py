@@ -15,7 +15,7 @@ from sordino import _validate
 from sordino.engines.engine import ChunkedRows
 from sordino.errors import DataError, UsageError
 
-from .grid import AnyRows, Rows, row_sum
+from .grid import Rows, RowSource, row_sum
 
 _UP: Final = 1 + 1e-9  # above the rounding of a norm
 _LARGEST: Final = 2.0**400  # so that a variance is a float
@@ -81,7 +81,7 @@ class _Columns:
         return whole
 
 
-def least_noise_ellipsoid(rows: AnyRows) -> Ellipsoid:
+def least_noise_ellipsoid(rows: RowSource) -> Ellipsoid:
     """Return an ellipsoid, centered at 0, that holds all rows, of nearly least Σ half-axes²."""
     # Noise in its shape has nearly the least variance in all directions together. A minimal volume
     # gives each direction noise in proportion to how far rows reach there, so that its total grows
@@ -127,7 +127,7 @@ class _Reweighted:
         return (turned * weights[:, np.newaxis]).T @ turned, np.array(weights.sum())
 
 
-def isotropic_ellipsoid(rows: AnyRows) -> Ellipsoid:
+def isotropic_ellipsoid(rows: RowSource) -> Ellipsoid:
     """Return the smallest ball, centered at 0 and in the span of the rows, that holds them."""
     rows = _checked(rows)
     back = _span(rows)
@@ -153,7 +153,7 @@ def checked_rows(name: str, rows: Rows) -> Rows:
     return compressed
 
 
-def _checked(rows: AnyRows) -> AnyRows:
+def _checked(rows: RowSource) -> RowSource:
     """Return rows as floats; refuse what has no ellipsoid."""
     if not isinstance(rows, ChunkedRows):  # whose blocks were checked when they were read
         rows = checked_rows("rows", rows)
@@ -170,7 +170,7 @@ def _checked(rows: AnyRows) -> AnyRows:
     return rows
 
 
-def _largest(rows: AnyRows) -> Float[np.ndarray, " d"]:
+def _largest(rows: RowSource) -> Float[np.ndarray, " d"]:
     """Return the largest absolute value in every column."""
     return np.asarray(row_sum(rows, _tops, np.maximum))
 
@@ -180,7 +180,7 @@ def _tops(part: np.ndarray) -> np.ndarray:
     return np.asarray(np.abs(part).max(axis=0))
 
 
-def _span(rows: AnyRows) -> Float[np.ndarray, "d r"]:
+def _span(rows: RowSource) -> Float[np.ndarray, "d r"]:
     """Return columns that span the rows, in whose coordinates their second moment is about I."""
     # Directions that one look cannot tell from rounding are looked at again, or left out: rows that
     # were made nearly round show 1e-10 of the longest instead of 1e-8. The others are known, and
@@ -201,7 +201,7 @@ def _span(rows: AnyRows) -> Float[np.ndarray, "d r"]:
     return np.hstack([low_back @ (vectors * size), high_back + low_back @ shared.T])
 
 
-def _columns(rows: AnyRows) -> _Columns:
+def _columns(rows: RowSource) -> _Columns:
     """Return the columns that hold anything, turned into the span of the rows if those are few."""
     largest = _largest(rows)
     filled = largest > 1 / _LARGEST
@@ -221,7 +221,7 @@ def _columns(rows: AnyRows) -> _Columns:
     return _Columns(filled, size, np.linalg.qr(held.T)[0])
 
 
-def _second_moment(rows: AnyRows, columns: _Columns) -> Float[np.ndarray, "f f"]:
+def _second_moment(rows: RowSource, columns: _Columns) -> Float[np.ndarray, "f f"]:
     """Return the average outer product of the rows in these coordinates."""
     return np.asarray(row_sum(rows, columns.gram, operator.add) / rows.shape[0])
 
@@ -244,7 +244,7 @@ def _each_added(
     return one[0] + other[0], one[1] + other[1]
 
 
-def _longest(rows: AnyRows, whiten: Float[np.ndarray, "r d"]) -> float:
+def _longest(rows: RowSource, whiten: Float[np.ndarray, "r d"]) -> float:
     """Return the largest norm of a whitened row, in double precision."""
     turned = np.ascontiguousarray(whiten.T)
     return row_sum(rows, partial(_longest_of, turned), max)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from jaxtyping import Float
@@ -25,6 +25,7 @@ from sordino import _validate
 from sordino.errors import DataError, UsageError
 
 from .gibbs_draws import rounded_up
+from .grid import Rows
 
 UP: Final = 1 + 2.0**-40
 """More than a few dozen roundings take from a formula without cancellation."""
@@ -32,7 +33,7 @@ UP: Final = 1 + 2.0**-40
 _LEAST, _MOST = 1e-60, 1e60  # no product of the formulas leaves the range of normal floats
 
 
-def size(name: str, value: Any, *, zero: bool = False) -> float:
+def size(name: str, value: object, *, zero: bool = False) -> float:
     """Return a public size as a float; refuse what would overflow or underflow in a formula."""
     result = _validate.number(name, value)
     if not (_LEAST <= result <= _MOST or (zero and result == 0)):
@@ -41,7 +42,7 @@ def size(name: str, value: Any, *, zero: bool = False) -> float:
     return result
 
 
-def public_rows(name: str, rows: Any, *, d: int | None = None) -> Any:
+def public_rows(name: str, rows: Rows, *, d: int | None = None) -> Rows:
     """Return public rows as floats, dense or as a sparse array by rows."""
     if issparse(rows):
         rows = csr_array(rows)
@@ -57,11 +58,11 @@ def public_rows(name: str, rows: Any, *, d: int | None = None) -> Any:
     return rows
 
 
-def dense_blocks(rows: Any, count: int) -> Iterator[Float[np.ndarray, "b d"]]:
+def dense_blocks(rows: Rows, count: int) -> Iterator[Float[np.ndarray, "b d"]]:
     """Yield consecutive rows, dense, a number of them at a time."""
     for first in range(0, rows.shape[0], count):
         block = rows[first : first + count]
-        yield block.toarray() if issparse(block) else block
+        yield block if isinstance(block, np.ndarray) else block.toarray()
 
 
 def farthest_rows(rows: Float[np.ndarray, "k d"]) -> float:
@@ -134,7 +135,7 @@ class BoundedGram:
     trace: float  # upper bound on the trace of both
 
     @classmethod
-    def of(cls, rows: Any, weights: Float[np.ndarray, " n"] | None = None) -> BoundedGram:
+    def of(cls, rows: Rows, weights: Float[np.ndarray, " n"] | None = None) -> BoundedGram:
         """Return the sum over rows, dense or sparse, with weights of at least 0."""
         # Source: docs/intrinsic.md, "Linear bandits": at most 512 + 4 + 3·log2(blocks) roundings on
         # the way of a product into the sum.

@@ -210,12 +210,12 @@ def _study_noise(
 T = TypeVar("T")
 
 Rows: TypeAlias = np.ndarray | sparse.sparray | sparse.spmatrix
-AnyRows: TypeAlias = Rows | ChunkedRows
+RowSource: TypeAlias = Rows | ChunkedRows
 
 _PART: Final = 1 << 20  # numbers held at once, densely
 
 
-def row_sum(rows: AnyRows, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
+def row_sum(rows: RowSource, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
     """Return the sum of ``task(block)`` over blocks of the rows, each of them dense."""
     if isinstance(rows, ChunkedRows):
         total: T = rows.fold(_Dense(task, add), add)
@@ -251,7 +251,7 @@ def row_weights(rows: Rows, longest: float) -> Float[np.ndarray, " n"]:
     return np.asarray(longest / np.maximum(lengths, longest))
 
 
-def counting_less(rows: AnyRows, longest: float) -> AnyRows:
+def counting_less(rows: RowSource, longest: float) -> RowSource:
     """Return the rows times their weights, so that none is longer than ``longest``."""
     if longest == np.inf:
         return rows

@@ -32,9 +32,9 @@ from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise
 from .grid import (
     GRID_SLACK,
     STEPS_OF_NOISE,
-    AnyRows,
     PersonIds,
     Rows,
+    RowSource,
     counting_less,
     dense_parts,
     first_rows,
@@ -209,7 +209,7 @@ class SumMechanism(ABC):
             )
         return design.statistic(values, entropy=entropy)
 
-    def ellipsoid_of(self, rows: AnyRows) -> Ellipsoid:
+    def ellipsoid_of(self, rows: RowSource) -> Ellipsoid:
         """Return the shape of noise that hides any of these public rows."""
         return (least_noise_ellipsoid if self.shaped else isotropic_ellipsoid)(rows)
 

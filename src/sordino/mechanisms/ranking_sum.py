@@ -270,7 +270,7 @@ _PART: Final = 1 << 20
 
 
 def _weighted(
-    features: Any, starts: Int64[np.ndarray, " s"], ellipsoid: Ellipsoid, statistic: Statistic
+    features: Rows, starts: Int64[np.ndarray, " s"], ellipsoid: Ellipsoid, statistic: Statistic
 ) -> Float[np.ndarray, "m r"]:
     """Return whitened vectors less their slate's mean, times w/2 or 1."""
     # Source: docs/central.md, "Rankings".

@@ -1,16 +1,12 @@
-"""The two accountants that run dp_accounting: loss distributions and Rényi orders.
+"""The two accountants that run dp_accounting, and which of them supports which event, and why not.
 
 Written around what dp_accounting 0.6.0 really does: its Rényi accountant ignores REPLACE_ONE for
 Gaussians; its loss-distribution accountant drops the count of randomized response (so
 distributions are built and composed here, one by one); ``noise_multiplier`` is the standard
-deviation over the bound on the norm of one value, not over the sensitivity.
-
-The loss distribution of noised sums of Poisson samples, under each relation.
-
-What one change does at worst is proved in docs/privacy.md, "Poisson-sampled Gaussian". Settings
-that dp_accounting cannot compute with are moved to where more is lost: less noise, more sampling.
-
-Which accountant supports which event under which relation, and why not.
+deviation over the bound on the norm of one value, not over the sensitivity. What one change does at
+worst to noised sums of Poisson samples is proved in docs/privacy.md, "Poisson-sampled Gaussian";
+settings that dp_accounting cannot compute with are moved to where more is lost: less noise, more
+sampling.
 """
 
 from __future__ import annotations
@@ -19,11 +15,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from .closed_forms import Shown
 from .events import (
     EVENTS,
     KINDS,
@@ -82,17 +80,11 @@ def samples_interval(
             return None
     # A power of two, so that the searches for a budget's rest find their distributions again.
     interval = 2.0 ** math.ceil(math.log2(max(interval, _NARROWEST, span / _MOST_CELLS)))
-    while any(_is_last_loss(interval, chance) for _, chance in sums):
+    # No cell may end so near log(1 − q) that dp_accounting takes it for that loss.
+    last = [-math.log1p(-chance) for _, chance in sums if chance < 1]
+    while any(math.isclose(cells := loss / interval, round(cells), rel_tol=1e-8) for loss in last):
         interval *= 1 + 1e-6
     return interval
-
-
-def _is_last_loss(interval: float, chance: float) -> bool:
-    """Return whether a cell ends so near log(1 − q) that dp_accounting takes it for that loss."""
-    if chance == 1:
-        return False
-    cells = -math.log1p(-chance) / interval
-    return math.isclose(cells, round(cells), rel_tol=1e-8)
 
 
 @lru_cache(maxsize=4)
@@ -124,6 +116,8 @@ _NO_COIN = (
     "unprotected"
 )
 _SAMPLED = "RdpAccountant is looser for Poisson samples, and does not know REPLACE_ONE"
+_UNKNOWN = "dp_accounting 0.6.0 has no such event"
+_UNDER_REPORTED = "RdpAccountant ignores REPLACE_ONE for Gaussians and under-reports"
 _CLOSED = "closed form"
 _TRANSLATED = "translated for dp_accounting"
 
@@ -137,38 +131,30 @@ def _theirs(neighbors: NeighboringRelation) -> Any:
 
 def _why_not(kind: str, neighbors: NeighboringRelation, accountant: str) -> str:
     """Return why a cell is unsupported, or nothing if it is supported."""
-    if kind == "randomized-response" and neighbors == NeighboringRelation.ADD_OR_REMOVE_ONE:
-        return _NO_COIN
-    if accountant == "closed":
-        return ""
-    if kind == "non-private":
-        return "its spend is infinite, which needs no accountant"
-    if kind == "bounded-range":
-        return "dp_accounting 0.6.0 has no such event"
+    replaced = neighbors == NeighboringRelation.REPLACE_ONE
+    reasons = {
+        "non-private": "its spend is infinite, which needs no accountant",
+        "bounded-range": _UNKNOWN,
+    }
     if accountant == "pld":
-        return "a bound on all Rényi orders has no loss distribution" if "zero" in kind else ""
-    return _why_not_rdp(kind, neighbors)
-
-
-def _why_not_rdp(kind: str, neighbors: NeighboringRelation) -> str:
-    """Return why the Rényi accountant does not take an event, or nothing if it does."""
-    if kind in {"pure", "approximate"}:
-        return "dp_accounting 0.6.0 has no such event"
-    if kind == "poisson-gaussian":
-        return _SAMPLED
-    if kind == "gaussian" and neighbors == NeighboringRelation.REPLACE_ONE:
-        return "RdpAccountant ignores REPLACE_ONE for Gaussians and under-reports"
-    return ""
+        reasons["zero-concentrated"] = "a bound on all Rényi orders has no loss distribution"
+    elif accountant == "rdp":
+        reasons |= {"pure": _UNKNOWN, "approximate": _UNKNOWN, "poisson-gaussian": _SAMPLED}
+        if replaced:
+            reasons["gaussian"] = _UNDER_REPORTED
+    else:
+        reasons = {}
+    if neighbors == NeighboringRelation.ADD_OR_REMOVE_ONE:
+        reasons["randomized-response"] = _NO_COIN
+    return reasons.get(kind, "")
 
 
 def _table() -> dict[tuple[str, NeighboringRelation, str], tuple[bool, str]]:
     cells = {}
-    for kind in EVENTS:
-        for neighbors in NeighboringRelation:
-            for accountant in ACCOUNTANTS:
-                why_not = _why_not(kind, neighbors, accountant)
-                why = _CLOSED if accountant == "closed" else _TRANSLATED
-                cells[kind, neighbors, accountant] = (not why_not, why_not or why)
+    for kind, neighbors, accountant in product(EVENTS, NeighboringRelation, ACCOUNTANTS):
+        why_not = _why_not(kind, neighbors, accountant)
+        why = _CLOSED if accountant == "closed" else _TRANSLATED
+        cells[kind, neighbors, accountant] = (not why_not, why_not or why)
     return cells
 
 
@@ -195,22 +181,17 @@ def support_table() -> list[dict[str, str | bool]]:
 _CONTINUOUS = (GaussianEvent, PoissonGaussianEvent)
 _CELLS = 2**17  # cells of a loss distribution to aim for
 _MOST_GRID_CELLS = 2**20
-# a larger total loss promises nothing and overflows exp
 _MOST_DISTINCT = 64
 _UP = 1 + 1e-9
 _LEAST_MU = 1e-100  # its square is nothing, and its inverse squared still a number
 
 
 @dataclass(frozen=True)
-class LossDistributionBound:
+class LossDistributionBound(Shown):
     """A composed loss distribution, with an allowance for the rounding of Fourier transforms."""
 
     distribution: Any
     allowance: float
-
-    def fits(self, epsilon: float, delta: float) -> bool:
-        """Return whether this bound shows (epsilon, delta)."""
-        return self.delta(epsilon) <= delta
 
     def delta(self, epsilon: float) -> float:
         """Return the delta that this bound shows at epsilon."""
@@ -327,15 +308,11 @@ def _interval(losses: Mapping[Event, tuple[float, int]], mu: float) -> float | N
 
 
 @dataclass(frozen=True)
-class RenyiBound:
+class RenyiBound(Shown):
     """Rényi losses at many orders; every order gives a bound, so the least counts."""
 
     orders: np.ndarray
     losses: np.ndarray
-
-    def fits(self, epsilon: float, delta: float) -> bool:
-        """Return whether this bound shows (epsilon, delta)."""
-        return self.delta(epsilon) <= delta
 
     def delta(self, epsilon: float) -> float:
         """Return the delta that this bound shows at epsilon."""

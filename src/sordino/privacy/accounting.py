@@ -2,14 +2,12 @@
 
 Three accountants, each with its own column in the support table:
 
-``closed``  formulas (``closed_forms``, ``mixed_forms``) for everything; exact for a few releases
+``closed``  formulas (``closed_forms``) for everything; exact for a few releases
 ``pld``     privacy loss distributions of dp_accounting; tighter for long mixtures
 ``rdp``     Rényi orders of dp_accounting; tighter for randomized response mixed with zCDP
 
 All of them give upper bounds, so the least is reported. An event that none supports under the
 relation is refused: nothing is guessed.
-
-How much noise the sums of Poisson samples need.
 """
 
 from __future__ import annotations
@@ -17,13 +15,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from sordino._validate import failure_probability, integer, non_negative, one_of, positive
 from sordino.errors import PrivacyError, UsageError
 
 from .accountants import SUPPORT, loss_distribution_bound, renyi_bound, samples
-from .closed_forms import Bound, attained, closed_bounds, decimal, float_down, mixed_bound, plain
+from .closed_forms import (
+    Bound,
+    Shown,
+    attained,
+    closed_bounds,
+    decimal,
+    float_down,
+    mixed_bound,
+    plain,
+)
 from .events import (
     EVENTS,
     KINDS,
@@ -40,15 +47,6 @@ from .guarantee import NeighboringRelation
 Events = Mapping[Event, int] | Iterable[tuple[Event, int]]
 _NUMERICAL_STEPS = 16
 _LEAST_DELTA = 1e-10  # below it the allowance for Fourier transforms would eat the delta
-
-
-@runtime_checkable
-class _Shown(Protocol):
-    """What every accountant answers: a closed bound or one of dp_accounting's."""
-
-    def fits(self, epsilon: float, delta: float) -> bool: ...
-    def delta(self, epsilon: float) -> float: ...
-    def epsilon(self, delta: float) -> float: ...
 
 
 def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: float) -> float:
@@ -168,7 +166,6 @@ def calibrate(
     return high if holds(high, numerical=True) else _largest(holds, low, high, rtol)
 
 
-@runtime_checkable
 class _Holds(Protocol):
     def __call__(self, value: float, /, *, numerical: bool) -> bool: ...
 
@@ -196,34 +193,29 @@ def _counted(events: Events, neighbors: NeighboringRelation) -> dict[Event, int]
     one_of("neighbors", neighbors, NeighboringRelation)
     counts: dict[Event, int] = {}
     for event, count in events.items() if isinstance(events, Mapping) else events:
-        _check(event, neighbors)
+        kind = KINDS.get(type(event))
+        if kind is None:
+            raise PrivacyError(
+                f"{type(event).__name__} is not one of the events that can be accounted for: "
+                f"{', '.join(EVENTS)}. Nothing was composed."
+            )
+        supported, why = SUPPORT[kind, neighbors, "closed"]
+        if not supported:
+            raise PrivacyError(
+                f"No accountant supports {kind} events under {neighbors.name}: {why}. Nothing was "
+                "composed. Use a mechanism that is analyzed under this relation."
+            )
         if integer("count", count, at_least=0):
             same, times = plain(event, int(count), neighbors, least_chance=1.0)
             counts[same] = counts.get(same, 0) + times
     return counts
 
 
-def _check(event: Event, neighbors: NeighboringRelation) -> None:
-    """Refuse an event that is not of the closed set, or that this relation does not cover."""
-    kind = KINDS.get(type(event))
-    if kind is None:
-        raise PrivacyError(
-            f"{type(event).__name__} is not one of the events that can be accounted for: "
-            f"{', '.join(EVENTS)}. Nothing was composed."
-        )
-    supported, why = SUPPORT[kind, neighbors, "closed"]
-    if not supported:
-        raise PrivacyError(
-            f"No accountant supports {kind} events under {neighbors.name}: {why}. Nothing was "
-            "composed. Use a mechanism that is analyzed under this relation."
-        )
-
-
 def _non_private(counts: Mapping[Event, int]) -> bool:
     return any(isinstance(event, NonPrivateEvent) for event in counts)
 
 
-def _closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> Iterator[_Shown]:
+def _closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> Iterator[Shown]:
     """Yield the bounds that are formulas."""
     yield from closed_bounds(counts, neighbors)
     mixed = mixed_bound(counts, neighbors)
@@ -233,7 +225,7 @@ def _closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> Iter
 
 def _numerical(
     counts: Mapping[Event, int], neighbors: NeighboringRelation, delta: float
-) -> Iterator[_Shown]:
+) -> Iterator[Shown]:
     """Yield the bounds that run dp_accounting, where they could beat the closed forms."""
     if delta <= 0 or (sum(counts.values()) == 1 and not samples(counts)):
         return
@@ -300,7 +292,11 @@ def calibrated_noise_multiplier(
         event = PoissonGaussianEvent(noise, sampling_probability, steps)
         return fits([(event, 1)], neighbors=neighbors, epsilon=epsilon, delta=delta)
 
-    start = _start(gaussian_mu(epsilon, delta), sampling_probability, steps, neighbors)
+    # about the noise of many sums that are worth mu together: their central limit
+    mu, chance = gaussian_mu(epsilon, delta), sampling_probability
+    one, _ = plain(PoissonGaussianEvent(1.0, chance, steps), 1, neighbors)
+    assert isinstance(one, GaussianEvent)  # noqa: S101 - for the type checker
+    start = one.mu / math.sqrt(max(math.log1p((mu / chance) ** 2 / steps), 1e-300))
     if holds(start):
         least, too_little = bracket_down(lambda noise: not holds(noise), start)
     else:
@@ -311,10 +307,3 @@ def calibrated_noise_multiplier(
             "Nothing was calibrated. Raise the budget."
         )
     return narrow(holds, too_little, least, rtol=_RTOL)[1]
-
-
-def _start(mu: float, chance: float, steps: int, neighbors: NeighboringRelation) -> float:
-    """Return about the noise multiplier of many sums that are worth mu together."""
-    one, _ = plain(PoissonGaussianEvent(1.0, chance, steps), 1, neighbors)
-    assert isinstance(one, GaussianEvent)  # noqa: S101 - for the type checker
-    return one.mu / math.sqrt(max(math.log1p((mu / chance) ** 2 / steps), 1e-300))

@@ -80,7 +80,7 @@ def request_of(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(said).encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return what JSON can hold."""
     if isinstance(value, (list, tuple)):
         return [str(part.absolute()) if isinstance(part, Path) else _plain(part) for part in value]

@@ -2,17 +2,16 @@
 
 Each bound adds the losses of some releases and gives the rest to one curve δ(ε). All of them
 hold, so the least counts. Losses are read as the decimal numbers that they print as and added
-exactly: twenty releases of 0.1 spend 2, not 2.0000000000000004.
-
-Pure, approximate and Gaussian releases together, exactly and without a grid.
-
-The worst release of loss ε answers one of two ways whose probabilities differ by a factor of e^ε,
-and fails outright with its δ. With Gaussian noise beside it, δ(ε) is a short sum.
+exactly: twenty releases of 0.1 spend 2, not 2.0000000000000004. Pure, approximate and Gaussian
+releases together have an exact one, without a grid: the worst release of loss ε answers one of two
+ways whose probabilities differ by a factor of e^ε, and fails outright with its δ; with Gaussian
+noise beside it, δ(ε) is a short sum.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
@@ -98,8 +97,24 @@ def plain(
     return GaussianEvent(min(norm / event.noise_multiplier * _UP, 1e300)), count * event.steps
 
 
+class Shown(ABC):
+    """What every accountant answers of some releases together."""
+
+    def fits(self, epsilon: float, delta: float) -> bool:
+        """Return whether this bound shows (epsilon, delta)."""
+        return self.delta(epsilon) <= delta
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """Return the delta that this bound shows at epsilon; 1 if it shows nothing."""
+
+    @abstractmethod
+    def epsilon(self, delta: float) -> float:
+        """Return the epsilon that this bound shows at delta; infinite if it shows nothing."""
+
+
 @dataclass(frozen=True)
-class Bound:
+class Bound(Shown):
     """Losses that add, and one curve for the rest: (added + ε, failed + δ(ε))."""
 
     added: Decimal
@@ -325,7 +340,7 @@ _TWO = 2
 
 
 @dataclass(frozen=True, eq=False)
-class MixedBound:
+class MixedBound(Shown):
     """δ(ε) of two-point losses and one Gaussian, as a mixture of Gaussian curves."""
 
     shifts: Float[np.ndarray, " k"]  # what the two-point losses add up to, in every case
@@ -333,10 +348,6 @@ class MixedBound:
     failed: float  # chance that some approximate release fails outright
     mu: float  # of all Gaussian releases together
     exact: bool  # whether some releases attain it
-
-    def fits(self, epsilon: float, delta: float) -> bool:
-        """Return whether this bound shows (epsilon, delta)."""
-        return self.delta(epsilon) <= delta
 
     def delta(self, epsilon: float) -> float:
         """Return the delta that this bound shows at epsilon."""
@@ -384,45 +395,32 @@ def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
     # "Mixed releases".
     if not all(isinstance(event, _KNOWN) for event in counts):
         return None
-    atoms = [(_loss(event, neighbors), n) for event, n in counts.items() if _has_atoms(event)]
+    atoms = [
+        (_loss(event, neighbors), n)
+        for event, n in counts.items()
+        if not isinstance(event, GaussianEvent)
+    ]
     terms = math.prod(n + 1 for _, n in atoms)
     if not atoms or terms > _MOST_TERMS or sum(loss * n for loss, n in atoms) > _MOST_LOSS:
         return None
     cases = [list(_cases(loss, n)) for loss, n in atoms]
     sums = [tuple(zip(*case, strict=True)) for case in product(*cases)]
-    mu = _mixed_root_sum(counts)
-    if mu is None:
+    sizes = [(raised(e.mu), n) for e, n in counts.items() if isinstance(e, GaussianEvent)]
+    if any(mu > _MOST_LOSS for mu, _ in sizes):
         return None
-    failures = ((e.delta, n) for e, n in counts.items() if isinstance(e, ApproximateEvent))
+    # that some approximate release fails: 1 − Π(1 − δᵢ)
+    failures = [(e.delta, n) for e, n in counts.items() if isinstance(e, ApproximateEvent)]
+    kept = sum(n * math.log1p(-delta) if delta < 1 else -math.inf for delta, n in failures)
     return MixedBound(
         shifts=np.array([math.fsum(shifts) for shifts, _ in sums]),
         weights=np.array([math.prod(weights) for _, weights in sums]) * _UPWARD,
-        failed=_at_least_one_fails(failures),
-        mu=mu,
+        failed=min(1.0, -math.expm1(kept) * _UPWARD),
+        mu=math.sqrt(sum(n * mu**2 for mu, n in sizes)) * _UPWARD,
         exact=all(attained(event, neighbors) for event in counts),
     )
 
 
-def _at_least_one_fails(failures: Iterable[tuple[float, int]]) -> float:
-    """Return 1 − Π(1 − δᵢ), rounded up."""
-    kept = sum(n * math.log1p(-delta) if delta < 1 else -math.inf for delta, n in failures)
-    return min(1.0, -math.expm1(kept) * _UPWARD)
-
-
-def _mixed_root_sum(counts: Mapping[Event, int]) -> float | None:
-    """Return √Σμ² of all Gaussians, rounded up; None where it promises nothing."""
-    sizes = [(raised(e.mu), n) for e, n in counts.items() if isinstance(e, GaussianEvent)]
-    if any(mu > _MOST_LOSS for mu, _ in sizes):
-        return None
-    return math.sqrt(sum(n * mu**2 for mu, n in sizes)) * _UPWARD
-
-
 _KNOWN = (PureEvent, ApproximateEvent, RandomizedResponseEvent, GaussianEvent)
-
-
-def _has_atoms(event: Event) -> bool:
-    """Return whether the loss of a release has two values."""
-    return not isinstance(event, GaussianEvent)
 
 
 def _loss(event: Event, neighbors: NeighboringRelation) -> float:

@@ -91,7 +91,7 @@ def float_to_json(value: float) -> float | str:
     return "inf" if math.isinf(value) else float(value)
 
 
-def float_from_json(value: Any) -> float:
+def float_from_json(value: float | str) -> float:
     """Return what :func:`float_to_json` wrote as a float."""
     return math.inf if value == "inf" else float(value)
 

@@ -93,12 +93,12 @@ _COLUMNS = tuple(field.name for field in fields(Row))
 _TYPES = {"sequence": "INTEGER PRIMARY KEY", "count": "INTEGER NOT NULL"}
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: object) -> str:
     """Return JSON with sorted keys and no spaces: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def digest_of_json(value: Any) -> str:
+def digest_of_json(value: object) -> str:
     """Return the SHA-256 of what :func:`canonical_json` makes of a value."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
@@ -108,7 +108,7 @@ def digest_of_array(values: np.ndarray) -> str:
     return hashlib.sha256(values.astype("<f8").tobytes()).hexdigest()
 
 
-def strict_json(what: str, value: Any) -> str:
+def strict_json(what: str, value: object) -> str:
     """Return :func:`canonical_json`; refuse what JSON cannot hold."""
     try:
         return canonical_json(value)
@@ -119,14 +119,14 @@ def strict_json(what: str, value: Any) -> str:
         ) from None
 
 
-def text(what: str, value: Any) -> str:
+def text(what: str, value: object) -> str:
     """Return value if it is a text that a file can hold."""
     if not isinstance(value, str) or not value or _SURROGATE.search(value):
         raise UsageError(f"{what} must be a text of at least one character, got {value!r}.")
     return value
 
 
-def count(value: Any) -> int:
+def count(value: object) -> int:
     """Return value if it is a number of events that a row can hold."""
     result = _validate.integer("count", value, at_least=1)
     if result > _MOST:

@@ -365,14 +365,14 @@ def refuse_other_terms(old: Guarantee, new: Guarantee) -> None:
         )
 
 
-def _names(value: Any) -> list[str]:
+def _names(value: object) -> list[str]:
     """Return a list of texts as it is."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise TypeError(value)
     return value
 
 
-def _stated(row: Row, caveats: Any) -> Guarantee:
+def _stated(row: Row, caveats: object) -> Guarantee:
     """Return what a spending row promises, its size left open."""
     return Guarantee.from_dict(
         {
