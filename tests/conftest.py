@@ -15,7 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads wait for each
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 import sordino
 
@@ -24,6 +24,10 @@ import sordino
 SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("repeatable", derandomize=True, **SLOW)
 settings.register_profile("explore", **SLOW)
+settings.register_profile(
+    "first-failure",  # as repeatable, and the example that fails is not made smaller
+    derandomize=True, phases=(Phase.explicit, Phase.generate), **SLOW,
+)  # fmt: skip
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 SYSTEM_COINS = os.urandom

@@ -1,13 +1,13 @@
 """Planted privacy bugs: each is one edit of the source, and a named test must then fail.
 
-The list is tests/data/mutants.toml, which docs/mutants.md is written from. Every mutant is planted
-in a copy of the package, and its test runs against the copy in a process of its own. The same
-test passes on the package as it is, because it is part of this suite.
+The list is tests/data/mutants.toml, which docs/auditing.md is written from. Every mutant is planted
+in a tree of links to the package, in which one file is another, and its test runs on that tree in a
+process of its own. The same test passes on the package as it is, because it is part of this suite.
 """
 
 import multiprocessing
+import os
 import re
-import shutil
 import tomllib
 from pathlib import Path
 
@@ -18,15 +18,19 @@ MUTANTS = tomllib.loads((ROOT / "tests/data/mutants.toml").read_text(encoding="u
 NO_NOISE = {"base", "no_privacy", "ellipsoid"}  # promise nothing of their own
 LEAST = 15
 # A test runs in a process of its own, forked from one that has imported what is slow to import,
-# and nothing of the package. Modules that are loaded cannot be rewritten for better messages.
+# and nothing of the package. Modules that are loaded cannot be rewritten for better messages. That
+# a test fails is enough: no smaller example is looked for.
 PROGRAM = """
-import os, sys
+import gc, os, sys
+gc.freeze()  # what was imported before is not looked through again and again
 root, source, log = map(str, at)
 for stream in (1, 2):
     os.dup2(os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND), stream)
 os.chdir(root)
 sys.path.insert(0, source)
-os.environ.update(PYTHONPATH=source, PYTHONDONTWRITEBYTECODE="1")
+os.environ.update(
+    PYTHONPATH=source, PYTHONDONTWRITEBYTECODE="1", HYPOTHESIS_PROFILE="first-failure"
+)
 sys.dont_write_bytecode = True
 import pytest, sordino
 assert sordino.__file__.startswith(source), sordino.__file__
@@ -34,9 +38,11 @@ words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "--a
 sys.exit(int(pytest.main([test, *words])))
 """
 STARTED = multiprocessing.get_context("forkserver")
-STARTED.set_forkserver_preload(
-    ["schemathesis.pytest.plugin", "scipy.stats", "dp_accounting", "jaxtyping", "trl", "peft"]
-)
+STARTED.set_forkserver_preload([
+    "schemathesis.pytest.plugin", "anyio.pytest_plugin", "hypothesis.extra.numpy", "mpmath",
+    "scipy.stats", "scipy.optimize", "dp_accounting.pld.privacy_loss_distribution",
+    "dp_accounting.rdp", "opendp.measurements", "jaxtyping", "pyarrow.parquet", "trl", "peft",
+])  # fmt: skip
 
 
 def edits(mutant):
@@ -46,17 +52,28 @@ def edits(mutant):
         yield tuple(mutant["also"])
 
 
+def link_all(source, folder):
+    """Make a folder of links to everything in another one."""
+    folder.mkdir(parents=True)
+    for path in source.iterdir():
+        (folder / path.name).symlink_to(path)
+
+
 def plant(mutant, folder):
-    """Copy the package with one bug in it; what is compiled already is copied with its source."""
-    shutil.copytree(ROOT / "src", folder)
-    path = folder / "sordino" / mutant["file"]
-    shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)  # of the file without the bug
-    text = path.read_text(encoding="utf-8")
+    """Make a tree of links to the package with one bug in it; the rest is compiled already."""
+    place = Path("sordino", mutant["file"])
+    link_all(ROOT / "src", folder)
+    for parent in reversed(place.parents[:-1]):  # folders on the way to the file
+        (folder / parent).unlink()
+        link_all(ROOT / "src" / parent, folder / parent)
+    text = (ROOT / "src" / place).read_text(encoding="utf-8")
     for old, new in edits(mutant):
         assert text.count(old) == 1, f"{mutant['name']}: the source has changed; plant it anew"
         text = text.replace(old, new)
-    compile(text, str(path), "exec")
-    path.write_text(text, encoding="utf-8")
+    compile(text, str(place), "exec")
+    (folder / place).unlink()
+    (folder / place).write_text(text, encoding="utf-8")
+    os.utime(folder / place, (1, 1))  # no compiled file is of this time
 
 
 def outcome(test, source):
@@ -85,7 +102,7 @@ def test_a_planted_bug_is_caught_by_its_test(tmp_path, mutant):
 @pytest.mark.deep
 def test_a_copy_without_a_bug_passes(tmp_path):
     """The other half: what fails above fails because of the bug, not because of the copy."""
-    shutil.copytree(ROOT / "src", tmp_path / "src")
+    link_all(ROOT / "src", tmp_path / "src")
     tests = sorted({mutant["caught_by"] for mutant in MUTANTS})
     quick = [test for test in tests if test.startswith("tests/unit")]
     for test in quick:
