@@ -24,6 +24,7 @@ _PREFIX: Final = "sordino-"
 _OWNER: Final = ".owner"
 _TAKEN: Final = "A folder for temporary files is in use by another run. Nothing was done."
 _TRIES: Final = 50
+_STARTS: Final = 5
 _PAUSE: Final = 0.1  # seconds
 
 
@@ -32,13 +33,21 @@ def passing_folder(where: str | None) -> Iterator[str]:
     """Make a folder that only this user can read; take it away afterwards."""
     # Warns:
     #     UserWarning: It could not be taken away.
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
-    try:
-        with sole_holder(folder / _OWNER, "A folder for temporary files cannot be held", _TAKEN):
-            _tidy(folder.parent)
-            yield str(folder)
-    finally:
-        _remove(folder)
+    with ExitStack() as stack:
+        for tries_left in reversed(range(_STARTS)):
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
+            stack.callback(_remove, folder)
+            owner = folder / _OWNER
+            try:
+                stack.enter_context(
+                    sole_holder(owner, "A folder for temporary files cannot be held", _TAKEN)
+                )
+                break
+            except FileSystemError:  # another run, tidying, took it for one that a killed run left
+                if not tries_left:
+                    raise
+        _tidy(folder.parent)
+        yield str(folder)
 
 
 def _tidy(parent: Path) -> None:

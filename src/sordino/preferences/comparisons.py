@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csr_array
 
 from sordino import _validate
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError
 from sordino.privacy.events import UNDECIDED
 
-from .features import Features, differences
+from .features import Features, differences, refuse_other_features
 from .records import Record, Text, person_key
 
 
@@ -85,16 +85,8 @@ class Comparisons:
 
     def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
         """Return φ(first) − φ(second) for every record."""
-        if features is not None and not isinstance(features, Features):
-            raise UsageError(
-                "features must be HashedText(...), or a function of yours wrapped as "
-                f"FunctionFeatures(function, dimension=..., name=...); got {features!r}."
-            )
-        if (self.given is None) == (features is None):
-            raise UsageError(
-                "features must be given for pairs of texts, and left out for pairs made by "
-                "from_features."
-            )
+        what = "pairs of texts, and left out for pairs made by from_features"
+        refuse_other_features(features, what, needed=self.given is None)
         if self.given is not None:
             return self.given
         assert features is not None  # noqa: S101 (for the type checker; shown one line above)

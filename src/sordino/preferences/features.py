@@ -555,6 +555,18 @@ class FunctionFeatures:
         }
 
 
+def refuse_other_features(features: object, what: str, *, needed: bool) -> None:
+    """Refuse what is no feature map, and one where there are features already, or none at all."""
+    if features is not None and not isinstance(features, Features):
+        raise UsageError(
+            "features must be HashedText(...), or a function of yours wrapped as "
+            f"FunctionFeatures(function, dimension=..., name=...); got {features!r}."
+        )
+    if needed != (features is not None):
+        raise UsageError(f"features must be given for {what}.")
+    refuse_learned(features)
+
+
 def refuse_learned(features: object) -> None:
     """Refuse features that were learned from judgments: a fit would hide what those paid."""
     promise = getattr(features, "guarantee", None)

@@ -27,9 +27,11 @@ from .ballots import (
     row_order,
 )
 from .comparisons import Comparisons, PublicDigest
-from .features import Features, Matrix, refuse_learned
+from .features import Features, Matrix, refuse_other_features
 from .pairs import Pairs, number_labels
 from .records import Text, candidate_order
+
+_WHAT = "rankings of texts, and left out for rankings made from features"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -106,8 +108,7 @@ class Slates:
         # them once.
         if self.items is not None:
             return self.item_features(features)[self.offered]
-        self._refuse_features(features, needed=self.given is None)
-        refuse_learned(features)
+        refuse_other_features(features, _WHAT, needed=self.given is None)
         if features is None:
             assert self.given is not None  # noqa: S101 (for the type checker; shown above)
             return self.given
@@ -124,22 +125,8 @@ class Slates:
             )
         if features is None:
             return np.eye(len(self.items)) if self.given is None else self.given
-        self._refuse_features(features, needed=self.given is None)
-        refuse_learned(features)
+        refuse_other_features(features, _WHAT, needed=self.given is None)
         return features.transform([""] * len(self.items), self.items)
-
-    def _refuse_features(self, features: Features | None, *, needed: bool) -> None:
-        """Refuse what is no feature map, and one too many or too few."""
-        if features is not None and not isinstance(features, Features):
-            raise UsageError(
-                "features must be HashedText(...), or a function of yours wrapped as "
-                f"FunctionFeatures(function, dimension=..., name=...); got {features!r}."
-            )
-        if needed != (features is not None):
-            raise UsageError(
-                "features must be given for rankings of texts, and left out for rankings made "
-                "from features."
-            )
 
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its candidates are in another order."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
@@ -16,7 +16,13 @@ from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_jso
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.comparisons import Comparisons, PublicDigest, columns_of, kept
+from sordino.preferences.comparisons import (
+    Comparisons,
+    PublicDigest,
+    columns_of,
+    kept,
+    outcomes_of,
+)
 from sordino.preferences.files import Progress, read_records, separator
 from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.pairs import (
@@ -39,33 +45,9 @@ _BATCH = 8192
 _BATCH_CHARACTERS = 1 << 23
 
 
-@runtime_checkable
-class _Rows(Protocol):
-    """Raw judgments that can be read more than once, always the same."""
-
-    @property
-    def linked(self) -> bool:
-        """Return whether it is known who answered."""
-        ...
-
-    def batches(self, reading: int) -> Iterator[Pairs]:
-        """Yield all that carry a preference; the first or the second time that they are read."""
-        ...
-
-    @property
-    def public_digest(self) -> str:
-        """Return that of all records, once all were read."""
-        ...
-
-    @property
-    def dropped(self) -> int:
-        """Return how many were left out for identical answers, once all were read."""
-        ...
-
-
 @dataclass(frozen=True)
 class MemoryRows:
-    """Pairs in memory: all of them at once."""
+    """Raw pairs in memory: all of them are one batch."""
 
     pairs: Pairs
 
@@ -78,16 +60,6 @@ class MemoryRows:
         """Yield the pairs."""
         yield self.pairs
 
-    @property
-    def public_digest(self) -> str:
-        """Return that of the pairs."""
-        return self.pairs.public_digest
-
-    @property
-    def dropped(self) -> int:
-        """Return how many were left out."""
-        return self.pairs.dropped
-
 
 @dataclass(frozen=True, kw_only=True)
 class FileSettings:
@@ -97,14 +69,13 @@ class FileSettings:
     person_field: str = "person"
 
 
-@dataclass
+@dataclass(frozen=True)
 class FileRows:
     """One raw file, in batches: memory does not grow with its size."""
 
     source: Path
     settings: FileSettings
     progress: Progress | None = None
-    _digest: PublicDigest = field(default_factory=PublicDigest)
 
     @property
     def linked(self) -> bool:
@@ -118,15 +89,14 @@ class FileRows:
         return first.person is not None
 
     def batches(self, reading: int) -> Iterator[Pairs]:
-        """Yield records, limited in number and in characters."""
-        self._digest = digest = PublicDigest()
-        report = self.progress
-        half: Progress | None = None
+        """Yield records as they are read the first or the second time; the last batch is empty."""
+        # Limited in number and in characters. Each says the digest of all that was read so far.
+        report, half = self.progress, None
         if report is not None:
             half = lambda done, total: report(done + reading * total, 2 * total)  # noqa: E731
         records = read_records(self.source, person_field=self.settings.person_field, progress=half)
         batch: list[Record] = []
-        size = 0
+        size, digest = 0, PublicDigest()
         for record in kept(records, digest, drop_identical=self.settings.drop_identical):
             if record.privatized:
                 raise UsageError(
@@ -136,33 +106,18 @@ class FileRows:
             batch.append(record)
             size += record.size
             if len(batch) >= _BATCH or size >= _BATCH_CHARACTERS:
-                yield _pairs(batch, digest)
+                yield Pairs(**columns_of(batch, digest), labels=outcomes_of(batch))
                 batch, size = [], 0
-        if batch:
-            yield _pairs(batch, digest)
-
-    @property
-    def public_digest(self) -> str:
-        """Return that of what was read last."""
-        return self._digest.hexdigest()
-
-    @property
-    def dropped(self) -> int:
-        """Return how many were left out of what was read last."""
-        return self._digest.dropped
+        for rest in (batch, []) if batch else ([],):
+            yield Pairs(**columns_of(rest, digest), labels=outcomes_of(rest))
 
 
-def _pairs(batch: list[Record], digest: PublicDigest) -> Pairs:
-    """Return records as pairs."""
-    labels = np.array([record.outcome for record in batch], dtype=np.int8)
-    return Pairs(**columns_of(batch, digest), labels=labels)
-
-
-def _survey(rows: _Rows, memo: AnswerMemo | None, cap: int | None) -> Survey:
+def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | None) -> Survey:
     """Return what the public fields say; the questions are then staged in the memo, if any."""
     n, people, questions = 0, set[str](), [np.zeros(0, np.uint64)]
     for pairs in rows.batches(0):
         n += len(pairs)
+        dropped, public_digest = pairs.dropped, pairs.public_digest  # of all so far
         people |= set(pairs.persons or ()) if len(people) < 2 else set()  # noqa: PLR2004 (one, or several)
         if memo is not None:
             memo.stage(memo_keys(pairs.keys, pairs.persons))
@@ -174,8 +129,8 @@ def _survey(rows: _Rows, memo: AnswerMemo | None, cap: int | None) -> Survey:
     together = np.sort(np.concatenate(questions))
     return Survey(
         n=n,
-        dropped=rows.dropped,
-        public_digest=rows.public_digest,
+        dropped=dropped,
+        public_digest=public_digest,
         several_people=len(people) > 1,
         repeats=bool((together[1:] == together[:-1]).any()),
         counts=None if memo is None else memo.counts(cap),
@@ -264,7 +219,7 @@ def privatize(
         promise = randomization.promise(survey)
         reservation = randomization.pay(survey)
         randomization.choose(memo)
-        [(used, answers)] = _answered(rows, randomization, memo, reservation)
+        [(used, answers)] = _answered(rows, survey, randomization, memo, reservation)
         artifact = digest_of_answers(used.public_digest, answers)
         paid = randomization.record(memo, reservation, artifact)
     return PrivatePairs(
@@ -317,10 +272,8 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
         ):
             reservation = randomization.pay(survey)
             randomization.choose(memo)
-            for used, answers in _answered(rows, randomization, memo, reservation):
+            for used, answers in _answered(rows, survey, randomization, memo, reservation):
                 out.file.writelines(answer_lines(used, answers))
-            if rows.public_digest != survey.public_digest:
-                raise DataError(CHANGED)
             out.finish()
             release_id = reservation.release_id if reservation else _random.new_release_id()
             manifest = manifest_of(mechanism, promise, sha256_of(out.path), release_id)
@@ -332,21 +285,30 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def _answered(
-    rows: _Rows,
+    rows: MemoryRows | FileRows,
+    survey: Survey,
     randomization: Randomization,
     memo: AnswerMemo | None,
     reservation: Reservation | None,
 ) -> Iterator[tuple[Pairs, Integer[np.ndarray, " n"]]]:
     """Yield the records that are used, and their answers; the spend is on the ledger."""
-    place = 0
-    for pairs in rows.batches(1):
-        keys = memo_keys(pairs.keys, pairs.persons)
-        place, start = place + len(pairs), place
+    place, public_digest = 0, ""
+    for batch in rows.batches(1):
+        pairs, keys, public_digest = (
+            batch,
+            memo_keys(batch.keys, batch.persons),
+            batch.public_digest,
+        )
+        if place and not len(batch):
+            break
         if memo is not None:
             used = randomization.rows(keys, memo)
             if len(used) < len(pairs):
-                pairs, keys = pairs.part(used), [keys[row] for row in used]  # noqa: PLW2901 (less)
-        yield pairs, randomization.answers(pairs.labels, keys, memo, reservation, place=start)
+                pairs, keys = pairs.part(used), [keys[row] for row in used]
+        yield pairs, randomization.answers(pairs.labels, keys, memo, reservation, place=place)
+        place += len(batch)
+    if public_digest != survey.public_digest:
+        raise DataError(CHANGED)
 
 
 def refuse_table(destination: Path) -> None:

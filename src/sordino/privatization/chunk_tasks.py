@@ -17,7 +17,7 @@ import re
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add
@@ -31,7 +31,7 @@ from sordino import _random
 from sordino._files import explained, read_json, sha256_of, to_json, written_once
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
-from sordino.errors import DataError, LedgerDamaged, PrivacyError
+from sordino.errors import DataError, LedgerDamaged
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import ChunkSurvey
@@ -44,14 +44,13 @@ from sordino.privacy.ledger import Ledger
 
 from .randomization import (
     CHANGED,
+    held_answers,
     linked_entries,
     memo_of_parts,
     one_memo,
     refuse_disagreement,
-    refuse_loss,
     rows_on_disk,
     shown_entries,
-    turn,
 )
 
 KEY: Final = "S32"
@@ -166,16 +165,13 @@ def agreeing_parts(
     """Yield the memo in parts beside a ledger; no other run uses it until the block ends."""
     # It lies in the folder `NAME.memo` and does for many machines what `agreeing_memo` does for
     # one. A ledger has one of the two.
-    path = memo_of_parts(ledger)
-    with nullcontext() if dry_run else turn(path.with_name(f"{path.name}.lock")):
-        if one_memo(ledger).exists():
-            raise PrivacyError(
-                f"The answers that people gave before are in {one_memo(ledger).name}, which one "
-                "machine alone can use. Nothing was released. Answer these in the same way "
-                "(without an engine), or use another ledger."
-            )
+    path, other = memo_of_parts(ledger), one_memo(ledger)
+    where = (
+        "which one machine alone can use. Nothing was released. Answer these in the same way "
+        "(without an engine), or use another ledger."
+    )
+    with held_answers(ledger, path, other, where, dry_run=dry_run):
         rows = list(rows_on_disk(ledger))
-        refuse_loss(path, rows)
         known = _bound(path, dict(settings), dry_run=dry_run)
         memo = PartedMemo(str(path) if known else None)
         entries = memo.entries()

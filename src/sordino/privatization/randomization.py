@@ -49,18 +49,34 @@ def agreeing_memo(
     ledger: Ledger, *, settings: Mapping[str, str], dry_run: bool
 ) -> Iterator[AnswerMemo]:
     """Yield the memo beside a ledger; nobody else stores answers in it until the block ends."""
-    path = one_memo(ledger)
-    with nullcontext() if dry_run else turn(path.with_suffix(".lock")):
-        if memo_of_parts(ledger).exists():
+    path, other = one_memo(ledger), memo_of_parts(ledger)
+    where = (
+        "where judgments in many files are answered. Nothing was released. Answer these in the "
+        "same way (privatize_chunks, --engine), or use another ledger."
+    )
+    with (
+        held_answers(ledger, path, other, where, dry_run=dry_run),
+        AnswerMemo.open(path, settings=dict(settings), dry_run=dry_run) as memo,
+    ):
+        refuse_disagreement(path, memo.payers(), rows_on_disk(ledger))
+        yield memo
+
+
+@contextmanager
+def held_answers(
+    ledger: Ledger, path: Path, other: Path, where: str, *, dry_run: bool
+) -> Iterator[None]:
+    """Hold stored answers for as long as the context is open; refuse those of the other kind."""
+    with nullcontext() if dry_run else turn(path.with_name(f"{memo_of_parts(ledger).name}.lock")):
+        if other.exists():
+            raise PrivacyError(f"The answers that people gave before are in {other.name}, {where}")
+        if not path.exists() and linked_entries(rows_on_disk(ledger)):
             raise PrivacyError(
-                f"The answers that people gave before are in {memo_of_parts(ledger).name}, where "
-                "judgments in many files are answered. Nothing was released. Answer these in the "
-                "same way (privatize_chunks, --engine), or use another ledger."
+                f"{path.name} is gone: it held the answers that people gave before, and without it "
+                "they would be answered again. Nothing was released. Restore it, or start a new "
+                "ledger, whose total is apart from this one."
             )
-        refuse_loss(path, rows_on_disk(ledger))
-        with AnswerMemo.open(path, settings=dict(settings), dry_run=dry_run) as memo:
-            refuse_disagreement(path, memo.payers(), rows_on_disk(ledger))
-            yield memo
+        yield
 
 
 def one_memo(ledger: Ledger) -> Path:
@@ -71,16 +87,6 @@ def one_memo(ledger: Ledger) -> Path:
 def memo_of_parts(ledger: Ledger) -> Path:
     """Return the folder of stored answers that many machines write, by person."""
     return ledger.path.resolve().with_suffix(".memo")
-
-
-def refuse_loss(path: Path, rows: Iterable[Row]) -> None:
-    """Refuse to go on without the answers that entries of a ledger paid for."""
-    if not path.exists() and linked_entries(rows):
-        raise PrivacyError(
-            f"{path.name} is gone: it held the answers that people gave before, and without it "
-            "they would be answered again. Nothing was released. Restore it, or start a new "
-            "ledger, whose total is apart from this one."
-        )
 
 
 def rows_on_disk(ledger: Ledger) -> Iterable[Row]:

@@ -127,3 +127,18 @@ def test_what_a_late_task_still_writes_is_removed_as_well(tmp_path, monkeypatch)
     with warnings.catch_warnings(), opened_exchange(ROW, tmp_path):
         warnings.simplefilter("error")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_another_run_tidied_away_at_its_birth_is_made_again(tmp_path, monkeypatch):
+    """Until its owner holds it, it looks like one that a killed run left."""
+    honest, lost = folders.sole_holder, iter([True])
+
+    def tidied(owner, *said):
+        if owner.parent.parent == tmp_path and next(lost, False):
+            owner.parent.rmdir()
+        return honest(owner, *said)
+
+    monkeypatch.setattr(folders, "sole_holder", tidied)
+    with opened_exchange(ROW, tmp_path) as shuffle:
+        assert [Path(shuffle.folder)] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
