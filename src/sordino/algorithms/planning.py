@@ -14,13 +14,14 @@ from sordino.environments.tabular import TabularWorld, tabular_world
 from sordino.errors import UsageError
 from sordino.policies.conic import FlowProgram, refuse_gap, solve_flows
 from sordino.policies.frank_wolfe import Mixture, Response, best_mixture
+from sordino.policies.gibbs import ReleasedReward
 from sordino.policies.robust import (
     Solver,
     WorstCaseResult,
     confidence_ellipsoid_of,
     vector_of,
 )
-from sordino.policies.worst_case import PlausibleRewards
+from sordino.policies.worst_case import Ellipsoidal, PlausibleRewards
 
 _SMALL = 2000  # variables up to which the whole program is solved at once, unless asked otherwise
 _NEVER = 1e-9  # what an interior-point solver visits less often is not visited
@@ -47,7 +48,7 @@ class TableSearch:
     # Source: docs/planning.md, "Decision processes".
 
     def __init__(
-        self, plausible: PlausibleRewards, world: TabularWorld, reference: Any, against: Any
+        self, plausible: PlausibleRewards, world: TabularWorld, reference: object, against: object
     ) -> None:
         """Read the reference policy and the vector that features are compared with."""
         self.plausible, self.world = plausible, world
@@ -100,7 +101,7 @@ class TableSearch:
         chosen = self.world.backward(self.world.scores(theta))[1]
         return self._moments(self._probabilities(chosen)), chosen
 
-    def _probabilities(self, policy: Any) -> Float[np.ndarray, "h t a"]:
+    def _probabilities(self, policy: np.ndarray) -> Float[np.ndarray, "h t a"]:
         """Return a policy as probabilities, also where it is one action for each state."""
         if policy.dtype.kind == "f":
             return np.asarray(policy)
@@ -178,16 +179,16 @@ class Plan(WorstCaseResult):
 
 
 def plan(  # noqa: PLR0913 (each is one choice of the user)
-    reward: Any,
-    environment: Any,
+    reward: ReleasedReward | Ellipsoidal,
+    environment: object,
     *,
     horizon: int | None = None,
-    features: Any = None,
+    features: object = None,
     confidence: float = 0.95,
     radius_scale: float = 1.0,
-    reference: Any = None,
-    reference_vector: Any = "reference",
-    initial: Any = None,
+    reference: object = None,
+    reference_vector: object = "reference",
+    initial: object = None,
     within_ball: bool = True,
     gap: float = 1e-4,
     solver: Solver | None = None,
@@ -261,5 +262,5 @@ def plan(  # noqa: PLR0913 (each is one choice of the user)
         **found,
         confidence=confidence,
         radius_scale=float(radius_scale),
-        guarantee=None if reward is known else reward.guarantee,
+        guarantee=reward.guarantee if isinstance(reward, ReleasedReward) else None,
     )

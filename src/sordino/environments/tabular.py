@@ -48,15 +48,14 @@ def _moves_of_lists(table: Mapping[Any, Any]) -> tuple[tuple[Any, ...], bool]:
     return (csr_array((chances, (at, to)), shape=(size * actions, size)),), ended
 
 
-def _moves_of_array(table: Any, horizon: int) -> tuple[Any, ...]:
+def _moves_of_array(table: object, horizon: int) -> tuple[Any, ...]:
     """Return one matrix for every step, or one for all."""
-    array = np.asarray(table)
-    if array.ndim == 3:  # noqa: PLR2004
-        array = array[None]
+    given = np.asarray(table)
+    array = given[None] if given.ndim == 3 else given  # noqa: PLR2004
     if array.ndim != 4 or array.shape[1] != array.shape[3] or not array.size:  # noqa: PLR2004
         raise DataError(
             "environment must have shape (states, actions, states) or (H, states, actions, "
-            f"states), got {np.shape(table)}."
+            f"states), got {given.shape}."
         )
     if len(array) not in {1, horizon}:
         raise DataError(f"environment has {len(array)} steps, but horizon={horizon}.")
@@ -80,7 +79,7 @@ def _distributions(
     return chances
 
 
-def _beginning(begin: Any, states: int) -> Float[np.ndarray, " s"]:
+def _beginning(begin: object, states: int) -> Float[np.ndarray, " s"]:
     """Return how often each state comes first."""
     if begin is None:
         raise UsageError(
@@ -160,7 +159,7 @@ class TabularWorld:
         once = np.stack([rows @ theta for rows in self.features])
         return np.broadcast_to(once, (self.horizon, once.shape[1]))
 
-    def policy(self, given: Any) -> Float[np.ndarray, "h t a"]:
+    def policy(self, given: object) -> Float[np.ndarray, "h t a"]:
         """Return a checked policy with a row for each step and state; uniform if None is given."""
         shape = (self.horizon, self.states, self.actions)
         array = np.full(shape, 1 / self.actions) if given is None else np.asarray(given)
@@ -174,7 +173,12 @@ class TabularWorld:
 
 
 def tabular_world(
-    environment: Any, *, horizon: int, d: int, features: Any = None, initial: Any = None
+    environment: object,
+    *,
+    horizon: int,
+    d: int,
+    features: object = None,
+    initial: object = None,
 ) -> TabularWorld:
     """Return the tables of an environment, checked.
 
@@ -222,7 +226,7 @@ def tabular_world(
 
 
 def _features(
-    given: Any, shape: tuple[int, int], *, horizon: int, d: int, ended: bool
+    given: object, shape: tuple[int, int], *, horizon: int, d: int, ended: bool
 ) -> tuple[Any, ...]:
     """Return the features of every (state, action), one matrix for every step or for all."""
     states, actions = shape

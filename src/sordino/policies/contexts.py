@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ from scipy.special import xlogy
 from sordino import _validate
 from sordino.errors import DataError
 from sordino.preferences.features import Features
+from sordino.preferences.records import Text
 from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
 
 from .frank_wolfe import Response
@@ -33,11 +35,11 @@ class Contexts:
     @classmethod
     def of(
         cls,
-        prompts: Any,
+        prompts: Sequence[Text] | None,
         candidates: CandidateLists,
         *,
         reference: ReferenceLists | None = None,
-        weights: Any = None,
+        weights: object = None,
         features: Features | None = None,
     ) -> Contexts:
         """Return checked contexts."""
@@ -153,7 +155,7 @@ class Contexts:
 
 
 def _options(
-    prompts: Any,
+    prompts: Sequence[Text] | None,
     candidates: CandidateLists,
     reference: ReferenceLists | None,
     features: Features | None,

@@ -115,13 +115,13 @@ class _Columns:
         self.moments = np.empty((0, len(offset)))
         self._idle = np.empty(0, dtype=np.int64)
 
-    def checked(self, response: Any) -> Response:
+    def checked(self, response: object) -> Response:
         """Return a response; refuse one that is no pair, or whose features are none."""
         if not isinstance(response, tuple) or len(response) != 2:  # noqa: PLR2004
             response = (response, None)
         return _checked("best_response(theta)", response[0], len(self.offset)), response[1]
 
-    def add(self, response: Any) -> Float[np.ndarray, " d"]:
+    def add(self, response: object) -> Float[np.ndarray, " d"]:
         """Keep one more policy; return its mean features less the reference vector."""
         found = self.checked(response)
         self.responses.append(found)
@@ -218,7 +218,7 @@ def _few(
     return np.asarray(weights / weights.sum())
 
 
-def _checked(name: str, value: Any, d: int) -> Float[np.ndarray, " d"]:
+def _checked(name: str, value: object, d: int) -> Float[np.ndarray, " d"]:
     """Return d finite numbers."""
     array = _validate.finite_array(name, value, ndim=1)
     if len(array) != d:

@@ -230,7 +230,9 @@ class GibbsPolicy(CandidatePolicy):
 def gibbs_policy(reward: ReleasedReward, *, temperature: float) -> GibbsPolicy: ...
 @overload
 def gibbs_policy(reward: WithheldEstimate, *, temperature: float) -> WithheldPolicy: ...
-def gibbs_policy(reward: Any, *, temperature: float) -> GibbsPolicy | WithheldPolicy:
+def gibbs_policy(
+    reward: ReleasedReward | WithheldEstimate, *, temperature: float
+) -> GibbsPolicy | WithheldPolicy:
     """Return the policy that follows a reward as far as the temperature allows.
 
     π(a | x) ∝ reference(a | x) · exp(reward(x, a) / temperature). What KLDP writes as η is this

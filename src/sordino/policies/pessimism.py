@@ -15,7 +15,7 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.records import Text
 from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
 
-from .gibbs import CandidatePolicy, tilt
+from .gibbs import CandidatePolicy, ReleasedReward, tilt
 
 Kind = Literal["pessimistic", "optimistic"]
 _SIGNS: dict[str, float] = {"pessimistic": -1.0, "optimistic": 1.0}
@@ -204,7 +204,7 @@ class ConfidencePolicy(CandidatePolicy):
 
 
 def pessimistic_policy(
-    reward: Any, *, temperature: float, confidence: float = 0.95, scale: float = 1.0
+    reward: ReleasedReward, *, temperature: float, confidence: float = 0.95, scale: float = 1.0
 ) -> ConfidencePolicy:
     """Return the policy that trusts a private reward only as far as the comparisons reach.
 
@@ -234,7 +234,7 @@ def pessimistic_policy(
 
 
 def optimistic_policy(
-    reward: Any, *, temperature: float, confidence: float = 0.95, scale: float = 1.0
+    reward: ReleasedReward, *, temperature: float, confidence: float = 0.95, scale: float = 1.0
 ) -> ConfidencePolicy:
     """Return the policy that explores where the comparisons leave a private reward uncertain.
 

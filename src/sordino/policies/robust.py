@@ -6,6 +6,7 @@ policy could be, and needs no knowledge of the best one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from scipy import sparse
 
 from sordino import _validate
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, ReferenceLists
 
@@ -275,15 +277,15 @@ _DIGITS = 1e-9  # what an interior-point solver gives less is given nothing
 
 
 def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
-    reward: Any,
-    prompts: Any,
+    reward: ReleasedReward | Ellipsoidal,
+    prompts: Sequence[Text] | None,
     candidates: CandidateLists,
     *,
     confidence: float = 0.95,
     radius_scale: float = 1.0,
     reference: ReferenceLists | None = None,
-    weights: Any = None,
-    reference_vector: Any = "reference",
+    weights: object = None,
+    reference_vector: object = "reference",
     temperature: float | None = None,
     within_ball: bool = True,
     gap: float = 1e-4,
@@ -324,7 +326,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
         ConvergenceError: The gap could not be certified in floats.
     """
     known = confidence_ellipsoid_of(reward)
-    features = None if reward is known else reward.features
+    features = reward.features if isinstance(reward, ReleasedReward) else None
     contexts = Contexts.of(
         prompts, candidates, reference=reference, weights=weights, features=features
     )
@@ -351,7 +353,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
         confidence=confidence,
         radius_scale=float(radius_scale),
         temperature=strength,
-        guarantee=None if reward is known else reward.guarantee,
+        guarantee=reward.guarantee if isinstance(reward, ReleasedReward) else None,
     )
 
 
@@ -374,7 +376,7 @@ def context_program(contexts: Contexts, *, temperature: float | None = None) -> 
     )
 
 
-def confidence_ellipsoid_of(reward: Any) -> Ellipsoidal:
+def confidence_ellipsoid_of(reward: object) -> Ellipsoidal:
     """Return the ellipsoid that a reward keeps; refuse one that keeps none."""
     if isinstance(reward, Ellipsoidal):
         return reward
@@ -393,7 +395,9 @@ def confidence_ellipsoid_of(reward: Any) -> Ellipsoidal:
     return found
 
 
-def vector_of(reference_vector: Any, reference: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+def vector_of(
+    reference_vector: object, reference: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, " d"]:
     """Return the vector that mean features are compared with."""
     # Source: docs/planning.md, "The reference vector".
     if reference_vector is None:

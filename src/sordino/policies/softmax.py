@@ -8,7 +8,7 @@ of shape (n, k, d).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int, Integer, Num
@@ -23,7 +23,7 @@ _SMALL = 0.5  # log ratios below it are subtracted without losing digits
 class ActionPolicy(Protocol):
     """Whatever gives actions probabilities: the policies of this file, or a reference."""
 
-    def probabilities(self, contexts: Any) -> Float[np.ndarray, "n k"]:
+    def probabilities(self, contexts: np.ndarray) -> Float[np.ndarray, "n k"]:
         """Return the probability of every action in every context."""
 
 
@@ -41,7 +41,7 @@ def sampled(
     return np.asarray((reached <= level[:, None]).sum(axis=1, dtype=np.int64))
 
 
-def coverage_of(reference: ActionPolicy, policy: ActionPolicy, contexts: Any) -> float:
+def coverage_of(reference: ActionPolicy, policy: ActionPolicy, contexts: np.ndarray) -> float:
     """Return the largest ratio of a policy's probability to the reference's, over all actions."""
     # It is what learning from the reference's actions costs; infinite where the reference never
     # takes an action that the policy takes.
@@ -68,7 +68,7 @@ def checked_actions(actions: object, n: int, k: int) -> Int[np.ndarray, " n"]:
     return found.astype(np.int64, copy=False)
 
 
-def _logarithms(policy: ActionPolicy, contexts: Any) -> Float[np.ndarray, "n k"]:
+def _logarithms(policy: ActionPolicy, contexts: np.ndarray) -> Float[np.ndarray, "n k"]:
     """Return log probabilities, −inf where an action is never taken."""
     if isinstance(policy, LogLinearPolicy):
         return policy.log_probabilities(contexts)

@@ -46,7 +46,7 @@ class WithheldEstimate(Protocol):
     def payments(self) -> tuple[tuple[str, Event], ...]:
         """Return ledger entries that the scores rest on, and what each did; mostly none."""
 
-    def options(self, context: Any, candidates: Any) -> Any:
+    def options(self, context: object, candidates: object) -> Any:
         """Return one public question as the estimate reads it; its length is that of a choice."""
 
     def score_range(self, options: Any) -> float:
@@ -102,7 +102,11 @@ class WithheldPolicy(Withholding):
         return f"{type(self).__name__}(withheld, temperature={self.temperature!r}, {about})"
 
     def bounded_range(
-        self, context: Any = None, candidates: Any = None, *, reference: Any = None
+        self,
+        context: object = None,
+        candidates: object = None,
+        *,
+        reference: Sequence[float] | None = None,
     ) -> float:
         """Return the length of the interval of one draw's log-ratios; it is public."""
         return self._sampling(self.estimate.options(context, candidates), reference).bounded_range
@@ -110,8 +114,8 @@ class WithheldPolicy(Withholding):
     def guarantee(
         self,
         draws: int = 1,
-        context: Any = None,
-        candidates: Any = None,
+        context: object = None,
+        candidates: object = None,
         *,
         delta: float = 0.0,
         reference: Sequence[float] | None = None,
@@ -127,8 +131,8 @@ class WithheldPolicy(Withholding):
 
     def draw(
         self,
-        context: Any = None,
-        candidates: Any = None,
+        context: object = None,
+        candidates: object = None,
         *,
         ledger: Ledger,
         reference: Sequence[float] | None = None,
@@ -153,8 +157,8 @@ class WithheldPolicy(Withholding):
     def draw_many(
         self,
         count: int,
-        context: Any = None,
-        candidates: Any = None,
+        context: object = None,
+        candidates: object = None,
         *,
         ledger: Ledger,
         reference: Sequence[float] | None = None,

@@ -124,10 +124,7 @@ class ArmMeans(WithheldFit):
         """Return the arms to choose from, as indices; all of them if candidates is None."""
         if context is not None:
             raise UsageError("A multi-armed bandit has no context: leave it out.")
-        arms = arms_of(candidates, self._arms)
-        if len(set(arms.tolist())) < len(arms):
-            raise UsageError("candidates must be different arms, and one is there twice.")
-        return arms
+        return arms_of(candidates, self._arms, distinct=True)
 
     def score_range(self, options: Int64[np.ndarray, " c"]) -> float:
         """Return how far one change can move the difference of two scores.
@@ -170,12 +167,14 @@ class ArmMeans(WithheldFit):
             return mean - Decimal(self.penalty) / weight.sqrt() if self.penalty else mean
 
 
-def arms_of(candidates: object, k: int) -> Int64[np.ndarray, " c"]:
+def arms_of(candidates: object, k: int, *, distinct: bool = False) -> Int64[np.ndarray, " c"]:
     """Return which of k arms there are to choose from; all if None."""
     arms = np.arange(k) if candidates is None else np.array(candidates)
     wrong = arms.ndim != 1 or arms.dtype.kind not in "iu" or not len(arms)
-    if wrong or arms.min() < 0 or arms.max() >= k:
-        raise UsageError(f"candidates must be indices of arms, 0 to {k - 1}.")
+    wrong = wrong or arms.min() < 0 or arms.max() >= k
+    if wrong or (distinct and len(set(arms.tolist())) < len(arms)):
+        kind = "different indices" if distinct else "indices"
+        raise UsageError(f"candidates must be {kind} of arms, 0 to {k - 1}.")
     return arms.astype(np.int64)
 
 

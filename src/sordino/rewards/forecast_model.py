@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -145,7 +145,7 @@ class Prediction:
     labels_needed: int | None
 
 
-def share_of_judgments(name: str, value: Any) -> float:
+def share_of_judgments(name: str, value: object) -> float:
     """Return value as a float; refuse what is not strictly between guessing and certainty."""
     share = _validate.number(name, value)
     if not 0.5 < share < 1:  # noqa: PLR2004

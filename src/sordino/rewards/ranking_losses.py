@@ -252,7 +252,7 @@ class BallotLoss(MarginLoss):
         return _BallotHessian(self, margins)
 
 
-def _checked_features(features: Any) -> Float[np.ndarray, "m d"] | csr_array:
+def _checked_features(features: object) -> Float[np.ndarray, "m d"] | csr_array:
     """Return features as floats, dense or as compressed sparse rows."""
     if not issparse(features):
         return np.ascontiguousarray(finite_array("features", features, ndim=2))
