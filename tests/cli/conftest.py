@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,6 +93,24 @@ def folder(tmp_path, monkeypatch, capsys):
     return Folder(tmp_path, capsys)
 
 
+@pytest.fixture
+def as_nobody(folder):
+    """Return a context in which files have to let this process in: root may do everything."""
+
+    @contextmanager
+    def other_user():
+        if os.geteuid() == 0:
+            for parent in [folder.path, *folder.path.parents[:2]]:
+                parent.chmod(0o755)
+            os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(os.getuid())
+
+    return other_user
+
+
 def pair(index, **more):
     """One raw record with canaries in every text."""
     return {
@@ -166,12 +185,15 @@ def ready(folder, built):
     return folder
 
 
-def refused(folder, command, code, *words):
-    """See a command refused in one line, and nothing touched."""
+def refused(folder, command, code, *words, lines=1):
+    """See a command refused in one line (typer has more of them), and nothing touched."""
     before = folder.state()
     said = folder.run(*command)
     assert said.code == code, said.err
-    assert (said.out, len(said.err.splitlines())) == ("", 1), said.err
+    assert said.out == ""
+    assert lines is None or len(said.err.splitlines()) == lines, said.err
+    assert "InternalError" not in said.err
     assert all(word in said.err for word in words), said.err
     assert CANARY not in said.err
     assert folder.state() == before
+    return said.err

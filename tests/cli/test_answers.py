@@ -6,7 +6,7 @@ import pytest
 
 from sordino.privacy.ledger import Ledger
 
-from .conftest import CANARY
+from .conftest import refused
 
 COMMANDS = {
     "align": ["align", "p.jsonl", "--out", "out"],
@@ -29,17 +29,6 @@ def change(folder, **values):
     path.write_text(json.dumps({name: v for name, v in found.items() if v is not None}))
 
 
-def refused(folder, command, *words):
-    before = folder.state()
-    said = folder.run(*command)
-    assert said.code == 4, said.err
-    assert (said.out, len(said.err.splitlines())) == ("", 1)
-    for word in ("manifest", *words):
-        assert word in said.err
-    assert CANARY not in said.err
-    assert folder.state() == before
-
-
 def test_the_manifest_has_exactly_the_fields_of_the_design(private):
     found = json.loads((private / "p.manifest.json").read_text())
     assert set(found) == {
@@ -54,24 +43,20 @@ def test_the_manifest_has_exactly_the_fields_of_the_design(private):
 @commands
 def test_no_manifest(private, command):
     (private / "p.manifest.json").unlink()
-    refused(private, command, "there is no p.manifest.json")
+    refused(private, command, 4, "there is no p.manifest.json")
 
 
 @commands
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "7", "null", "{}", '{"format": "other"}', "\ufeff"]
-)
-def test_malformed_manifest(private, command, text):
-    (private / "p.manifest.json").write_text(text)
-    refused(private, command, "not a sordino.manifest file")
+def test_malformed_manifest(private, command):
+    for text in ("", "{", "[]", "7", "null", "{}", '{"format": "other"}', "\ufeff", "\xff\xfe"):
+        (private / "p.manifest.json").write_text(text, encoding="latin-1", errors="replace")
+        refused(private, command, 4, "not a sordino.manifest file")
 
 
-def test_manifest_that_is_not_utf8_or_a_folder(private):
-    (private / "p.manifest.json").write_bytes(b"\xff\xfe")
-    refused(private, COMMANDS["fit"], "not a sordino.manifest file")
+def test_a_manifest_that_is_a_folder(private):
     (private / "p.manifest.json").unlink()
     (private / "p.manifest.json").mkdir()
-    refused(private, COMMANDS["fit"], "there is no")
+    refused(private, COMMANDS["fit"], 4, "there is no")
 
 
 INF = float("inf")
@@ -113,14 +98,14 @@ CHANGES = {
 def test_wrong_manifest(private, values, word):
     change(private, **values)
     for command in COMMANDS.values():
-        refused(private, command, word)
+        refused(private, command, 4, word)
 
 
 @commands
 def test_answers_that_were_edited(private, command):
     path = private / "p.jsonl"
     path.write_text(path.read_text().replace('"answer":1', '"answer":0', 1))
-    refused(private, command, "sha256")
+    refused(private, command, 4, "sha256")
 
 
 def test_answers_give_the_promise_of_their_manifest_and_spend_nothing(private):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from .conftest import CANARY, pair
+from .conftest import CANARY, pair, refused
 
 GOOD = json.dumps(pair(0))
 LABELED = {"prompt": f"{CANARY} p", "first": f"{CANARY} a", "second": f"{CANARY} b"}
@@ -86,37 +86,28 @@ COMMANDS = {
 commands = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 
 
-def refused(folder, command, name, words, code=4):
-    """Run on one file: one line on stderr, nothing else anywhere, no text of the data."""
-    before = folder.state()
-    said = folder.run(*[word.format(name) for word in command])
-    assert said.code == code, said.err
-    assert said.out == ""
-    assert len(said.err.splitlines()) == 1, said.err
-    for word in words:
-        assert word in said.err
-    assert CANARY not in said.err
-    assert "InternalError" not in said.err
-    assert folder.state() == before
+def given(command, name):
+    """Return a command on one file."""
+    return [word.format(name) for word in command]
 
 
 @commands
-@pytest.mark.parametrize(("line", "words"), LINES.values(), ids=LINES)
-def test_bad_line(folder, command, line, words):
-    folder.write("bad.jsonl", [GOOD, GOOD, line, GOOD])
-    refused(folder, command, "bad.jsonl", words)
+@pytest.mark.parametrize("kind", ["line", "file", "gzip"])
+def test_what_cannot_be_read_is_refused_in_one_line_that_says_where(folder, command, kind):
+    """Every kind of bad line is shown to the reader itself in test_canary.py."""
+    name, (content, words) = "bad.jsonl", FILES["not UTF-8"]
+    if kind == "line":
+        line, words = LINES["label and answer"]
+        content = f"{GOOD}\n{GOOD}\n{line}\n".encode()
+    if kind == "gzip":
+        name, words = "bad.jsonl.gz", ["line", "gzip"]
+        content = gzip.compress(GOOD.encode())[:-9]
+    (folder / name).write_bytes(content)
+    refused(folder, given(command, name), 4, *words)
 
 
-@commands
-@pytest.mark.parametrize(("content", "words"), FILES.values(), ids=FILES)
-def test_bad_file(folder, command, content, words):
-    (folder / "bad.jsonl").write_bytes(content)
-    refused(folder, command, "bad.jsonl", words)
-
-
-@commands
 @pytest.mark.parametrize("cut", [0.5, 0.9, "crc", "plain", "tail"])
-def test_bad_gzip(folder, command, cut):
+def test_bad_gzip(folder, cut):
     noise = [pair(index, note=os.urandom(40).hex()) for index in range(3000)]
     raw = gzip.compress("".join(json.dumps(row) + "\n" for row in noise).encode())
     content = {
@@ -125,35 +116,22 @@ def test_bad_gzip(folder, command, cut):
         "tail": raw + b"garbage" + CANARY.encode(),
     }.get(cut) or raw[: int(len(raw) * cut)]
     (folder / "bad.jsonl.gz").write_bytes(content)
-    refused(folder, command, "bad.jsonl.gz", ["line", "gzip"])
+    refused(folder, given(COMMANDS["privatize"], "bad.jsonl.gz"), 4, "line", "gzip")
 
 
 @commands
-def test_input_that_is_an_empty_folder(folder, command):
+def test_input_that_is_missing_or_an_empty_folder(folder, command):
     """Folders are read file by file, where there is any."""
+    refused(folder, given(command, "none.jsonl"), 7, "No such file")
     (folder / "in.jsonl").mkdir()
-    refused(folder, command, "in.jsonl", ["folder"], code=2)
+    refused(folder, given(command, "in.jsonl"), 2, "folder")
 
 
 @commands
-def test_input_that_is_missing(folder, command):
-    refused(folder, command, "none.jsonl", ["No such file"], code=7)
-
-
-@commands
-def test_input_that_may_not_be_read(folder, command):
-    """As another user: root may read everything."""
-    path = folder / folder.write("in.jsonl", [GOOD])
-    path.chmod(0)
-    if os.geteuid() == 0:
-        for parent in [folder.path, *folder.path.parents[:2]]:
-            parent.chmod(0o755)
-        os.seteuid(65534)
-    try:
-        words = [word.format("in.jsonl") for word in command]
-        said = folder.run(*words)
-    finally:
-        os.seteuid(os.getuid())
+def test_input_that_may_not_be_read(folder, command, as_nobody):
+    (folder / folder.write("in.jsonl", [GOOD])).chmod(0)
+    with as_nobody():
+        said = folder.run(*given(command, "in.jsonl"))
     assert said.code == 7
     assert (said.out, len(said.err.splitlines())) == ("", 1)
     assert "Permission denied" in said.err
@@ -161,24 +139,17 @@ def test_input_that_may_not_be_read(folder, command):
 
 
 @pytest.mark.parametrize("command", [COMMANDS["privatize"], COMMANDS["align"]])
-def test_one_line_that_is_longer_than_anything(folder, monkeypatch, command):
+def test_lines_that_are_too_long_and_pairs_that_say_nothing(folder, monkeypatch, command):
+    folder.write("in.jsonl", [SAME, SAME])
+    refused(folder, [*given(command, "in.jsonl"), "--drop-identical"], 4, "No pair is left")
     monkeypatch.setattr("sordino.preferences.files.LONGEST_LINE", 1000)
     folder.write("in.jsonl", [GOOD, json.dumps(pair(1, note="x" * 2000))])
-    refused(folder, command, "in.jsonl", ["line 2", "longer"])
-
-
-@commands
-def test_only_identical_answers(folder, command):
-    if command[0] == "fit":
-        pytest.skip("fit reads privatized files")
-    folder.write("in.jsonl", [SAME, SAME])
-    refused(folder, [*command, "--drop-identical"], "in.jsonl", ["No pair is left"])
+    refused(folder, given(command, "in.jsonl"), 4, "line 2", "longer")
 
 
 def test_a_pipe_cannot_be_privatized_because_it_is_read_twice(folder):
     os.mkfifo(folder / "in.jsonl")
-    refused_pipe = folder.run("privatize", "in.jsonl", "--epsilon", 1, "--out", "out.jsonl")
-    assert refused_pipe.code == 2
+    assert folder.run("privatize", "in.jsonl", "--epsilon", 1, "--out", "out.jsonl").code == 2
     assert folder.names() == set()
 
 
@@ -186,13 +157,14 @@ def test_a_pipe_cannot_be_privatized_because_it_is_read_twice(folder):
 def test_a_bad_public_file_is_named(folder, pairs, public):
     folder.write("in.jsonl", pairs)
     folder.write("public.jsonl", public)
-    command = [*COMMANDS["align"], "--evaluate", "public.jsonl"]
-    refused(folder, command, "in.jsonl", ["--evaluate"])
+    command = [*given(COMMANDS["align"], "in.jsonl"), "--evaluate", "public.jsonl"]
+    refused(folder, command, 4, "--evaluate")
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
+def test_bad_prompts_to_choose_from(folder, pairs):
+    folder.write("in.jsonl", pairs)
+    assert folder.run("align", "in.jsonl", "--epsilon", 4, "--out", "run").code == 0
+    for rows, words in (
         ([{"prompt": CANARY}], ["line 1", "'candidates'"]),
         ([{"prompt": CANARY, "candidates": []}], ["line 1", "'candidates'"]),
         ([{"prompt": CANARY, "candidates": [CANARY, 3]}], ["line 1", "candidates[1]"]),
@@ -200,10 +172,6 @@ def test_a_bad_public_file_is_named(folder, pairs, public):
         ([{"prompt": "\ud800", "candidates": [CANARY]}], ["line 1", "Unicode"]),
         (["{"], ["line 1", "JSON"]),
         ([], ["empty"]),
-    ],
-)
-def test_bad_prompts_to_choose_from(folder, pairs, rows, words):
-    folder.write("in.jsonl", pairs)
-    assert folder.run("align", "in.jsonl", "--epsilon", 4, "--out", "run").code == 0
-    folder.write("prompts.jsonl", rows)
-    refused(folder, ["choose", "run", "{}", "--out", "chosen.jsonl"], "prompts.jsonl", words)
+    ):
+        folder.write("prompts.jsonl", rows)
+        refused(folder, ["choose", "run", "prompts.jsonl", "--out", "chosen.jsonl"], 4, *words)

@@ -14,7 +14,7 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
 
-from .conftest import CANARY
+from .conftest import CANARY, refused
 
 KEYS = {
     "format", "version", "guarantee", "temperature", "regularization", "draws", "per_draw",
@@ -60,18 +60,6 @@ def result_of(folder):
 def flat(text):
     """A table as if it had one line."""
     return " ".join(text.split())
-
-
-def refused(folder, command, code, *words, lines=1):
-    before = folder.state()
-    said = folder.run(*command)
-    assert said.code == code, said.err
-    assert said.out == ""
-    assert lines is None or len(said.err.splitlines()) == lines, said.err
-    assert all(word in said.err for word in words), said.err
-    assert CANARY not in said.err
-    assert folder.state() == before
-    return said.err
 
 
 # --- what is written ---

@@ -8,7 +8,7 @@ import pytest
 
 from sordino.privacy.ledger import Ledger
 
-from .conftest import CANARY, pair
+from .conftest import CANARY, pair, refused
 
 ALIGN = ["align", "in.jsonl", "--out", "out", "--epsilon", "1"]
 PRIVATIZE = ["privatize", "in.jsonl", "--out", "out.jsonl", "--epsilon", "1"]
@@ -28,15 +28,6 @@ def database(command):
 def ready(folder, pairs):
     folder.write("in.jsonl", pairs)
     return folder
-
-
-def refused(folder, command, code, *words):
-    before = folder.state()
-    said = folder.run(*command)
-    assert said.code == code, said.err
-    assert (said.out, len(said.err.splitlines())) == ("", 1)
-    assert all(word in said.err for word in words), said.err
-    assert folder.state() == before
 
 
 # --- results ---

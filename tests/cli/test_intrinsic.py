@@ -10,7 +10,7 @@ from sordino.policies import withheld
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
 
-from .conftest import CANARY
+from .conftest import CANARY, refused
 
 ALIGN = ["align", "in.jsonl", "--noise", "draws", "--epsilon", "1", "--out", "run"]
 DRAWS = ["--draws", "10"]
@@ -28,16 +28,6 @@ def ready(folder, pairs):
     folder.write("in.jsonl", pairs)
     folder.write("q.jsonl", QUESTIONS)
     return folder
-
-
-def refused(folder, command, code, *words):
-    before = folder.state()
-    said = folder.run(*command)
-    assert said.code == code, said.err
-    assert (said.out, len(said.err.splitlines())) == ("", 1)
-    assert all(word in said.err for word in words), said.err
-    assert CANARY not in said.err
-    assert folder.state() == before
 
 
 def result_of(folder):

@@ -7,7 +7,7 @@ import pytest
 
 from sordino.privacy.ledger import Ledger
 
-from .conftest import CANARY, pair
+from .conftest import pair, refused
 
 ALIGN = ["align", "in.jsonl", "--out", "out", "--epsilon", "4"]
 PRIVATIZE = ["privatize", "in.jsonl", "--out", "out.jsonl", "--epsilon", "4"]
@@ -24,16 +24,6 @@ def people(folder):
     """Forty questions to eight people: five each."""
     folder.write("in.jsonl", [pair(index, person=f"p{index % 8}") for index in range(40)])
     return folder
-
-
-def refused(folder, command, code, *words):
-    before = folder.state()
-    said = folder.run(*command)
-    assert said.code == code, said.err
-    assert (said.out, len(said.err.splitlines())) == ("", 1)
-    assert all(word in said.err for word in words), said.err
-    assert CANARY not in said.err
-    assert folder.state() == before
 
 
 # --- results ---

@@ -11,7 +11,7 @@ from sordino.errors import DataError
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.ledger import Ledger
 
-from .conftest import CANARY, pair
+from .conftest import CANARY, pair, refused
 
 ALIGN = ["align", "in.jsonl", "--out", "out", "--epsilon"]
 PRIVATIZE = ["privatize", "in.jsonl", "--out", "out.jsonl", "--epsilon"]
@@ -22,19 +22,6 @@ both = pytest.mark.parametrize("command", [ALIGN, PRIVATIZE], ids=["align", "pri
 def ready(folder, pairs):
     folder.write("in.jsonl", pairs)
     return folder
-
-
-def refused(folder, command, code, *words, lines=1):
-    before = folder.state()
-    said = folder.run(*command)
-    assert said.code == code, said.err
-    assert said.out == ""
-    assert lines is None or len(said.err.splitlines()) == lines, said.err
-    for word in words:
-        assert word in said.err
-    assert CANARY not in said.err
-    assert folder.state() == before
-    return said
 
 
 @both
@@ -183,40 +170,23 @@ def test_output_in_a_missing_or_impossible_place_spends_nothing(ready, command):
     assert not (ready / "other.db").exists()
 
 
-@both
-def test_output_in_a_folder_that_may_not_be_written_spends_nothing(ready, command):
+CLOSED = {
+    "align": [*ALIGN[:3], "closed/out", "--epsilon", "1"],
+    "privatize": [*PRIVATIZE[:3], "closed/out.jsonl", "--epsilon", "1"],
+    "a run that is there": [*ALIGN[:3], "closed", "--epsilon", "1", "--force"],
+}
+
+
+@pytest.mark.parametrize("command", CLOSED.values(), ids=CLOSED)
+def test_output_that_may_not_be_written_spends_nothing(ready, command, as_nobody):
+    """The ledger lies elsewhere, where writing is allowed."""
     (ready / "closed").mkdir(mode=0o555)
-    words = [*command[:3], f"closed/{command[3]}", "--epsilon", "1", "--ledger", "open/l.db"]
     (ready / "open").mkdir()
     (ready / "open").chmod(0o777)
-    if os.geteuid() == 0:
-        for parent in [ready.path, *ready.path.parents[:2]]:
-            parent.chmod(0o755)
-        os.seteuid(65534)
-    try:
-        said = ready.run(*words)
-    finally:
-        os.seteuid(os.getuid())
+    with as_nobody():
+        said = ready.run(*command, "--ledger", "open/l.db")
     assert said.code == 7
     assert "Permission denied" in said.err
-    assert ready.names() == {"in.jsonl"}
-
-
-def test_a_run_folder_that_may_not_be_written_spends_nothing(ready):
-    """It exists already, and the ledger lies elsewhere, where writing is allowed."""
-    (ready / "out").mkdir(mode=0o555)
-    (ready / "open").mkdir()
-    (ready / "open").chmod(0o777)
-    if os.geteuid() == 0:
-        for parent in [ready.path, *ready.path.parents[:2]]:
-            parent.chmod(0o755)
-        os.seteuid(65534)
-    try:
-        said = ready.run(*ALIGN, "1", "--force", "--ledger", "open/l.db")
-    finally:
-        os.seteuid(os.getuid())
-    assert said.code == 7
-    assert "out cannot be written (Permission denied)" in said.err
     assert ready.names() == {"in.jsonl"}
 
 

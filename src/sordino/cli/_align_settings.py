@@ -21,16 +21,15 @@ from sordino.rewards.evidence import MOST_FEATURES
 
 from ._settings import (
     DELTA,
-    FIT,
-    JUDGMENTS,
-    PRIVACY,
     Argument,
     Cap,
+    DataOption,
+    FitOption,
     Fitting,
     IntoFolder,
     ManyFiles,
     Neighbors,
-    Option,
+    PrivacyOption,
     Reading,
     Unit,
     refuse_foreign,
@@ -72,134 +71,116 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
     ]
     noise: Annotated[
         NoiseOn,
-        Option(
+        PrivacyOption(
             "Where the noise is: on every single label; on one estimate that a curator makes of "
-            "raw judgments; or nowhere but in the draws of choose.",
-            panel=PRIVACY,
+            "raw judgments; or nowhere but in the draws of choose."
         ),
     ] = NoiseOn.labels
     epsilon: Annotated[
-        float | None,
-        Option("Privacy loss allowed, per --unit; needed for raw judgments.", panel=PRIVACY),
+        float | None, PrivacyOption("Privacy loss allowed, per --unit; needed for raw judgments.")
     ] = None
     delta: Annotated[
         float | None,
-        Option(
+        PrivacyOption(
             "Failure probability allowed with --noise estimate, below 1 in the number of records. "
             "1e-6 by default.",
-            panel=PRIVACY,
             noise=("estimate", "draws"),
         ),
     ] = None
     unit: Annotated[
         Unit,
-        Option(
+        PrivacyOption(
             "What --epsilon is about: one label, all labels of one person together (needs person "
-            "ids), or one whole record, prompt and answers included (central only).",
-            panel=PRIVACY,
+            "ids), or one whole record, prompt and answers included (central only)."
         ),
     ] = Unit.label
     cap: Cap = None
     neighbors: Annotated[
         Neighbors | None,
-        Option(
+        PrivacyOption(
             "What one change is. Labels are replaced; records are made empty (zero-out) unless "
-            "you say otherwise. Under add-remove their number is private too.",
-            panel=PRIVACY,
+            "you say otherwise. Under add-remove their number is private too."
         ),
     ] = None
     bound: Annotated[
         float | None,
-        Option(
+        PrivacyOption(
             "Norm to which the features of every record are shortened, with --unit record. By "
             "default 0.6 with --noise estimate, and 1 for a confidence set or --noise draws.",
-            panel=PRIVACY,
             noise=("estimate", "draws"),
         ),
     ] = None
     second_moment: Annotated[
         bool,
-        Option(
+        PrivacyOption(
             "With --unit record: also release the noised second moment of the records, which "
             "others can plan with. --confidence needs it and brings it along.",
-            panel=PRIVACY,
             noise=("estimate",),
         ),
     ] = False
     metrics_epsilon: Annotated[
         float | None,
-        Option(
+        PrivacyOption(
             "With --noise estimate: hold out one question in five, and spend this much more on "
             "measuring the result on them. Without it, what is not free is not told.",
-            panel=PRIVACY,
             noise=("estimate",),
             metavar="EPSILON",
         ),
     ] = None
     draws: Annotated[
         int | None,
-        Option(
+        PrivacyOption(
             "With --noise draws: how many answers choose may draw for --epsilon together.",
-            panel=PRIVACY,
             noise=("draws",),
             why="only with --noise draws does each draw spend; here all are free",
         ),
     ] = None
     dimension: Annotated[
         int | None,
-        Option(
+        FitOption(
             "Number of hashed text features. By default 512; for --noise estimate 28, without "
-            "words, unless 20,000 judgments or more can teach words.",
-            panel=FIT,
+            "words, unless 20,000 judgments or more can teach words."
         ),
     ] = None
     temperature: Annotated[
         float | None,
-        Option(
+        FitOption(
             "KL strength of the policy, in units of reward. 0.5 by default; with --noise draws "
-            "and --ridge, the least that --epsilon allows.",
-            panel=FIT,
+            "and --ridge, the least that --epsilon allows."
         ),
     ] = None
     confidence: Annotated[
         float | None,
-        Option(
+        FitOption(
             "Make the policy pessimistic: trust the reward as far as a confidence set of this "
             "level allows. Without it, the reward is taken at its word.",
-            panel=FIT,
             noise=("labels", "estimate"),
         ),
     ] = None
     scale: Annotated[
         float | None,
-        Option(
+        FitOption(
             "Share of the proved bonus that is used; below 1 it is a heuristic.",
-            panel=FIT,
             noise=("labels", "estimate"),
         ),
     ] = None
     evaluate: Annotated[
-        Path | None,
-        Option("Judgments that you declare public.", panel=JUDGMENTS, metavar="PUBLIC"),
+        Path | None, DataOption("Judgments that you declare public.", metavar="PUBLIC")
     ] = None
-    truth: Annotated[
-        Path | None, Option("True reward of simulated judgments.", panel=JUDGMENTS)
-    ] = None
+    truth: Annotated[Path | None, DataOption("True reward of simulated judgments.")] = None
     all_offered: Annotated[
         bool,
-        Option(
+        DataOption(
             "Of ballots without a field 'offered': everybody could list every item. Items that a "
-            "ballot leaves out tie below the others, and which they are stays private.",
-            panel=JUDGMENTS,
+            "ballot leaves out tie below the others, and which they are stays private."
         ),
     ] = False
     named_offered: Annotated[
         bool,
-        Option(
+        DataOption(
             "Of ballots without a field 'offered': each was offered just the items it names, "
             "which makes public what it names (not the order). With neither option ballots must "
-            "name every item, and that they do is public.",
-            panel=JUDGMENTS,
+            "name every item, and that they do is public."
         ),
     ] = False
 

@@ -97,8 +97,7 @@ def _version(*, value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=lambda value: _version(value=value), is_eager=True),
+        bool, typer.Option("--version", callback=lambda value: _version(value=value), is_eager=True)
     ] = False,
 ) -> None:
     """Learn from human preferences so that no single judgment can be read out."""

@@ -51,14 +51,14 @@ from ._run import (
 )
 from ._settings import (
     DELTA,
-    PRIVACY,
-    TRAINING,
     Argument,
     Lora,
     Neighbors,
     Option,
     Paying,
+    PrivacyOption,
     Reading,
+    TrainingOption,
     Unit,
     language_module,
     refuse_foreign,
@@ -105,11 +105,9 @@ Start = Annotated[
     Path, Option("Checkpoint to start from, on this machine; label-free.", metavar="DIR")
 ]
 Checkpoint = Annotated[Path, Option("Checkpoint to write.", metavar="DIR")]
-LearningRate = Annotated[float, Option("Of AdamW, at its largest.", panel=TRAINING)]
-Temperature = Annotated[float, Option("KL strength, in units of reward.", panel=TRAINING)]
-Seed = Annotated[
-    int, Option("Of order and first weights, which are public.", panel=TRAINING, min=0)
-]
+LearningRate = Annotated[float, TrainingOption("Of AdamW, at its largest.")]
+Temperature = Annotated[float, TrainingOption("KL strength, in units of reward.")]
+Seed = Annotated[int, TrainingOption("Of order and first weights, which are public.", min=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,41 +122,35 @@ class Train(Paying, Reading):
     out: Checkpoint
     noise: Annotated[
         TrainingNoise,
-        Option(
+        PrivacyOption(
             "Where the noise is: on every single label; or on the updates of every step, sums of "
-            "clipped gradients that a curator makes of raw judgments.",
-            panel=PRIVACY,
+            "clipped gradients that a curator makes of raw judgments."
         ),
     ] = TrainingNoise.labels
     epsilon: Annotated[
         float | None,
-        Option(
-            "Privacy loss of one label, with --noise updates of one --unit; raw judgments need it.",
-            panel=PRIVACY,
+        PrivacyOption(
+            "Privacy loss of one label, with --noise updates of one --unit; raw judgments need it."
         ),
     ] = None
     delta: Annotated[
         float | None,
-        Option(
-            "Failure probability allowed with --noise updates. 1e-6 by default.",
-            panel=PRIVACY,
-            noise=_UPDATES,
+        PrivacyOption(
+            "Failure probability allowed with --noise updates. 1e-6 by default.", noise=_UPDATES
         ),
     ] = None
     unit: Annotated[
         Unit | None,
-        Option(
+        PrivacyOption(
             "What --epsilon is about with --noise updates: one record, prompt and answers "
             "included (by default), or all records of one person (needs person ids and --cap). "
-            "With --noise labels it is one label.",
-            panel=PRIVACY,
+            "With --noise labels it is one label."
         ),
     ] = None
     cap: Annotated[
         int | None,
-        Option(
+        PrivacyOption(
             "With --unit person: use the first M records of each person, leave out the others.",
-            panel=PRIVACY,
             noise=_UPDATES,
             metavar="M",
             min=1,
@@ -166,77 +158,67 @@ class Train(Paying, Reading):
     ] = None
     neighbors: Annotated[
         Neighbors | None,
-        Option(
+        PrivacyOption(
             "What one change is with --noise updates: add-remove (by default), under which the "
             "number of units is private too, or zero-out.",
-            panel=PRIVACY,
             noise=_UPDATES,
         ),
     ] = None
     steps: Annotated[
         int | None,
-        Option(
-            f"With --noise updates: how many there are. {_STEPS} by default.",
-            panel=PRIVACY,
-            noise=_UPDATES,
-            min=1,
+        PrivacyOption(
+            f"With --noise updates: how many there are. {_STEPS} by default.", noise=_UPDATES, min=1
         ),
     ] = None
     batch: Annotated[
         float | None,
-        Option(
+        PrivacyOption(
             "With --noise updates: how many units to expect in a step. Each takes part with "
             f"chance B/N, and sums are divided by B. {_BATCH:g} by default.",
-            panel=PRIVACY,
             noise=_UPDATES,
             metavar="B",
         ),
     ] = None
     units: Annotated[
         float | None,
-        Option(
+        PrivacyOption(
             "With --noise updates, and needed there: a public guess of how many records, or "
             "persons, there are; not a count of them where their number is private.",
-            panel=PRIVACY,
             noise=_UPDATES,
             metavar="N",
         ),
     ] = None
     clip: Annotated[
         float | None,
-        Option(
+        PrivacyOption(
             "With --noise updates: norm to which the gradient of each unit is shortened. "
             f"{_CLIP:g} by default.",
-            panel=PRIVACY,
             noise=_UPDATES,
             metavar="C",
         ),
     ] = None
     declare_unread: Annotated[
         bool,
-        Option(
+        PrivacyOption(
             "With --noise updates: declare that --model, and its tokenizer, have read none of "
             "these records. Needed for a model that does not say what it has read; the promise "
             "tells it.",
-            panel=PRIVACY,
             noise=_UPDATES,
         ),
     ] = False
     non_private: Annotated[
         bool,
-        Option(
+        PrivacyOption(
             "Train on raw judgments as they are, for comparison: the ledger records an infinite "
             "spend. NOT PRIVATE.",
-            panel=PRIVACY,
             noise=_LABELS,
             why="--noise updates always adds noise",
         ),
     ] = False
     save_every: Annotated[
         int | None,
-        Option(
+        TrainingOption(
             "With --noise updates: steps between two checkpoints within --out.",
-            panel=TRAINING,
             noise=_UPDATES,
             metavar="N",
             min=1,
@@ -244,46 +226,39 @@ class Train(Paying, Reading):
     ] = None
     resume: Annotated[
         bool,
-        Option(
+        TrainingOption(
             "With --noise updates: go on from the last checkpoint that --save-every left in "
             "--out. Steps after it are paid for again.",
-            panel=TRAINING,
             noise=_UPDATES,
         ),
     ] = False
     lora: Lora = 0
-    epochs: Annotated[float, Option("Passes over the pairs.", panel=TRAINING, noise=_LABELS)] = 1.0
+    epochs: Annotated[float, TrainingOption("Passes over the pairs.", noise=_LABELS)] = 1.0
     batch_size: Annotated[
-        int,
-        Option("Pairs in each step of --noise labels.", panel=TRAINING, noise=_LABELS, min=1),
+        int, TrainingOption("Pairs in each step of --noise labels.", noise=_LABELS, min=1)
     ] = 16
     max_length: Annotated[
         int | None,
-        Option(
+        TrainingOption(
             "Most tokens of prompt and answer; the model's context by default. Prompts lose their "
             "beginning, answers nothing.",
-            panel=TRAINING,
             min=2,
         ),
     ] = None
     drop_overlong: Annotated[
-        bool, Option("Leave out pairs with an answer that does not fit.", panel=TRAINING)
+        bool, TrainingOption("Leave out pairs with an answer that does not fit.")
     ] = False
     sft: Annotated[
         Path | None,
-        Option(
+        TrainingOption(
             "The text that --model was fine-tuned on (.jsonl): warns if it gives labels away.",
-            panel=TRAINING,
             noise=_LABELS,
             why=_A_RELEASE,
             metavar="FILE",
         ),
     ] = None
     strict: Annotated[
-        bool,
-        Option(
-            "Refuse where --sft would only warn.", panel=TRAINING, noise=_LABELS, why=_A_RELEASE
-        ),
+        bool, TrainingOption("Refuse where --sft would only warn.", noise=_LABELS, why=_A_RELEASE)
     ] = False
     seed: Seed = 0
 
@@ -425,16 +400,10 @@ class TrainReward(Train):
     stage = "train_reward"
 
     loss: Annotated[
-        Loss,
-        Option(
-            "Likelihood of randomized answers; debiased is convex.",
-            panel=TRAINING,
-            noise=_LABELS,
-        ),
+        Loss, TrainingOption("Likelihood of randomized answers; debiased is convex.", noise=_LABELS)
     ] = Loss.debiased
     head_epochs: Annotated[
-        float,
-        Option("Passes before them that train the head alone.", panel=TRAINING, noise=_LABELS),
+        float, TrainingOption("Passes before them that train the head alone.", noise=_LABELS)
     ] = 0.0
     learning_rate: LearningRate = 1e-4
 

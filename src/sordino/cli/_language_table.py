@@ -27,11 +27,11 @@ from ._language_study import (
 )
 from ._run import made_folder
 from ._settings import (
-    LEDGER,
-    PRIVACY,
     Budget,
+    LedgerOption,
     Limited,
     Option,
+    PrivacyOption,
     Reading,
     language_module,
     refuse_given,
@@ -63,35 +63,32 @@ class Comparison(Limited, Reading):
     ] = None
     quick: Annotated[bool, Option("A tiny model and few steps: minutes on two cores.")] = False
     seeds: Annotated[int | None, Option("Releases at each epsilon.", min=1)] = None
-    epsilons: Annotated[
-        str, Option("Privacy losses, by commas.", panel=PRIVACY, metavar="LIST")
-    ] = "0.1,0.5,2"
+    epsilons: Annotated[str, PrivacyOption("Privacy losses, by commas.", metavar="LIST")] = (
+        "0.1,0.5,2"
+    )
     update: Annotated[str, Option("dpo, rebel or both, by commas.", metavar="LIST")] = "dpo"
     central_epsilon: Annotated[
         list[float] | None,
-        Option(
+        PrivacyOption(
             "Privacy loss of one record in one run on raw judgments, whose gradients are clipped "
             "and noised; may be given several times. 0.5, 2 and 8 by default.",
-            panel=PRIVACY,
             metavar="E",
         ),
     ] = None
-    no_central: Annotated[bool, Option("No rows on raw judgments.", panel=PRIVACY)] = False
+    no_central: Annotated[bool, PrivacyOption("No rows on raw judgments.")] = False
     central_units: Annotated[
         float | None,
-        Option(
+        PrivacyOption(
             "A public guess of how many records are learned from; by default their number, which "
             "the table tells.",
-            panel=PRIVACY,
             metavar="N",
         ),
     ] = None
     declare_unread: Annotated[
         bool,
-        Option(
+        PrivacyOption(
             "Declare that --model and --judge have read none of these records, where they do not "
-            "say what they have read. Rows on raw judgments need it; their promise tells it.",
-            panel=PRIVACY,
+            "say what they have read. Rows on raw judgments need it; their promise tells it."
         ),
     ] = False
     judge: Annotated[
@@ -99,35 +96,30 @@ class Comparison(Limited, Reading):
     ] = None
     public_judge_half: Annotated[
         bool,
-        Option(
+        PrivacyOption(
             "Half of the judgments may be used unprotected, to train the judge: an infinite spend, "
-            "recorded on a ledger of its own.",
-            panel=PRIVACY,
+            "recorded on a ledger of its own."
         ),
     ] = False
     non_private: Annotated[
         bool,
-        Option(
+        PrivacyOption(
             "Also a row without privacy: the other half's ledger then records an infinite spend. "
-            "NOT PRIVATE.",
-            panel=PRIVACY,
+            "NOT PRIVATE."
         ),
     ] = False
     central_budget: Annotated[
         float | None,
-        Option(
+        LedgerOption(
             "Like --budget, for the ledger of the runs on raw judgments. A run that was "
             "interrupted is paid for again.",
-            panel=LEDGER,
             metavar="EPSILON",
         ),
     ] = None
     central_budget_delta: Annotated[
         float | None,
-        Option(
-            "Like --budget-delta, for the ledger of the runs on raw judgments.",
-            panel=LEDGER,
-            metavar="DELTA",
+        LedgerOption(
+            "Like --budget-delta, for the ledger of the runs on raw judgments.", metavar="DELTA"
         ),
     ] = None
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, replace
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
@@ -67,6 +68,13 @@ class Option:
     max: int | None = None
     callback: Callable[[str], str] | None = None  # refuses a value as it is read
 
+
+PrivacyOption = partial(Option, panel=PRIVACY)
+DataOption = partial(Option, panel=JUDGMENTS)
+FitOption = partial(Option, panel=FIT)
+TrainingOption = partial(Option, panel=TRAINING)
+LedgerOption = partial(Option, panel=LEDGER)
+FilesOption = partial(Option, panel=FILES)
 
 S = TypeVar("S")
 
@@ -232,36 +240,28 @@ class Unit(StrEnum):
 
 LabelUnit = Annotated[
     Unit,
-    Option(
+    PrivacyOption(
         "What --epsilon is about: one label, or all labels of one person together (needs person "
-        "ids).",
-        panel=PRIVACY,
+        "ids)."
     ),
 ]
 Cap = Annotated[
     int | None,
-    Option(
+    PrivacyOption(
         "Use at most M different questions of each person, chosen at random; leave out the "
         "others. Needs person ids.",
-        panel=PRIVACY,
         noise=("labels", "estimate"),
         metavar="M",
         min=1,
     ),
 ]
-PersonField = Annotated[
-    str, Option("Field with a public person id, if any.", panel=JUDGMENTS, metavar="FIELD")
-]
-Lora = Annotated[
-    int,
-    Option("Low-rank adapters; 0: all weights.", panel=TRAINING, metavar="RANK", min=0),
-]
+PersonField = Annotated[str, DataOption("Field with a public person id, if any.", metavar="FIELD")]
+Lora = Annotated[int, TrainingOption("Low-rank adapters; 0: all weights.", metavar="RANK", min=0)]
 LedgerPath = Annotated[
     Path | None,
-    Option(
+    LedgerOption(
         "Ledger of this data set: give the same one for every release of it. By default a new one "
         "beside the output.",
-        panel=LEDGER,
         metavar="DB",
     ),
 ]
@@ -373,38 +373,28 @@ class Limited(Output):
 
     budget: Annotated[
         float | None,
-        Option(
+        LedgerOption(
             "Limit on everything spent on this ledger together; by default the epsilon of its "
             "first release. On an existing ledger this changes the limit, and the ledger records "
             "it.",
-            panel=LEDGER,
             metavar="EPSILON",
         ),
     ] = None
     budget_delta: Annotated[
         float | None,
-        Option(
+        LedgerOption(
             "Limit on the delta of everything spent on this ledger together; by default the "
             "delta of its first release. On an existing ledger this changes the limit, and the "
             "ledger records it.",
-            panel=LEDGER,
             metavar="DELTA",
         ),
     ] = None
     data: Annotated[
-        str,
-        Option(
-            "The data set's name on the ledger.", panel=LEDGER, metavar="NAME", callback=_data_name
-        ),
+        str, LedgerOption("The data set's name on the ledger.", metavar="NAME", callback=_data_name)
     ] = "preferences"
     dry_run: Annotated[bool, Option("Print what would be spent; touch nothing.")] = False
     simulate_seed: Annotated[
-        int | None,
-        Option(
-            "Draw coins from a seed, for study: NOT PRIVATE.",
-            panel=PRIVACY,
-            min=0,
-        ),
+        int | None, PrivacyOption("Draw coins from a seed, for study: NOT PRIVATE.", min=0)
     ] = None
 
     @property
@@ -448,7 +438,7 @@ class Reading:
 
     person_field: PersonField = "person"
     drop_identical: Annotated[
-        bool, Option("Drop pairs of identical answers; else they are refused.", panel=JUDGMENTS)
+        bool, DataOption("Drop pairs of identical answers; else they are refused.")
     ] = False
 
 
@@ -458,25 +448,22 @@ class Fitting:
 
     ball: Annotated[
         float,
-        Option(
+        FitOption(
             "Bound on the norm of the weights. A confidence set takes it as a promise about the "
-            "truth: choose it before you look.",
-            panel=FIT,
+            "truth: choose it before you look."
         ),
     ] = 100.0
     method: Annotated[
         str,
-        Option(
+        FitOption(
             "Likelihood of the fit; auto refines by the mixture where that clearly pays.",
-            panel=FIT,
             noise=("labels",),
             why="it is for answers that were randomized one by one, which only --noise labels does",
             metavar="auto|debiased|mixture",
         ),
     ] = "auto"
     ridge: Annotated[
-        float | None,
-        Option("Penalty of the fit; by default chosen on held-out answers.", panel=FIT),
+        float | None, FitOption("Penalty of the fit; by default chosen on held-out answers.")
     ] = None
 
     def refuse_unworkable(self, methods: Sequence[str]) -> None:
@@ -503,26 +490,23 @@ class ManyFiles:
 
     engine: Annotated[
         EngineKind | None,
-        Option(
+        FilesOption(
             "Read files piece by piece, in this process or by Ray: for more judgments than memory "
-            "holds. Several files, folders and Parquet are always read so.",
-            panel=FILES,
+            "holds. Several files, folders and Parquet are always read so."
         ),
     ] = None
     address: Annotated[
         str | None,
-        Option(
+        FilesOption(
             "With --engine ray: of a running cluster, or auto for the one that this machine "
-            "belongs to. Without it Ray is started here, and stopped afterwards.",
-            panel=FILES,
+            "belongs to. Without it Ray is started here, and stopped afterwards."
         ),
     ] = None
     scratch: Annotated[
         Path | None,
-        Option(
+        FilesOption(
             "Folder for what is exchanged between machines, which all of them see at the same "
             "place; taken away at the end.",
-            panel=FILES,
             metavar="DIR",
         ),
     ] = None

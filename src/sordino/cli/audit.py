@@ -134,8 +134,7 @@ class AuditedRelease(_Audit):
     """What is known of a file that claims to be randomized."""
 
     path: Annotated[
-        Path,
-        Argument("Randomized answers (.jsonl, .csv, .tsv, .gz), or a folder.", metavar="FILE"),
+        Path, Argument("Randomized answers (.jsonl, .csv, .tsv, .gz), or a folder.", metavar="FILE")
     ]
     epsilon: Annotated[float, Option("Privacy loss that is claimed.")]
     manifest: Annotated[
@@ -309,8 +308,7 @@ class AuditedRun(_Audit):
 
     folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="DIR")]
     ledger: Annotated[
-        Path | None,
-        Option("The run's ledger, if it is not spend.db in that folder.", metavar="DB"),
+        Path | None, Option("The run's ledger, if it is not spend.db in that folder.", metavar="DB")
     ] = None
 
 

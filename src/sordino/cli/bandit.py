@@ -51,13 +51,13 @@ from ._run import (
 )
 from ._settings import (
     DELTA,
-    FIT,
-    JUDGMENTS,
-    PRIVACY,
     Argument,
+    DataOption,
+    FitOption,
     IntoFolder,
     Neighbors,
     Option,
+    PrivacyOption,
     Unit,
     command,
     named_option,
@@ -111,153 +111,131 @@ class Bandit(IntoFolder):
     ] = None
     method: Annotated[
         Method,
-        Option(
+        FitOption(
             "What is estimated: the mean reward of each arm, or a regression on features of arms "
-            "and contexts.",
-            panel=FIT,
+            "and contexts."
         ),
     ] = Method.multi_armed
     epsilon: Annotated[
         float | None,
-        Option(
+        PrivacyOption(
             "Privacy loss allowed for all draws together, per --unit. Left out, it follows from "
-            "--temperature and --regularization.",
-            panel=PRIVACY,
+            "--temperature and --regularization."
         ),
     ] = None
-    delta: Annotated[float, Option("Failure probability allowed; 0 for none.", panel=PRIVACY)] = (
-        DELTA
-    )
-    draws: Annotated[int, Option("How many arms to draw, for every context.", panel=PRIVACY)] = 1
+    delta: Annotated[float, PrivacyOption("Failure probability allowed; 0 for none.")] = DELTA
+    draws: Annotated[int, PrivacyOption("How many arms to draw, for every context.")] = 1
     unit: Annotated[
         Unit,
-        Option(
+        PrivacyOption(
             "What one change is about: a whole record, or (label) its reward alone, if it is "
-            "public who was given which arm.",
-            panel=PRIVACY,
+            "public who was given which arm."
         ),
     ] = Unit.record
     neighbors: Annotated[
         Neighbors | None,
-        Option(
+        PrivacyOption(
             "What one change is. Records are added or removed unless you say otherwise; rewards "
-            "alone are replaced.",
-            panel=PRIVACY,
+            "alone are replaced."
         ),
     ] = None
     reference: Annotated[
         str,
-        Option(
+        FitOption(
             "Public starting probabilities: a table of arm and probability, or .json.",
-            panel=FIT,
             metavar="uniform|FILE",
         ),
     ] = _UNIFORM
     temperature: Annotated[
         float | None,
-        Option(
-            "KL strength of the policy, in units of reward; by default what --epsilon allows.",
-            panel=FIT,
+        FitOption(
+            "KL strength of the policy, in units of reward; by default what --epsilon allows."
         ),
     ] = None
     regularization: Annotated[
         float | None,
-        Option(
+        FitOption(
             "Made-up pulls of each arm (multi-armed), or ridge (linear); by default what "
-            "--epsilon asks for.",
-            panel=FIT,
+            "--epsilon asks for."
         ),
     ] = None
-    penalty: Annotated[float, Option("Pessimism about what was seen rarely.", panel=FIT)] = 0.0
+    penalty: Annotated[float, FitOption("Pessimism about what was seen rarely.")] = 0.0
     center: Annotated[
         float | None,
-        Option(
+        FitOption(
             "Multi-armed: reward of a made-up pull; the middle of --reward-range by default. "
             "Where rewards are rare, a public guess of the typical one serves better, and costs "
             "more.",
-            panel=FIT,
             noise=(Method.multi_armed,),
         ),
     ] = None
     ball: Annotated[
         float | None,
-        Option(
+        FitOption(
             "Linear: bound on the norm of the weights; by default HIGH less LOW.",
-            panel=FIT,
             noise=(Method.linear,),
         ),
     ] = None
     records: Annotated[
         int | None,
-        Option(
+        FitOption(
             "A public guess of how many records there are, to choose --regularization by. Never "
             "count them: that is private.",
-            panel=FIT,
             metavar="N",
         ),
     ] = None
     action_features: Annotated[
         Path | None,
-        Option(
-            "Linear: public features of every arm.",
-            panel=JUDGMENTS,
-            noise=(Method.linear,),
-            metavar="CATALOGUE",
+        DataOption(
+            "Linear: public features of every arm.", noise=(Method.linear,), metavar="CATALOGUE"
         ),
     ] = None
     action_columns: Annotated[
         str | None,
-        Option(
+        DataOption(
             "Its columns: numbers, or (B:8) texts hashed into 8 entries; by default all that hold "
             "numbers only.",
-            panel=JUDGMENTS,
             noise=(Method.linear,),
             metavar="A,B:8",
         ),
     ] = None
     context_columns: Annotated[
         str | None,
-        Option(
+        DataOption(
             "Linear: fields of the logs that were known before the pull, likewise.",
-            panel=JUDGMENTS,
             noise=(Method.linear,),
             metavar="A,B:8",
         ),
     ] = None
     context_bound: Annotated[
         float | None,
-        Option(
+        DataOption(
             "Norm to which contexts are shortened; by default the root of the number of fields, "
             "which leaves fields within -1 and 1 as they are.",
-            panel=JUDGMENTS,
             noise=(Method.linear,),
         ),
     ] = None
     contexts: Annotated[
         Path | None,
-        Option(
+        DataOption(
             "Public contexts to draw for, --draws arms for each; without it, one of zeros.",
-            panel=JUDGMENTS,
             noise=(Method.linear,),
             metavar="FILE",
         ),
     ] = None
     test_epsilon: Annotated[
         float | None,
-        Option(
+        PrivacyOption(
             "Multi-armed: spend this part of --epsilon on a private test of how rare the rarest "
             "arm is, and make the policy as sharp as that allows.",
-            panel=PRIVACY,
             noise=(Method.multi_armed,),
             metavar="EPSILON",
         ),
     ] = None
     test_delta: Annotated[
         float | None,
-        Option(
-            "Part of --delta for the test; half of it by default.",
-            panel=PRIVACY,
-            noise=(Method.multi_armed,),
+        PrivacyOption(
+            "Part of --delta for the test; half of it by default.", noise=(Method.multi_armed,)
         ),
     ] = None
 

@@ -39,7 +39,15 @@ from ._align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from ._align_run import remake_policy
 from ._app import Bar, app, finish, say_simulated
 from ._run import add_spend_to_errors, describe_draw, paid_since, quiet, warn_if_vacuous
-from ._settings import LEDGER, PRIVACY, Argument, Option, Output, command, refuse_given
+from ._settings import (
+    Argument,
+    LedgerOption,
+    Option,
+    Output,
+    PrivacyOption,
+    command,
+    refuse_given,
+)
 from ._tables import chosen_rows
 
 _TITLE = "sordino choose"
@@ -58,24 +66,22 @@ class Choose(Output):
     temperature: Annotated[float | None, Option("Instead of the run's own.")] = None
     judgments: Annotated[
         Path | None,
-        Option(
+        PrivacyOption(
             "With --noise draws: the raw judgments, from which the reward is fitted anew. Every "
             "answer spends.",
-            panel=PRIVACY,
             metavar="PREFS",
         ),
     ] = None
     ledger: Annotated[
         Path | None,
-        Option(
+        LedgerOption(
             "With --noise draws: what answers are charged to; RUN/spend.db by default.",
-            panel=LEDGER,
             metavar="DB",
         ),
     ] = None
-    simulate_seed: Annotated[
-        int | None, Option("A seed, to repeat the draws.", panel=PRIVACY, min=0)
-    ] = None
+    simulate_seed: Annotated[int | None, PrivacyOption("A seed, to repeat the draws.", min=0)] = (
+        None
+    )
     dry_run: Annotated[bool, Option("Print what would be spent; touch nothing.")] = False
 
     def write(self, rows: list[dict[str, Any]], *, simulated: bool) -> bool:

@@ -20,8 +20,8 @@ from sordino.rewards.model import RewardModel
 
 from ._app import Bar, app, finish
 from ._settings import (
-    FIT,
     Argument,
+    FitOption,
     Fitting,
     ManyFiles,
     Option,
@@ -45,7 +45,7 @@ class Fit(Output, Fitting, Reading, ManyFiles):
         ),
     ]
     out: Annotated[Path, Option("Reward to write (.json).", metavar="FILE")]
-    dimension: Annotated[int, Option("Number of hashed text features.", panel=FIT)] = 512
+    dimension: Annotated[int, FitOption("Number of hashed text features.")] = 512
 
 
 @command(app, Fit)

@@ -34,7 +34,15 @@ from ._language_run import (
 )
 from ._language_table import Comparison, compare
 from ._run import made_folder
-from ._settings import TRAINING, Argument, Option, Output, Reading, command, language_module
+from ._settings import (
+    Argument,
+    Option,
+    Output,
+    Reading,
+    TrainingOption,
+    command,
+    language_module,
+)
 from ._tables import describe_promise
 
 language = typer.Typer(help=COMMANDS["language"], no_args_is_help=True)
@@ -148,21 +156,17 @@ class Improvement(Output):
     model: Start
     prompts: Prompts
     out: Checkpoint
-    update: Annotated[Update, Option("How the policy follows the reward.", panel=TRAINING)] = (
-        Update.rebel
-    )
+    update: Annotated[Update, TrainingOption("How the policy follows the reward.")] = Update.rebel
     temperature: Temperature = 0.1
     pessimism: Annotated[
-        float, Option("Distrust of answers unlike those compared.", panel=TRAINING, min=0)
+        float, TrainingOption("Distrust of answers unlike those compared.", min=0)
     ] = 0.0
-    steps: Annotated[int, Option("Updates.", panel=TRAINING, min=1)] = 100
+    steps: Annotated[int, TrainingOption("Updates.", min=1)] = 100
     batch_size: Annotated[
-        int, Option("Prompts (rloo, grpo: answers) in a step.", panel=TRAINING, min=1)
+        int, TrainingOption("Prompts (rloo, grpo: answers) in a step.", min=1)
     ] = 16
     learning_rate: LearningRate = 1e-5
-    max_new_tokens: Annotated[
-        int, Option("Longest answer that is tried.", panel=TRAINING, min=1)
-    ] = 64
+    max_new_tokens: Annotated[int, TrainingOption("Longest answer that is tried.", min=1)] = 64
     seed: Seed = 0
 
 

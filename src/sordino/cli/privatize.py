@@ -34,7 +34,6 @@ from sordino.privatization.randomization import Randomization
 from ._app import Bar, app, finish
 from ._run import Limit, future_ledger, open_ledger, spending_limit
 from ._settings import (
-    PRIVACY,
     Argument,
     Cap,
     LabelUnit,
@@ -42,6 +41,7 @@ from ._settings import (
     Option,
     Passes,
     Paying,
+    PrivacyOption,
     Reading,
     Unit,
     choose_coin,
@@ -71,14 +71,13 @@ class Privatize(Paying, Reading, ManyFiles):
         Path,
         Option("Privatized file to write; for many files the folder of theirs.", metavar="OUT"),
     ]
-    epsilon: Annotated[float, Option("Privacy loss allowed, per --unit.", panel=PRIVACY)]
+    epsilon: Annotated[float, PrivacyOption("Privacy loss allowed, per --unit.")]
     unit: LabelUnit = Unit.label
     cap: Cap = None
     on_device: Annotated[
         bool,
-        Option(
-            "These are my own labels and this is my own device: nobody else sees them raw.",
-            panel=PRIVACY,
+        PrivacyOption(
+            "These are my own labels and this is my own device: nobody else sees them raw."
         ),
     ] = False
 
