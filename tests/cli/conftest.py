@@ -2,10 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -126,6 +127,27 @@ def pair(index, **more):
 def pairs():
     """Enough raw records for a whole run."""
     return [pair(index) for index in range(40)]
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """Return a folder in which judgments were aligned, prepared for draws and privatized once."""
+    home = tmp_path_factory.mktemp("finished")
+    made = Folder(home, None)
+    made.write("in.jsonl", [pair(index) for index in range(40)])
+    made.write("q.jsonl", [{"prompt": "p", "candidates": ["a", "b"]}])
+    raw = ["in.jsonl", "--epsilon", "1", "--out"]
+    with chdir(home):
+        assert cli.run(["align", *raw, "out"]) == 0
+        assert cli.run(["privatize", *raw, "out.jsonl"]) == 0
+    return home
+
+
+@pytest.fixture
+def done(folder, finished):
+    """Return a working folder with these runs in it."""
+    shutil.copytree(finished, folder.path, dirs_exist_ok=True)
+    return folder
 
 
 # --- language models ---

@@ -30,6 +30,12 @@ def ready(folder, pairs):
     return folder
 
 
+@pytest.fixture
+def prepared(ready):
+    assert ready.run(*ALIGN, *DRAWS).code == 0
+    return ready
+
+
 def result_of(folder):
     return json.loads((folder / "run/result.json").read_text())
 
@@ -134,12 +140,9 @@ def test_draws_are_for_noise_on_draws(ready, noise):
     refused(ready, words, 2, "--noise draws")
 
 
-def test_epsilon_is_needed(ready):
+def test_draws_that_cost_nothing_or_too_much_are_refused_at_once(ready):
     words = [word for word in ALIGN if word not in {"--epsilon", "1"}]
     refused(ready, [*words, *DRAWS], 2, "--epsilon")
-
-
-def test_draws_that_cost_too_much_are_refused_at_once(ready):
     refused(ready, [*ALIGN, *DRAWS, "--temperature", "0.1", "--ridge", "1"], 3, "budget")
 
 
@@ -173,26 +176,24 @@ def test_each_answer_is_charged_before_it_is_drawn(ready, more):
     assert "probability" not in said.out
 
 
-def test_answers_are_printed_or_written(ready):
-    assert ready.run(*ALIGN, *DRAWS).code == 0
-    said = ready.run(*CHOOSE)
+def test_answers_are_printed_or_written(prepared):
+    said = prepared.run(*CHOOSE)
     assert said.code == 0
     assert [set(json.loads(line)) for line in said.out.splitlines()] == [{"prompt", "answer"}] * 2
     assert said.err.startswith("Spent: epsilon=")
-    said = ready.run(*CHOOSE, "--out", "a.jsonl")
+    said = prepared.run(*CHOOSE, "--out", "a.jsonl")
     assert (said.code, said.err) == (0, "")
     assert "remaining epsilon" in said.out
-    assert len((ready / "a.jsonl").read_text().splitlines()) == 2
-    refused(ready, [*CHOOSE, "--out", "a.jsonl"], 2, "exists")
+    assert len((prepared / "a.jsonl").read_text().splitlines()) == 2
+    refused(prepared, [*CHOOSE, "--out", "a.jsonl"], 2, "exists")
 
 
-def test_a_dry_run_of_answers(ready):
-    assert ready.run(*ALIGN, *DRAWS).code == 0
-    before = ready.state()
-    plan = ready.run(*CHOOSE, "--dry-run", "--json")
-    assert (plan.code, plan.err, ready.state()) == (0, "", before)
-    assert "would spend" in ready.run(*CHOOSE, "--dry-run").out
-    assert ready.run(*CHOOSE, "--json").value["guarantee"]["epsilon"] == plan.value["spend"]
+def test_a_dry_run_of_answers(prepared):
+    before = prepared.state()
+    plan = prepared.run(*CHOOSE, "--dry-run", "--json")
+    assert (plan.code, plan.err, prepared.state()) == (0, "", before)
+    assert "would spend" in prepared.run(*CHOOSE, "--dry-run").out
+    assert prepared.run(*CHOOSE, "--json").value["guarantee"]["epsilon"] == plan.value["spend"]
 
 
 @units
@@ -227,35 +228,32 @@ def test_a_vacuous_answer_is_warned_of_once(ready):
     assert (said.code, said.err.count("PrivacyWarning")) == (0, 1)
 
 
-def test_judgments_are_needed_and_must_be_the_same(ready, pairs):
-    assert ready.run(*ALIGN, *DRAWS).code == 0
-    refused(ready, CHOOSE[:3], 2, "--judgments")
-    refused(ready, [*CHOOSE[:4], "none.jsonl"], 7, "cannot be read")
-    ready.write("other.jsonl", pairs[1:])
-    refused(ready, [*CHOOSE[:4], "other.jsonl"], 6, "--judgments")
-    ready.write("bad.jsonl", ["{"])
-    refused(ready, [*CHOOSE[:4], "bad.jsonl"], 4, "line 1")
-    ready.write("q.jsonl", [{"prompt": "p", "candidates": []}])
-    refused(ready, CHOOSE, 4, "line 1", "candidates")
+def test_judgments_are_needed_and_must_be_the_same(prepared, pairs):
+    refused(prepared, CHOOSE[:3], 2, "--judgments")
+    refused(prepared, [*CHOOSE[:4], "none.jsonl"], 7, "cannot be read")
+    prepared.write("other.jsonl", pairs[1:])
+    refused(prepared, [*CHOOSE[:4], "other.jsonl"], 6, "--judgments")
+    prepared.write("bad.jsonl", ["{"])
+    refused(prepared, [*CHOOSE[:4], "bad.jsonl"], 4, "line 1")
+    prepared.write("q.jsonl", [{"prompt": "p", "candidates": []}])
+    refused(prepared, CHOOSE, 4, "line 1", "candidates")
 
 
-def test_a_folder_that_was_spoiled(ready):
-    assert ready.run(*ALIGN, *DRAWS).code == 0
-    result = result_of(ready)
+def test_a_folder_that_was_spoiled(prepared):
+    result = result_of(prepared)
     for change in ({"ridge": "x"}, {"temperature": -1}, {"reading": {}}, {"guarantee": {}}):
-        (ready / "run/result.json").write_text(json.dumps(result | change))
-        said = ready.run(*CHOOSE)
+        (prepared / "run/result.json").write_text(json.dumps(result | change))
+        said = prepared.run(*CHOOSE)
         assert (said.code in {2, 4}, said.out) == (True, ""), change
         assert "InternalError" not in said.err
-    (ready / "run/result.json").write_text(json.dumps(result | {"version": 2}))
-    refused(ready, CHOOSE, 4, "newer")
-    assert not Ledger.read(ready / "run/spend.db").spends
+    (prepared / "run/result.json").write_text(json.dumps(result | {"version": 2}))
+    refused(prepared, CHOOSE, 4, "newer")
+    assert not Ledger.read(prepared / "run/spend.db").spends
 
 
 @pytest.mark.parametrize("command", [["report", "run"], ["audit", "run", "run"]])
-def test_there_is_nothing_to_report_or_to_audit(ready, command):
-    assert ready.run(*ALIGN, *DRAWS).code == 0
-    refused(ready, command, 4, "cannot be used")
+def test_there_is_nothing_to_report_or_to_audit(prepared, command):
+    refused(prepared, command, 4, "cannot be used")
 
 
 def test_answers_of_other_runs_stay_free(ready):

@@ -40,26 +40,6 @@ def test_the_run_says_what_its_policy_is_and_choose_makes_it_again(ready):
     assert drawn_from(ready, "plain") != drawn_from(ready, "run")
 
 
-@pytest.mark.parametrize(
-    ("more", "word"),
-    [
-        (["--scale", 0.5], "--confidence"),
-        (["--confidence", 1.0], "--confidence"),
-        (["--confidence", 0.9, "--scale", -1], "--scale"),
-        (["--confidence", 0.9, "--method", "mixture"], "debiased"),
-        (["--confidence", 0.9, "--dimension", 2048], "1024"),
-        (["--method", "mixture", "--dimension", 2048], "1024"),
-        (["--method", "best"], "--method"),
-        (["--ball", 0], "--ball"),
-    ],
-)
-def test_what_cannot_work_is_refused_before_anything_is_spent(ready, more, word):
-    said = ready.run(*ALIGN, "--out", "run", *more)
-    assert said.code == 2
-    assert word in said.err
-    assert not (ready / "run").exists()
-
-
 def test_a_reward_file_of_the_first_version_is_still_read(ready):
     ready.run(*ALIGN, "--out", "run")
     path = ready / "run/reward.json"

@@ -28,7 +28,7 @@ from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks
-from sordino.preferences.features import HashedText
+from sordino.preferences.features import HashedText, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
 from sordino.privacy import accounting
@@ -237,7 +237,7 @@ class _Fitted:
     metrics: dict[str, Any]  # of the reward
     wins: dict[str, Any]  # of its policy
     paid: PrivateMetrics | None = None
-    vectors: Any = None  # public differences to look at; None where none are public
+    vectors: Matrix | None = None  # public differences to look at, where any are public
 
     @classmethod
     def of(
@@ -247,7 +247,7 @@ class _Fitted:
         ledger: Ledger,
         *,
         free: Mapping[str, Any] = NO_METRICS,
-        vectors: Any = None,
+        vectors: Matrix | None = None,
     ) -> _Fitted:
         """Return a reward with what is said of it: what was paid for, or else what is free."""
         if paid is None:
@@ -633,7 +633,7 @@ class _OfLabelChunks(_OfChunks, _Labels):
             "dropped_identical": survey.dropped,
             "capped": None,  # not told from repeats, which do not count either
             "files": survey.chunks.chunks[-1].file + 1,
-            "looked_at": len(fitted.vectors),
+            "looked_at": 0 if fitted.vectors is None else fitted.vectors.shape[0],
         }
         return {"data": data, **self.vector_findings(fitted, policy, survey.counted)}
 
@@ -852,7 +852,17 @@ class _OfRankings(_Estimate):
         capped = None
         if not self.settings.hides_texts:
             capped = int(np.sum(self.rankings.first_rows())) - (reward.pairs or 0)
-        worths = None
+        worths = choices = None
+        if reward.items is not None and reward.features is None:
+            rows = reward.item_features
+            (chances,) = policy.probabilities(
+                None, [np.eye(len(reward.items)) if rows is None else rows]
+            )
+            pairs = zip(reward.items, chances.tolist(), strict=True)
+            choices = [
+                {"name": name, "probability": chance}
+                for name, chance in sorted(pairs, key=lambda pair: -pair[1])
+            ]
         if reward.items is not None:  # with 95% intervals where these are known; last without data
             worths = [
                 {"name": name, "worth": worth, "interval": None if low is None else [low, high]}
@@ -864,16 +874,6 @@ class _OfRankings(_Estimate):
                 "items": None if items is None else len(items),
                 "capped": capped,
             },
-            "policy": {"choices": _choices(policy, reward)},
+            "policy": {"choices": choices},
             "items": worths,
         }
-
-
-def _choices(policy: CandidatePolicy, reward: RewardModel) -> list[dict[str, Any]] | None:
-    """Return how often the policy picks each item, best first."""
-    if reward.items is None or reward.features is not None:
-        return None
-    rows = np.eye(len(reward.items)) if reward.item_features is None else reward.item_features
-    (chances,) = policy.probabilities(None, [rows])
-    order = sorted(zip(reward.items, chances.tolist(), strict=True), key=lambda pair: -pair[1])
-    return [{"name": name, "probability": chance} for name, chance in order]

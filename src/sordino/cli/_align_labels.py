@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,7 +87,14 @@ class LabelNoise(LearningRun):
         )
         planned = plan_answers(MemoryRows(pairs), randomization, data=asked.data)[0]
         if asked.cap and planned["capped_questions"]:
-            self._refuse_few_left(pairs, planned)
+            questions = len(set(zip(pairs.persons or (), pairs.keys, strict=True)))
+            left = questions - planned["capped_questions"]
+            if left < _LEAST_LEFT:  # whichever are chosen, none could be held out
+                raise DataError(
+                    f"A cap of {asked.cap} leaves {left} answers of {planned['persons']} persons, "
+                    "which are too few to measure anything on held-out ones; a dozen is the "
+                    "least. Nothing was spent. Raise --cap, or take in more people."
+                )
         return planned
 
     def _plan_received(self, pairs: PrivatePairs) -> dict[str, Any]:
@@ -113,17 +119,6 @@ class LabelNoise(LearningRun):
             )
         counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
         return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
-
-    def _refuse_few_left(self, pairs: Pairs, planned: Mapping[str, Any]) -> None:
-        """Refuse a cap that leaves too few answers to hold any out, whichever are chosen."""
-        questions = len(set(zip(pairs.persons or (), pairs.keys, strict=True)))
-        left = questions - planned["capped_questions"]
-        if left < _LEAST_LEFT:
-            raise DataError(
-                f"A cap of {self.settings.cap} leaves {left} answers of {planned['persons']} "
-                "persons, which are too few to measure anything on held-out ones; a dozen is the "
-                "least. Nothing was spent. Raise --cap, or take in more people."
-            )
 
     def learn(self, ledger: Ledger) -> Learned:
         """Return what randomized answers teach; raw ones are randomized first."""

@@ -190,11 +190,15 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
         usable_dimension("--dimension", self.text_dimension)
         self.refuse_unworkable(METHODS)
         refuse_foreign(self, self.noise, _FOREIGN[self.noise])
-        {
-            NoiseOn.labels: self._refuse_on_labels,
-            NoiseOn.estimate: self._refuse_on_estimate,
-            NoiseOn.draws: self._refuse_on_draws,
-        }[self.noise]()
+        if self.noise is NoiseOn.estimate:
+            self._refuse_on_estimate()
+        elif self.noise is NoiseOn.draws:
+            self._refuse_on_draws()
+        else:
+            refuse_relation(self.neighbors)
+            refuse_records(self.unit)
+            if self.epsilon is not None:
+                RandomizedResponse(self.epsilon)
         self.refuse_matrices(self.text_dimension)
         if self.all_offered and self.named_offered:
             raise UsageError(
@@ -215,13 +219,6 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
         own = self.ledger_path.stem
         names = (path.name for path in self.out.iterdir())
         return self.was_interrupted or all(name.startswith((".", own)) for name in names)
-
-    def _refuse_on_labels(self) -> None:
-        """Refuse what single randomized labels cannot keep."""
-        refuse_relation(self.neighbors)
-        refuse_records(self.unit)
-        if self.epsilon is not None:
-            RandomizedResponse(self.epsilon)
 
     def _refuse_on_estimate(self) -> None:
         """Refuse what one noised release cannot keep."""

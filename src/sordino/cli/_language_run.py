@@ -68,6 +68,7 @@ from ._tables import describe_promise, plan_rows
 
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy
+    from sordino.language.models.promises import CheckpointPromise
     from sordino.language.training.settings import TrainingTerms
 
 _STEPS, _BATCH, _CLIP = 200, 64.0, 1.0
@@ -378,8 +379,13 @@ class Train(Paying, Reading):
         )
         return privacy
 
-    def terms(self, **more: Any) -> TrainingTerms:
-        """Return the settings of the trainer, with those that not both commands have."""
+    @property
+    def own_terms(self) -> dict[str, object]:
+        """Return the settings that not both commands have."""
+        raise NotImplementedError
+
+    def terms(self) -> TrainingTerms:
+        """Return the settings of the trainer."""
         terms: TrainingTerms = language_module("studies.pipeline").TrainingTerms(
             lora=self.lora,
             epochs=self.epochs,
@@ -387,7 +393,7 @@ class Train(Paying, Reading):
             max_length=self.max_length,
             overlong="drop" if self.drop_overlong else "refuse",
             seed=self.seed,
-            **more,
+            **self.own_terms,
         )
         return terms
 
@@ -407,10 +413,14 @@ class TrainReward(Train):
     ] = 0.0
     learning_rate: LearningRate = 1e-4
 
-    def terms(self, **more: Any) -> TrainingTerms:
-        """Return the settings of the trainer."""
-        mine = {"loss": self.loss.value, "head_epochs": self.head_epochs}
-        return super().terms(**mine, learning_rate=self.learning_rate, **more)
+    @property
+    def own_terms(self) -> dict[str, object]:
+        """Return the settings of a reward."""
+        return {
+            "loss": self.loss.value,
+            "head_epochs": self.head_epochs,
+            "learning_rate": self.learning_rate,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,9 +433,10 @@ class TrainPolicy(Train):
     temperature: Temperature = 0.1
     learning_rate: LearningRate = 1e-5
 
-    def terms(self, **more: Any) -> TrainingTerms:
-        """Return the settings of the trainer."""
-        return super().terms(temperature=self.temperature, learning_rate=self.learning_rate, **more)
+    @property
+    def own_terms(self) -> dict[str, object]:
+        """Return the settings of a policy."""
+        return {"temperature": self.temperature, "learning_rate": self.learning_rate}
 
 
 def refuse_folder(out: Path, *, force: bool) -> None:
@@ -448,16 +459,16 @@ def train(asked: Train) -> None:
         _train_on_answers(asked)
 
 
-def promised(folder: Path) -> Any:
+def promised(folder: Path) -> CheckpointPromise:
     """Return what the checkpoint in a folder promises."""
-    return language_module("models.promises").CheckpointPromise.read(folder)
+    promise: CheckpointPromise = language_module("models.promises").CheckpointPromise.read(folder)
+    return promise
 
 
-def _with_start(own: Any, model: Path) -> Guarantee:
+def _with_start(own: CheckpointPromise, model: Path) -> Guarantee:
     """Return what a checkpoint promises together with the one that it starts from."""
     before = language_module("models.promises").folder_promises(model)
-    guarantee: Guarantee = own.with_those_of(*before).guarantee
-    return guarantee
+    return own.with_those_of(*before).guarantee
 
 
 def _promise_with_start(promise: Guarantee, model: Path) -> Guarantee:

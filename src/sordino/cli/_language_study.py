@@ -12,8 +12,9 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -41,7 +42,8 @@ from ._settings import DELTA, Budget, language_module
 
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy
-    from sordino.language.studies.comparison import CentralSizes, StudySizes
+    from sordino.language.studies.comparison import CentralSizes, Contest, Method, StudySizes
+    from sordino.language.studies.comparison_table import ComparisonRun
 
 
 def refuse_reference(model: Path) -> None:
@@ -397,7 +399,7 @@ class CentralRows:
         """Return the ledger."""
         return open_ledger(self.path, self.data, self.limit)
 
-    def run(self, contest: Any, epsilon: float, seed: int) -> dict[str, Any]:
+    def run(self, contest: Contest, epsilon: float, seed: int) -> dict[str, Any]:
         """Return how a policy fares that one run made; it is paid for before anything is drawn."""
         noise = self.simulate_seed
         if noise is not None:
@@ -455,6 +457,20 @@ _STUDY = "sordino.language-study"
 _PROBLEM = "This study cannot be gone on with"
 
 
+_Fare = Callable[[], dict[str, Any]]
+
+
+def _once(path: Path, named: dict[str, Any], fare: _Fare) -> ComparisonRun:
+    """Return a run that was done before, or do it and keep it."""
+    kind: type[ComparisonRun] = language_module("studies.comparison_table").ComparisonRun
+    if path.exists():
+        kept = read_json(path, kind=_RUN, version=_STUDY_VERSION, problem=_PROBLEM)
+        return kind(**{name: kept[name] for name in kind.__dataclass_fields__})
+    run = kind(**named, **fare())
+    write_json(path, {"format": _RUN, "version": _STUDY_VERSION, **run.to_dict()})
+    return run
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """Everything that a comparison needs."""
@@ -503,7 +519,9 @@ class Study:
             "pairs": len(self.training.pairs),
             "judge_spend": 0.0 if judged is None else math.inf,
             "judge_pairs": 0 if judged is None else len(judged),
-            "runs": len(self.runs) - self.training.seeds + len(self._central_runs),
+            "runs": len(self.runs)
+            - self.training.seeds
+            + (0 if self.central is None else len(self.central.runs)),
             "spend_by_labels": {
                 labels: math.fsum(each) for labels, each in self.training.of_labels.items()
             },
@@ -511,11 +529,6 @@ class Study:
             "simulated": self.simulated,
             "sizes": self.sizes.to_dict(),
         }
-
-    @property
-    def _central_runs(self) -> list[tuple[float, int]]:
-        """Return every run on raw judgments as (epsilon, seed)."""
-        return [] if self.central is None else self.central.runs
 
     def run(self, *, progress: Callable[[int, int], None], force: bool) -> dict[str, Any]:
         """Do what is left to do, write everything, and return what ``table.json`` holds."""
@@ -526,13 +539,10 @@ class Study:
         runs = []
         with alone():
             contest, judge = self._contest()
-            left = len(self.runs) + len(self._central_runs)
-            for method, epsilon, seed in self.runs:
-                runs.append(self._run(table.ComparisonRun, contest, method, epsilon, seed))
-                progress(len(runs), left)
-            for epsilon, seed in self._central_runs:
-                runs.append(self._central_run(table.ComparisonRun, contest, epsilon, seed))
-                progress(len(runs), left)
+            jobs = list(self._jobs(contest))
+            for path, named, fare in jobs:
+                runs.append(_once(path, named, fare))
+                progress(len(runs), len(jobs))
         value = {
             "format": _STUDY_FORMAT,
             "version": _STUDY_VERSION,
@@ -562,6 +572,26 @@ class Study:
         files = {"table.md": lines, "table.json": to_json(finite(value))}
         publish(self.folder, files, force=True)
         return value
+
+    def _jobs(self, contest: Contest) -> Iterator[tuple[Path, dict[str, Any], _Fare]]:
+        """Yield every run: the file that keeps it, what it is called, and how it is done."""
+        for method, epsilon, seed in self.runs:
+            labels = "label-free" if method == "reference" else labels_name(epsilon)
+            path = self.folder / "runs" / f"{method}-{labels}-{seed}.json"
+            fare = partial(self._fare, contest, method, epsilon, seed)
+            yield path, {"method": method, "labels": labels, "seed": seed}, fare
+        if self.central is not None:
+            for epsilon, seed in self.central.runs:
+                named = {"method": "dpo", "labels": central_labels(epsilon), "seed": seed}
+                fare = partial(self.central.run, contest, epsilon, seed)
+                yield self.central.kept(epsilon, seed), named, fare
+
+    def _fare(self, contest: Contest, method: str, epsilon: float, seed: int) -> dict[str, Any]:
+        """Return how the reference fares, or a policy that randomized labels taught."""
+        if method == "reference":
+            return contest.baseline(seed)
+        how = cast("Method", method)  # there are these two
+        return contest.run(how, *self.training.paid_answers(epsilon, seed), seed=seed)
 
     def _begin(self, *, force: bool) -> None:
         """Write down what is studied, or check that it is the study that was begun here."""
@@ -606,7 +636,7 @@ class Study:
             **{name: None if path is None else digest(path) for name, path in models.items()},
         }
 
-    def _contest(self) -> tuple[Any, dict[str, Any]]:
+    def _contest(self) -> tuple[Contest, dict[str, Any]]:
         """Return what all runs share, and what is told of the judge."""
         reference = self.model or self._reference()
         folder = self.judge or self._trained_judge(reference)
@@ -616,7 +646,7 @@ class Study:
         parts: tuple[list[Any], list[Any]] = ([], [])
         for row, prompt in enumerate(prompts):
             parts[row in self.training.held_out].append(prompt)
-        contest = language_module("studies.comparison").Contest(
+        contest: Contest = language_module("studies.comparison").Contest(
             reference=reference,
             judge=language_module("judging").RewardJudge(reward),
             prompts=unique(parts[True])[: self.sizes.prompts],
@@ -651,29 +681,6 @@ class Study:
             )
         return folder
 
-    def _run(self, kind: Any, contest: Any, method: str, epsilon: float, seed: int) -> Any:
-        """Return one run: read if it was done before, else done and kept."""
-        labels = "label-free" if method == "reference" else labels_name(epsilon)
-
-        def made() -> Any:
-            if method == "reference":
-                return contest.baseline(seed)
-            return contest.run(method, *self.training.paid_answers(epsilon, seed), seed=seed)
-
-        path = self.folder / "runs" / f"{method}-{labels}-{seed}.json"
-        return _once(path, kind, made, method=method, labels=labels, seed=seed)
-
-    def _central_run(self, kind: Any, contest: Any, epsilon: float, seed: int) -> Any:
-        """Return one run on raw judgments: read if it was done before, else done and kept."""
-        rows = self.central
-        assert rows is not None  # noqa: S101 - for the type checker: there is a run of it
-        labels, path = central_labels(epsilon), rows.kept(epsilon, seed)
-
-        def made() -> Any:
-            return rows.run(contest, epsilon, seed)
-
-        return _once(path, kind, made, method="dpo", labels=labels, seed=seed)
-
 
 def _spent(ledger: Ledger) -> dict[str, Any]:
     """Return what all releases on a ledger promise together."""
@@ -681,13 +688,3 @@ def _spent(ledger: Ledger) -> dict[str, Any]:
     if total is None:
         return {"spent": 0.0, "guarantee": None, "caveats": []}
     return {"spent": total.epsilon, **describe_guarantee_and_caveats(total)}
-
-
-def _once(path: Path, kind: Any, made: Callable[[], Any], **named: Any) -> Any:
-    """Return a run that was done before, or do it and keep it."""
-    if path.exists():
-        found = read_json(path, kind=_RUN, version=_STUDY_VERSION, problem=_PROBLEM)
-        return kind(**{name: found[name] for name in kind.__dataclass_fields__})
-    run = kind(**named, **made())
-    write_json(path, {"format": _RUN, "version": _STUDY_VERSION, **run.to_dict()})
-    return run

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,9 @@ def future_ledger(path: Path, data: str, limit: Limit, *, request: str | None = 
     return Ledger(path, [*known.rows, _imagined("budget", {"budget": budget})]).continuing(request)
 
 
-def _imagined(kind: str, payload: dict[str, Any], **columns: Any) -> Row:
+def _imagined(kind: str, payload: dict[str, object]) -> Row:
     """Return a row that is not written anywhere."""
-    return Row(sequence=0, kind=kind, time="", payload=canonical_json(payload), **columns)
+    return Row(sequence=0, kind=kind, time="", payload=canonical_json(payload))
 
 
 def open_ledger(path: Path, data: str, limit: Limit) -> Ledger:
@@ -111,18 +111,18 @@ def with_spend(ledger: Ledger, event: Event, promise: Guarantee) -> Ledger:
     if ledger.was_paid(event, promise):
         return ledger
     kind, parameters = event_to_row(event)
-    spent = {
-        "release_id": "planned",
-        "scope": EVERYTHING,
-        "event": kind,
-        "parameters": canonical_json(parameters),
-        "count": 1,
-        "unit": promise.unit,
-        "neighbors": promise.neighbors.name,
-        "trust": promise.trust,
-        "randomness": promise.randomness,
-    }
-    row = _imagined("reserve", {"caveats": list(promise.caveats)}, **spent)
+    row = replace(
+        _imagined("reserve", {"caveats": list(promise.caveats)}),
+        release_id="planned",
+        scope=EVERYTHING,
+        event=kind,
+        parameters=canonical_json(parameters),
+        count=1,
+        unit=promise.unit,
+        neighbors=promise.neighbors.name,
+        trust=promise.trust,
+        randomness=promise.randomness,
+    )
     return Ledger(ledger.path, [*ledger.rows, row])
 
 

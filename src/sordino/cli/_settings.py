@@ -98,7 +98,7 @@ def _declared(settings: Any) -> list[tuple[Field[Any], Any, Argument | Option]]:
 def _parameter(field: Field[Any], kind: Any, said: Argument | Option) -> inspect.Parameter:
     """Return a field as typer reads it."""
     if isinstance(said, Argument):
-        info: Any = typer.Argument(help=said.help, metavar=said.metavar)
+        info = typer.Argument(help=said.help, metavar=said.metavar)
     else:
         info = typer.Option(
             _flag(field, said),
@@ -123,7 +123,7 @@ def _flag(field: Field[Any], said: Option) -> str:
 
 
 def command(
-    home: typer.Typer, settings: type[S], name: str | None = None
+    home: typer.Typer, settings: type[S]
 ) -> Callable[[Callable[[S], None]], Callable[[S], None]]:
     """Return a decorator that makes a command of a class of settings and what is done with them."""
 
@@ -135,7 +135,7 @@ def command(
         bound.__name__, bound.__doc__ = body.__name__, body.__doc__
         bound.__annotations__ = {each.name: each.annotation for each in parameters}
         bound.__dict__["__signature__"] = inspect.Signature(parameters)
-        home.command(name)(bound)
+        home.command()(bound)
         return body
 
     return registered

@@ -105,8 +105,12 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
         **({} if pairs is None else {"pairs": f"{pairs:,}{_in_files(result['data'])}"}),
         **_ballot_rows(result, result["data"]),
         **dropped_row(result["data"]["dropped_identical"]),
-        **(_central_metrics(result) if central else _local_metrics(result)),
+        **(_central_metrics(result) if central else {}),
     }
+    if not central:  # randomized answers tell it for nothing
+        rows["accuracy"] = f"{describe_accuracy(result['reward'])} (held out, debiased)"
+        rows["calibration slope"] = _estimate(result["reward"], "calibration_slope", 2)
+        rows["win rate"] = _wins(result["policy"])
     if "public_evaluation" in result:
         public = result["public_evaluation"]
         rows["on public data"] = f"accuracy {_number(public['accuracy'])} on {public['pairs']:,}"
@@ -154,16 +158,6 @@ def _item(item: Mapping[str, Any]) -> str:
 def _signed(value: float | None) -> str:
     """Return a measured number with its sign; nothing is 0.00 with one."""
     return "not available" if value is None else f"{value:+.2f}".replace("-0.00", "+0.00")
-
-
-def _local_metrics(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines on what randomized answers tell for nothing."""
-    reward = result["reward"]
-    return {
-        "accuracy": f"{describe_accuracy(reward)} (held out, debiased)",
-        "calibration slope": _estimate(reward, "calibration_slope", 2),
-        "win rate": _wins(result["policy"]),
-    }
 
 
 def _wins(policy: Mapping[str, Any]) -> str:
@@ -246,10 +240,12 @@ def _loss(told: Mapping[str, Any]) -> str:
 
 def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     """Return what a dry run has to say."""
+    # which ones only all records can tell
+    perhaps = (f"{name} if a question occurs twice" for name in plan.get("possible_caveats", ()))
     rows = {
         "would spend": f"epsilon={never_less(plan['spend'])}",
         "guarantee": describe_promise(plan["guarantee"]),
-        "caveats": _planned_caveats(plan),
+        "caveats": "; ".join([", ".join(plan["caveats"]) or "none", *perhaps]),
         **(unit_rows(plan) if "epsilon_per_label" in plan else {}),
         **_planned_rows(plan),
         **_ballot_rows(plan, plan),
@@ -274,13 +270,6 @@ def _files_rows(planned: Mapping[str, Any]) -> dict[str, str]:
         "files": f"{planned['files']:,}, {size}, in {planned['blocks']:,} blocks",
         "passes": f"about {passes}{read} (engine {planned['engine']})",
     }
-
-
-def _planned_caveats(plan: Mapping[str, Any]) -> str:
-    """Return the caveats of a plan, and which ones only all records can tell."""
-    known = ", ".join(plan["caveats"]) or "none"
-    perhaps = plan.get("possible_caveats", ())
-    return "; ".join([known, *(f"{name} if a question occurs twice" for name in perhaps)])
 
 
 def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -348,7 +337,12 @@ def _policy_rows(told: Mapping[str, Any]) -> dict[str, str]:
             f"epsilon={never_less(test['epsilon'])}, delta={never_less(test['delta'])}"
         )
     if "least_count" in one:
-        rows["test of counts"] += f"; {_found(one['least_count'])}"
+        least = one["least_count"]
+        rows["test of counts"] += (
+            f"; every arm has at least {least:,} records beside any one"
+            if least >= 1
+            else "; an arm may be too rare, so all draws are from the reference"
+        )
     if told["temperature"] is None:
         rows["policy"] = "as sharp as the test allows"
     else:
@@ -356,22 +350,13 @@ def _policy_rows(told: Mapping[str, Any]) -> dict[str, str]:
             f"temperature {told['temperature']:.6g}, regularization {told['regularization']:.6g}"
         )
     if "contexts" in one:
-        rows["contexts"] = _contexts(one["contexts"])
+        given = one["contexts"]
+        rows["contexts"] = (
+            "one, of zeros (--contexts FILE draws for others)"
+            if given == "zeros"
+            else f"{given:,}, drawn for one after the other"
+        )
     return rows
-
-
-def _found(count: int) -> str:
-    """Return what a test of counts found."""
-    if count < 1:
-        return "an arm may be too rare, so all draws are from the reference"
-    return f"every arm has at least {count:,} records beside any one"
-
-
-def _contexts(given: int | str) -> str:
-    """Return what contexts the draws are for."""
-    if given == "zeros":
-        return "one, of zeros (--contexts FILE draws for others)"
-    return f"{given:,}, drawn for one after the other"
 
 
 def _most(draws: list[str]) -> str:

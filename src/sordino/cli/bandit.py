@@ -711,7 +711,13 @@ class BanditRun(Run):
                 after = with_spend(ledger, settings.test.event, promise)
             after.check(self._one, promise=promise, count=self._count)
         except BudgetExceeded as error:
-            raise BudgetExceeded(f"{error}{self._way_out(ledger)}") from None
+            if ledger.budget.delta >= settings.delta:
+                raise
+            raise BudgetExceeded(
+                f"{error} This run was planned with delta={never_less(settings.delta)}, and "
+                f"{ledger.path.name} allows delta={never_more(ledger.budget.delta)}: use that "
+                "--delta, or change the limit with --budget-delta DELTA, which the ledger records."
+            ) from None
         return {
             "spend": promise.epsilon,
             "temperature": None if policy is None else policy.temperature,
@@ -720,16 +726,6 @@ class BanditRun(Run):
             "per_draw": self._per_draw(),
             **describe_guarantee_and_caveats(promise),
         }
-
-    def _way_out(self, ledger: Ledger) -> str:
-        """Return what to do about a budget whose delta is less than what was planned with."""
-        if ledger.budget.delta >= self.settings.delta:
-            return ""
-        return (
-            f" This run was planned with delta={never_less(self.settings.delta)}, and "
-            f"{ledger.path.name} allows delta={never_more(ledger.budget.delta)}: use that --delta, "
-            "or change the limit with --budget-delta DELTA, which the ledger records."
-        )
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the result of drawing, after each entry on the ledger."""

@@ -7,7 +7,7 @@ answer spends.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -103,7 +103,10 @@ def choose(settings: Choose) -> None:
     """Draw one answer for every prompt, with its probability unless that is withheld."""
     if settings.out is not None:
         refuse_output(settings.out, force=settings.force)
-    if _is_prepared(settings.folder):
+    kept: object = None
+    with suppress(OSError, ValueError, RecursionError):
+        kept = json.loads((settings.folder / RESULT).read_bytes())
+    if isinstance(kept, dict) and kept.get("format") == INTRINSIC_FORMAT:
         _draw_withheld(settings, PreparedRun.read(settings.folder))
     else:
         _draw_freely(settings)
@@ -169,14 +172,6 @@ def _drawn(
 
 
 # A run with noise on draws: the curator refits the reward and withholds it.
-
-
-def _is_prepared(folder: Path) -> bool:
-    """Return whether a folder holds a run with noise on draws."""
-    with suppress(OSError, ValueError, RecursionError):
-        value = json.loads((folder / RESULT).read_bytes())
-        return isinstance(value, Mapping) and value.get("format") == INTRINSIC_FORMAT
-    return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,7 +234,16 @@ class Init(Output):
 def init(settings: Init) -> None:
     """Write a study file, and say what it promises to the people who will be asked."""
     path, force = settings.path, settings.force
-    _refuse_study(path, force=force)
+    if path.suffix != ".toml":
+        raise UsageError("STUDY must be a name that ends in .toml. Nothing was done.")
+    refuse_output(path, force=force)
+    database = path.with_suffix(".db")
+    if database.exists():
+        raise UsageError(
+            f"{database.name} is there already: it belongs to an earlier study, whose promise may "
+            "not change. Nothing was done. Choose another name for the new study."
+        )
+    refuse_unwritable(path)
     file = settings.questions or path.with_name("questions.jsonl")
     made = settings.questions is None and not file.exists()
     try:
@@ -273,20 +282,6 @@ def init(settings: Init) -> None:
         "next": f"edit {path.name}, then: sordino collect invite {path.name} --count 10",
     }
     finish("sordino collect init", shown, value, as_json=settings.as_json)
-
-
-def _refuse_study(path: Path, *, force: bool) -> None:
-    """Refuse to write a study where one is, or where the answers of one are."""
-    if path.suffix != ".toml":
-        raise UsageError("STUDY must be a name that ends in .toml. Nothing was done.")
-    refuse_output(path, force=force)
-    database = path.with_suffix(".db")
-    if database.exists():
-        raise UsageError(
-            f"{database.name} is there already: it belongs to an earlier study, whose promise may "
-            "not change. Nothing was done. Choose another name for the new study."
-        )
-    refuse_unwritable(path)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,6 +45,10 @@ from ._settings import (
     language_module,
 )
 from ._tables import describe_promise
+
+if TYPE_CHECKING:
+    from sordino.language.judging import WinRate
+    from sordino.language.models.promises import CheckpointPromise
 
 language = typer.Typer(help=COMMANDS["language"], no_args_is_help=True)
 app.add_typer(language, name="language")
@@ -310,7 +315,9 @@ def evaluate(asked: Judging) -> None:
     finish("sordino language evaluate", rows, value, as_json=asked.as_json, simulated=simulated)
 
 
-def caveats_of_judge(promises: dict[str, Any], *, declared: bool) -> tuple[str, ...]:
+def caveats_of_judge(
+    promises: Mapping[str, CheckpointPromise | None], *, declared: bool
+) -> tuple[str, ...]:
     """Return what qualifies a win rate of what hides whole records or persons."""
     # A judge, or a reference, that has read those texts tells of them by whom it prefers. The texts
     # are not here to be compared with.
@@ -319,19 +326,21 @@ def caveats_of_judge(promises: dict[str, Any], *, declared: bool) -> tuple[str, 
     return caveats_of_reading(known=False, read=False, declared=declared)
 
 
-def _known_by(promise: Any) -> set[str]:
+def _known_by(promise: CheckpointPromise) -> set[str]:
     """Return every release that a promise speaks for, by its entries and by its answers."""
     names = (name for each in promise.sources for name in (*each.release_ids, each.artifact))
     return {name for name in names if name}
 
 
-def _promise(folder: Path) -> Any:
+def _promise(folder: Path) -> CheckpointPromise | None:
     """Return what a checkpoint of ours promises, or None for one of somebody else."""
-    kept = language_module("models.promises").folder_promises(folder)
+    kept: list[CheckpointPromise] = language_module("models.promises").folder_promises(folder)
     return kept[0].with_those_of(*kept[1:]) if kept else None
 
 
-def _rows(comparison: Any, *, shared: bool, promises: dict[str, Any]) -> dict[str, str]:
+def _rows(
+    comparison: WinRate, *, shared: bool, promises: Mapping[str, CheckpointPromise | None]
+) -> dict[str, str]:
     """Return the closing summary."""
     matched, promise = comparison.length_matched, comparison.guarantee
     rows = {

@@ -192,8 +192,8 @@ def _privatize_files(settings: Privatize) -> None:
     outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # refuses before reading
     randomization = settings.randomization(first)
     with settings.started_engine() as engine, Bar.shown("Reading") as bar, ExitStack() as stack:
-        where: Any = {"engine": engine, "scratch": settings.scratch, "taken": Passes(bar)}
-        survey = stack.enter_context(survey_chunks(chunks, **where))
+        scratch, taken = settings.scratch, Passes(bar)
+        survey = stack.enter_context(survey_chunks(chunks, engine, scratch=scratch, taken=taken))
         coin = coin_for(survey.largest)
         planned = replace(randomization, mechanism=coin)
         request = digest_of_request(chunks, planned)
@@ -205,7 +205,15 @@ def _privatize_files(settings: Privatize) -> None:
                 "dropped_identical": survey.dropped,
             }
         else:
-            spend = plan_chunks(chunks, planned, data=settings.data, surveyed=survey, **where)
+            spend = plan_chunks(
+                chunks,
+                planned,
+                data=settings.data,
+                engine=engine,
+                scratch=scratch,
+                surveyed=survey,
+                taken=taken,
+            )
         passes = _PASSES + (_BY_PERSON if "persons" in spend else 0)
         spend["files"] = settings.describe_files(chunks, passes=passes)
         if settings.dry_run:
@@ -222,7 +230,9 @@ def _privatize_files(settings: Privatize) -> None:
                 simulate_seed=settings.simulate_seed,
                 force=settings.force,
                 surveyed=survey,
-                **where,
+                engine=engine,
+                scratch=scratch,
+                taken=taken,
             )
     _tell(settings, manifests, spend, coin, account, files=len(manifests))
 
