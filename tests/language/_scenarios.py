@@ -404,7 +404,7 @@ def together(folder):
 
 POINTS = {
     "start": (1, steps.CentralTraining, "train", 1),
-    "entry": (0, steps, "reserve_steps", 1),
+    "entry": (0, steps.CentralRun, "pay", 1),
     "sample": (0, steps, "poisson_sample", 1),
     "share": (1, steps.CentralTraining, "_own_sum", 9),
     "noise": (0, steps, "add_gradient_noise", 3),

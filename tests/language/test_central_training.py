@@ -315,7 +315,7 @@ def test_fifty_kills_at_random_points_never_count_less_than_was_drawn(make, ledg
             crash["kills"] += 1
             raise Crash
 
-    fragile(training, "reserve_steps")
+    fragile(training.CentralRun, "pay")
     fragile(training, "poisson_sample", counted=True)
     fragile(training, "add_gradient_noise")
     fragile(training, "weights_digest")

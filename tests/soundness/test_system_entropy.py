@@ -193,7 +193,6 @@ FROM_SEEDS = {  # the only places that make a stream of something else, and of w
     ("_random.py", "SimulatedEntropy", "int.from_bytes(digest[:16], 'big')"),  # a seed and a part
     ("algorithms/user_slots.py", "entropy", "self._seeds[number][which]"),  # of a seed
     ("language/dp_sgd/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
-    ("language/user_level/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
     ("rewards/evidence.py", "SimulatedEntropy", "int.from_bytes(digest[:8], 'big')"),
 }  # the last splits what was released
 MAKERS = {"entropy", "entropy_of", "entropy_of_part", "SimulatedEntropy"}
@@ -228,16 +227,16 @@ def test_central_training_draws_from_the_system(part, asked):
         sampling_probability=0.5, noise_multiplier=1.0, clip=1.0, expected_batch=N / 2
     )
     run = SimpleNamespace(
-        _seed=None, _run=SimpleNamespace(name="run"), state=SimpleNamespace(global_step=3),
+        _seed=None, _run=SimpleNamespace(name="run"),
         _privacy=terms, _units=range(N), _processes=first,
     )  # fmt: skip
-    run._noise_sums = lambda *given: CentralTraining._noise_sums(run, *given)
+    run._entropy = lambda name: CentralTraining._entropy(run, name)
 
     def draw():
         torch.manual_seed(0)
         if part == "answers":
             return PersonTraining._coins(run, 0).words(N)
-        entropy = CentralTraining._entropy(run)
+        entropy = CentralTraining._entropy(run, 3)
         if part == "sample":
             taken = np.zeros(N)
             taken[CentralTraining._drawn(run, entropy)] = 1

@@ -8,14 +8,14 @@ there before the run was killed is never drawn again, and stays paid for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
@@ -75,18 +75,12 @@ def poisson_sample(units: Iterable[Unit], probability: float, *, entropy: Entrop
     # Source: Abadi et al. (2016), Algorithm 1.
     threshold = sampling_threshold(probability)
     chosen: list[Unit] = []
-    for some in _parts(units):
+    rest = iter(units)
+    while some := list(islice(rest, _CHUNK)):
         words = entropy.words(len(some))
         drawn = np.ones(len(some), bool) if threshold == _WORDS else words < np.uint64(threshold)
         chosen.extend(unit for unit, takes_part in zip(some, drawn, strict=True) if takes_part)
     return chosen
-
-
-def _parts(units: Iterable[Unit]) -> Iterator[list[Unit]]:
-    """Yield the units in their order, some at a time."""
-    rest = iter(units)
-    while some := list(islice(rest, _CHUNK)):
-        yield some
 
 
 CentralUnit = Literal["record", "person"]
@@ -94,8 +88,76 @@ CentralUnit = Literal["record", "person"]
 _MARGIN: Final = 1 + 1e-6  # so that steps that are recorded in parts fit the budget of the whole
 
 
+class UnitPrivacy:
+    """What hiding a record, or a person, in noised sums of clipped gradients states in any case."""
+
+    # Who derives from it is a frozen dataclass with these fields, and finds the noise it takes.
+
+    epsilon: float
+    delta: float
+    unit: CentralUnit
+    neighbors: NeighboringRelation
+    clip: float
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Return the standard deviation of the noise over C: the least that keeps the promise."""
+        raise NotImplementedError
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what all steps promise together."""
+        return Guarantee(
+            self.epsilon,
+            delta=self.delta,
+            unit=self.unit,
+            neighbors=self.neighbors,
+            trust="central",
+            caveats=("real-arithmetic", "timing"),
+        )
+
+    def promise(self, simulate_seed: int | None) -> Guarantee:
+        """Return what all steps promise, with every caveat; nothing of the data enters.
+
+        Args:
+            simulate_seed: A seed for study, or None.
+
+        Raises:
+            UsageError: The seed is no whole number of at least 0.
+        """
+        promise = self.guarantee
+        if self.unit == "record":  # whether records name persons is as private as all else of them
+            promise = promise.with_caveats("person-group")
+        if simulate_seed is None:
+            return promise
+        _validate.integer("simulate_seed", simulate_seed, at_least=0)
+        return replace(promise.with_caveats("simulated"), randomness="simulated")
+
+    def refuse_other_units(self, ledger: object) -> None:
+        """Refuse a ledger that counts something else than what is hidden.
+
+        Raises:
+            UsageError: It is none.
+            PrivacyError: Its unit or relation is another.
+        """
+        if not isinstance(ledger, Ledger):
+            raise UsageError(f"ledger must be a Ledger, got {type(ledger).__name__}.")
+        unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
+        if (unit, neighbors) != (self.unit, self.neighbors):
+            raise PrivacyError(
+                f"{ledger.path.name} counts unit={unit!r}, {neighbors.name}, and the privacy "
+                f"settings hide unit={self.unit!r}, {self.neighbors.name}. Nothing was trained."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON holds them; all of them are public."""
+        settings = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]  # of who derives
+        noise = {"noise_multiplier": self.noise_multiplier}
+        return {**settings, "neighbors": self.neighbors.name, **noise}
+
+
 @dataclass(frozen=True)
-class CentralPrivacy:
+class CentralPrivacy(UnitPrivacy):
     """Public settings of training on noised sums of clipped gradients; choose them before the data.
 
     In every step each unit is drawn alone with one chance, its gradient is clipped, and noise is
@@ -178,56 +240,6 @@ class CentralPrivacy:
         """Return what so many steps do, for the ledger."""
         return PoissonGaussianEvent(self.noise_multiplier, self.sampling_probability, steps)
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """Return what all steps promise together."""
-        return Guarantee(
-            self.epsilon,
-            delta=self.delta,
-            unit=self.unit,
-            neighbors=self.neighbors,
-            trust="central",
-            caveats=("real-arithmetic", "timing"),
-        )
-
-    def promise(self, simulate_seed: int | None) -> Guarantee:
-        """Return what all steps promise, with every caveat; nothing of the data enters.
-
-        Args:
-            simulate_seed: A seed for study, or None.
-
-        Raises:
-            UsageError: The seed is no whole number of at least 0.
-        """
-        promise = self.guarantee
-        if self.unit == "record":  # whether records name persons is as private as all else of them
-            promise = promise.with_caveats("person-group")
-        if simulate_seed is None:
-            return promise
-        _validate.integer("simulate_seed", simulate_seed, at_least=0)
-        return replace(promise.with_caveats("simulated"), randomness="simulated")
-
-    def refuse_other_units(self, ledger: Any) -> None:
-        """Refuse a ledger that counts something else than what is hidden.
-
-        Raises:
-            UsageError: It is none.
-            PrivacyError: Its unit or relation is another.
-        """
-        if not isinstance(ledger, Ledger):
-            raise UsageError(f"ledger must be a Ledger, got {type(ledger).__name__}.")
-        unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
-        if (unit, neighbors) != (self.unit, self.neighbors):
-            raise PrivacyError(
-                f"{ledger.path.name} counts unit={unit!r}, {neighbors.name}, and the privacy "
-                f"settings hide unit={self.unit!r}, {self.neighbors.name}. Nothing was trained."
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON holds them; all of them are public."""
-        noise = {"noise_multiplier": self.noise_multiplier}
-        return {**asdict(self), "neighbors": self.neighbors.name, **noise}
-
 
 @lru_cache
 def _noise_multiplier(
@@ -244,45 +256,32 @@ def counted_once(own: Answers, others: Iterable[Answers]) -> tuple[Answers, ...]
     """Return what a run paid for, and then everything else that its weights were trained on."""
     # A model says what it was trained on, and so do its folder and its checkpoints: the same run
     # may be found several times, each time with the entries that it had by then. The last counts.
-    different = [one for one in dict.fromkeys(others) if not _is_earlier(one, own)]
+
+    def is_earlier(one: Answers) -> bool:
+        """Return whether this is a run before it drew anything, or our own at an earlier time."""
+        if not one.release_ids:
+            return _is_run(one) and not one.artifact and one.guarantee.epsilon == 0
+        return set(one.release_ids) <= set(own.release_ids)
+
+    different = [one for one in dict.fromkeys(others) if not is_earlier(one)]
     apart = (one for one in different if not any(_covers(more, one) for more in different))
     return (own, *apart)
 
 
-def with_caveats_of(promise: Guarantee, before: Guarantee, rows: Iterable[Row]) -> Guarantee:
-    """Return a promise that is qualified as what it goes on from: seeds and caveats add up."""
-    for row in rows:
-        before = before.with_caveats(*json.loads(row.payload)["caveats"])
-        before = replace(before, randomness="simulated") if row.randomness != "system" else before
-    randomness = "simulated" if before.simulated else promise.randomness
-    return replace(promise.with_caveats(*before.caveats), randomness=randomness)
-
-
-def _is_earlier(one: Answers, own: Answers) -> bool:
-    """Return whether this is a run before it drew anything, or our own at an earlier time."""
-    if not one.release_ids:
-        return _is_run(one) and not one.artifact and one.guarantee.epsilon == 0
-    return set(one.release_ids) <= set(own.release_ids)
-
-
 def _covers(more: Answers, one: Answers) -> bool:
-    """Return whether both are of one other run, and the first at a later time."""
+    """Return whether both are of one other run, and the first, at a later time, owns up to all."""
     if not (_is_run(more) and _is_run(one) and one.release_ids):
         return False
     ids, later = set(one.release_ids), set(more.release_ids)
     same = ids == later and one != more and one.artifact in {"", more.artifact}
-    return (ids < later or same) and _promises_no_more(more.guarantee, one.guarantee)
-
-
-def _promises_no_more(more: Guarantee, one: Guarantee) -> bool:
-    """Return whether a promise owns up to everything that another one does."""
+    wide, narrow = more.guarantee, one.guarantee
     return (
-        more.epsilon >= one.epsilon
-        and more.delta >= one.delta
-        and set(more.caveats) >= set(one.caveats)
-        and (more.unit, more.neighbors) == (one.unit, one.neighbors)
-        and more.trust == one.trust
-        and (more.simulated or not one.simulated)
+        (ids < later or same)
+        and wide.epsilon >= narrow.epsilon
+        and wide.delta >= narrow.delta
+        and set(wide.caveats) >= set(narrow.caveats)
+        and (wide.unit, wide.neighbors, wide.trust) == (narrow.unit, narrow.neighbors, narrow.trust)
+        and (wide.simulated or not narrow.simulated)
     )
 
 
@@ -292,41 +291,10 @@ def _is_run(one: Answers) -> bool:
     return "real-arithmetic" in one.guarantee.caveats
 
 
-def steps_taken(folder: Path) -> int:
-    """Return how many steps a complete checkpoint took."""
-    return int(json.loads((folder / LAST_WRITTEN).read_bytes())["global_step"])
+RunState: TypeAlias = tuple[str, Guarantee, tuple[tuple[str, Event], ...], tuple[Answers, ...]]
 
 
-def refuse_other_settings(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings than those that were paid for."""
-    differ = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
-    if differ:
-        raise UsageError(
-            f"The checkpoint was made with another {' and '.join(differ)}. Nothing was trained. "
-            "Use the settings that it was started with, or another checkpoint."
-        )
-
-
-def reserve_steps(
-    privacy: CentralPrivacy,
-    promise: Guarantee,
-    *,
-    ledger: Ledger,
-    run: str,
-    first: int,
-    steps: int,
-) -> Reservation:
-    """Return the permission to take so many steps, after recording what they spend.
-
-    Guarantee:
-        That of :class:`~sordino.language.dp_sgd.privacy.CentralPrivacy` for its steps;
-        nothing is drawn here. Shown by tests/language/test_central_training.py.
-    """
-    details = {"run": run, "first_step": first}
-    return ledger.reserve(privacy.event(steps), promise=promise, details=details)
-
-
-class CentralRun:
+class PaidRun:
     """One run: its random name, the entries that pay for it, and what they promise together."""
 
     def __init__(
@@ -363,17 +331,25 @@ class CentralRun:
             self._known = list(self._paid), loss
         return self._known[1]
 
+    def check(self, first: int) -> None:
+        """Refuse what follows after some steps if the budget has no room for it."""
+        raise NotImplementedError
+
+    def pay(self, first: int, steps: int) -> None:
+        """Record on the ledger what some steps spend, before any noise of them is drawn."""
+        raise NotImplementedError
+
     def add(self, reservation: Reservation, event: Event) -> None:
         """Take in an entry that was written."""
         self._open = reservation
         self._paid.append((reservation.release_id, event))
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self) -> RunState:
         """What every process of a run knows of it: its name, what was paid, what it is for."""
         # The permission to draw is not part of it; that stays with the process that paid.
         return self.name, self.promise, tuple(self._paid), self._starts
 
-    def take(self, state: tuple[Any, ...]) -> None:
+    def take(self, state: RunState) -> None:
         """Know of the run what the process that pays for it knows."""
         self.name, self.promise, paid, self._starts = state
         self._paid = list(paid)
@@ -382,8 +358,8 @@ class CentralRun:
         """Record the SHA-256 of weights on the entry that paid for them last."""
         if self._open is None and self._paid:
             last = self._paid[-1][0]
-            known = {row.release_id for row in self._ledger.rows if row.kind == "commit"}
-            if last in known:
+            committed = {row.release_id for row in self._ledger.rows if row.kind == "commit"}
+            if last in committed:
                 self._ledger.repeat(last, digest)
             else:  # killed between the checkpoint and its row
                 self._open = Reservation(self._ledger, last)
@@ -398,9 +374,9 @@ class CentralRun:
             release_ids=tuple(entry for entry, _ in self._paid),
             artifact=digest,
         )
-        known = {**self._training, "run": self.name}
+        training = {**self._training, "run": self.name}
         sources = counted_once(answers, self._starts)
-        return CheckpointPromise(kind=self._kind, sources=sources, training=known)
+        return CheckpointPromise(kind=self._kind, sources=sources, training=training)
 
     def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')
         """Go on with the run of a checkpoint, and return its folder and how many steps it took."""
@@ -408,9 +384,14 @@ class CentralRun:
         # every caveat of theirs: what was drawn with a known seed stays so.
         folder = complete_checkpoint(wanted, output)
         found = CheckpointPromise.read(folder)
-        settings = dict(found.training)
+        settings, ours = dict(found.training), self._training
         name = str(settings.pop("run", ""))
-        refuse_other_settings(settings, self._training)
+        differ = sorted(at for at in {*settings, *ours} if settings.get(at) != ours.get(at))
+        if differ:
+            raise UsageError(
+                f"The checkpoint was made with another {' and '.join(differ)}. Nothing was "
+                "trained. Use the settings that it was started with, or another checkpoint."
+            )
         rows, own = _entries(self._ledger, name), found.sources[0]
         if not rows or not {row.release_id for row in rows}.issuperset(own.release_ids):
             raise LedgerMismatch(
@@ -419,9 +400,13 @@ class CentralRun:
             )
         self.name, self._open = name, None
         self._paid = [(row.release_id, event_of(row)) for row in rows]
-        self.promise = with_caveats_of(self.promise, own.guarantee, rows)
+        caveats = [json.loads(row.payload)["caveats"] for row in rows]
+        self.promise = self.promise.with_caveats(*own.guarantee.caveats, *chain(*caveats))
+        if own.guarantee.simulated or any(row.randomness != "system" for row in rows):
+            self.promise = replace(self.promise, randomness="simulated")
         self.start_from([found])  # its own part is in what was paid
-        return str(folder), steps_taken(folder)
+        state = json.loads((folder / LAST_WRITTEN).read_bytes())
+        return str(folder), int(state["global_step"])
 
 
 def _entries(ledger: Ledger, run: str) -> list[Row]:
@@ -429,3 +414,37 @@ def _entries(ledger: Ledger, run: str) -> list[Row]:
     rows = Ledger.read(ledger.path).spends
     details = {row.release_id: json.loads(row.payload).get("details") for row in rows}
     return [row for row in rows if (details[row.release_id] or {}).get("run") == run]
+
+
+class CentralRun(PaidRun):
+    """A run on raw pairs: each entry pays for the steps up to the next checkpoint."""
+
+    def __init__(
+        self,
+        privacy: CentralPrivacy,
+        promise: Guarantee,
+        training: Mapping[str, Any],
+        starts: Iterable[CheckpointPromise],
+        ledger: Ledger,
+        *,
+        kind: Kind,
+    ) -> None:
+        """Start a run that has spent nothing."""
+        super().__init__(promise, training, starts, ledger, kind=kind)
+        self._privacy = privacy
+
+    def check(self, first: int) -> None:
+        """Refuse steps to the end that the budget has no room for."""
+        left = self._privacy.event(self._privacy.steps - first)
+        self._ledger.check(left, promise=self.promise)
+
+    def pay(self, first: int, steps: int) -> None:
+        """Record what some steps spend.
+
+        Guarantee:
+            That of :class:`CentralPrivacy` for its steps; nothing is drawn here. Shown by
+            tests/language/test_central_training.py.
+        """
+        event = self._privacy.event(steps)
+        details = {"run": self.name, "first_step": first}
+        self.add(self._ledger.reserve(event, promise=self.promise, details=details), event)

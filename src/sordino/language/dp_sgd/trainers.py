@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.functional import softplus
+from peft import PeftConfig
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl.trainer.reward_trainer import DataCollatorForPreference
 
 from sordino.language.dp_sgd.privacy import CentralPrivacy
@@ -21,7 +22,7 @@ from sordino.language.models.checkpoints import (
 )
 from sordino.language.models.generation import Completions, answer_log_probabilities, evaluating
 from sordino.language.models.promises import weights_digest
-from sordino.language.rewards.reward_training import PrivateRewardTrainer
+from sordino.language.training.losses import LOSSES, PreferenceLoss, debiased_preference_loss
 from sordino.language.training.settings import CentralDPOConfig, CentralRewardConfig, own_settings
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.ledger import Ledger
@@ -30,10 +31,25 @@ if TYPE_CHECKING:
     from sordino.language.rewards.text_rewards import TextRewardModel
 
 
-def reward_losses(model: Any, units: Sequence[UnitPairs], *, padding: int) -> Any:
+def unit_losses(
+    margins: torch.Tensor, units: Sequence[UnitPairs], loss: PreferenceLoss
+) -> torch.Tensor:
     """Return the loss of every unit, shape (units,): the sum over its pairs."""
-    # Source: Bradley, Terry (1952): Σ softplus(Δ) − yΔ over the pairs of a unit, with Δ the reward
-    # of the first answer less that of the second.
+    liked = torch.tensor([pair.liked for unit in units for pair in unit], device=margins.device)
+    owners = [number for number, unit in enumerate(units) for _ in unit]
+    losses = torch.zeros(len(units), device=margins.device, dtype=margins.dtype)
+    each = loss(margins, liked=liked)
+    return losses.index_add(0, torch.tensor(owners, device=margins.device), each)
+
+
+def reward_losses(
+    model: PreTrainedModel,
+    units: Sequence[UnitPairs],
+    *,
+    padding: int,
+    loss: PreferenceLoss = debiased_preference_loss,
+) -> torch.Tensor:
+    """Return the loss of every unit; the margin of a pair is the difference of its rewards."""
     examples = [
         {"chosen_ids": pair.first, "rejected_ids": pair.second} for unit in units for pair in unit
     ]
@@ -42,17 +58,59 @@ def reward_losses(model: Any, units: Sequence[UnitPairs], *, padding: int) -> An
     inputs = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}
     rewards = model(**inputs, use_cache=False).logits.squeeze(-1)
     first, second = rewards.chunk(2)
-    return preference_losses(first - second, units)
+    return unit_losses(first - second, units, loss)
 
 
-def preference_losses(margins: Any, units: Sequence[UnitPairs]) -> Any:
-    """Return the loss of every unit, shape (units,): the sum over its pairs."""
-    # Source: Bradley, Terry (1952): Σ softplus(Δ) − yΔ over the pairs of a unit.
-    liked = torch.tensor([pair.liked for unit in units for pair in unit], device=margins.device)
-    owners = [number for number, unit in enumerate(units) for _ in unit]
-    losses = torch.zeros(len(units), device=margins.device, dtype=margins.dtype)
-    each = softplus(margins) - liked * margins
-    return losses.index_add(0, torch.tensor(owners, device=margins.device), each)
+def policy_losses(
+    model: PreTrainedModel,
+    units: Sequence[UnitPairs],
+    *,
+    temperature: float,
+    padding: int,
+    loss: PreferenceLoss = debiased_preference_loss,
+) -> torch.Tensor:
+    """Return the loss of every unit; the margin of a pair is the gap of its log ratios."""
+    # Source: Rafailov et al. (2023), equation 7: Δ = temperature (there called β) times the gap of
+    # the log ratios to the reference.
+    pairs = [pair for unit in units for pair in unit]
+    gaps = log_ratio_gaps(model, pairs, padding=padding)
+    reference = torch.tensor([pair.reference for pair in pairs], dtype=gaps.dtype)
+    return unit_losses(temperature * (gaps - reference.to(gaps.device)), units, loss)
+
+
+def log_ratio_gaps(
+    model: PreTrainedModel, pairs: Sequence[TokenPair], *, padding: int
+) -> torch.Tensor:
+    """Return by how much likelier the first answer of each pair is, in nats, shape (pairs,)."""
+    first = [(pair.first, pair.answers[0]) for pair in pairs]
+    second = [(pair.second, pair.answers[1]) for pair in pairs]
+    prompts = [ids[: len(ids) - answer] for ids, answer in first + second]
+    answers = [ids[len(ids) - answer :] for ids, answer in first + second]
+    left, right = (max(map(len, some)) for some in (prompts, answers))
+    parts = (
+        [[padding] * (left - len(ids)) + ids for ids in prompts],
+        [[0] * (left - len(ids)) + [1] * len(ids) for ids in prompts],
+        [ids + [padding] * (right - len(ids)) for ids in answers],
+        [[1] * len(ids) + [0] * (right - len(ids)) for ids in answers],
+    )
+    device = next(model.parameters()).device
+    completions = Completions(*(torch.tensor(part).to(device) for part in parts))
+    one, other = answer_log_probabilities(model, completions).chunk(2)
+    return one - other
+
+
+def with_reference_gaps(
+    model: PreTrainedModel, units: Sequence[UnitPairs], *, padding: int
+) -> list[UnitPairs]:
+    """Return the units with what the reference makes of their pairs, each of them read alone."""
+    # Where the model has adapters, it counts as it is with them.
+
+    def known(pair: TokenPair) -> TokenPair:
+        """Return a pair with its gap: beside others it would be padded, and rounded otherwise."""
+        return pair._replace(reference=float(log_ratio_gaps(model, [pair], padding=padding)))
+
+    with torch.no_grad(), evaluating(model):
+        return [tuple(known(pair) for pair in unit) for unit in units]
 
 
 class CentralRewardTrainer(CentralTraining):
@@ -104,15 +162,15 @@ class CentralRewardTrainer(CentralTraining):
 
     def __init__(  # noqa: PLR0913 (each is one choice of the user)
         self,
-        model: Any,
+        model: str | Path | PreTrainedModel,
         args: CentralRewardConfig | None = None,
         *,
         train_dataset: Pairs,
         privacy: CentralPrivacy,
         ledger: Ledger,
-        processing_class: Any = None,
-        peft_config: Any = None,
-        callbacks: Sequence[Any] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: PeftConfig | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         declare_unread: bool = False,
         simulate_seed: int | None = None,
@@ -124,78 +182,26 @@ class CentralRewardTrainer(CentralTraining):
         tokenizer = matching_tokenizer(body, processing_class)
         body.config.get_text_config().pad_token_id = tokenizer.pad_token_id
         self._start(body, args, tokenizer)
-        promise = self._take(
+        self._open(
             train_dataset,
             privacy,
-            *(body, tokenizer),
+            body,
             ledger=ledger,
             simulate_seed=simulate_seed,
             declared=declare_unread,
+            reward_bound=float(args.reward_bound),
+            **args.other_loss(),
         )
-        self._open_run(promise, body, reward_bound=float(args.reward_bound))
-        adapters = with_head(peft_config)
-        given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
-        self._set_up(body, args, tokenizer, adapters, **given)
+        self._set_up(body, args, with_head(peft_config), callbacks, optimizers)
 
-    def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
+    def _losses(self, model: PreTrainedModel, units: Sequence[UnitPairs]) -> torch.Tensor:
         """Return the loss of every unit."""
-        return reward_losses(model, units, padding=self._tokens.tokenizer.pad_token_id)
-
-    def _handed_out(self) -> Any:
-        """Return a copy of the model that says what it promises."""
-        return self.merged()
+        padding = self._tokens.tokenizer.pad_token_id
+        return reward_losses(model, units, padding=padding, loss=LOSSES[self.args.loss])
 
     def text_reward(self) -> TextRewardModel:
         """Return the reward as it stands, for scoring texts; later steps do not show in it."""
-        return PrivateRewardTrainer.text_reward(cast("Any", self))
-
-
-def policy_losses(
-    model: Any, units: Sequence[UnitPairs], *, temperature: float, padding: int
-) -> Any:
-    """Return the loss of every unit, shape (units,): the sum over its pairs."""
-    # Source: Rafailov et al. (2023), equation 7: Σ softplus(Δ) − yΔ with Δ = temperature (there
-    # called β) times the gap of the log ratios to the reference.
-    pairs = [pair for unit in units for pair in unit]
-    gaps = log_ratio_gaps(model, pairs, padding=padding)
-    reference = torch.tensor([pair.reference for pair in pairs], dtype=gaps.dtype)
-    return preference_losses(temperature * (gaps - reference.to(gaps.device)), units)
-
-
-def log_ratio_gaps(model: Any, pairs: Sequence[TokenPair], *, padding: int) -> Any:
-    """Return by how much likelier the first answer of each pair is, in nats, shape (pairs,)."""
-    first = [(pair.first, pair.answers[0]) for pair in pairs]
-    second = [(pair.second, pair.answers[1]) for pair in pairs]
-    device = next(model.parameters()).device
-    completions = _completions(first + second, padding)
-    both = answer_log_probabilities(model, Completions(*(one.to(device) for one in completions)))
-    one, other = both.chunk(2)
-    return one - other
-
-
-def with_reference_gaps(model: Any, units: Sequence[UnitPairs], *, padding: int) -> list[UnitPairs]:
-    """Return the units with what the reference makes of their pairs, each of them read alone."""
-    # Where the model has adapters, it counts as it is with them.
-
-    def known(pair: TokenPair) -> TokenPair:
-        """Return a pair with its gap: beside others it would be padded, and rounded otherwise."""
-        return pair._replace(reference=float(log_ratio_gaps(model, [pair], padding=padding)))
-
-    with torch.no_grad(), evaluating(model):
-        return [tuple(known(pair) for pair in unit) for unit in units]
-
-
-def _completions(rows: Sequence[tuple[list[int], int]], padding: int) -> Completions:
-    """Return prompts, padded on the left, and answers, padded on the right."""
-    prompts = [ids[: len(ids) - answer] for ids, answer in rows]
-    answers = [ids[len(ids) - answer :] for ids, answer in rows]
-    left, right = (max(map(len, some)) for some in (prompts, answers))
-    return Completions(
-        torch.tensor([[padding] * (left - len(ids)) + ids for ids in prompts]),
-        torch.tensor([[0] * (left - len(ids)) + [1] * len(ids) for ids in prompts]),
-        torch.tensor([ids + [padding] * (right - len(ids)) for ids in answers]),
-        torch.tensor([[1] * len(ids) + [0] * (right - len(ids)) for ids in answers]),
-    )
+        return self._as_reward(self.merged())
 
 
 class CentralDPOTrainer(CentralTraining):
@@ -249,16 +255,16 @@ class CentralDPOTrainer(CentralTraining):
 
     def __init__(  # noqa: PLR0913 (each is one choice of the user)
         self,
-        model: Any,
-        reference: Any = None,
+        model: str | Path | PreTrainedModel,
+        reference: str | Path | PreTrainedModel | None = None,
         args: CentralDPOConfig | None = None,
         *,
         train_dataset: Pairs,
         privacy: CentralPrivacy,
         ledger: Ledger,
-        processing_class: Any = None,
-        peft_config: Any = None,
-        callbacks: Sequence[Any] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: PeftConfig | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         declare_unread: bool = False,
         simulate_seed: int | None = None,
@@ -269,38 +275,38 @@ class CentralDPOTrainer(CentralTraining):
         fixed = load_causal_model(reference) if isinstance(reference, str | Path) else reference
         tokenizer = matching_tokenizer(policy, processing_class)
         self._start(policy, args, tokenizer)
-        promise = self._take(
+        start = policy if fixed is None else fixed
+        self._open(
             train_dataset,
             privacy,
-            *(policy, fixed, tokenizer),
+            *(policy, fixed),
             ledger=ledger,
             simulate_seed=simulate_seed,
             declared=declare_unread,
-        )
-        start = policy if fixed is None else fixed
-        self._ask_reference(start.to(args.device))
-        self._open_run(
-            promise,
-            *(policy, fixed),
             loss="dpo",
             temperature=float(args.temperature),
             reference=weights_digest(start),
+            **args.other_loss(),
         )
-        given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
-        self._set_up(policy, args, tokenizer, peft_config, **given)
+        self._ask_reference(start.to(args.device))
+        self._set_up(policy, args, peft_config, callbacks, optimizers)
 
-    def _ask_reference(self, reference: Any) -> None:
+    def _ask_reference(self, reference: PreTrainedModel) -> None:
         """Keep what the reference makes of the pairs of every unit that this process clips."""
         own = self._processes.share(range(len(self._units)))
-        units = with_reference_gaps(
-            reference,
-            [self._units[number] for number in own],
-            padding=self._tokens.tokenizer.pad_token_id,
-        )
-        for number, unit in zip(own, units, strict=True):
+        units = [self._units[number] for number in own]
+        padding = self._tokens.tokenizer.pad_token_id
+        known = with_reference_gaps(reference, units, padding=padding)
+        self._units = list(self._units)
+        for number, unit in zip(own, known, strict=True):
             self._units[number] = unit
 
-    def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
+    def _losses(self, model: PreTrainedModel, units: Sequence[UnitPairs]) -> torch.Tensor:
         """Return the loss of every unit."""
-        padding = self._tokens.tokenizer.pad_token_id
-        return policy_losses(model, units, temperature=self.args.temperature, padding=padding)
+        return policy_losses(
+            model,
+            units,
+            temperature=self.args.temperature,
+            padding=self._tokens.tokenizer.pad_token_id,
+            loss=LOSSES[self.args.loss],
+        )

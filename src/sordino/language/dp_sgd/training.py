@@ -19,10 +19,16 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
-from peft import get_peft_model
+from peft import PeftConfig, get_peft_model
 from torch import distributed
 from torch.utils.data import DataLoader, IterableDataset
-from transformers import Trainer, set_seed
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    set_seed,
+)
 from transformers.trainer_utils import TrainOutput
 
 from sordino import _random
@@ -40,8 +46,8 @@ from sordino.language.dp_sgd.clipping import (
 from sordino.language.dp_sgd.privacy import (
     CentralPrivacy,
     CentralRun,
+    PaidRun,
     poisson_sample,
-    reserve_steps,
 )
 from sordino.language.models.checkpoints import own_copy
 from sordino.language.models.loading import upstream
@@ -49,10 +55,9 @@ from sordino.language.models.promises import folder_promises, weights_digest
 from sordino.language.models.tokens import Dialogue, DialogueTokens
 from sordino.language.references.texts import TextsRead
 from sordino.language.training.private_training import PrivateTraining
-from sordino.language.training.settings import CentralConfig
+from sordino.language.training.settings import CentralConfig, PrivateTrainingSettings
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy.events import UNDECIDED
-from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 
 Result = TypeVar("Result")
@@ -93,10 +98,10 @@ class Processes:
         if not self.several:
             return work()
         outcome = _tried(work) if self.is_first else None
-        told = [None if outcome is None else (what, *outcome.portable())]
+        message = [None if outcome is None else (what, *outcome.portable())]
         with _heard():
-            distributed.broadcast_object_list(told, src=0)
-        place, *heard = cast("tuple[Any, ...]", told[0])
+            distributed.broadcast_object_list(message, src=0)
+        place, *heard = cast("tuple[Any, ...]", message[0])
         if place != what:
             raise EngineError(
                 f"The processes of this run are at different places: one at {what!r}, the first at "
@@ -129,26 +134,26 @@ class Processes:
                 "and nothing more was drawn. Give all of them the same model, pairs and settings."
             )
 
-    def add_up(self, sums: Iterable[Any]) -> None:
+    def add_up(self, sums: Iterable[torch.Tensor]) -> None:
         """Leave in every process the sums of all, in place."""
         if self.several:
             with _heard():
                 for one in sums:
                     distributed.all_reduce(one)
 
-    def copy_first(self, sums: Iterable[Any]) -> None:
+    def copy_first(self, sums: Iterable[torch.Tensor]) -> None:
         """Replace tensors in every process by those of the first, bit by bit."""
         if self.several:
             with _heard():
                 for one in sums:
                     distributed.broadcast(one, src=0)
 
-    def _gathered(self, one: Any) -> list[Any]:
+    def _gathered(self, own: object) -> list[Any]:
         """Return what every process says, in the order of their numbers."""
-        found: list[Any] = [None] * self.count
+        everybody: list[Any] = [None] * self.count
         with _heard():
-            distributed.all_gather_object(found, one)
-        return found
+            distributed.all_gather_object(everybody, own)
+        return everybody
 
 
 @dataclass(frozen=True)
@@ -201,9 +206,6 @@ def _heard() -> Iterator[None]:
         ) from error
 
 
-_LOGGED = ("learning_rate",)
-
-
 class _Steps(IterableDataset[dict[str, Any]]):
     """One empty batch for every step: who takes part is drawn only after it is paid for."""
 
@@ -213,133 +215,12 @@ class _Steps(IterableDataset[dict[str, Any]]):
             yield {}
 
 
-class SilentTraining(PrivateTraining):
-    """A trainer that tells transformers, and through it the world, nothing of its data."""
-
-    _run: CentralRun
-
-    def get_train_dataloader(self) -> Any:
-        """Return empty batches: pairs are never shuffled, counted, or handed to transformers."""
-        return DataLoader(_Steps(), batch_size=None)
-
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:  # noqa: ARG002
-        """Return 0: how much was computed tells who took part."""
-        return 0
-
-    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """Refuse to measure."""
-        raise PrivacyError(
-            "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
-            "measured. Score public pairs with text_reward()."
-        )
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:  # noqa: ARG002
-        """Log the learning rate and the privacy spent; no loss, and no time that was taken."""
-        known = {name: logs[name] for name in _LOGGED if name in logs}
-        if known:
-            self.state.epoch = self.state.global_step / self.args.max_steps
-            Trainer.log(self, {**known, "epsilon": self._run.spent})
-
-
+_LOGGED: Final = ("learning_rate",)
 _OWN: Final = frozenset({
     *("output_dir", "run_name", "report_to", "disable_tqdm", "log_level", "log_level_replica"),
     *("local_rank", "per_device_eval_batch_size"),
 })  # fmt: skip
 """Settings that a process may have for itself: they change no step."""
-
-
-class ReplicaTraining(SilentTraining):
-    """A trainer whose processes each hold the whole model, and take the same steps with it."""
-
-    _privacy: CentralPrivacy
-    _units: Any
-    _seed: int | None
-    _replicas = True  # whether several processes may train
-
-    @property
-    def _processes(self) -> Processes:
-        """Return those that train together."""
-        return Processes.here()
-
-    def _by_first(self, what: str, work: Callable[[], Result]) -> Result:
-        """Return what the first process gets from the ledger; all learn what is paid for now."""
-        if not self._processes.several:
-            return work()
-        result, state = self._processes.from_first(what, lambda: (work(), self._run.state()))
-        self._run.take(state)
-        return result
-
-    def _prepare_for_training(self, *given: Any, **named: Any) -> Any:
-        """Hand the model over as it is: transformers would average gradients over processes."""
-        prepare = self.accelerator.prepare_model
-        if self._processes.several:
-            self.accelerator.prepare_model = partial(prepare, evaluation_mode=True)
-        try:
-            return super()._prepare_for_training(*given, **named)
-        finally:
-            self.accelerator.prepare_model = prepare
-
-    def _maybe_log_save_evaluate(self, *given: Any, **named: Any) -> None:
-        """Log, save and stop where the first process does: callbacks may go by their own clocks."""
-        self.control = self._processes.from_first("the end of a step", lambda: self.control)
-        super()._maybe_log_save_evaluate(*given, **named)
-
-    def _refuse_others(self) -> None:
-        """Refuse several processes where one must do everything, or that transformers overlooks."""
-        found = {self._processes.count, self.args.world_size, self.accelerator.num_processes}
-        if len(found) > 1:
-            raise UsageError(
-                "Processes were joined after the settings were made. Nothing was trained. Start "
-                "them with torchrun or accelerate launch, and let transformers join them."
-            )
-        if self._processes.several and not self._replicas:
-            raise UsageError(
-                "Answers and rewards of a batch are asked for by one process, and there are "
-                "several here. Nothing was trained. Start one (without torchrun or accelerate "
-                "launch)."
-            )
-
-    def _refuse_other_replicas(self, model: Any) -> None:
-        """Refuse processes with other weights, pairs or settings, and a model that was wrapped."""
-        if self._processes.several:
-            self._processes.refuse_differences(
-                **self._processes.together(lambda: self._seen(model))
-            )
-
-    def _seen(self, model: Any) -> dict[str, str]:
-        """Return digests of what must be the same everywhere."""
-        if model is not self.accelerator.unwrap_model(self.model):
-            raise UsageError(
-                f"The model is wrapped in {type(model).__name__}, which may average gradients over "
-                "processes. Nothing was trained. Leave wrapping to the trainer."
-            )
-        return {
-            "weights": weights_digest(model),
-            "pairs": _units_digest(self._units),
-            "settings": self._settings_digest(model),
-        }
-
-    def _settings_digest(self, model: Any) -> str:
-        """Return what changes when a setting does that decides what a step is, and what it pays."""
-        args = {name: one for name, one in self.args.to_dict().items() if name not in _OWN}
-        training = {name: one for name, one in self._promise.training.items() if name != "run"}
-        trained = [name for name, one in model.named_parameters() if one.requires_grad]
-        known = [args, training, self._privacy.to_dict(), self._seed, trained]
-        text = json.dumps(known, sort_keys=True, default=lambda one: type(one).__name__)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _units_digest(units: Iterable[UnitPairs]) -> str:
-    """Return what changes when a unit does; it is compared, and never written or shown."""
-    # What the reference makes of a pair is left out: a process knows it of its own share alone.
-    digest = hashlib.sha256()
-    for unit in units:
-        for pair in unit:
-            sizes = [len(unit), len(pair.first), len(pair.second), *pair.answers]
-            numbers = [*sizes, *pair.first, *pair.second]
-            digest.update(np.asarray(numbers, np.int64).tobytes())
-            digest.update(np.float64(pair.liked).tobytes())
-    return digest.hexdigest()
 
 
 class TokenPair(NamedTuple):
@@ -352,12 +233,18 @@ class TokenPair(NamedTuple):
     answers: tuple[int, int] = (0, 0)  # how many of the last tokens of each are the answer
     reference: float = 0.0  # by how much the reference finds the first answer likelier, in nats
 
+    @classmethod
+    def of(cls, first: Dialogue, second: Dialogue, liked: float) -> TokenPair:
+        """Return two dialogues as one pair."""
+        one, other = ([*each.prompt, *each.answer] for each in (first, second))
+        return cls(one, other, liked, (len(first.answer), len(second.answer)))
+
 
 UnitPairs: TypeAlias = tuple[TokenPair, ...]
 """All pairs of one record or person that are used."""
 
 
-def units_of(pairs: Any, tokens: DialogueTokens, privacy: CentralPrivacy) -> list[UnitPairs]:
+def units_of(pairs: object, tokens: DialogueTokens, privacy: CentralPrivacy) -> list[UnitPairs]:
     """Return the pairs of every unit, in the order of the data."""
     if isinstance(pairs, PrivatePairs):
         raise UsageError(
@@ -370,7 +257,16 @@ def units_of(pairs: Any, tokens: DialogueTokens, privacy: CentralPrivacy) -> lis
             " Nothing was trained."
         )
     pairs.refuse_other_order()
-    read, rows = _read(pairs, tokens)
+    try:
+        first, second, rows = tokens.pairs(pairs, least=0)  # to refuse nobody would tell of one
+    except DataError:
+        raise DataError(
+            "A pair holds no texts, or an answer that is empty or longer than the model reads; "
+            "which one is not said, as records are private. Nothing was trained. Remove such "
+            "pairs, or leave those that are too long out with overlong='drop'."
+        ) from None
+    liked = [0.5 if label == UNDECIDED else float(label) for label in pairs.labels[rows]]
+    read = [TokenPair.of(*one) for one in zip(first, second, liked, strict=True)]
     if privacy.unit == "record" or not len(pairs):
         return [(pair,) for pair in read]
     if pairs.persons is None or privacy.cap is None:
@@ -382,27 +278,6 @@ def units_of(pairs: Any, tokens: DialogueTokens, privacy: CentralPrivacy) -> lis
     for pair, row in zip(read, rows, strict=True):
         people.setdefault(pairs.persons[row], []).append(pair)
     return [tuple(theirs[: privacy.cap]) for theirs in people.values()]
-
-
-def _read(pairs: Pairs, tokens: DialogueTokens) -> tuple[list[TokenPair], list[int]]:
-    """Return pairs as tokens, and the rows that they are of."""
-    try:
-        first, second, rows = tokens.pairs(pairs, least=0)  # to refuse nobody would tell of one
-    except DataError:
-        raise DataError(
-            "A pair holds no texts, or an answer that is empty or longer than the model reads; "
-            "which one is not said, as records are private. Nothing was trained. Remove such "
-            "pairs, or leave those that are too long out with overlong='drop'."
-        ) from None
-    liked = [0.5 if label == UNDECIDED else float(label) for label in pairs.labels[rows]]
-    both = zip(first, second, liked, strict=True)
-    return [_token_pair(*one) for one in both], rows
-
-
-def _token_pair(first: Dialogue, second: Dialogue, liked: float) -> TokenPair:
-    """Return both answers after their prompt."""
-    one, other = ([*each.prompt, *each.answer] for each in (first, second))
-    return TokenPair(one, other, liked, (len(first.answer), len(second.answer)))
 
 
 _PERSON: Final = 3  # every third unit is one
@@ -442,75 +317,146 @@ def invented_units(units: int, tokens: DialogueTokens) -> list[UnitPairs]:
     ]
 
 
-_TESTED = 4  # units
+_TESTED: Final = 4  # units
 
 
-class CentralTraining(ReplicaTraining):
-    """The part that trainers on raw pairs share, whatever their loss."""
+class CentralTraining(PrivateTraining):
+    """The part that trainers on raw units share, whatever their loss; none of their data is told.
+
+    Every process holds the whole model, and takes the same steps with it.
+    """
 
     _privacy: CentralPrivacy
     _ledger: Ledger
-    _units: Any  # list[UnitPairs]
+    _run: PaidRun
+    _units: Sequence[Any]  # of pairs, or of people who were asked
     _seed: int | None
     _paid = 0  # steps that may still be taken
     _tested = False
+    _replicas = True  # whether several processes may train
 
-    def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
+    def _losses(self, model: PreTrainedModel, units: Sequence[Any]) -> torch.Tensor:
         """Return the loss of every unit."""
         raise NotImplementedError
 
-    def _start(self, model: Any, args: Any, tokenizer: Any) -> None:
+    @property
+    def _processes(self) -> Processes:
+        """Return those that train together."""
+        return Processes.here()
+
+    # Setting up: what may be trained, on whom, and what it promises.
+
+    def _start(
+        self,
+        model: PreTrainedModel,
+        args: PrivateTrainingSettings,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> None:
         """Settle how texts become tokens, on a model whose rows are read one by one."""
         refuse_few_embeddings(model, tokenizer)
         super()._start(model, args, tokenizer)
         refuse_shared_positions(model, self._tokens.max_length)
 
-    def _take(
+    def _open(
         self,
-        pairs: Any,
+        pairs: Pairs,
         privacy: CentralPrivacy,
-        *starts: Any,
-        ledger: Any,
+        *starts: PreTrainedModel | None,
+        ledger: Ledger,
         simulate_seed: int | None,
         declared: bool,
-    ) -> Guarantee:
-        """Keep the units of raw pairs, and return what all steps on them promise."""
+        **training: object,
+    ) -> None:
+        """Keep the units of raw pairs, and name a run on them; nothing is spent yet."""
         # Models and tokenizers that have read the pairs as they are, are refused.
         privacy.refuse_other_units(ledger)
         self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
         self._units = units_of(pairs, self._tokens, privacy)
-        self._read = TextsRead.on(*starts)
+        self._read = TextsRead.on(*starts, self._tokens.tokenizer)
         caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
-        return privacy.promise(simulate_seed).with_caveats(*caveats)
-
-    def _open_run(self, promise: Guarantee, *starts: Any, **training: Any) -> None:
-        """Name a run that starts from some models; nothing is spent yet."""
-        known = {
-            "max_length": self._tokens.max_length,
-            "privacy": self._privacy.to_dict(),
-            **training,
-        }
+        promise = privacy.promise(simulate_seed).with_caveats(*caveats)
+        settings = {"max_length": self._tokens.max_length, "privacy": privacy.to_dict(), **training}
         carried = folder_promises(*starts)
-        self._run = CentralRun(promise, known, carried, self._ledger, kind=self.kind)
+        self._run = CentralRun(privacy, promise, settings, carried, ledger, kind=self.kind)
         self._promise = self._run.checkpoint()
 
     def _set_up(
-        self, body: Any, args: CentralConfig, tokenizer: Any, adapters: Any, **given: Any
+        self,
+        model: PreTrainedModel,
+        args: CentralConfig,
+        adapters: PeftConfig | None,
+        callbacks: Sequence[TrainerCallback] | None,
+        optimizers: tuple[Any, Any],
     ) -> None:
         """Hand everything but the pairs to transformers."""
         with upstream():
             set_seed(args.seed)  # new adapters start at random, which is public
             Trainer.__init__(
                 self,
-                model=body if adapters is None else get_peft_model(body, adapters),
+                model=model if adapters is None else get_peft_model(model, adapters),
                 args=args,
-                processing_class=tokenizer,
-                **given,
+                processing_class=self._tokens.tokenizer,
+                callbacks=list(callbacks or []),
+                optimizers=optimizers,
             )
         refuse_pieces(self)
         self._refuse_others()
 
-    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
+    def _refuse_others(self) -> None:
+        """Refuse several processes where one must do everything, or that transformers overlooks."""
+        counts = {self._processes.count, self.args.world_size, self.accelerator.num_processes}
+        if len(counts) > 1:
+            raise UsageError(
+                "Processes were joined after the settings were made. Nothing was trained. Start "
+                "them with torchrun or accelerate launch, and let transformers join them."
+            )
+        if self._processes.several and not self._replicas:
+            raise UsageError(
+                "Answers and rewards of a batch are asked for by one process, and there are "
+                "several here. Nothing was trained. Start one (without torchrun or accelerate "
+                "launch)."
+            )
+
+    # What transformers asks for: nothing of the data is given away.
+
+    def get_train_dataloader(self) -> DataLoader[dict[str, Any]]:
+        """Return empty batches: pairs are never shuffled, counted, or handed to transformers."""
+        return DataLoader(_Steps(), batch_size=None)
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:  # noqa: ARG002
+        """Return 0: how much was computed tells who took part."""
+        return 0
+
+    def evaluate(self, *_: object, **__: object) -> dict[str, float]:
+        """Refuse to measure."""
+        raise PrivacyError(
+            "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
+            "measured. Score public pairs with text_reward()."
+        )
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:  # noqa: ARG002
+        """Log the learning rate and the privacy spent; no loss, and no time that was taken."""
+        known = {name: logs[name] for name in _LOGGED if name in logs}
+        if known:
+            self.state.epoch = self.state.global_step / self.args.max_steps
+            Trainer.log(self, {**known, "epsilon": self._run.spent})
+
+    def _prepare_for_training(self, *given: object, **named: object) -> Any:
+        """Hand the model over as it is: transformers would average gradients over processes."""
+        prepare = self.accelerator.prepare_model
+        if self._processes.several:
+            self.accelerator.prepare_model = partial(prepare, evaluation_mode=True)
+        try:
+            return super()._prepare_for_training(*given, **named)
+        finally:
+            self.accelerator.prepare_model = prepare
+
+    def _maybe_log_save_evaluate(self, *given: object, **named: object) -> None:
+        """Log, save and stop where the first process does: callbacks may go by their own clocks."""
+        self.control = self._processes.from_first("the end of a step", lambda: self.control)
+        super()._maybe_log_save_evaluate(*given, **named)
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
         """Train, from the start or from where a checkpoint stands; every step is paid for."""
         folder = self._by_first("the start", lambda: self._starting(resume_from_checkpoint))
         self._paid, self._tested = 0, False
@@ -530,16 +476,17 @@ class CentralTraining(ReplicaTraining):
             raise UsageError(
                 f"The run took all of its {first} steps. Nothing was trained and nothing was spent."
             )
-        left = self._privacy.event(self._privacy.steps - first)
-        self._ledger.check(left, promise=self._run.promise)
+        self._run.check(first)
         return folder
+
+    # One step.
 
     def training_step(
         self,
-        model: Any,
+        model: PreTrainedModel,
         inputs: dict[str, Any],  # noqa: ARG002 (transformers': there are none)
-        num_items_in_batch: Any = None,  # noqa: ARG002
-    ) -> Any:
+        num_items_in_batch: object = None,  # noqa: ARG002
+    ) -> torch.Tensor:
         """Leave a noised mean of clipped gradients where the optimizer looks, and return 0.
 
         Guarantee:
@@ -550,7 +497,7 @@ class CentralTraining(ReplicaTraining):
         # Source: Abadi et al. (2016), Algorithm 1.
         self._test(model)
         self._pay()
-        entropy = self._entropy()
+        entropy = self._entropy(self.state.global_step)
         try:
             sums = self._clipped_sums(model, self._drawn(entropy))
             self._add_noise(sums, entropy)
@@ -562,52 +509,17 @@ class CentralTraining(ReplicaTraining):
             one.grad = noised.to(one)  # rounded to its floats only now
         return torch.zeros((), device=self.args.device)
 
-    def _drawn(self, entropy: _random.Entropy) -> Sequence[int]:
-        """Return the numbers of those who take part in a step, as the first process drew them."""
-        chance, everybody = self._privacy.sampling_probability, range(len(self._units))
-        return self._processes.from_first(
-            "the sample", lambda: poisson_sample(everybody, chance, entropy=entropy)
-        )
-
-    def _clipped_sums(self, model: Any, chosen: Sequence[int]) -> list[Any]:
-        """Return the sum of what those who take part contribute, for every trained parameter."""
-        own = [self._units[number] for number in self._processes.share(chosen)]
-        total = self._processes.together(lambda: self._own_sum(model, own, self._privacy.clip))
-        self._processes.add_up(total.counts)
-        return total.values()
-
-    def _own_sum(self, model: Any, units: Sequence[UnitPairs], bound: float) -> ClippedSum:
-        """Return the sum of what some units contribute: each is read alone, pair by pair."""
-        total = ClippedSum(model, bound)
-        with without_dropout(model):
-            for unit in units:
-                total.add(partial(self._loss, model, pair) for pair in unit)
-        return total
-
-    def _loss(self, model: Any, pair: Any) -> Any:
-        """Return the part of the loss of a unit that is of one of its pairs."""
-        return self._losses(model, [(pair,)]).sum()
-
-    def _add_noise(self, sums: Sequence[Any], entropy: _random.Entropy) -> None:
-        """Let the first process add the noise of a step to sums; all others copy it."""
-        self._processes.from_first("the noise", lambda: self._noise_sums(sums, entropy))
-        self._processes.copy_first(sums)
-
-    def _noise_sums(self, sums: Sequence[Any], entropy: _random.Entropy) -> None:
-        """Add the noise of a step to sums, and divide them by a public number."""
-        size = self._privacy.noise_multiplier * self._privacy.clip
-        add_gradient_noise(sums, size, entropy=entropy)
-        for one in sums:
-            one.div_(self._privacy.expected_batch)
-
-    def _test(self, model: Any) -> None:
+    def _test(self, model: PreTrainedModel) -> None:
         """Try sums of made-up units on the model, as the first step of a run finds it."""
-        if not self._tested:
-            self._processes.together(lambda: self._refuse_model(model))
-            self._refuse_other_replicas(model)
-            self._tested = True
+        if self._tested:
+            return
+        self._processes.together(lambda: self._refuse_model(model))
+        if self._processes.several:
+            digests = self._processes.together(lambda: self._replica_digests(model))
+            self._processes.refuse_differences(**digests)
+        self._tested = True
 
-    def _refuse_model(self, model: Any) -> None:
+    def _refuse_model(self, model: PreTrainedModel) -> None:
         """Refuse settings and a model with which a unit could add more than the bound."""
         self.args.check()  # what was set since, also by transformers
         self._refuse_others()
@@ -623,27 +535,45 @@ class CentralTraining(ReplicaTraining):
         """Return made-up units to test the model on: a refusal must not tell of anybody."""
         return invented_units(_TESTED, self._tokens)
 
+    def _replica_digests(self, model: PreTrainedModel) -> dict[str, str]:
+        """Return digests of what must be the same everywhere; they are never written or shown."""
+        if model is not self.accelerator.unwrap_model(self.model):
+            raise UsageError(
+                f"The model is wrapped in {type(model).__name__}, which may average gradients over "
+                "processes. Nothing was trained. Leave wrapping to the trainer."
+            )
+        # What the reference makes of a pair is left out: a process knows it of its own share alone.
+        pairs = hashlib.sha256()
+        for unit in self._units:
+            for pair in unit:
+                sizes = [len(unit), len(pair.first), len(pair.second), *pair.answers]
+                numbers = [*sizes, *pair.first, *pair.second]
+                pairs.update(np.asarray(numbers, np.int64).tobytes())
+                pairs.update(np.float64(pair.liked).tobytes())
+        args = {name: one for name, one in self.args.to_dict().items() if name not in _OWN}
+        training = {name: one for name, one in self._promise.training.items() if name != "run"}
+        trained = [name for name, one in model.named_parameters() if one.requires_grad]
+        known = [args, training, self._privacy.to_dict(), self._seed, trained]
+        text = json.dumps(known, sort_keys=True, default=lambda one: type(one).__name__)
+        return {
+            "weights": weights_digest(model),
+            "pairs": pairs.hexdigest(),
+            "settings": hashlib.sha256(text.encode()).hexdigest(),
+        }
+
     def _pay(self) -> None:
-        """Reserve the steps up to the next checkpoint, unless this one is paid for already."""
+        """Pay for the steps up to the next checkpoint, unless this one is paid for already."""
         if not self._paid:
             first = self.state.global_step
             steps = self._until(first) - first
-            self._by_first("the entry", lambda: self._reserve(first, steps))
+            self._ask(first)
+            self._by_first("the entry", lambda: self._run.pay(first, steps))
             self._mark()
             self._paid = steps
         self._paid -= 1
 
-    def _reserve(self, first: int, steps: int) -> None:
-        """Write on the ledger what so many steps spend."""
-        reservation = reserve_steps(
-            self._privacy,
-            self._run.promise,
-            ledger=self._ledger,
-            run=self._run.name,
-            first=first,
-            steps=steps,
-        )
-        self._run.add(reservation, self._privacy.event(steps))
+    def _ask(self, first: int) -> None:
+        """Gather the units of the steps that are about to be paid for; pairs are there already."""
 
     def _until(self, first: int) -> int:
         """Return the step after which the next checkpoint is written; one step on at least."""
@@ -653,14 +583,63 @@ class CentralTraining(ReplicaTraining):
         every = int(self.state.save_steps)
         return min((first // every + 1) * every, last)
 
-    def _entropy(self) -> _random.Entropy:
-        """Return system entropy, or for study a stream for every step of its own."""
+    def _entropy(self, name: int | str) -> _random.Entropy:
+        """Return system entropy, or for study a stream of its own for everything with a name."""
         if self._seed is None:
             return _random.entropy(None)
-        words = hashlib.sha256(f"{self._seed}/{self.state.global_step}".encode()).digest()
+        words = hashlib.sha256(f"{self._seed}/{name}".encode()).digest()
         return _random.entropy(int.from_bytes(words[:8]))
 
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+    def _drawn(self, entropy: _random.Entropy) -> Sequence[int]:
+        """Return the numbers of those who take part in a step, as the first process drew them."""
+        chance, everybody = self._privacy.sampling_probability, range(len(self._units))
+        return self._processes.from_first(
+            "the sample", lambda: poisson_sample(everybody, chance, entropy=entropy)
+        )
+
+    def _clipped_sums(self, model: PreTrainedModel, chosen: Sequence[int]) -> list[torch.Tensor]:
+        """Return the sum of what those who take part contribute, for every trained parameter."""
+        own = [self._units[number] for number in self._processes.share(chosen)]
+        total = self._processes.together(lambda: self._own_sum(model, own, self._privacy.clip))
+        self._processes.add_up(total.counts)
+        return total.values()
+
+    def _own_sum(self, model: PreTrainedModel, units: Sequence[Any], bound: float) -> ClippedSum:
+        """Return the sum of what some units contribute: each is read alone, pair by pair."""
+        total = ClippedSum(model, bound)
+        with without_dropout(model):
+            for unit in units:
+                total.add(partial(self._loss, model, pair) for pair in unit)
+        return total
+
+    def _loss(self, model: PreTrainedModel, pair: NamedTuple) -> torch.Tensor:
+        """Return the part of the loss of a unit that is of one of its pairs."""
+        return self._losses(model, [(pair,)]).sum()
+
+    def _add_noise(self, sums: Sequence[torch.Tensor], entropy: _random.Entropy) -> None:
+        """Let the first process noise sums, and divide them by a public number; all others copy."""
+
+        def noised() -> None:
+            """Change the sums in place."""
+            size = self._privacy.noise_multiplier * self._privacy.clip
+            add_gradient_noise(sums, size, entropy=entropy)
+            for one in sums:
+                one.div_(self._privacy.expected_batch)
+
+        self._processes.from_first("the noise", noised)
+        self._processes.copy_first(sums)
+
+    # What comes out: marked with what it promises, and recorded.
+
+    def _by_first(self, what: str, work: Callable[[], Result]) -> Result:
+        """Return what the first process gets from the ledger; all learn what is paid for now."""
+        if not self._processes.several:
+            return work()
+        result, state = self._processes.from_first(what, lambda: (work(), self._run.state()))
+        self._run.take(state)
+        return result
+
+    def _save_checkpoint(self, model: PreTrainedModel, trial: object) -> None:
         """Write a checkpoint, which carries what all draws so far promise, and record it."""
         digest = weights_digest(self.model)
         self._processes.refuse_differences(weights=digest)
@@ -684,11 +663,11 @@ class CentralTraining(ReplicaTraining):
         self._run.start_from(folder_promises(*self._held()))
         self._promise = self._run.checkpoint(self._promise.artifact)
 
-    def _held(self) -> list[Any]:
+    def _held(self) -> list[PreTrainedModel]:
         """Return the models that a step reads."""
         return [self.accelerator.unwrap_model(self.model)]
 
-    def merged(self) -> Any:
+    def merged(self) -> PreTrainedModel:
         """Return the model as it stands, as transformers knows it, adapters merged: a copy."""
         # Later steps do not show in it, so that what it promises stays what it promised.
         self._catch_up()

@@ -1,9 +1,4 @@
-"""Settings of direct preference optimization on randomized answers.
-
-A check before the first step: is the loss that trl computes the one that was meant?
-
-Policies straight from randomized answers: trl's DPO with the loss that knows the flips.
-"""
+"""Policies straight from randomized answers: trl's DPO with the loss that knows the flips."""
 
 from __future__ import annotations
 
@@ -15,7 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from peft import PeftConfig
 from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers.trainer_utils import TrainOutput
 from trl import DPOConfig, DPOTrainer
 
 from sordino.errors import PrivacyError, UsageError
@@ -24,7 +22,7 @@ from sordino.language.models.generation import Completions, answer_log_probabili
 from sordino.language.models.loading import upstream
 from sordino.language.models.tokens import Dialogue
 from sordino.language.training.losses import debiased_preference_loss
-from sordino.language.training.private_training import PrivateTraining, central_trainer
+from sordino.language.training.private_training import LabelTraining
 from sordino.language.training.settings import PrivateTrainingSettings, own_settings
 from sordino.preferences.pairs import PrivatePairs
 
@@ -93,7 +91,7 @@ _ATOL = 1e-3
 _PROMPT, _ANSWERS = "prompt_ids", ("chosen_ids", "rejected_ids")
 
 
-def refuse_other_losses(trainer: Any, flip_probability: float) -> None:
+def refuse_other_losses(trainer: DPOTrainer, flip_probability: float) -> None:
     """Compare the loss of a trainer with the debiased one, where the answer is known."""
     # The log-probabilities of one short pair are computed in another way than trl computes them,
     # and the reference is set so that the gap of the rewards is a given number. With DeepSpeed the
@@ -114,7 +112,7 @@ def refuse_other_losses(trainer: Any, flip_probability: float) -> None:
         trainer._metrics["eval"].clear()  # noqa: SLF001 (they are of the check)
 
 
-def _compare(trainer: Any, row: dict[str, list[int]], flips: float) -> None:
+def _compare(trainer: DPOTrainer, row: dict[str, list[int]], flips: float) -> None:
     """Compare the losses of one row at each gap."""
     device = next(trainer.model.parameters()).device
     chosen, rejected = answer_log_probabilities(trainer.model, _both(row, device)).float().chunk(2)
@@ -136,7 +134,7 @@ def _compare(trainer: Any, row: dict[str, list[int]], flips: float) -> None:
             )
 
 
-def _both(row: dict[str, list[int]], device: Any) -> Completions:
+def _both(row: dict[str, list[int]], device: torch.device) -> Completions:
     """Return both answers of a row after their prompt."""
     answers = [torch.tensor(row[name]) for name in _ANSWERS]
     prompts = torch.tensor([row[_PROMPT]] * 2)
@@ -150,7 +148,7 @@ def _both(row: dict[str, list[int]], device: Any) -> Completions:
     return Completions(*(part.to(device) for part in parts))
 
 
-class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
+class PrivateDPOTrainer(LabelTraining, DPOTrainer):
     """Trains a policy on randomized answers by direct preference optimization.
 
     The loss is trl's ``"robust"`` with the flip probability of the pairs, which is the debiased
@@ -193,23 +191,17 @@ class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
 
     kind = "policy"
 
-    def __new__(cls, *given: Any, privacy: Any = None, **named: Any) -> Any:
-        """Return a trainer of raw pairs where it is said what they are promised."""
-        if privacy is None:
-            return super().__new__(cls)
-        return central_trainer(cls.kind, *given, privacy=privacy, **named)
-
     def __init__(  # noqa: PLR0913 (trl's)
         self,
-        model: Any,
-        reference: Any = None,
+        model: str | Path | PreTrainedModel,
+        reference: str | Path | PreTrainedModel | None = None,
         args: PrivateDPOConfig | None = None,
         *,
         train_dataset: PrivatePairs,
         eval_dataset: PrivatePairs | None = None,
-        processing_class: Any = None,
-        peft_config: Any = None,
-        callbacks: Sequence[Any] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: PeftConfig | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         privacy: None = None,  # noqa: ARG002 (where it is given, another trainer is made)
     ) -> None:
@@ -247,18 +239,18 @@ class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
             "rejected_ids": other.answer,
         }
 
-    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001
-        """Check the loss on one pair, then train as :meth:`PrivateTraining.train` says."""
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001
+        """Check the loss on one pair, then train as :meth:`LabelTraining.train` says."""
         refuse_other_losses(self, self._flips["train"])
         return super().train(resume_from_checkpoint)
 
     def compute_loss(
         self,
-        model: Any,
+        model: PreTrainedModel,
         inputs: dict[str, Any],
         return_outputs: bool = False,  # noqa: FBT001, FBT002 (transformers')
-        num_items_in_batch: Any = None,
-    ) -> Any:
+        num_items_in_batch: object = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         """Return trl's robust loss of a batch, with the flips of the pairs it comes from.
 
         Source:
@@ -280,7 +272,9 @@ class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
         return means
 
 
-def _fixed(reference: Any, policy: Any, *, needed: bool) -> Any:
+def _fixed(
+    reference: str | Path | PreTrainedModel | None, policy: PreTrainedModel, *, needed: bool
+) -> PreTrainedModel | None:
     """Return a reference that training the policy does not move."""
     if isinstance(reference, str | Path):
         return load_causal_model(reference)

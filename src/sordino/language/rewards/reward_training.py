@@ -1,9 +1,4 @@
-"""Reward models from randomized answers: trl's trainer with a loss that knows the flips.
-
-Settings of reward models on randomized answers.
-
-The first phase of a reward: the head learns while the body stands still.
-"""
+"""Reward models from randomized answers: trl's trainer with a loss that knows the flips."""
 
 from __future__ import annotations
 
@@ -13,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import TrainerCallback
+from peft import PeftConfig
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from trl import RewardConfig, RewardTrainer
 
 from sordino import _validate
@@ -28,7 +31,7 @@ from sordino.language.models.checkpoints import (
 from sordino.language.models.loading import upstream
 from sordino.language.models.tokens import Dialogue
 from sordino.language.training.losses import LOSSES
-from sordino.language.training.private_training import PrivateTraining, central_trainer
+from sordino.language.training.private_training import LabelTraining
 from sordino.language.training.settings import PrivateTrainingSettings, own_settings
 from sordino.preferences.pairs import PrivatePairs
 
@@ -75,9 +78,6 @@ class PrivateRewardConfig(PrivateTrainingSettings, RewardConfig):
         super().__post_init__()
 
 
-"""What transformers calls the head of a sequence classifier on a causal model."""
-
-
 class HeadFirst(TrainerCallback):
     """Lets everything but the head learn only after so many epochs."""
 
@@ -87,9 +87,9 @@ class HeadFirst(TrainerCallback):
     def __init__(self, epochs: float) -> None:
         """Wait for a model."""
         self._epochs = epochs
-        self._body: list[Any] = []
+        self._body: list[torch.nn.Parameter] = []
 
-    def on_init_end(self, *_: Any, model: Any = None, **__: Any) -> None:
+    def on_init_end(self, *_: object, model: PreTrainedModel, **__: object) -> None:
         """Note what may learn beside the head."""
         self._body = [
             weight
@@ -97,11 +97,14 @@ class HeadFirst(TrainerCallback):
             if weight.requires_grad and HEAD not in name.split(".")
         ]
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **__: Any) -> None:  # noqa: ARG002
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         """Set who learns in this step."""
+        del args, control
         self._let(state.epoch >= self._epochs - 1e-9)  # epochs are sums of fractions
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:
+    def on_train_end(self, *_: object, **__: object) -> None:
         """Leave the model as it was found."""
         self._let(True)
 
@@ -112,7 +115,7 @@ class HeadFirst(TrainerCallback):
                 weight.requires_grad_(learn)
 
 
-class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
+class PrivateRewardTrainer(LabelTraining, RewardTrainer):
     """Trains a reward on randomized answers, as fast as trl does on raw ones.
 
     The reward of an answer is a number that one linear head reads off the last token. Pairs come
@@ -153,22 +156,16 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
 
     kind = "reward"
 
-    def __new__(cls, *given: Any, privacy: Any = None, **named: Any) -> Any:
-        """Return a trainer of raw pairs where it is said what they are promised."""
-        if privacy is None:
-            return super().__new__(cls)
-        return central_trainer(cls.kind, *given, privacy=privacy, **named)
-
     def __init__(  # noqa: PLR0913 (trl's)
         self,
-        model: Any,
+        model: str | Path | PreTrainedModel,
         args: PrivateRewardConfig | None = None,
         *,
         train_dataset: PrivatePairs,
         eval_dataset: PrivatePairs | None = None,
-        processing_class: Any = None,
-        peft_config: Any = None,
-        callbacks: Sequence[Any] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: PeftConfig | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         privacy: None = None,  # noqa: ARG002 (where it is given, another trainer is made)
     ) -> None:
@@ -180,7 +177,7 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
         self._start(body, args, tokenizer)
         known = {"loss": args.loss, "reward_bound": float(args.reward_bound)}
         rows, held_out = self._admit(train_dataset, eval_dataset, body, **known)
-        self._seen: dict[str, list[Any]] = {"train": [], "eval": []}
+        self._seen: dict[str, list[torch.Tensor]] = {"train": [], "eval": []}
         with upstream():
             super().__init__(
                 model=body,
@@ -203,11 +200,11 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
 
     def compute_loss(
         self,
-        model: Any,
+        model: PreTrainedModel,
         inputs: dict[str, Any],
         return_outputs: bool = False,  # noqa: FBT001, FBT002 (transformers')
-        num_items_in_batch: Any = None,  # noqa: ARG002
-    ) -> Any:
+        num_items_in_batch: object = None,  # noqa: ARG002
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         """Return the loss of a batch on randomized answers, and keep its metrics on the device.
 
         Source:
@@ -242,27 +239,15 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
             "mean_reward": reward,
         }
 
-    def _handed_out(self) -> Any:
-        """Return a copy of the model, which no training reaches any more."""
-        return own_copy(self.accelerator.unwrap_model(self.model))
-
     def text_reward(self) -> TextRewardModel:
         """Return the reward as it stands, for scoring texts; later steps do not show in it.
 
         Its weights are a copy: a checkpoint to resume from may add to what they promise.
         """
-        from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: PLC0415 (a stage of its own)
-
-        return TextRewardModel(
-            self._handed_out().eval(),
-            self.processing_class,
-            promise=self._promise,
-            reward_bound=self.args.reward_bound,
-            max_length=self._tokens.max_length,
-        )
+        return self._as_reward(own_copy(self.accelerator.unwrap_model(self.model)))
 
 
-def excess_penalty(rewards: Any, flip_probability: float, bound: float) -> Any:
+def excess_penalty(rewards: torch.Tensor, flip_probability: float, bound: float) -> torch.Tensor:
     """Return what rewards beyond ± the bound cost, so that the debiased loss has a minimum."""
     # Alone it falls without end along a margin, with slope f/(1 − 2f). Here no pair gains by going
     # further than f/2, at most 1/4, beyond the bound.

@@ -1,35 +1,66 @@
-"""The losses of randomized answers, for gradients: what ``rewards.likelihoods`` has for arrays."""
+"""What a preference loss is, for every trainer of language models: a new one is a function here.
+
+It serves randomized answers, whose flips it knows, and raw ones, which are never flipped; settings
+and the command line take its name from :data:`LOSSES`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
-
-import torch
-from torch.nn.functional import logsigmoid, softplus
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from sordino.errors import UsageError
 
-__all__ = ["LOSSES", "PreferenceLoss", "debiased_preference_loss", "mixture_preference_loss"]
-
-PreferenceLoss: TypeAlias = Callable[[Any, float], Any]
-"""From margins r(preferred) − r(other), by the randomized answer, and its flip probability."""
+if TYPE_CHECKING:
+    import torch
 
 
-def debiased_preference_loss(margins: Any, flip_probability: float) -> Any:
+class PreferenceLoss(Protocol):
+    """The loss of pairs, one by one."""
+
+    def __call__(
+        self,
+        margins: torch.Tensor,
+        flip_probability: float = 0.0,
+        *,
+        liked: torch.Tensor | float = 1.0,
+    ) -> torch.Tensor:
+        """Return losses from margins r(first) − r(second) and how far first answers are liked.
+
+        1 says that the first is liked, 0 that the second is, and 1/2 neither; the answer may have
+        been flipped with that probability.
+        """
+        ...
+
+
+def debiased_preference_loss(
+    margins: torch.Tensor, flip_probability: float = 0.0, *, liked: torch.Tensor | float = 1.0
+) -> torch.Tensor:
     """Return the loss of each margin whose mean over the flips is that of the true answer."""
-    # Source: docs/local.md, debiased likelihood: softplus(Δ) − (1 − f)Δ/(1 − 2f).
+    # Source: docs/local.md, debiased likelihood: softplus(Δ) − (y − f)Δ/(1 − 2f), which without
+    # flips is that of Bradley and Terry (1952).
+    from torch.nn.functional import softplus  # noqa: PLC0415 (names are asked for without torch)
+
     flip = _flips(flip_probability)
-    return softplus(margins) - margins * ((1 - flip) / (1 - 2 * flip))
+    return softplus(margins) - margins * ((liked - flip) / (1 - 2 * flip))
 
 
-def mixture_preference_loss(margins: Any, flip_probability: float) -> Any:
+def mixture_preference_loss(
+    margins: torch.Tensor, flip_probability: float = 0.0, *, liked: torch.Tensor | float = 1.0
+) -> torch.Tensor:
     """Return minus the log-likelihood of each randomized answer; not convex."""
-    # Source: docs/local.md, mixture likelihood: −log[(1 − f)σ(Δ) + fσ(−Δ)].
+    # Source: docs/local.md, mixture likelihood: −log[(1 − f)σ(Δ) + fσ(−Δ)] where y = 1.
+    import torch  # noqa: PLC0415 (as above)
+    from torch.nn.functional import logsigmoid  # noqa: PLC0415
+
     flip = torch.tensor(_flips(flip_probability), dtype=margins.dtype, device=margins.device)
-    return -torch.logaddexp(
-        torch.log1p(-flip) + logsigmoid(margins), torch.log(flip) + logsigmoid(-margins)
-    )
+
+    def of_liked(ahead: torch.Tensor) -> torch.Tensor:
+        """Return the loss of an answer that is ahead by so much."""
+        kept, flipped = torch.log1p(-flip) + logsigmoid(ahead), torch.log(flip) + logsigmoid(-ahead)
+        return -torch.logaddexp(kept, flipped)
+
+    return liked * of_liked(margins) + (1 - liked) * of_liked(-margins)
 
 
 def _flips(flip_probability: float) -> float:

@@ -1,20 +1,16 @@
-"""What makes a trainer of trl private: it reads randomized answers, and says what they promise.
-
-From randomized answers to the rows that a trainer reads: which answer comes first, as tokens.
-
-Which trainer raw pairs get: one that clips gradients, if it is said what they are promised.
-"""
+"""What makes a trainer private: it reads randomized answers, and says what was promised."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from datasets import Dataset
-from transformers import Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers.trainer_utils import TrainOutput
 
 from sordino.errors import ConvergenceError, PrivacyError, UsageError
 from sordino.language.models.checkpoints import (
@@ -30,11 +26,11 @@ from sordino.language.references.texts import TextsRead
 from sordino.language.training.settings import PrivateTrainingSettings
 from sordino.preferences.pairs import Pairs, PrivatePairs
 
-Row: TypeAlias = Callable[[Dialogue, Dialogue], dict[str, list[int]]]
-"""From the preferred and the other answer to the columns of a data set."""
+if TYPE_CHECKING:
+    from sordino.language.rewards.text_rewards import TextRewardModel
 
 
-def private_pairs(name: str, pairs: Any) -> PrivatePairs:
+def private_pairs(name: str, pairs: object) -> PrivatePairs:
     """Return pairs that a model may be trained on."""
     if isinstance(pairs, Pairs):
         raise PrivacyError(
@@ -54,43 +50,20 @@ def private_pairs(name: str, pairs: Any) -> PrivatePairs:
     return pairs
 
 
-def preference_rows(pairs: PrivatePairs, tokens: DialogueTokens, row: Row) -> Dataset:
-    """Return a data set whose chosen answer is the one that the randomized label prefers."""
-    first, second, kept = tokens.pairs(pairs)
-    liked = pairs.answers[kept] == 1
-    rows = [
-        row(one, other) if prefers else row(other, one)
-        for one, other, prefers in zip(first, second, liked, strict=True)
-    ]
-    return Dataset.from_dict({name: [each[name] for each in rows] for name in rows[0]})
-
-
-def covering(promise: CheckpointPromise, pairs: PrivatePairs) -> CheckpointPromise:
-    """Return the promise of a checkpoint that also carries metrics on other randomized answers."""
-    # Answers of the same release are covered already. Those of another one may be of the same
-    # people, so the losses add up.
-    if math.isinf(pairs.guarantee.epsilon) > math.isinf(promise.guarantee.epsilon):
-        raise PrivacyError(
-            "eval_dataset holds judgments that are not randomized, and a checkpoint carries the "
-            "metrics on them. Nothing was trained. Randomize them as well, or measure the saved "
-            "model with sordino.language.judging, where you alone see the result."
-        )
-    return promise.with_those_of(CheckpointPromise.of(pairs, kind=promise.kind))
-
-
 class PrivateTraining(Trainer):
-    """The part that trainers of rewards and of policies share; trl's trainer comes after it."""
-
-    # Labels enter as `PrivatePairs` and in no other way, so everything here is post-processing:
-    # metrics, checkpoints and resuming spend nothing.
+    """What trainers of rewards and policies share: tokens, and the promise of what is written."""
 
     kind: ClassVar[Kind]
     _promise: CheckpointPromise
     _read: TextsRead  # without privacy
     _tokens: DialogueTokens
-    _flips: dict[str, float]
 
-    def _start(self, model: Any, args: PrivateTrainingSettings, tokenizer: Any) -> None:
+    def _start(
+        self,
+        model: PreTrainedModel,
+        args: PrivateTrainingSettings,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> None:
         """Settle how texts become tokens."""
         refuse_unknown_adapters(model)
         length = context_length(model, tokenizer)
@@ -101,11 +74,109 @@ class PrivateTraining(Trainer):
             )
         self._tokens = DialogueTokens(tokenizer, args.max_length or length, args.overlong)
 
-    def _admit(self, train: Any, held_out: Any, *starts: Any, **training: Any) -> tuple[Any, Any]:
+    def _send_telemetry(self) -> None:
+        """Tell nobody."""
+
+    def merged(self) -> PreTrainedModel:
+        """Return the model as transformers knows it, adapters merged into a copy of its weights."""
+        # Without adapters the weights are those of the trainer, not a copy.
+        self._write_marks(self.model)
+        return plain(self.accelerator.unwrap_model(self.model))
+
+    def _as_reward(self, model: PreTrainedModel) -> TextRewardModel:
+        """Return a model that no training reaches any more, for scoring texts."""
+        from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: PLC0415 (a stage)
+
+        return TextRewardModel(
+            model.eval(),
+            self.processing_class,
+            promise=self._promise,
+            reward_bound=self.args.reward_bound,
+            max_length=self._tokens.max_length,
+        )
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
+        """Write model, tokenizer, promise and model card to a folder that transformers loads."""
+        # Adapters are merged first, so that the folder stands alone. The checkpoints of a run keep
+        # them apart, as resuming needs them.
+        chunked = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if _internal_call or chunked or not is_adapted(self.model):
+            super().save_model(output_dir, _internal_call)
+        elif self.args.should_save:
+            self._write_marks(self.model)
+            folder = Path(output_dir or self.args.output_dir)
+            self.merged().save_pretrained(folder)
+            self.processing_class.save_pretrained(folder)
+            self._write_promise(folder)
+
+    def _save(
+        self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None
+    ) -> None:
+        """Write a checkpoint with its promise."""
+        self._write_marks(self.accelerator.unwrap_model(self.model))
+        with upstream():
+            super()._save(output_dir, state_dict)
+        if self.args.should_save:
+            self._write_promise(Path(output_dir or self.args.output_dir))
+
+    def create_model_card(self, *_: object, **__: object) -> None:
+        """Write the promise where trl writes a card that says nothing about privacy."""
+        if self.is_world_process_zero():
+            self._write_promise(Path(self.args.output_dir))
+
+    def _write_marks(self, model: PreTrainedModel) -> None:
+        """Write into a model what it promises, and what it has read without privacy."""
+        self._promise.mark(model)
+        self._read.mark(model)
+
+    def _write_promise(self, folder: Path) -> None:
+        """Write promise and card."""
+        self._write_marks(self.accelerator.unwrap_model(self.model))
+        self._promise.write(folder, title=f"A private {self.kind}")
+
+
+class LabelTraining(PrivateTraining):
+    """A trainer of trl on randomized answers; trl's own comes after it."""
+
+    # Labels enter as `PrivatePairs` and in no other way, so everything here is post-processing:
+    # metrics, checkpoints and resuming spend nothing.
+
+    _flips: dict[str, float]
+
+    def __new__(cls, *given: Any, privacy: object = None, **named: Any) -> Any:
+        """Return a trainer that clips gradients for raw pairs, where their promise is said."""
+        if privacy is None:
+            return super().__new__(cls)
+        from sordino.language.dp_sgd import privacy as terms  # noqa: PLC0415 (a circle)
+        from sordino.language.dp_sgd import trainers  # noqa: PLC0415 (a circle)
+
+        if not isinstance(privacy, terms.CentralPrivacy):
+            raise UsageError(
+                "privacy must be CentralPrivacy(epsilon, delta, unit=..., neighbors=..., "
+                f"sampling_probability=..., steps=..., expected_batch=...), got {privacy!r}: an "
+                "epsilon alone promises nothing. Nothing was trained."
+            )
+        if named.get("ledger") is None:
+            raise UsageError("Raw pairs are paid for: pass the ledger. Nothing was trained.")
+        if named.pop("eval_dataset", None) is not None:
+            raise PrivacyError(
+                "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
+                "trained. Leave eval_dataset out, and measure on public pairs afterwards."
+            )
+        kinds = {"reward": trainers.CentralRewardTrainer, "policy": trainers.CentralDPOTrainer}
+        return kinds[cls.kind](*given, privacy=privacy, **named)
+
+    def _admit(
+        self,
+        train: object,
+        held_out: object,
+        *starts: PreTrainedModel | str | Path,
+        **training: Any,
+    ) -> tuple[Dataset, Dataset | None]:
         """Return the rows of both sets of pairs, and settle what checkpoints promise."""
         # Models to start from, whose folders say what they were trained on, are part of it.
         pairs = private_pairs("train_dataset", train)
-        rows = preference_rows(pairs, self._tokens, self._row)
+        rows = self._rows(pairs)
         known = {"max_length": self._tokens.max_length, "pairs": len(rows)}
         read = TextsRead.on(*starts, self._tokens.tokenizer)
         self._read = read.with_those_of(TextsRead.of(pairs))
@@ -114,12 +185,31 @@ class PrivateTraining(Trainer):
         self._flips = {"train": pairs.flip_probability, "eval": pairs.flip_probability}
         return rows, None if held_out is None else self._held_out(held_out)
 
-    def _held_out(self, held_out: Any) -> Any:
+    def _held_out(self, held_out: object) -> Dataset:
         """Return the rows of pairs to measure on; from now on checkpoints speak for them too."""
+        # Answers of the same release are covered already. Those of another one may be of the same
+        # people, so the losses add up.
         pairs = private_pairs("eval_dataset", held_out)
-        self._promise = covering(self._promise, pairs)
+        if math.isinf(pairs.guarantee.epsilon) > math.isinf(self._promise.guarantee.epsilon):
+            raise PrivacyError(
+                "eval_dataset holds judgments that are not randomized, and a checkpoint carries "
+                "the metrics on them. Nothing was trained. Randomize them as well, or measure the "
+                "saved model with sordino.language.judging, where you alone see the result."
+            )
+        more = CheckpointPromise.of(pairs, kind=self.kind)
+        self._promise = self._promise.with_those_of(more)
         self._flips["eval"] = pairs.flip_probability
-        return preference_rows(pairs, self._tokens, self._row)
+        return self._rows(pairs)
+
+    def _rows(self, pairs: PrivatePairs) -> Dataset:
+        """Return a data set whose chosen answer is the one that the randomized label prefers."""
+        first, second, kept = self._tokens.pairs(pairs)
+        liked = pairs.answers[kept] == 1
+        rows = [
+            self._row(one, other) if prefers else self._row(other, one)
+            for one, other, prefers in zip(first, second, liked, strict=True)
+        ]
+        return Dataset.from_dict({name: [each[name] for each in rows] for name in rows[0]})
 
     @staticmethod
     def _row(preferred: Dialogue, other: Dialogue) -> dict[str, list[int]]:
@@ -135,14 +225,11 @@ class PrivateTraining(Trainer):
         """Return whether the model learns or is measured."""
         return "train" if self.model.training else "eval"
 
-    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+    def _prepare_dataset(self, dataset: Dataset, *_: object) -> Dataset:
         """Return the rows as they are: trl would tokenize again and leave long ones out."""
         return dataset
 
-    def _send_telemetry(self) -> None:
-        """Tell nobody."""
-
-    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
         """Train, from the start or from where a checkpoint stands; nothing is spent."""
         folder, promise = resumable(resume_from_checkpoint, self.args.output_dir, self._promise)
         model = self.accelerator.unwrap_model(self.model)
@@ -181,68 +268,3 @@ class PrivateTraining(Trainer):
             )
         self._metrics[self._mode] = defaultdict(list, {name: [means[name]] for name in means})
         super().log(logs, start_time)
-
-    def merged(self) -> Any:
-        """Return the model as transformers knows it, adapters merged into a copy of its weights."""
-        # Without adapters the weights are those of the trainer, not a copy.
-        self._write_marks(self.model)
-        return plain(self.accelerator.unwrap_model(self.model))
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
-        """Write model, tokenizer, promise and model card to a folder that transformers loads."""
-        # Adapters are merged first, so that the folder stands alone. The checkpoints of a run keep
-        # them apart, as resuming needs them.
-        chunked = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        if _internal_call or chunked or not is_adapted(self.model):
-            super().save_model(output_dir, _internal_call)
-        elif self.args.should_save:
-            self._write_marks(self.model)
-            folder = Path(output_dir or self.args.output_dir)
-            self.merged().save_pretrained(folder)
-            self.processing_class.save_pretrained(folder)
-            self._write_promise(folder)
-
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        """Write a checkpoint with its promise."""
-        self._write_marks(self.accelerator.unwrap_model(self.model))
-        with upstream():
-            super()._save(output_dir, state_dict)
-        if self.args.should_save:
-            self._write_promise(Path(output_dir or self.args.output_dir))
-
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write the promise where trl writes a card that says nothing about privacy."""
-        if self.is_world_process_zero():
-            self._write_promise(Path(self.args.output_dir))
-
-    def _write_marks(self, model: Any) -> None:
-        """Write into a model what it promises, and what it has read without privacy."""
-        self._promise.mark(model)
-        self._read.mark(model)
-
-    def _write_promise(self, folder: Path) -> None:
-        """Write promise and card."""
-        self._write_marks(self.accelerator.unwrap_model(self.model))
-        self._promise.write(folder, title=f"A private {self.kind}")
-
-
-def central_trainer(kind: str, *given: Any, privacy: Any, **named: Any) -> Any:
-    """Return a trainer on raw pairs."""
-    from sordino.language.dp_sgd import privacy as terms  # noqa: PLC0415 (a circle)
-    from sordino.language.dp_sgd import trainers  # noqa: PLC0415 (a circle)
-
-    if not isinstance(privacy, terms.CentralPrivacy):
-        raise UsageError(
-            "privacy must be CentralPrivacy(epsilon, delta, unit=..., neighbors=..., "
-            f"sampling_probability=..., steps=..., expected_batch=...), got {privacy!r}: an "
-            "epsilon alone promises nothing. Nothing was trained."
-        )
-    if named.get("ledger") is None:
-        raise UsageError("Raw pairs are paid for: pass the ledger. Nothing was trained.")
-    if named.pop("eval_dataset", None) is not None:
-        raise PrivacyError(
-            "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
-            "trained. Leave eval_dataset out, and measure on public pairs afterwards."
-        )
-    made = trainers.CentralRewardTrainer if kind == "reward" else trainers.CentralDPOTrainer
-    return made(*given, privacy=privacy, **named)

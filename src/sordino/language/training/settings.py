@@ -15,6 +15,7 @@ from sordino._validate import integer, non_negative, one_of, positive
 from sordino.errors import UsageError
 from sordino.language.models.checkpoints import default_device
 from sordino.language.models.tokens import Overlong
+from sordino.language.training.losses import LOSSES
 
 Settings = TypeVar("Settings", bound="PrivateTrainingSettings")
 
@@ -120,7 +121,7 @@ class TrainingTerms:
 
     def __post_init__(self) -> None:
         """Refuse what nothing can be trained with."""
-        one_of("loss", self.loss, ("debiased", "mixture"))
+        one_of("loss", self.loss, LOSSES)
         one_of("overlong", self.overlong, get_args(Overlong))
         for name in ("epochs", "learning_rate", "temperature"):
             positive(name, getattr(self, name))
@@ -187,6 +188,7 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
     bf16: bool | None = field(default=False)  # refused: gradients are found in 32-bit floats
     max_grad_norm: float = field(default=0.0)  # 0: units are clipped one by one
     max_steps: int = field(default=-1)  # that of the privacy settings; to be left out
+    loss: str = field(default="debiased")  # of `losses.LOSSES`: without flips, the logistic one
 
     refused: ClassVar[Mapping[str, tuple[Any, str]]] = {
         **PrivateTrainingSettings.refused,
@@ -196,6 +198,7 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
     def check(self) -> None:
         """Refuse settings that cannot be used."""
         super().check()
+        _validate.one_of("loss", self.loss, LOSSES)
         _validate.one_of(
             "save_strategy",
             getattr(self.save_strategy, "value", self.save_strategy),
@@ -217,6 +220,10 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
         self.max_steps = steps
         self.ignore_data_skip = True  # who takes part is drawn anew in every step
         return self
+
+    def other_loss(self) -> dict[str, str]:
+        """Return what a reader of a checkpoint needs to know of a loss that is not the usual."""
+        return {} if self.loss == "debiased" else {"preference_loss": self.loss}
 
 
 @dataclass

@@ -11,22 +11,22 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 
 from sordino import _validate
 from sordino.algorithms.user_slots import Slots, refuse_shifting
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.language.dp_sgd.privacy import CentralPrivacy, CentralRun
+from sordino.language.dp_sgd.privacy import PaidRun, UnitPrivacy
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.models.tokens import Overlong
 from sordino.preferences.records import Text, read_text
 from sordino.privacy.accounting import calibrate, composed_epsilon
 from sordino.privacy.events import Event, GaussianEvent
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation
-from sordino.privacy.ledger import Ledger, Reservation
+from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import canonical_json
 from sordino.privacy.spend import event_of
 from sordino.rewards.release_checks import refuse_large_delta
@@ -35,7 +35,7 @@ _MARGIN: Final = 1 + 1e-9  # the noise is rounded, and what it costs is not
 
 
 @dataclass(frozen=True)
-class SlotPrivacy:
+class SlotPrivacy(UnitPrivacy):
     """Public settings of updates on batches of people; choose them before the data.
 
     Every person has one slot of one batch. An update sums what the people of its batch
@@ -83,6 +83,7 @@ class SlotPrivacy:
     batches: int
     clip: float = 1.0
     updates_per_batch: int = 1
+    unit: Literal["person"] = field(default="person", init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what nothing can be promised with."""
@@ -93,11 +94,6 @@ class SlotPrivacy:
         for name in ("slots", "batches", "updates_per_batch"):
             _validate.integer(name, getattr(self, name), at_least=1)
         refuse_large_delta(self.guarantee, self.people)
-
-    @property
-    def unit(self) -> str:
-        """Return whose change is hidden."""
-        return "person"
 
     @property
     def people(self) -> int:
@@ -131,46 +127,6 @@ class SlotPrivacy:
         """Return the standard deviation of the noise over C: the least that keeps the promise."""
         return self.sensitivity / self.event.mu * _MARGIN
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """Return what all updates of all batches promise together."""
-        return Guarantee(
-            self.epsilon,
-            delta=self.delta,
-            unit="person",
-            neighbors=self.neighbors,
-            trust="central",
-            caveats=("real-arithmetic", "timing"),
-        )
-
-    def promise(self, simulate_seed: int | None) -> Guarantee:
-        """Return what is promised, and whether it is for study alone.
-
-        Args:
-            simulate_seed: A seed for study, or None.
-
-        Raises:
-            UsageError: The seed is no whole number of at least 0.
-        """
-        if simulate_seed is None:
-            return self.guarantee
-        _validate.integer("simulate_seed", simulate_seed, at_least=0)
-        return replace(self.guarantee.with_caveats("simulated"), randomness="simulated")
-
-    def refuse_other_units(self, ledger: Any) -> None:
-        """Refuse a ledger that counts something else than what is hidden.
-
-        Raises:
-            UsageError: It is none.
-            PrivacyError: Its unit or relation is another.
-        """
-        CentralPrivacy.refuse_other_units(cast("Any", self), cast("Ledger", ledger))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON holds them; all of them are public."""
-        noise = {"noise_multiplier": self.noise_multiplier}
-        return {**asdict(self), "neighbors": self.neighbors.name, "unit": self.unit, **noise}
-
 
 @lru_cache
 def _largest_mu(epsilon: float, delta: float, count: int, neighbors: NeighboringRelation) -> float:
@@ -178,30 +134,7 @@ def _largest_mu(epsilon: float, delta: float, count: int, neighbors: Neighboring
     return calibrate(GaussianEvent, epsilon, delta, neighbors=neighbors, count=count)
 
 
-def reserve_batch(
-    privacy: SlotPrivacy,
-    promise: Guarantee,
-    *,
-    ledger: Ledger,
-    scope: str,
-    details: Mapping[str, Any],
-) -> Reservation:
-    """Return the permission to make all updates of a batch, after recording what they spend.
-
-    Guarantee:
-        That of :class:`~sordino.language.user_level.slots.SlotPrivacy` for the people of one
-        batch; nothing is drawn here. Shown by tests/language/test_central_policy.py.
-    """
-    return ledger.reserve(
-        privacy.event,
-        promise=promise,
-        scope=scope,
-        count=privacy.updates_per_batch,
-        details=dict(details),
-    )
-
-
-class BatchRun(CentralRun):
+class BatchRun(PaidRun):
     """One run: its entries, one scope for each batch, and what they promise to its worst-off."""
 
     def __init__(
@@ -216,16 +149,12 @@ class BatchRun(CentralRun):
         """Start a run that has spent nothing."""
         super().__init__(promise, training, starts, ledger, kind="policy")
         self._privacy, self._people, self._declared = privacy, people, False
+        self._slots = Slots(users=privacy.people, batches=privacy.batches)
 
     @property
     def scopes(self) -> list[str]:
         """Return the name of every batch's scope."""
         return self._slots.scopes(self.name)
-
-    @property
-    def _slots(self) -> Slots:
-        """Return how many people there are, in how many batches."""
-        return Slots(users=self._privacy.people, batches=self._privacy.batches)
 
     @property
     def spent(self) -> float:
@@ -246,21 +175,31 @@ class BatchRun(CentralRun):
             for events in different.values()
         )
 
-    def check(self, batch: int) -> None:
-        """Refuse a batch that the budget has no room for, before anybody is asked."""
-        event, count = self._privacy.event, self._privacy.updates_per_batch
-        scope = self.scopes[batch]
-        self._ledger.check(event, promise=self.promise, scope=scope, count=count)
+    def check(self, first: int) -> None:
+        """Refuse the batch of an update that the budget has no room for; nobody was asked yet."""
+        privacy = self._privacy
+        scope, count = self.scopes[first // privacy.updates_per_batch], privacy.updates_per_batch
+        self._ledger.check(privacy.event, promise=self.promise, scope=scope, count=count)
 
-    def declare(self) -> None:
-        """Record, before the first spend, that no two batches share a person."""
+    def pay(self, first: int, steps: int) -> None:
+        """Record what the updates of a batch spend, and before it that no batches share a person.
+
+        Guarantee:
+            That of :class:`SlotPrivacy` for the people of one batch; nothing is drawn here. Shown
+            by tests/language/test_central_policy.py.
+        """
         if not self._declared:
             self._slots.declare(self._ledger, self.scopes)
             self._declared = True
-
-    def details(self, batch: int) -> dict[str, str]:
-        """Return what the entry of a batch says besides: of which run, and of which people."""
-        return {"run": self.name, "people": self._digest(batch)}
+        batch, event = first // self._privacy.updates_per_batch, self._privacy.event
+        reservation = self._ledger.reserve(
+            event,
+            promise=self.promise,
+            scope=self.scopes[batch],
+            count=steps,
+            details={"run": self.name, "people": self._digest(batch)},
+        )
+        self.add(reservation, event)
 
     def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')
         """Go on with the run of a checkpoint, and return its folder and its number of updates."""
@@ -305,7 +244,7 @@ class Person(NamedTuple):
 
 
 def batches_of(
-    rows: Any,
+    rows: object,
     privacy: SlotPrivacy,
     *,
     length: Callable[[Text], int],
@@ -329,8 +268,8 @@ def batches_of(
     return [people[start : start + size] for start in range(0, len(people), size)]
 
 
-def _rows(rows: Any) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield the person of every row, and the row."""
+def _rows(rows: object) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Yield the person of every row, written as everywhere in this library, and the row."""
     if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
         raise UsageError(
             f"train_dataset must hold for each person {_FORM}, got {type(rows).__name__}. Nothing "
@@ -339,18 +278,13 @@ def _rows(rows: Any) -> Iterable[tuple[str, Mapping[str, Any]]]:
     for row in rows:
         if not isinstance(row, Mapping) or "prompt" not in row:
             raise UsageError(f"Each row of train_dataset must be {_FORM}. Nothing was trained.")
-        yield _person(row.get("person")), row
-
-
-def _person(value: Any) -> str:
-    """Return an id, written as everywhere in this library, so that nobody counts as two."""
-    try:
-        return _validate.person_id("a person", value)
-    except DataError:
-        raise PrivacyError(
-            "What is hidden is a person, and a row does not say whose it is. Nothing was "
-            "trained. Give every row a 'person': a public id, a text or a whole number."
-        ) from None
+        try:
+            yield _validate.person_id("a person", row.get("person")), row
+        except DataError:
+            raise PrivacyError(
+                "What is hidden is a person, and a row does not say whose it is. Nothing was "
+                "trained. Give every row a 'person': a public id, a text or a whole number."
+            ) from None
 
 
 def _prompt(

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
+from typing import Any, Literal, NamedTuple, Self, cast, get_args
 
 import torch
-from transformers import Trainer, set_seed
+from peft import PeftConfig
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
 
-from sordino import _random, _validate
+from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, UsageError
 from sordino.language.dp_sgd.trainers import log_ratio_gaps, with_reference_gaps
-from sordino.language.dp_sgd.training import CentralTraining, TokenPair, UnitPairs, invented_units
+from sordino.language.dp_sgd.training import CentralTraining, TokenPair, UnitPairs
 from sordino.language.models.checkpoints import matching_tokenizer, starting_policy, with_reference
 from sordino.language.models.generation import prompt_room, sample_completions
-from sordino.language.models.loading import upstream
 from sordino.language.models.promises import folder_promises, reward_promises, weights_digest
-from sordino.language.models.tokens import DialogueTokens
+from sordino.language.models.tokens import Dialogue
 from sordino.language.references.texts import TextsRead
 from sordino.language.rewards.reward_functions import (
     RewardCallable,
@@ -36,13 +35,11 @@ from sordino.language.user_level.slots import (
     Person,
     SlotPrivacy,
     batches_of,
-    reserve_batch,
 )
 from sordino.preferences.records import Text
 from sordino.privacy.ledger import Ledger
 
 PolicyUpdate = Literal["pg", "rebel"]
-UPDATES: Final = ("pg", "rebel")
 
 
 class PersonAnswers(NamedTuple):
@@ -55,13 +52,13 @@ class PersonAnswers(NamedTuple):
 
 
 def person_losses(
-    model: Any,
+    model: PreTrainedModel,
     units: Sequence[tuple[PersonAnswers]],
     *,
     update: PolicyUpdate,
     step: float,
     padding: int,
-) -> Any:
+) -> torch.Tensor:
     """Return the loss of every person, shape (units,), whose gradients are clipped one by one."""
     # With Δ = log π(y) − log π(y′):
     # - `"pg"`: −Â·Δ/2. Its gradient is minus an unbiased one of the mean reward where both
@@ -78,17 +75,10 @@ def person_losses(
     return (grown / step - advantages).square()
 
 
-def invented_people(people: int, tokens: DialogueTokens) -> list[tuple[PersonAnswers]]:
-    """Return people who are nobody, for the test of a model before its first update."""
-    units = invented_units(people, tokens)
-    return [(PersonAnswers(unit[0], 1.0 - 2.0 * (at % 2)),) for at, unit in enumerate(units)]
-
-
 class _Shown(NamedTuple):
-    """One answer: the tokens of its prompt, its own, and its text."""
+    """One answer with its prompt, as tokens, and its text."""
 
-    prompt: list[int]
-    answer: list[int]
+    said: Dialogue
     text: str
 
 
@@ -100,7 +90,7 @@ class PersonRounds:
     # word that is drawn, or a reward, could tip over. Coins are drawn anew for every slot, and an
     # empty one takes as many as any, so that nobody's coins tell of another.
 
-    tokenizer: Any  # of the policy
+    tokenizer: PreTrainedTokenizerBase  # of the policy
     functions: Sequence[RewardCallable]  # the rewards
     reward_bound: float  # R; what an answer is worth is clipped to ±R, alone
     max_completion_length: int  # most tokens of an answer, its end included
@@ -108,7 +98,7 @@ class PersonRounds:
     explorer: Callable[[Any], AbstractContextManager[Any]] | None = None
 
     def answers(
-        self, policy: Any, people: Sequence[Person], *, entropy: Entropy
+        self, policy: PreTrainedModel, people: Sequence[Person], *, entropy: Entropy
     ) -> list[tuple[PersonAnswers]]:
         """Return what everybody in a batch contributes; nothing of it may leave.
 
@@ -118,16 +108,22 @@ class PersonRounds:
             and noised. Shown by tests/language/test_central_policy.py.
         """
         # Source: docs/policy_optimization.md, "Setting and privacy unit".
-        with _own_coins(policy.device), torch.no_grad():
+        # How far the generators of PyTorch moved tells of answers: they are left as they were.
+        cards = [policy.device] if policy.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cards), torch.no_grad():
             drawn = [(one, self._drawn(policy, one, entropy)) for one in people]
             present = [(one, both) for one, both in drawn if one.prompt is not None]
             worth = [self._worth(*shown) for shown in present]
-        units: list[UnitPairs] = [(_pair(*both),) for _, both in present]
+        units: list[UnitPairs] = [
+            (TokenPair.of(first.said, second.said, 0.5),) for _, (first, second) in present
+        ]
         padding = int(self.tokenizer.pad_token_id)
         known = with_reference_gaps(policy, units, padding=padding)
         return [(PersonAnswers(unit[0], own),) for unit, own in zip(known, worth, strict=True)]
 
-    def _drawn(self, policy: Any, one: Person, entropy: Entropy) -> tuple[_Shown, _Shown]:
+    def _drawn(
+        self, policy: PreTrainedModel, one: Person, entropy: Entropy
+    ) -> tuple[_Shown, _Shown]:
         """Return two answers for a slot, by coins of its own; for an empty one to no text."""
         prompt = one.prompt or ""
         if self.explorer is None:
@@ -138,23 +134,25 @@ class PersonRounds:
         (second,) = self._sampled(policy, [prompt], entropy)
         return first, second
 
-    def _sampled(self, model: Any, prompts: list[Text], entropy: Entropy) -> list[_Shown]:
+    def _sampled(
+        self, model: PreTrainedModel, prompts: list[Text], entropy: Entropy
+    ) -> list[_Shown]:
         """Return one answer to every prompt, by coins that are drawn for them."""
         torch.manual_seed(int(entropy.words(1)[0]) >> 1)
         room = self.max_completion_length
-        found = sample_completions(model, self.tokenizer, prompts, max_new_tokens=room)
-        asked = zip(found.prompt_ids, found.prompt_mask, strict=True)
-        read = [ids[mask.bool()].tolist() for ids, mask in asked]
-        parts = zip(read, found.token_lists(), found.texts(self.tokenizer), strict=True)
-        return [_Shown(*one) for one in parts]
+        drawn = sample_completions(model, self.tokenizer, prompts, max_new_tokens=room)
+        rows = zip(drawn.prompt_ids, drawn.prompt_mask, strict=True)
+        asked = [ids[mask.bool()].tolist() for ids, mask in rows]
+        parts = zip(asked, drawn.token_lists(), drawn.texts(self.tokenizer), strict=True)
+        return [_Shown(Dialogue(prompt, answer), text) for prompt, answer, text in parts]
 
     def _worth(self, person: Person, both: tuple[_Shown, _Shown]) -> float:
         """Return by how much the first answer is worth more, each reward clipped alone."""
         prompts = [cast("Text", person.prompt)] * 2
-        texts, ids = [one.text for one in both], [one.answer for one in both]
+        texts, ids = [one.text for one in both], [one.said.answer for one in both]
         also = {"completion_ids": ids, "persons": [person.id] * 2}
         try:
-            found = summed_rewards(self.functions, prompts, texts, **also)
+            rewards = summed_rewards(self.functions, prompts, texts, **also)
         except (DataError, OverflowError):
             raise DataError(
                 "A reward function returned another number of rewards than the answers it was "
@@ -162,41 +160,21 @@ class PersonRounds:
                 "rewards are private. Nothing was spent on this batch. Have it return one finite "
                 "number for each completion, 0 where it knows none, and resume."
             ) from None
-        first, second = map(self._clipped, found)
+        first, second = (max(-self.reward_bound, min(self.reward_bound, one)) for one in rewards)
         return first - second
-
-    def _clipped(self, reward: float) -> float:
-        """Return a reward within the bound."""
-        return max(-self.reward_bound, min(self.reward_bound, reward))
-
-
-@contextmanager
-def _own_coins(device: Any) -> Iterator[None]:
-    """Leave the generators of PyTorch as they were: how far they moved tells of answers."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
-
-
-def _pair(first: _Shown, second: _Shown) -> TokenPair:
-    """Return both answers after their prompt."""
-    one, other = ([*each.prompt, *each.answer] for each in (first, second))
-    return TokenPair(one, other, 0.5, (len(first.answer), len(second.answer)))
-
-
-_TESTED = 4  # people, all of them invented
 
 
 class PersonTraining(CentralTraining):
     """The part that goes from one batch of people to the next; who derives from it sets it up."""
 
-    _privacy: Any  # SlotPrivacy
+    _privacy: SlotPrivacy  # type: ignore[assignment]  # of slots, where pairs have coins
     _units: Sequence[tuple[PersonAnswers]] = ()  # of the batch that is paid for
     _run: BatchRun
     _people: list[list[Person]]
     _rounds: PersonRounds
     _replicas = False  # answers and rewards are asked for by one process
 
-    def _losses(self, model: Any, units: Sequence[Any]) -> Any:
+    def _losses(self, model: PreTrainedModel, units: Sequence[Any]) -> torch.Tensor:
         """Return the loss of every person."""
         return person_losses(
             model,
@@ -206,64 +184,37 @@ class PersonTraining(CentralTraining):
             padding=self._tokens.tokenizer.pad_token_id,
         )
 
-    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
         """Train, from the first batch or from a checkpoint; every batch is paid for."""
-        first, folder = 0, None
-        if resume_from_checkpoint:
-            folder, first = self._run.resume(resume_from_checkpoint, self.args.output_dir)
-        self._catch_up()
-        if first >= self._privacy.steps:
-            raise UsageError(
-                f"The run made all of its {first} updates. Nothing was trained and nothing was "
-                "spent."
-            )
-        self._run.check(first // self._privacy.updates_per_batch)
-        self._paid, self._tested = 0, False
-        self._promise = self._run.checkpoint()
         try:
-            with upstream():
-                Trainer.train(self, resume_from_checkpoint=folder)
+            return super().train(resume_from_checkpoint)
         finally:
             self._units, self._paid = [], 0
-        self._note(weights_digest(self.model))
-        return TrainOutput(self.state.global_step, float("nan"), {})
 
     def _nobody(self) -> Sequence[Any]:
         """Return made-up people to test the model on."""
-        return invented_people(_TESTED, self._tokens)
+        units = enumerate(super()._nobody())
+        return [(PersonAnswers(unit[0], 1.0 - 2.0 * (at % 2)),) for at, unit in units]
 
-    def _pay(self) -> None:
-        """Ask the people of the next batch and pay for its updates, unless that is done already."""
-        if not self._paid:
-            batch = self.state.global_step // self._privacy.updates_per_batch
-            self._run.check(batch)
-            policy = self.accelerator.unwrap_model(self.model)
-            self._units = self._rounds.answers(
-                policy, self._people[batch], entropy=self._coins(batch)
-            )
-            self._run.declare()
-            reservation = reserve_batch(
-                self._privacy,
-                self._run.promise,
-                ledger=self._ledger,
-                scope=self._run.scopes[batch],
-                details=self._run.details(batch),
-            )
-            self._run.add(reservation, self._privacy.event)
-            self._mark()
-            self._paid = self._privacy.updates_per_batch
-        self._paid -= 1
+    def _ask(self, first: int) -> None:
+        """Ask the people of the next batch, if the budget has room for it."""
+        self._run.check(first)
+        batch = first // self._privacy.updates_per_batch
+        policy = self.accelerator.unwrap_model(self.model)
+        people, coins = self._people[batch], self._coins(batch)
+        self._units = self._rounds.answers(policy, people, entropy=coins)
 
-    def _drawn(self, entropy: _random.Entropy) -> Sequence[int]:  # noqa: ARG002 (of those who draw)
+    def _until(self, first: int) -> int:
+        """Return the update after which the next batch begins."""
+        return first + self._privacy.updates_per_batch
+
+    def _drawn(self, entropy: Entropy) -> Sequence[int]:  # noqa: ARG002 (of those who draw)
         """Return everybody who has a slot of the batch: all of them take part."""
         return range(len(self._units))
 
-    def _coins(self, batch: int) -> _random.Entropy:
+    def _coins(self, batch: int) -> Entropy:
         """Return system entropy for the answers of a batch, or for study a stream of its own."""
-        if self._seed is None:
-            return _random.entropy(None)
-        words = hashlib.sha256(f"{self._seed}/answers/{batch}".encode()).digest()
-        return _random.entropy(int.from_bytes(words[:8]))
+        return self._entropy(f"answers/{batch}")
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Write no state of a generator: reward functions may have moved it for each answer."""
@@ -408,21 +359,21 @@ class CentralPolicyTrainer(PersonTraining):
     """
 
     kind = "policy"
-    _fixed: Any = None
+    _fixed: PreTrainedModel | None = None
 
     def __init__(  # noqa: PLR0913 (each is one choice of the user)
         self,
-        model: Any,
+        model: str | Path | PreTrainedModel,
         args: CentralPolicyConfig | None = None,
         *,
         reward_funcs: RewardCallable | Sequence[RewardCallable],
-        train_dataset: Any,
+        train_dataset: Iterable[Mapping[str, Any]],
         privacy: SlotPrivacy,
         ledger: Ledger,
-        processing_class: Any = None,
-        reference: Any = None,
-        peft_config: Any = None,
-        callbacks: Sequence[Any] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        reference: str | Path | PreTrainedModel | None = None,
+        peft_config: PeftConfig | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         declare_unread: bool = False,
         simulate_seed: int | None = None,
@@ -438,10 +389,14 @@ class CentralPolicyTrainer(PersonTraining):
         self._start(policy, args, tokenizer)
         self._people = self._seated(train_dataset, policy, args)
         self._read = TextsRead.on(policy, tokenizer)  # before adapters are put into it
-        policy, adapters, known = self._with_explorer(policy, reference, peft_config, args)
+        policy, adapters, explorer = self._with_explorer(policy, reference, peft_config, args)
         caveats = self._caveats_of_starts(functions, declared=declare_unread)
-        known |= {**args.public_settings(), "max_length": self._tokens.max_length}
-        known["privacy"] = privacy.to_dict()
+        known = {
+            **explorer,
+            **args.public_settings(),
+            "max_length": self._tokens.max_length,
+            "privacy": privacy.to_dict(),
+        }
         people = [[one.id for one in batch] for batch in self._people]
         promise = privacy.promise(simulate_seed).with_caveats(*caveats)
         self._run = BatchRun(privacy, promise, known, carried, ledger, people)
@@ -453,26 +408,23 @@ class CentralPolicyTrainer(PersonTraining):
             max_completion_length=args.max_completion_length,
             explorer=self._exploring if args.samples == "reference" else None,
         )
-        given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
-        self._set_up(policy, args, tokenizer, adapters, **given)
+        self._set_up(policy, args, adapters, callbacks, optimizers)
 
     def _caveats_of_starts(
         self, functions: Sequence[RewardCallable], *, declared: bool
     ) -> tuple[str, ...]:
         """Return what is qualified; refuse a start, or a reward, that has read the prompts."""
         rewards = [getattr(one, "reward", None) for one in functions]
-        asked = [
-            part
-            for one in rewards
-            for part in (getattr(one, "model", None), getattr(one, "tokenizer", None))
-        ]
+        asked = [getattr(one, part, None) for one in rewards for part in ("model", "tokenizer")]
         asked += [one for one in functions if type(one) is not PrivateReward]  # do not say it
         prompts = (one.prompt for batch in self._people for one in batch)
         private = TextsRead.of_prompts(one for one in prompts if one is not None)
         self._read = self._read.with_those_of(TextsRead.on(self._fixed, *asked))
         return self._read.caveats(private, declared=declared)
 
-    def _seated(self, rows: Any, policy: Any, args: CentralPolicyConfig) -> list[list[Person]]:
+    def _seated(
+        self, rows: Iterable[Mapping[str, Any]], policy: PreTrainedModel, args: CentralPolicyConfig
+    ) -> list[list[Person]]:
         """Return the people of every batch, all of whose prompts leave room for an answer."""
         prompt_room(policy, self._tokens.tokenizer, args.max_completion_length)
         room = self._tokens.max_length - args.max_completion_length
@@ -490,8 +442,12 @@ class CentralPolicyTrainer(PersonTraining):
         )
 
     def _with_explorer(
-        self, policy: Any, reference: Any, adapters: Any, args: CentralPolicyConfig
-    ) -> tuple[Any, Any, dict[str, Any]]:
+        self,
+        policy: PreTrainedModel,
+        reference: str | Path | PreTrainedModel | None,
+        adapters: PeftConfig | None,
+        args: CentralPolicyConfig,
+    ) -> tuple[PreTrainedModel, PeftConfig | None, dict[str, str]]:
         """The policy, adapters that are still to be put on it, and what is public of both."""
         # Keep the fixed policy that explores, unless it is the policy without its adapters.
         if args.samples == "on_policy":
@@ -508,12 +464,12 @@ class CentralPolicyTrainer(PersonTraining):
             return policy, None, {"reference": start}
         return policy, None, {"reference": weights_digest(self._fixed.to(args.device))}
 
-    def _held(self) -> list[Any]:
+    def _held(self) -> list[PreTrainedModel]:
         """Return the models that an update reads: the policy, and who else explores."""
         return [*super()._held(), *([] if self._fixed is None else [self._fixed])]
 
     @contextmanager
-    def _exploring(self, policy: Any) -> Iterator[Any]:
+    def _exploring(self, policy: PreTrainedModel) -> Iterator[PreTrainedModel]:
         """Yield the fixed policy that explores, which may be the policy without its adapters."""
         if self._fixed is not None:
             yield self._fixed
