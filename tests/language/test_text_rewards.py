@@ -19,7 +19,7 @@ from sordino.language.models.checkpoints import (  # noqa: E402
     load_tokenizer,
 )
 from sordino.language.models.promises import PROMISED, CheckpointPromise  # noqa: E402
-from sordino.language.rewards import last_tokens  # noqa: E402
+from sordino.language.rewards import text_rewards  # noqa: E402
 from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: E402
 from sordino.language.rewards.uncertainty import UNCERTAINTY_FILE  # noqa: E402
 
@@ -77,7 +77,7 @@ def test_features_are_what_the_head_reads(made, architecture):
     reward = made(architecture)
     dialogues = [reward.tokens.dialogue(PROMPT, answer) for answer in ANSWERS]
     head = reward.model.score.weight.detach().double().numpy()[0]
-    for reading in last_tokens.read_dialogues(reward.model, dialogues, batch_size=3):
+    for reading in text_rewards.read_dialogues(reward.model, dialogues, batch_size=3):
         np.testing.assert_allclose(reading.features @ head, reading.rewards, atol=1e-5)
 
 
@@ -103,7 +103,7 @@ def test_a_long_prompt_loses_its_beginning(made):
     [score] = reward.score([long], ["kind"])
     dialogue = reward.tokens.dialogue(long, "kind")
     assert len(dialogue.prompt) + len(dialogue.answer) == 32
-    [reading] = last_tokens.read_dialogues(reward.model, [dialogue], batch_size=1)
+    [reading] = text_rewards.read_dialogues(reward.model, [dialogue], batch_size=1)
     assert score == pytest.approx(reading.rewards[0], abs=1e-6)
 
 
@@ -136,7 +136,7 @@ def test_no_number_is_no_score(made):
 
 def test_a_bar_is_for_people_who_wait(made, monkeypatch, capsys):
     reward = made()
-    monkeypatch.setattr(last_tokens, "_LONG", 3)
+    monkeypatch.setattr(text_rewards, "_LONG", 3)
     reward.score([PROMPT] * 5, ANSWERS)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

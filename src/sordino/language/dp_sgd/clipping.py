@@ -10,11 +10,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from sordino._random import Entropy
 from sordino._validate import positive
 from sordino.errors import UsageError
+from sordino.language.models.generation import evaluating
 
 ROUNDING: Final = 1e-6
 """Kept free below the bound, relatively, for rounding in 64-bit floats."""
@@ -72,8 +74,16 @@ class ClippedSum:
     def __init__(self, model: nn.Module, bound: float) -> None:
         """Start at 0."""
         self._bound = positive("bound", bound)
-        _refuse_hooks(model)
-        self._trained = [one for one in model.parameters() if one.requires_grad]
+        trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        self._trained = list(trained.values())
+        for name, one in trained.items():
+            if any(getattr(one, kind, None) for kind in _HOOKS):  # empty once they are removed
+                raise UsageError(
+                    f"{name!r} has hooks that act within the backward pass, where gradients are "
+                    "not clipped yet. Nothing was trained. Remove them (each by the handle that "
+                    "register_hook or register_post_accumulate_grad_hook returned), and use an "
+                    "optimizer that steps after the backward pass, not layer by layer within it."
+                )
         entries = sum(one.numel() for one in self._trained)
         if entries > _MOST_ENTRIES:
             raise UsageError(
@@ -88,7 +98,7 @@ class ClippedSum:
         ]
         """The sum in whole numbers of C/2³², a tensor for every trained parameter."""
 
-    def add(self, losses: Iterable[Callable[[], Any]]) -> float:
+    def add(self, losses: Iterable[Callable[[], torch.Tensor]]) -> float:
         """Add the clipped gradient of one unit, and return its norm before clipping.
 
         A unit whose gradient is not finite adds nothing: what is released stays a number, whoever
@@ -112,7 +122,7 @@ class ClippedSum:
         finally:
             self._forget()
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[torch.Tensor]:
         """Return the sum in 64-bit floats, a tensor for every trained parameter."""
         return [count.double().mul_(self._bound / _PARTS) for count in self.counts]
 
@@ -135,7 +145,7 @@ class ClippedSum:
             one.grad = None
 
 
-def _used(gradient: Any) -> tuple[Any, Any]:
+def _used(gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
     """Return which rows of a gradient are not 0, or None for all, and these rows."""
     # Of an embedding they are those of the tokens of a unit, a few of many thousands.
     found = gradient.detach().to_dense()
@@ -148,33 +158,14 @@ def _used(gradient: Any) -> tuple[Any, Any]:
     return None, found
 
 
-def _refuse_hooks(model: nn.Module) -> None:
-    """Refuse parameters whose gradient somebody reads, or uses, before it is clipped."""
-    for name, one in model.named_parameters():
-        hooks = [getattr(one, kind, None) for kind in _HOOKS]  # empty once they are removed
-        if one.requires_grad and any(hooks):
-            raise UsageError(
-                f"{name!r} has hooks that act within the backward pass, where gradients are not "
-                "clipped yet. Nothing was trained. Remove them (each by the handle that "
-                "register_hook or register_post_accumulate_grad_hook returned), and use an "
-                "optimizer that steps after the backward pass, not layer by layer within it."
-            )
-
-
 @contextmanager
-def without_dropout(model: Any) -> Iterator[None]:
+def without_dropout(model: nn.Module) -> Iterator[None]:
     """Switch dropout off, and let layers that save memory go on recomputing themselves."""
-    # They do so only while they stand in training, so those layers alone do.
-    before = [(layer, layer.training) for layer in model.modules()]
-    model.eval()
-    for layer in model.modules():
-        if isinstance(layer, GradientCheckpointingLayer):
-            layer.training = bool(layer.gradient_checkpointing)
-    try:
+    with evaluating(model):
+        for layer in model.modules():
+            if isinstance(layer, GradientCheckpointingLayer):  # which do so only in training
+                layer.training = bool(layer.gradient_checkpointing)
         yield
-    finally:
-        for layer, training in before:
-            layer.training = training
 
 
 _CHUNK: Final = 1 << 20
@@ -182,7 +173,9 @@ _PART: Final = 2.0**-64
 _SMALL: Final = np.uint64(2**32)
 
 
-def add_gradient_noise(sums: Iterable[Any], standard_deviation: float, *, entropy: Entropy) -> None:
+def add_gradient_noise(
+    sums: Iterable[torch.Tensor], standard_deviation: float, *, entropy: Entropy
+) -> None:
     """Add independent Gaussian noise to every entry of sums of clipped gradients, in place.
 
     Guarantee:
@@ -206,35 +199,30 @@ def add_gradient_noise(sums: Iterable[Any], standard_deviation: float, *, entrop
             part.add_((_normals(entropy, len(part)) * size).to(one.device))
 
 
-def _normals(entropy: Entropy, n: int) -> Any:
+def _normals(entropy: Entropy, n: int) -> torch.Tensor:
     """Return n independent standard normal numbers in 64-bit floats, one word for each."""
     # Two words give a length and an angle: two and a half times as fast as quantiles, which is what
     # counts where every weight of a model takes one in every step. None is beyond 13.4, where a
     # number of the normal law lies with chance 1e-40.
     # Source: Box, Muller (1958).
-    words = entropy.words(n + n % 2).reshape(2, -1)
-    length = torch.from_numpy(_open_interval(words[0], entropy) * _PART)
-    length = length.log_().mul_(-2).clamp_(min=0).sqrt_()
-    angle = torch.from_numpy(words[1].astype(np.float64) * (2 * math.pi * _PART))
-    return torch.cat([length * angle.cos(), length * angle.sin()])[:n]
-
-
-def _open_interval(words: np.ndarray, entropy: Entropy) -> np.ndarray:
-    """Return words as numbers in (0, 2^64); small ones get 64 bits more behind the point."""
+    words, turns = entropy.words(n + n % 2).reshape(2, -1)
     # With chance 2^-64 a word is 0, and where billions of numbers are drawn in every step the tail
-    # that hangs on this one word is not negligible beside a δ.
-    numbers = words.astype(np.float64) + 0.5
+    # that hangs on this one word is not negligible beside a δ: small words get 64 bits more behind
+    # the point.
+    uniform = words.astype(np.float64) + 0.5
     small = np.flatnonzero(words < _SMALL)
     if len(small):
         behind = (entropy.words(len(small)).astype(np.float64) + 0.5) * _PART
-        numbers[small] = words[small].astype(np.float64) + behind
-    return numbers
+        uniform[small] = words[small].astype(np.float64) + behind
+    length = torch.from_numpy(uniform * _PART).log_().mul_(-2).clamp_(min=0).sqrt_()
+    angle = torch.from_numpy(turns.astype(np.float64) * (2 * math.pi * _PART))
+    return torch.cat([length * angle.cos(), length * angle.sin()])[:n]
 
 
-UnitLosses: TypeAlias = Callable[[Any, Sequence[Any]], Any]
+UnitLosses: TypeAlias = Callable[[nn.Module, Sequence[Any]], torch.Tensor]
 """From a model and some units to the loss of each, shape (units,)."""
 
-UnitSums: TypeAlias = Callable[[Sequence[Any], float], list[Any]]
+UnitSums: TypeAlias = Callable[[Sequence[Any], float], list[torch.Tensor]]
 """From some units and a bound to the sum of their clipped gradients, tensor by tensor."""
 
 _RTOL: Final = 1e-4
@@ -250,7 +238,7 @@ class Differences(NamedTuple):
 
 
 def refuse_shared_gradients(
-    model: Any, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
+    model: nn.Module, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
 ) -> None:
     """Refuse to train where what is counted of a unit is not its own clipped gradient."""
     # Give it units that are nobody's: that training is refused would otherwise tell of those it was
@@ -268,7 +256,7 @@ def refuse_shared_gradients(
 
 
 def differences(
-    model: Any, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
+    model: nn.Module, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
 ) -> Differences:
     """Return how far sums of clipped gradients are from what they should be."""
     # Each unit is read alone, and in steps with others: the first one, which should be long, stands
@@ -279,7 +267,7 @@ def differences(
     # Source: docs/language_models.md, "Norms of pairs".
     canary, *short = units
     others = [*short, canary, *short]
-    with _left_alone(model), without_dropout(model), _awake(model):
+    with _left_alone(model), without_dropout(model):
         plain = [_gradient(model, losses, unit) for unit in units]
         norms = [_norm(one) for one in plain]
         largest = max(norms)
@@ -294,10 +282,12 @@ def differences(
     gaps = [_gap(one, other) for one, other in zip(alone, expected, strict=True)]
     shared = [_gap(without, rest), *(_gap(one, whole) for one in steps)]
     moved = [_gap(one, without) for one in steps]
-    return Differences(*(_most(some) / bound for some in (gaps, shared, moved)))
+    finite = all(map(math.isfinite, [*gaps, *shared, *moved]))
+    most = map(max, (gaps, shared, moved)) if finite else [math.nan] * 3
+    return Differences(*(one / bound for one in most))
 
 
-def _gradient(model: Any, losses: UnitLosses, unit: Any) -> list[Any]:
+def _gradient(model: nn.Module, losses: UnitLosses, unit: object) -> list[torch.Tensor]:
     """Return the gradient of one unit as plain autograd finds it, and leave none behind."""
     losses(model, [unit]).sum().backward()
     trained = [one for one in model.parameters() if one.requires_grad]
@@ -307,62 +297,49 @@ def _gradient(model: Any, losses: UnitLosses, unit: Any) -> list[Any]:
     return [one.double().cpu() for one in found]
 
 
-def _added(sums: Sequence[list[Any]]) -> list[Any]:
+def _added(sums: Sequence[list[torch.Tensor]]) -> list[torch.Tensor]:
     """Return the sum of several, tensor by tensor."""
     return [torch.stack([one.cpu() for one in each]).sum(0) for each in zip(*sums, strict=True)]
 
 
-def _gap(one: Sequence[Any], other: Sequence[Any]) -> float:
-    """Return the norm of a difference."""
-    return _norm([a.cpu() - b.cpu() for a, b in zip(one, other, strict=True)])
-
-
-def _norm(gradient: Sequence[Any]) -> float:
+def _norm(gradient: Iterable[torch.Tensor]) -> float:
     """Return the norm of a gradient."""
     return math.sqrt(sum(float(one.square().sum()) for one in gradient))
 
 
-def _most(values: Sequence[float]) -> float:
-    """Return the largest, or NaN if there is one."""
-    return max(values) if all(map(math.isfinite, values)) else math.nan
+def _gap(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
+    """Return the norm of a difference."""
+    return _norm(a.cpu() - b.cpu() for a, b in zip(one, other, strict=True))
 
 
 @contextmanager
-def _left_alone(model: Any) -> Iterator[None]:
-    """Put gradients and random state back."""
+def _left_alone(model: nn.Module) -> Iterator[None]:
+    """Give trained weights that are 0 small random values for a while, and put everything back."""
     before = [(one, one.grad) for one in model.parameters()]
-    for one, _ in before:
-        one.grad = None
-    devices = {one.device for one, _ in before if one.is_cuda}
+    asleep = [one for one, _ in before if one.requires_grad and not bool(one.any())]
+    cards = {one.device for one, _ in before if one.is_cuda}
     try:
-        with torch.random.fork_rng(devices=list(devices)):
+        with torch.random.fork_rng(devices=list(cards)):
+            torch.manual_seed(0)
+            for one, _ in before:
+                one.grad = None
+            with torch.no_grad():
+                for one in asleep:
+                    one.normal_(std=_SIZE)
             yield
-    finally:
-        for one, gradient in before:
-            one.grad = gradient
-
-
-@contextmanager
-def _awake(model: Any) -> Iterator[None]:
-    """Give trained weights that are 0 small random values for a while."""
-    asleep = [one for one in model.parameters() if one.requires_grad and not bool(one.any())]
-    torch.manual_seed(0)
-    try:
-        with torch.no_grad():
-            for one in asleep:
-                one.normal_(std=_SIZE)
-        yield
     finally:
         with torch.no_grad():
             for one in asleep:
                 one.zero_()
+        for one, gradient in before:
+            one.grad = gradient
 
 
 _BY_LENGTH: Final = ("longrope", "dynamic")
 """Codes of positions that depend on the longest row of a batch."""
 
 
-def refuse_few_embeddings(model: Any, tokenizer: Any) -> None:
+def refuse_few_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuse a tokenizer with more tokens than a model: whoever used one would stop the run."""
     known = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > known:
@@ -373,7 +350,7 @@ def refuse_few_embeddings(model: Any, tokenizer: Any) -> None:
         )
 
 
-def refuse_shared_positions(model: Any, max_length: int) -> None:
+def refuse_shared_positions(model: PreTrainedModel, max_length: int) -> None:
     """Refuse positions that are coded by a batch's longest row, within lengths where they are."""
     # One long record would change the gradients of all others that are read with it, and each of
     # them is clipped alone.
@@ -391,7 +368,7 @@ def refuse_shared_positions(model: Any, max_length: int) -> None:
                 )
 
 
-def _codes(found: Any) -> Iterator[Mapping[str, Any]]:
+def _codes(found: object) -> Iterator[Mapping[str, Any]]:
     """Yield the codes of a model: one, or one for each kind of its layers."""
     if isinstance(found, Mapping):
         if "rope_type" in found:
@@ -404,7 +381,7 @@ _WHOLE_MODELS = ("NO", "MULTI_CPU", "MULTI_GPU")
 """Ways of accelerate to run in which every process holds the whole model."""
 
 
-def refuse_other_arithmetic(trainer: Any) -> None:
+def refuse_other_arithmetic(trainer: Trainer) -> None:
     """Refuse models in pieces, and arithmetic that is not tried here."""
     refuse_pieces(trainer)
     parts = trainer.accelerator
@@ -422,7 +399,7 @@ def refuse_other_arithmetic(trainer: Any) -> None:
         )
 
 
-def refuse_pieces(trainer: Any) -> None:
+def refuse_pieces(trainer: Trainer) -> None:
     """Refuse several devices in one process, and models of which no process holds the whole."""
     if trainer.args.n_gpu > 1:
         raise UsageError(
@@ -432,7 +409,14 @@ def refuse_pieces(trainer: Any) -> None:
         )
     parts = trainer.accelerator
     way = str(getattr(parts.distributed_type, "value", parts.distributed_type))
-    cut = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled or _is_sharded(trainer.model)
+    cut = (
+        trainer.is_fsdp_enabled
+        or trainer.is_deepspeed_enabled
+        or any(
+            hasattr(one, "device_mesh")
+            for one in trainer.model.parameters()  # on several devices
+        )
+    )
     if cut or trainer.args.fsdp or way not in _WHOLE_MODELS:
         raise UsageError(
             "This model is in pieces, or each process holds another part of it (FSDP, DeepSpeed, "
@@ -441,11 +425,6 @@ def refuse_pieces(trainer: Any) -> None:
             "accelerate launch --num_processes N, without FSDP or DeepSpeed. Adapters "
             "(peft_config=) make larger models fit."
         )
-
-
-def _is_sharded(model: Any) -> bool:
-    """Return whether a parameter lies on several devices."""
-    return any(hasattr(one, "device_mesh") for one in model.parameters())
 
 
 def _coarse() -> bool:

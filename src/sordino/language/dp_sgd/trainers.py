@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,12 @@ from sordino.language.models.checkpoints import (
     refuse_other_heads,
     with_head,
 )
-from sordino.language.models.generation import Completions, answer_log_probabilities, evaluating
+from sordino.language.models.generation import (
+    Completions,
+    answer_log_probabilities,
+    evaluating,
+    padded,
+)
 from sordino.language.models.promises import weights_digest
 from sordino.language.training.losses import LOSSES, PreferenceLoss, debiased_preference_loss
 from sordino.language.training.settings import CentralDPOConfig, CentralRewardConfig, own_settings
@@ -86,15 +92,8 @@ def log_ratio_gaps(
     second = [(pair.second, pair.answers[1]) for pair in pairs]
     prompts = [ids[: len(ids) - answer] for ids, answer in first + second]
     answers = [ids[len(ids) - answer :] for ids, answer in first + second]
-    left, right = (max(map(len, some)) for some in (prompts, answers))
-    parts = (
-        [[padding] * (left - len(ids)) + ids for ids in prompts],
-        [[0] * (left - len(ids)) + [1] * len(ids) for ids in prompts],
-        [ids + [padding] * (right - len(ids)) for ids in answers],
-        [[1] * len(ids) + [0] * (right - len(ids)) for ids in answers],
-    )
-    device = next(model.parameters()).device
-    completions = Completions(*(torch.tensor(part).to(device) for part in parts))
+    padding_of = partial(padded, padding=padding, device=next(model.parameters()).device)
+    completions = Completions(*padding_of(prompts, left=True), *padding_of(answers))
     one, other = answer_log_probabilities(model, completions).chunk(2)
     return one - other
 

@@ -1,18 +1,15 @@
-"""Answers drawn from a language model as it is.
-
-Drawn answers as tokens, and how likely a model finds them.
-"""
+"""Answers drawn from a language model as it is, and how likely a model finds them."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import pad
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from sordino._validate import integer, non_negative
 from sordino.errors import UsageError
@@ -24,22 +21,36 @@ from sordino.preferences.records import Text, read_text
 class Completions(NamedTuple):
     """Prompts with drawn answers, as tokens; row i of each part belongs to answer i."""
 
-    prompt_ids: Any  # tokens of the prompts, shape (n, p), padded on the left
-    prompt_mask: Any  # 1 where `prompt_ids` is not padding
-    completion_ids: Any  # tokens of the answers, shape (n, c), padded on the right
-    completion_mask: Any  # 1 up to the token that ends the answer, which is part of it
+    prompt_ids: torch.Tensor  # tokens of the prompts, shape (n, p), padded on the left
+    prompt_mask: torch.Tensor  # 1 where `prompt_ids` is not padding
+    completion_ids: torch.Tensor  # tokens of the answers, shape (n, c), padded on the right
+    completion_mask: torch.Tensor  # 1 up to the token that ends the answer, which is part of it
 
     def token_lists(self) -> list[list[int]]:
         """Return the tokens of each answer, without padding."""
         rows = zip(self.completion_ids, self.completion_mask, strict=True)
         return [ids[mask.bool()].tolist() for ids, mask in rows]
 
-    def texts(self, tokenizer: Any) -> list[str]:
+    def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """Return each answer as text, without special tokens."""
         return [
             str(tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
             for ids in self.token_lists()
         ]
+
+
+def padded(
+    rows: Sequence[Sequence[int]], padding: int, device: torch.device | str, *, left: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows of tokens, padded on one side, and 1 where there is no padding."""
+    longest = max(map(len, rows))
+    gaps = [longest - len(row) for row in rows]
+    ids, mask = [], []
+    for row, gap in zip(rows, gaps, strict=True):
+        pads, zeros, ones = [padding] * gap, [0] * gap, [1] * len(row)
+        ids.append([*pads, *row] if left else [*row, *pads])
+        mask.append([*zeros, *ones] if left else [*ones, *zeros])
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 
 def stacked(first: Completions, second: Completions) -> Completions:
@@ -56,7 +67,7 @@ def stacked(first: Completions, second: Completions) -> Completions:
     return Completions(*map(torch.cat, zip(*wide, strict=True)))
 
 
-def answer_log_probabilities(model: Any, completions: Completions) -> Any:
+def answer_log_probabilities(model: PreTrainedModel, completions: Completions) -> torch.Tensor:
     """Return the log-probability of each answer given its prompt, in nats, shape (n,)."""
     # Every answer's tokens count, its end included; padding is neither read nor counted. Logits are
     # taken where an answer is predicted and nowhere else, and no log-softmax over the whole
@@ -69,12 +80,21 @@ def answer_log_probabilities(model: Any, completions: Completions) -> Any:
     ids = torch.cat([prompts, answers], dim=1).gather(1, order)
     said = torch.cat([torch.zeros_like(prompt_mask), answer_mask], dim=1).gather(1, order)
     most = max(ids.shape[1] - int(prompt_mask.sum(dim=1).min()), 1)
-    logits = _last_logits(model, ids, read.gather(1, order), most + 1)[:, :-1]
-    return _chosen(logits, ids[:, -most:]).masked_fill(said[:, -most:] == 0, 0.0).sum(dim=1)
+    inner = getattr(model, "module", model)
+    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
+    few = "logits_to_keep" in inspect.signature(inner.forward).parameters
+    last = {"logits_to_keep": most + 1} if few else {}
+    mask = read.gather(1, order)
+    logits = model(input_ids=ids, attention_mask=mask, use_cache=False, **last).logits
+    return (
+        _chosen(logits[:, -most - 1 : -1], ids[:, -most:])
+        .masked_fill(said[:, -most:] == 0, 0.0)
+        .sum(dim=1)
+    )
 
 
 @contextmanager
-def evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
     """Let no dropout act for a while; every part of the model then gets its own mode back."""
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
@@ -85,17 +105,7 @@ def evaluating(model: Any) -> Iterator[None]:
             part.training = mode
 
 
-def _last_logits(model: Any, ids: Any, mask: Any, count: int) -> Any:
-    """Return the logits of the last positions, and compute no others where the model lets us."""
-    inner = getattr(model, "module", model)
-    inner = inner.get_base_model() if hasattr(inner, "get_base_model") else inner
-    few = "logits_to_keep" in inspect.signature(inner.forward).parameters
-    wanted = {"logits_to_keep": count} if few else {}
-    logits = model(input_ids=ids, attention_mask=mask, use_cache=False, **wanted).logits
-    return logits[:, -count:]
-
-
-def _chosen(logits: Any, ids: Any) -> Any:
+def _chosen(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """Return the log-probability of each token in 32 bits or more, one row at a time."""
     exact = torch.promote_types(logits.dtype, torch.float32)
     rows = zip((row.to(exact) for row in logits), ids, strict=True)
@@ -104,14 +114,16 @@ def _chosen(logits: Any, ids: Any) -> Any:
     )
 
 
-def prompt_texts(prompts: Sequence[Any]) -> list[Text]:
+def prompt_texts(prompts: Sequence[object]) -> list[Text]:
     """Return prompts as texts or chat messages, every one of them checked."""
     if isinstance(prompts, str):
         raise UsageError("prompts must be a sequence of texts, got one text. Put it in a list.")
     return [read_text({"prompt": one}, "prompt", f"prompt {i}") for i, one in enumerate(prompts)]
 
 
-def prompt_room(model: Any, tokenizer: Any, max_new_tokens: int) -> DialogueTokens:
+def prompt_room(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_new_tokens: int
+) -> DialogueTokens:
     """Return what turns prompts into tokens that leave room for an answer."""
     context = context_length(model, tokenizer)
     integer("the length of an answer", max_new_tokens, at_least=1, at_most=context - 1)
@@ -121,8 +133,8 @@ def prompt_room(model: Any, tokenizer: Any, max_new_tokens: int) -> DialogueToke
 
 
 def sample_answers(
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[Text],
     *,
     max_new_tokens: int,
@@ -148,8 +160,8 @@ def sample_answers(
 
 
 def sample_completions(
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[Text],
     *,
     max_new_tokens: int,
@@ -167,7 +179,9 @@ def _token_rows(encoder: DialogueTokens, prompts: Sequence[Text], room: int) -> 
     return [encoder.prompt(prompt, room=room) or [eos] for prompt in prompts]
 
 
-def _settings(model: Any, tokenizer: Any, most: int, temperature: float) -> GenerationConfig:
+def _settings(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, most: int, temperature: float
+) -> GenerationConfig:
     """Return what draws from the model as it is: nothing is cut off and nothing penalized."""
     heat = non_negative("sampling_temperature", temperature)
     drawn = {"do_sample": True, "temperature": heat, "top_k": 0, "top_p": 1.0}
@@ -183,33 +197,26 @@ def _settings(model: Any, tokenizer: Any, most: int, temperature: float) -> Gene
     )
 
 
-def _drawn(model: Any, rows: list[list[int]], settings: GenerationConfig) -> Completions:
+def _drawn(
+    model: PreTrainedModel, rows: list[list[int]], settings: GenerationConfig
+) -> Completions:
     """Return one answer to each row of tokens."""
-    longest = max(map(len, rows))
-    padded = [[settings.pad_token_id] * (longest - len(row)) + row for row in rows]
-    ids = torch.tensor(padded, device=model.device)
-    lengths = torch.tensor([[len(row)] for row in rows], device=model.device)
-    mask = (torch.arange(longest, device=model.device) >= longest - lengths).long()
-    with evaluating(model), _generating_by(model, settings):
-        whole = model.generate(input_ids=ids, attention_mask=mask)
-    said = whole[:, longest:]
+    ids, mask = padded(rows, settings.pad_token_id, model.device, left=True)
+    # The settings that came with a checkpoint fill in whatever is not set, so they stand aside.
+    owner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    before, owner.generation_config = owner.generation_config, settings
+    try:
+        with evaluating(model):
+            whole = model.generate(input_ids=ids, attention_mask=mask)
+    finally:
+        owner.generation_config = before
+    said = whole[:, ids.shape[1] :]
     ended = torch.isin(said, torch.tensor(settings.eos_token_id, device=said.device)).long()
     return Completions(ids, mask, said, (ended.cumsum(dim=1) - ended == 0).long())
 
 
 @contextmanager
-def _generating_by(model: Any, settings: GenerationConfig) -> Iterator[None]:
-    """Replace the settings that came with a checkpoint, which fill in whatever is not set."""
-    owner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    before, owner.generation_config = owner.generation_config, settings
-    try:
-        yield
-    finally:
-        owner.generation_config = before
-
-
-@contextmanager
-def _seeded(seed: int | None, device: Any) -> Iterator[None]:
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     """Draw by a seed, if there is one, and leave PyTorch's generator as it was."""
     if seed is None:
         yield

@@ -11,14 +11,18 @@ from typing import Any, ClassVar
 
 import torch
 from peft import PeftConfig
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import TrainOutput
 from trl import DPOConfig, DPOTrainer
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.language.models.checkpoints import is_adapted, load_causal_model, matching_tokenizer
-from sordino.language.models.generation import Completions, answer_log_probabilities, evaluating
+from sordino.language.models.generation import (
+    Completions,
+    answer_log_probabilities,
+    evaluating,
+    padded,
+)
 from sordino.language.models.loading import upstream
 from sordino.language.models.tokens import Dialogue
 from sordino.language.training.losses import debiased_preference_loss
@@ -115,7 +119,9 @@ def refuse_other_losses(trainer: DPOTrainer, flip_probability: float) -> None:
 def _compare(trainer: DPOTrainer, row: dict[str, list[int]], flips: float) -> None:
     """Compare the losses of one row at each gap."""
     device = next(trainer.model.parameters()).device
-    chosen, rejected = answer_log_probabilities(trainer.model, _both(row, device)).float().chunk(2)
+    prompts = padded([row[_PROMPT]] * 2, 0, device)
+    both = Completions(*prompts, *padded([row[name] for name in _ANSWERS], 0, device))
+    chosen, rejected = answer_log_probabilities(trainer.model, both).float().chunk(2)
     size = float(chosen.abs() + rejected.abs()) * torch.finfo(trainer.model.dtype).eps
     batch = {name: part.to(device) for name, part in trainer.data_collator([row]).items()}
     for gap in _GAPS:
@@ -132,20 +138,6 @@ def _compare(trainer: DPOTrainer, row: dict[str, list[int]], flips: float) -> No
                 f"labels that are flipped with probability {flips:.6g} is {meant:.6g}. Nothing was "
                 "trained. Use a version of trl that this library was tested with."
             )
-
-
-def _both(row: dict[str, list[int]], device: torch.device) -> Completions:
-    """Return both answers of a row after their prompt."""
-    answers = [torch.tensor(row[name]) for name in _ANSWERS]
-    prompts = torch.tensor([row[_PROMPT]] * 2)
-    read = [torch.ones_like(answer) for answer in answers]
-    parts = (
-        prompts,
-        torch.ones_like(prompts),
-        pad_sequence(answers, batch_first=True),
-        pad_sequence(read, batch_first=True),
-    )
-    return Completions(*(part.to(device) for part in parts))
 
 
 class PrivateDPOTrainer(LabelTraining, DPOTrainer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -14,12 +14,15 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
 
 from sordino._validate import integer, one_of, positive
 from sordino.errors import DataError
 from sordino.language.models.checkpoints import default_device
+from sordino.language.models.generation import padded
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CARD_FILE, PROMISE_FILE
 from sordino.language.models.tokens import DialogueTokens
@@ -58,7 +61,7 @@ class TinyModel:
         one_of("width % heads", self.width % self.heads, (0,))
 
 
-def train_tokenizer(texts: Sequence[str], size: TinyModel) -> Any:
+def train_tokenizer(texts: Sequence[str], size: TinyModel) -> PreTrainedTokenizerBase:
     """Return a byte-level tokenizer with a chat template, learned from public texts."""
     special = [_PAD, _BEGIN, _END, *_ROLES]
     tokenizer = Tokenizer(models.BPE())
@@ -83,7 +86,7 @@ def train_tokenizer(texts: Sequence[str], size: TinyModel) -> Any:
     return made
 
 
-def build_tiny(size: TinyModel, tokenizer: Any) -> Any:
+def build_tiny(size: TinyModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Return a model of that size with random weights, on the processor."""
     ids = {
         "vocab_size": len(tokenizer),
@@ -115,7 +118,7 @@ def build_tiny(size: TinyModel, tokenizer: Any) -> Any:
         )
 
 
-def save_tiny(model: Any, tokenizer: Any, folder: Path) -> None:
+def save_tiny(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write model and tokenizer as a checkpoint that transformers loads."""
     # What a private checkpoint left in the folder goes, its promise last: what it speaks of is
     # overwritten, and a label-free model must not carry it.
@@ -140,8 +143,8 @@ def both_answers(pairs: Comparisons) -> Iterator[tuple[Text, Text]]:
 
 
 def pretrain(
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     dialogues: Sequence[tuple[Text, Text]],
     *,
     steps: int = 300,
@@ -161,8 +164,10 @@ def pretrain(
     order, losses = torch.Generator().manual_seed(seed), []
     for step in range(steps):
         batch = [rows[i] for i in torch.randint(len(rows), (batch_size,), generator=order)]
+        ids, read = padded(batch, tokenizer.pad_token_id, device)
+        labels = ids.masked_fill(read == 0, -100)  # padding is neither read nor predicted
         with quiet():
-            loss = model(**_padded(batch, tokenizer.pad_token_id, device), use_cache=False).loss
+            loss = model(input_ids=ids, attention_mask=read, labels=labels, use_cache=False).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -175,7 +180,9 @@ def pretrain(
     return losses
 
 
-def _rows(tokenizer: Any, dialogues: Sequence[tuple[Text, Text]], most: int) -> list[list[int]]:
+def _rows(
+    tokenizer: PreTrainedTokenizerBase, dialogues: Sequence[tuple[Text, Text]], most: int
+) -> list[list[int]]:
     """Return the tokens of the dialogues that fit."""
     encoder, rows = DialogueTokens(tokenizer, most), []
     for prompt, answer in dialogues:
@@ -187,12 +194,3 @@ def _rows(tokenizer: Any, dialogues: Sequence[tuple[Text, Text]], most: int) -> 
     if not rows:
         raise DataError("No text is left that fits the model. Nothing was trained.")
     return rows
-
-
-def _padded(rows: list[list[int]], pad: int, device: str) -> dict[str, Any]:
-    """Return a batch; padding is neither read nor predicted."""
-    longest = max(map(len, rows))
-    ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=device)
-    lengths = torch.tensor([[len(row)] for row in rows], device=device)
-    read = (torch.arange(longest, device=device) < lengths).long()
-    return {"input_ids": ids, "attention_mask": read, "labels": ids.masked_fill(read == 0, -100)}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from jaxtyping import Float, Integer
 from rich.console import Console
 from rich.progress import track
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from sordino import _validate
 from sordino._files import explained, refuse_existing
@@ -27,6 +27,7 @@ from sordino.language.models.checkpoints import (
     load_reward_checkpoint,
     load_tokenizer,
 )
+from sordino.language.models.generation import evaluating, padded
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import (
     PROMISE_FILE,
@@ -59,7 +60,7 @@ class Reading(NamedTuple):
 
 
 def read_dialogues(
-    model: Any, dialogues: Sequence[Dialogue], *, batch_size: int
+    model: PreTrainedModel, dialogues: Sequence[Dialogue], *, batch_size: int
 ) -> Iterator[Reading]:
     """Yield the readings of all dialogues, the longest first, batch by batch."""
     # Dialogues of one length stand together, so little is padded. They are padded on the right and
@@ -80,13 +81,20 @@ def watched(items: Iterable[_Item], *, texts: int, steps: int, what: str) -> Ite
 
 
 def _read(
-    model: Any, rows: list[list[int]]
+    model: PreTrainedModel, rows: list[list[int]]
 ) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, "b d"]]:
     """Return the rewards of one batch, and the states that the head made them of."""
-    ids, attended = _padded(rows, model.config.get_text_config().pad_token_id, model.device)
-    with quiet(), torch.no_grad(), _judging(model), _overheard(model.score) as heard:
-        rewards = model(input_ids=ids, attention_mask=attended).logits[:, 0]
-        states = heard[0][torch.arange(len(rows), device=ids.device), _last(model, ids)]
+    pad = model.config.get_text_config().pad_token_id
+    ids, attended = padded(rows, pad, model.device)
+    last = (torch.arange(ids.shape[1], device=ids.device) * (ids != pad)).argmax(dim=1)
+    heard: list[torch.Tensor] = []
+    handle = model.score.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
+    try:
+        with quiet(), torch.no_grad(), evaluating(model):
+            rewards = model(input_ids=ids, attention_mask=attended).logits[:, 0]
+    finally:
+        handle.remove()
+    states = heard[0][torch.arange(len(rows), device=ids.device), last]
     if not bool(torch.isfinite(rewards).all()):
         raise UsageError(
             "The model's rewards are not finite numbers, so nothing was scored. Its training "
@@ -95,56 +103,7 @@ def _read(
     return rewards.double().cpu().numpy(), states.double().cpu().numpy()
 
 
-def _padded(rows: list[list[int]], pad: int, device: Any) -> tuple[Any, Any]:
-    """Return tokens padded on the right, and which of them are attended to."""
-    lengths = torch.tensor([[len(row)] for row in rows])
-    longest = int(lengths.max())
-    ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
-    return ids.to(device), (torch.arange(longest) < lengths).long().to(device)
-
-
-def _last(model: Any, ids: Any) -> Any:
-    """Return where the head reads each row: at its last token that does not pad."""
-    pad = model.config.get_text_config().pad_token_id
-    return (torch.arange(ids.shape[1], device=ids.device) * (ids != pad)).argmax(dim=1)
-
-
-@contextmanager
-def _judging(model: Any) -> Iterator[None]:
-    """Switch dropout off, and leave a model that is being trained as it was."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
-
-
-@contextmanager
-def _overheard(head: Any) -> Iterator[list[Any]]:
-    """Yield a list that receives what the head is given."""
-    heard: list[Any] = []
-    handle = head.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
-    try:
-        yield heard
-    finally:
-        handle.remove()
-
-
 _BATCHES = 16  # of pairs, whose features are held at once
-
-
-def measured_uncertainty(
-    reward: TextRewardModel, pairs: PrivatePairs, *, overlong: Overlong, **settings: Any
-) -> LastLayerUncertainty:
-    """Return the uncertainty that its training pairs leave of a reward."""
-    _refuse_other_pairs(reward, pairs)
-    return LastLayerUncertainty.of(
-        _features(reward, pairs, overlong),
-        reward.model.score.weight.detach().double().cpu().numpy()[0],
-        flip_probability=pairs.flip_probability,
-        **settings,
-    )
 
 
 def numbered(texts: Sequence[Text]) -> Integer[np.ndarray, " n"]:
@@ -152,21 +111,6 @@ def numbered(texts: Sequence[Text]) -> Integer[np.ndarray, " n"]:
     known: dict[str, int] = {}
     written = (json.dumps(text, sort_keys=True) for text in texts)
     return np.array([known.setdefault(text, len(known)) for text in written], dtype=np.int64)
-
-
-def _refuse_other_pairs(reward: TextRewardModel, pairs: Any) -> None:
-    """Refuse raw pairs, and those that the reward was not trained on."""
-    if not isinstance(pairs, PrivatePairs):
-        raise PrivacyError(
-            "Uncertainty is measured on the randomized answers that the reward was trained on, "
-            f"got {type(pairs).__name__}. Nothing was measured. Pass what sordino.privatize "
-            "returned."
-        )
-    if pairs.artifact != reward.artifact:
-        raise UsageError(
-            "These are not the answers that this reward was trained on, so they do not say what "
-            "it learned. Nothing was measured. Pass the same private pairs."
-        )
 
 
 def _features(
@@ -181,16 +125,11 @@ def _features(
     starts = range(0, len(kept), size)
     for start in watched(starts, texts=2 * len(kept), steps=len(starts), what="Measuring"):
         some = kept[start : start + size]
-        both = _stacked(reward, [*(first[i] for i in some), *(second[i] for i in some)])
+        dialogues = [*(first[i] for i in some), *(second[i] for i in some)]
+        both = np.empty((len(dialogues), reward.model.score.in_features))
+        for reading in read_dialogues(reward.model, dialogues, batch_size=reward.batch_size):
+            both[reading.where] = reading.features
         yield both[: len(some)], both[len(some) :]
-
-
-def _stacked(reward: TextRewardModel, dialogues: list[Dialogue]) -> Float[np.ndarray, "n d"]:
-    """Return the feature of each dialogue, in order."""
-    stacked = np.empty((len(dialogues), reward.model.score.in_features))
-    for reading in read_dialogues(reward.model, dialogues, batch_size=reward.batch_size):
-        stacked[reading.where] = reading.features
-    return stacked
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -234,110 +173,6 @@ class RewardFeature:
 
 
 _DIGEST = "weights"  # among the settings of a saved reward; not of one that is in use
-
-
-def write_reward(reward: TextRewardModel, folder: Path, *, force: bool) -> None:
-    """Write a reward; the promise comes last, so that half a reward is not taken for one."""
-    refuse_existing(folder, force=force)
-    with explained(f"The reward cannot be written to {folder.name}"), quiet():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / PROMISE_FILE).unlink(missing_ok=True)
-        reward.model.save_pretrained(folder)
-        reward.tokenizer.save_pretrained(folder)
-        write_uncertainty(reward.uncertainty, folder)
-        training = {**reward.promise.training, _DIGEST: weights_digest(reward.model)}
-        replace(reward.promise, training=training).write(folder, title="Private reward model")
-
-
-def read_reward_parts(path: str | Path, *, device: str | None) -> dict[str, Any]:
-    """Return the arguments that make the reward in a folder."""
-    folder = checkpoint_folder(path)
-    promise = _promise(folder)
-    training = dict(promise.training)
-    digest = training.pop(_DIGEST, None)
-    try:
-        bound = positive("reward_bound", training.get("reward_bound"))
-        length = integer("max_length", training.get("max_length"), at_least=2)
-    except UsageError:  # without its words, which quote the file
-        raise DataError(
-            f"{PROMISE_FILE} does not say how the reward scores: reward_bound and max_length must "
-            "be numbers above 0. Train the reward again."
-        ) from None
-    model = load_reward_checkpoint(folder, device=device)
-    if digest not in {None, weights_digest(model)}:
-        raise DataError(
-            f"The weights in {folder.name} are not those that were saved: a file is damaged or was "
-            "exchanged. Nothing was loaded. Copy the folder again, or train the reward again."
-        )
-    return {
-        "model": model,
-        "tokenizer": load_tokenizer(folder),
-        "promise": replace(promise, training=training),
-        "reward_bound": bound,
-        "max_length": length,
-        "uncertainty": read_uncertainty(folder),
-    }
-
-
-def _promise(folder: Path) -> CheckpointPromise:
-    """Return what a folder promises; refuse one without a promise, and that of a policy."""
-    if not (folder / PROMISE_FILE).exists():
-        raise UsageError(
-            f"{str(folder)!r} holds no {PROMISE_FILE}, which says what the labels behind a reward "
-            "were promised. Nothing was loaded. Give a folder that TextRewardModel.save or a "
-            "trainer wrote."
-        )
-    promise = CheckpointPromise.read(folder)
-    if promise.kind != "reward":
-        raise UsageError(
-            f"{str(folder)!r} holds a {promise.kind}, not a reward. Nothing was loaded."
-        )
-    return promise
-
-
-def usable_tokenizer(tokenizer: Any) -> None:
-    """Refuse a tokenizer that cannot end or pad a text."""
-    if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
-        raise UsageError(
-            "The tokenizer lacks a token that ends or pads a text, so nothing can be scored. Load "
-            "it with sordino.language.models.checkpoints.load_tokenizer."
-        )
-
-
-def usable_model(model: Any, tokenizer: Any, max_length: int) -> None:
-    """Refuse a model that is no reward; tell it which token pads."""
-    if hasattr(model, "merge_and_unload"):
-        raise UsageError(
-            "The model has adapters beside it, which a saved reward would lose. Merge them first: "
-            "model = model.merge_and_unload()."
-        )
-    if not hasattr(model, "score") or getattr(model.config, "num_labels", None) != 1:
-        raise UsageError(
-            f"{type(model).__name__} is no reward model: it needs one scalar head called 'score'. "
-            "Load it with sordino.language.models.checkpoints.load_reward_checkpoint."
-        )
-    most = context_length(model, tokenizer)
-    if integer("max_length", max_length, at_least=2) > most:
-        raise UsageError(
-            f"max_length must be at most {most}, which is what the model reads at once, got "
-            f"{max_length}."
-        )
-    model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
-
-
-def promised(promise: Any, settings: Mapping[str, Any]) -> CheckpointPromise:
-    """Return the promise of a reward, with the settings that its scores depend on."""
-    if not isinstance(promise, CheckpointPromise):
-        raise PrivacyError(
-            f"A reward needs the promise of the labels behind it, got {type(promise).__name__}. "
-            "Nothing was made. Pass what the trainer holds, or "
-            'CheckpointPromise.of(private_pairs, kind="reward").'
-        )
-    if promise.kind != "reward":
-        raise UsageError(f"The promise is about a {promise.kind}, not about a reward.")
-    return replace(promise, training={**promise.training, **settings})
-
-
 _FORMAT, _VERSION = "sordino.text-reward", 1
 
 
@@ -368,8 +203,8 @@ class TextRewardModel:
         UsageError: Model, tokenizer or a setting cannot be used.
     """
 
-    model: Any
-    tokenizer: Any
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
     _: KW_ONLY
     promise: CheckpointPromise
     reward_bound: float
@@ -379,14 +214,47 @@ class TextRewardModel:
 
     def __post_init__(self) -> None:
         """Check the parts against each other, and write the settings into the promise."""
-        usable_tokenizer(self.tokenizer)
-        usable_model(self.model, self.tokenizer, self.max_length)
-        _validate.positive("reward_bound", self.reward_bound)
-        _validate.integer("batch_size", self.batch_size, at_least=1)
-        known = {"reward_bound": float(self.reward_bound), "max_length": int(self.max_length)}
-        promise = promised(self.promise, known).with_those_of(*folder_promises(self.model))
+        model, tokenizer = self.model, self.tokenizer
+        if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
+            raise UsageError(
+                "The tokenizer lacks a token that ends or pads a text, so nothing can be scored. "
+                "Load it with sordino.language.models.checkpoints.load_tokenizer."
+            )
+        if hasattr(model, "merge_and_unload"):
+            raise UsageError(
+                "The model has adapters beside it, which a saved reward would lose. Merge them "
+                "first: model = model.merge_and_unload()."
+            )
+        if not hasattr(model, "score") or getattr(model.config, "num_labels", None) != 1:
+            raise UsageError(
+                f"{type(model).__name__} is no reward model: it needs one scalar head called "
+                "'score'. Load it with sordino.language.models.checkpoints.load_reward_checkpoint."
+            )
+        most = context_length(model, tokenizer)
+        if integer("max_length", self.max_length, at_least=2) > most:
+            raise UsageError(
+                f"max_length must be at most {most}, which is what the model reads at once, got "
+                f"{self.max_length}."
+            )
+        model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+        positive("reward_bound", self.reward_bound)
+        integer("batch_size", self.batch_size, at_least=1)
+        promise = self._promised(self.promise).with_those_of(*folder_promises(model))
         promise.mark(self.model)
         object.__setattr__(self, "promise", promise)
+
+    def _promised(self, promise: object) -> CheckpointPromise:
+        """Return the promise of a reward, with the settings that its scores depend on."""
+        if not isinstance(promise, CheckpointPromise):
+            raise PrivacyError(
+                f"A reward needs the promise of the labels behind it, got {type(promise).__name__}."
+                " Nothing was made. Pass what the trainer holds, or "
+                'CheckpointPromise.of(private_pairs, kind="reward").'
+            )
+        if promise.kind != "reward":
+            raise UsageError(f"The promise is about a {promise.kind}, not about a reward.")
+        known = {"reward_bound": float(self.reward_bound), "max_length": int(self.max_length)}
+        return replace(promise, training={**promise.training, **known})
 
     def __repr__(self) -> str:
         """Return kind of model, bound and promise; no weights."""
@@ -473,7 +341,15 @@ class TextRewardModel:
         Source:
             docs/local.md, confidence and pessimism: r̂ − Γ.
         """
-        uncertainty, dialogues = self._known(scale), self._dialogues(prompts, answers)
+        if not np.isfinite(_validate.non_negative("scale", scale)):
+            raise UsageError("scale must be finite, got inf.")
+        uncertainty = self.uncertainty
+        if uncertainty is None:
+            raise UsageError(
+                "Nothing was measured that says how wrong this reward may be. Call "
+                "with_uncertainty(pairs) with the pairs it was trained on, or use score."
+            )
+        dialogues = self._dialogues(prompts, answers)
         rewards = np.empty(len(dialogues))
         rows = np.empty((len(dialogues), len(uncertainty.mean)))
         for reading in self._readings(dialogues):
@@ -481,7 +357,7 @@ class TextRewardModel:
         clipped = np.clip(rewards, -self.reward_bound, self.reward_bound)
         return np.asarray(clipped - scale * uncertainty.bonus(rows, numbered(prompts)))
 
-    def score_features(self, rows: Any) -> Float[np.ndarray, " n"]:  # noqa: ARG002
+    def score_features(self, rows: object) -> Float[np.ndarray, " n"]:  # noqa: ARG002
         """Refuse: this reward reads texts.
 
         Raises:
@@ -518,8 +394,24 @@ class TextRewardModel:
             UsageError: They are not the answers behind this reward, or a setting is out of range.
             DataError: A pair cannot be read.
         """
-        measured = measured_uncertainty(
-            self, pairs, overlong=overlong, ball=ball, ridge=ridge, confidence=confidence
+        if not isinstance(pairs, PrivatePairs):
+            raise PrivacyError(
+                "Uncertainty is measured on the randomized answers that the reward was trained on, "
+                f"got {type(pairs).__name__}. Nothing was measured. Pass what sordino.privatize "
+                "returned."
+            )
+        if pairs.artifact != self.artifact:
+            raise UsageError(
+                "These are not the answers that this reward was trained on, so they do not say "
+                "what it learned. Nothing was measured. Pass the same private pairs."
+            )
+        measured = LastLayerUncertainty.of(
+            _features(self, pairs, overlong),
+            self.model.score.weight.detach().double().cpu().numpy()[0],
+            flip_probability=pairs.flip_probability,
+            ball=ball,
+            ridge=ridge,
+            confidence=confidence,
         )
         return replace(self, uncertainty=measured)
 
@@ -546,7 +438,17 @@ class TextRewardModel:
             UsageError: The folder exists and ``force`` is False.
             FileSystemError: It cannot be written.
         """
-        write_reward(self, Path(folder), force=force)
+        # The promise comes last, so that half a reward is not taken for one.
+        folder = Path(folder)
+        refuse_existing(folder, force=force)
+        with explained(f"The reward cannot be written to {folder.name}"), quiet():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / PROMISE_FILE).unlink(missing_ok=True)
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+            write_uncertainty(self.uncertainty, folder)
+            training = {**self.promise.training, _DIGEST: weights_digest(self.model)}
+            replace(self.promise, training=training).write(folder, title="Private reward model")
 
     @classmethod
     def load(
@@ -564,19 +466,44 @@ class TextRewardModel:
             UsageError: It is no reward of ours, or it cannot be loaded.
             DataError: A file is damaged, or was written by a newer version.
         """
-        return cls(**read_reward_parts(folder, device=device), batch_size=batch_size)
-
-    def _known(self, scale: float) -> LastLayerUncertainty:
-        """Return the uncertainty, if there is one and the scale is usable."""
-        scale = _validate.non_negative("scale", scale)
-        if not np.isfinite(scale):
-            raise UsageError("scale must be finite, got inf.")
-        if self.uncertainty is None:
+        folder = checkpoint_folder(folder)
+        if not (folder / PROMISE_FILE).exists():
             raise UsageError(
-                "Nothing was measured that says how wrong this reward may be. Call "
-                "with_uncertainty(pairs) with the pairs it was trained on, or use score."
+                f"{str(folder)!r} holds no {PROMISE_FILE}, which says what the labels behind a "
+                "reward were promised. Nothing was loaded. Give a folder that TextRewardModel.save "
+                "or a trainer wrote."
             )
-        return self.uncertainty
+        promise = CheckpointPromise.read(folder)
+        if promise.kind != "reward":
+            raise UsageError(
+                f"{str(folder)!r} holds a {promise.kind}, not a reward. Nothing was loaded."
+            )
+        training = dict(promise.training)
+        digest = training.pop(_DIGEST, None)
+        try:
+            bound = positive("reward_bound", training.get("reward_bound"))
+            length = integer("max_length", training.get("max_length"), at_least=2)
+        except UsageError:  # without its words, which quote the file
+            raise DataError(
+                f"{PROMISE_FILE} does not say how the reward scores: reward_bound and max_length "
+                "must be numbers above 0. Train the reward again."
+            ) from None
+        model = load_reward_checkpoint(folder, device=device)
+        if digest not in {None, weights_digest(model)}:
+            raise DataError(
+                f"The weights in {folder.name} are not those that were saved: a file is damaged or "
+                "was exchanged. Nothing was loaded. Copy the folder again, or train the reward "
+                "again."
+            )
+        return cls(
+            model,
+            load_tokenizer(folder),
+            promise=replace(promise, training=training),
+            reward_bound=bound,
+            max_length=length,
+            batch_size=batch_size,
+            uncertainty=read_uncertainty(folder),
+        )
 
     def _readings(self, dialogues: Sequence[Dialogue]) -> Iterable[Reading]:
         """Return what the model makes of the dialogues, batch by batch."""
