@@ -21,13 +21,24 @@ from jaxtyping import Float
 
 from sordino._files import explained, sha256_of
 from sordino._validate import integer, number, one_of
-from sordino.errors import FileSystemError, MissingExtra, UsageError
-from sordino.language.models.loading import FOREIGN, offline, quiet, refuse_pickles, seeded
+from sordino.errors import MissingExtra, UsageError
+from sordino.language.models.loading import (
+    FOREIGN,
+    existing_folder,
+    offline,
+    quiet,
+    refuse_pickles,
+    seeded,
+)
 from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText, flatten
 from sordino.preferences.records import Text
 
 if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
     from sordino.language.references.texts import TextsRead
+    from sordino.preferences.comparisons import Comparisons
+    from sordino.preferences.rankings import Rankings
 
 _MODULES = "modules.json"
 _RULES = {"Normalize", "Pooling"}  # parts that learn nothing
@@ -38,17 +49,15 @@ def sentence_model_folder(path: str | Path) -> Path:
     """Return the folder of a sentence model that can be loaded without trusting its author."""
     if not isinstance(path, str | Path):
         raise UsageError(f"path must be the path of a folder, got {type(path).__name__}.")
-    folder = Path(path)
-    if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
-        raise FileSystemError(
-            f"There is no folder {str(path)!r}. Nothing was loaded, and nothing is ever fetched: "
-            "give the folder of a sentence model on this machine, as SentenceTransformer.save "
-            "writes it."
-        )
+    folder = existing_folder(path, "sentence model", "SentenceTransformer.save")
     with explained(f"The folder {str(path)!r} cannot be read"):
         _refuse_other_code(folder)
         refuse_pickles(folder)
-        _refuse_adapters(folder)
+        if any(folder.rglob("adapter_config.json")):  # no digest would hold what it adapts
+            raise UsageError(
+                f"{str(folder)!r} holds an adapter of another model. Nothing was loaded. Merge the "
+                "two and save the whole model."
+            )
     return folder
 
 
@@ -63,9 +72,15 @@ def model_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def load_sentence_model(folder: Path, device: str | None) -> Any:
+def load_sentence_model(folder: Path, device: str | None) -> SentenceTransformer:
     """Return the model, ready to be used and not to be trained, in 32-bit floats."""
-    library = _sentence_transformers()
+    try:
+        import sentence_transformers as library  # noqa: PLC0415 (heavy: no one else must wait)
+    except ImportError as error:
+        raise MissingExtra(
+            "Sentence embeddings need libraries that are not installed. Make sure you have "
+            "installed everything with: pip install 'sordino[language]'"
+        ) from error
     try:
         with offline(), quiet(), seeded():
             model = library.SentenceTransformer(
@@ -84,7 +99,7 @@ def load_sentence_model(folder: Path, device: str | None) -> Any:
         ) from error
 
 
-def readers_of(model: Any) -> list[Any]:
+def readers_of(model: SentenceTransformer) -> list[Any]:
     """Return the parts of a sentence model that may have learned from texts."""
     # Of a part with weights, lists or rules of its own that is no transformer nobody knows what it
     # has read: it is returned as it is.
@@ -96,18 +111,6 @@ def readers_of(model: Any) -> list[Any]:
         elif type(part).__name__ not in _RULES:
             found.append(part)
     return found
-
-
-def _sentence_transformers() -> Any:
-    """Return the library; say what is missing where it is not installed."""
-    try:
-        import sentence_transformers  # noqa: PLC0415 (heavy: whoever does not use it must not wait)
-    except ImportError as error:
-        raise MissingExtra(
-            "Sentence embeddings need libraries that are not installed. Make sure you have "
-            "installed everything with: pip install 'sordino[language]'"
-        ) from error
-    return sentence_transformers
 
 
 def _refuse_other_code(folder: Path) -> None:
@@ -128,15 +131,6 @@ def _refuse_other_code(folder: Path) -> None:
         raise UsageError(
             f"The model in {str(folder)!r} brings code of its own, which is never run. Nothing was "
             "loaded. Choose a model of sentence-transformers' own parts."
-        )
-
-
-def _refuse_adapters(folder: Path) -> None:
-    """Refuse an adapter: what it is an adapter of lies elsewhere, and no digest would hold it."""
-    if any(folder.rglob("adapter_config.json")):
-        raise UsageError(
-            f"{str(folder)!r} holds an adapter of another model. Nothing was loaded. Merge the two "
-            "and save the whole model."
         )
 
 
@@ -211,7 +205,7 @@ class SentenceEmbeddings:
     name: str = field(default="", compare=False)
     declare_unread: bool = field(default=False, compare=False)
     digest: str = field(init=False)
-    _model: Any = field(init=False, repr=False, compare=False)
+    _model: SentenceTransformer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the settings, then load the model; refuse what the bound could not hold for."""
@@ -246,7 +240,13 @@ class SentenceEmbeddings:
             DataError: The lengths differ, an element is no text, or the model gave no finite
                 row for it; the message gives its index.
         """
-        return self._bounded.transform(prompts, answers)
+        bounded = FunctionFeatures(
+            self._rows,
+            dimension=self.dimension,
+            feature_bound=self.feature_bound,
+            name=self.name,
+        )
+        return bounded.transform(prompts, answers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values; of the model its name and digest, not its place."""
@@ -274,7 +274,7 @@ class SentenceEmbeddings:
 
         return texts.TextsRead.on(*readers_of(self._model))
 
-    def _has_read(self, private: Any) -> dict[str, bool]:
+    def _has_read(self, private: Comparisons | Rankings | None) -> dict[str, bool]:
         """Return whether some texts are among what the model has read; None asks for none."""
         kind = type(self._read)
         return self._read.beside(kind() if private is None else kind.of(private))
@@ -286,16 +286,6 @@ class SentenceEmbeddings:
         object.__setattr__(found, "batch_size", 1)
         return found
 
-    @property
-    def _bounded(self) -> FunctionFeatures:
-        """Return the map that checks and clips what :meth:`_rows` returns."""
-        return FunctionFeatures(
-            self._rows,
-            dimension=self.dimension,
-            feature_bound=self.feature_bound,
-            name=self.name,
-        )
-
     def _rows(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, "n d"]:
         """Return the rows before they are clipped."""
         asked, said = flatten(prompts, "prompts"), flatten(answers, "answers")
@@ -303,8 +293,11 @@ class SentenceEmbeddings:
         prompt, answer = both[: len(asked)], both[len(asked) :]
         nearness = (prompt * answer).sum(axis=1, keepdims=True)
         meaning = np.hstack([answer, nearness]) * (self.embedding_norm / np.sqrt(2))
-        parts = [_shape(asked, said), meaning] if self.with_shape else [meaning]
-        return np.hstack(parts) * self.feature_bound
+        parts = [meaning]
+        if self.with_shape:  # the signals stand first, and have norm at most 1 together
+            rows = HashedText(2 * len(SIGNALS), word_norm=0.0).transform(asked, said)
+            parts.insert(0, rows[:, : len(SIGNALS)].toarray())
+        return np.asarray(np.hstack(parts) * self.feature_bound)
 
     def _embedded(self, texts: list[str]) -> Float[np.ndarray, "n e"]:
         """Return one embedding of norm 1, or 0 for a blank text; equal texts are embedded once."""
@@ -312,20 +305,12 @@ class SentenceEmbeddings:
         different = {text: row for row, text in enumerate(dict.fromkeys(filter(None, cleaned)))}
         found = np.zeros((len(different) + 1, int(self._model.get_embedding_dimension())))
         if different:
-            found[:-1] = _unit(self._encoded(list(different)))
+            watched = sys.stderr.isatty() and len(different) > _LONG  # the bar is for people
+            said = self._model.encode(
+                list(different), batch_size=self.batch_size, show_progress_bar=watched
+            )
+            found[:-1] = _unit(np.asarray(said, dtype=np.float64))
         return found[[different.get(text, -1) for text in cleaned]]
-
-    def _encoded(self, texts: list[str]) -> Float[np.ndarray, "n e"]:
-        """Return what the model says; the bar is for people, not for files."""
-        watched = sys.stderr.isatty() and len(texts) > _LONG
-        rows = self._model.encode(texts, batch_size=self.batch_size, show_progress_bar=watched)
-        return np.asarray(rows, dtype=np.float64)
-
-
-def _shape(asked: list[str], said: list[str]) -> Float[np.ndarray, "n s"]:
-    """Return the signals of the answers' shape, of norm at most 1."""
-    rows = HashedText(2 * len(SIGNALS), word_norm=0.0).transform(asked, said)
-    return np.asarray(rows[:, : len(SIGNALS)].toarray())
 
 
 def _readable(text: str) -> str:
@@ -341,7 +326,7 @@ def _unit(rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
     return np.asarray(rows / np.where(norms == 0, 1.0, norms))
 
 
-def _share(name: str, value: Any) -> float:
+def _share(name: str, value: object) -> float:
     """Return a share of the feature bound."""
     share = number(name, value)
     if not 0 < share <= 1:
@@ -349,7 +334,7 @@ def _share(name: str, value: Any) -> float:
     return share
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     """Return what a saved reward calls the model."""
     if not isinstance(value, str) or not value:
         raise UsageError(f"name must be a text that is not empty, got {value!r}.")

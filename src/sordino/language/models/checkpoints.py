@@ -7,18 +7,30 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from peft import PeftConfig, PeftModel, get_peft_model
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from sordino._files import explained
-from sordino.errors import FileSystemError, UsageError
-from sordino.language.models.loading import offline, quiet, refuse_pickles, seeded, upstream
+from sordino.errors import UsageError
+from sordino.language.models.loading import (
+    existing_folder,
+    offline,
+    quiet,
+    refuse_pickles,
+    seeded,
+    upstream,
+)
 from sordino.language.models.promises import PROMISED
 
 CAUSAL = ("ForCausalLM", "LMHeadModel")
@@ -36,40 +48,30 @@ def checkpoint_folder(path: str | Path, *, kinds: tuple[str, ...] = CAUSAL + _RE
     """Return the folder of a checkpoint that can be loaded without trusting its author."""
     if not isinstance(path, str | Path):
         raise UsageError(f"A checkpoint must be the path of a folder, got {type(path).__name__}.")
-    folder = Path(path)
-    if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
-        raise FileSystemError(
-            f"There is no folder {str(path)!r}. Nothing was loaded, and nothing is ever fetched: "
-            "give the folder of a checkpoint on this machine, as save_pretrained writes it."
-        )
+    folder = existing_folder(path, "checkpoint", "save_pretrained")
     with explained(f"The folder {str(path)!r} cannot be read"):
-        _refuse_other_kinds(folder, kinds)
+        try:
+            config = json.loads((folder / "config.json").read_bytes())
+            names = [str(name) for name in config.get("architectures") or []]
+        except (FileNotFoundError, ValueError, AttributeError):
+            config, names = {}, []
+        if "auto_map" in config:
+            raise UsageError(
+                f"The checkpoint {str(folder)!r} brings code of its own, which is never run. "
+                "Nothing was loaded. Choose a model of an architecture that transformers knows."
+            )
+        if not any(name.endswith(kinds) for name in names):
+            wanted = " or ".join(f"*{kind}" for kind in kinds)
+            raise UsageError(
+                f"{str(folder)!r} holds no checkpoint that can be used here: its config.json must "
+                f"name an architecture {wanted}, and it names {', '.join(names) or 'none'}. "
+                "Nothing was loaded."
+            )
         refuse_pickles(folder)
     return folder
 
 
-def _refuse_other_kinds(folder: Path, kinds: tuple[str, ...]) -> None:
-    """Refuse a folder without a config, with code of its own, or of another architecture."""
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-        names = [str(name) for name in config.get("architectures") or []]
-    except (FileNotFoundError, ValueError, AttributeError):
-        config, names = {}, []
-    if "auto_map" in config:
-        raise UsageError(
-            f"The checkpoint {str(folder)!r} brings code of its own, which is never run. Nothing "
-            "was loaded. Choose a model of an architecture that transformers knows."
-        )
-    if not any(name.endswith(kinds) for name in names):
-        wanted = " or ".join(f"*{kind}" for kind in kinds)
-        raise UsageError(
-            f"{str(folder)!r} holds no checkpoint that can be used here: its config.json must name "
-            f"an architecture {wanted}, and it names {', '.join(names) or 'none'}. Nothing was "
-            "loaded."
-        )
-
-
-def load_tokenizer(path: str | Path) -> Any:
+def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a checkpoint, which pads on the right with a token of its own."""
     # Where it has no padding token the end-of-text token pads, as is usual; a reward then reads the
     # last token before the end.
@@ -82,7 +84,7 @@ def load_tokenizer(path: str | Path) -> Any:
     return ready_tokenizer(tokenizer, name=str(folder))
 
 
-def ready_tokenizer(tokenizer: Any, *, name: str) -> Any:
+def ready_tokenizer(tokenizer: PreTrainedTokenizerBase, *, name: str) -> PreTrainedTokenizerBase:
     """Return a tokenizer that is set, in place, to pad on the right with a token of its own."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -96,13 +98,13 @@ def ready_tokenizer(tokenizer: Any, *, name: str) -> Any:
     return tokenizer
 
 
-def load_causal_model(path: str | Path, *, device: str | None = None) -> Any:
+def load_causal_model(path: str | Path, *, device: str | None = None) -> PreTrainedModel:
     """Return a language model in 32-bit floats on a device, an accelerator if there is one."""
     folder = checkpoint_folder(path, kinds=CAUSAL)
     return _loaded(AutoModelForCausalLM, folder, device)
 
 
-def load_reward_checkpoint(path: str | Path, *, device: str | None = None) -> Any:
+def load_reward_checkpoint(path: str | Path, *, device: str | None = None) -> PreTrainedModel:
     """A model with one scalar head: of a reward checkpoint, or a new head on a causal one."""
     # A new head starts at 0, so that it says nothing before it is trained.
     folder = checkpoint_folder(path)
@@ -125,7 +127,7 @@ def load_reward_checkpoint(path: str | Path, *, device: str | None = None) -> An
     return model
 
 
-def _loaded(kind: Any, folder: Path, device: str | None, **settings: Any) -> Any:
+def _loaded(kind: type[Any], folder: Path, device: str | None, **settings: int) -> PreTrainedModel:
     """Return a model, or say in one line why there is none."""
     try:
         with offline(), quiet(), seeded():
@@ -145,7 +147,7 @@ def _loaded(kind: Any, folder: Path, device: str | None, **settings: Any) -> Any
         ) from error
 
 
-def context_length(model: Any, tokenizer: Any) -> int:
+def context_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """Return how many tokens a model reads at once: prompt and answer together."""
     text = model.config.get_text_config()
     limits = [getattr(text, "max_position_embeddings", None), tokenizer.model_max_length]
@@ -158,7 +160,9 @@ HEAD = "score"
 _PATCHES = ("forward", "_original_forward")  # what trl and 16-bit training lay over a model
 
 
-def matching_tokenizer(model: Any, tokenizer: Any) -> Any:
+def matching_tokenizer(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
+) -> PreTrainedTokenizerBase:
     """Return a tokenizer that is ready, from the folder of the model if none is given."""
     if tokenizer is not None:
         return ready_tokenizer(tokenizer, name="processing_class")
@@ -168,7 +172,7 @@ def matching_tokenizer(model: Any, tokenizer: Any) -> Any:
     return load_tokenizer(folder)
 
 
-def refuse_other_heads(model: Any) -> None:
+def refuse_other_heads(model: PreTrainedModel) -> None:
     """Refuse a model that gives an answer anything but one number."""
     outputs = getattr(getattr(model, "config", None), "num_labels", None)
     if outputs != 1 or not hasattr(model, HEAD):
@@ -179,7 +183,7 @@ def refuse_other_heads(model: Any) -> None:
         )
 
 
-def with_head(peft_config: Any) -> Any:
+def with_head(peft_config: PeftConfig | None) -> PeftConfig | None:
     """Return settings of adapters, in a copy, that train and save the head as well."""
     if peft_config is None:
         return None
@@ -188,12 +192,12 @@ def with_head(peft_config: Any) -> Any:
     return settings
 
 
-def is_adapted(model: Any) -> bool:
+def is_adapted(model: object) -> bool:
     """Return whether a model is another one with adapters of peft."""
     return hasattr(model, "peft_config") and hasattr(model, "merge_and_unload")
 
 
-def refuse_unknown_adapters(model: Any) -> None:
+def refuse_unknown_adapters(model: PreTrainedModel) -> None:
     """Refuse adapters that were trained before, if nothing says on what."""
     if not is_adapted(model) or getattr(model.config, PROMISED, None):
         return
@@ -211,7 +215,7 @@ def refuse_unknown_adapters(model: Any) -> None:
         )
 
 
-def plain(model: Any) -> Any:
+def plain(model: PreTrainedModel) -> PreTrainedModel:
     """Return a model as transformers knows it, with adapters merged into a copy of its weights."""
     # Without adapters the weights are shared, not copied.
     whole = copy.deepcopy(model).merge_and_unload() if is_adapted(model) else copy.copy(model)
@@ -220,7 +224,7 @@ def plain(model: Any) -> Any:
     return whole
 
 
-def own_copy(model: Any) -> Any:
+def own_copy(model: PreTrainedModel) -> PreTrainedModel:
     """Return a model as transformers knows it, adapters merged, in a copy of its weights."""
     # What is promised of a model is settled when it is handed out. If it shared its weights with a
     # trainer, every later step would show in it, and nothing would say so. Gradients stay behind:
@@ -228,7 +232,9 @@ def own_copy(model: Any) -> Any:
     return plain(model if is_adapted(model) else copy.deepcopy(model))
 
 
-def starting_policy(model: Any, tokenizer: Any = None) -> tuple[Any, Any]:
+def starting_policy(
+    model: str | Path | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return a causal language model and its tokenizer."""
     if isinstance(model, str | Path):
         return load_causal_model(model), tokenizer or load_tokenizer(model)
@@ -238,7 +244,11 @@ def starting_policy(model: Any, tokenizer: Any = None) -> tuple[Any, Any]:
     return model, tokenizer or matching_tokenizer(model, None)
 
 
-def with_reference(policy: Any, reference: Any, peft_config: Any) -> tuple[Any, Any]:
+def with_reference(
+    policy: PreTrainedModel,
+    reference: str | Path | PreTrainedModel | None,
+    peft_config: PeftConfig | None,
+) -> tuple[PreTrainedModel, PreTrainedModel | None]:
     """Return the policy that is to be trained, and its frozen reference, both without dropout."""
     if peft_config is not None and isinstance(policy, PeftModel):
         raise UsageError(
@@ -246,29 +256,26 @@ def with_reference(policy: Any, reference: Any, peft_config: Any) -> tuple[Any, 
             "it first (merge_and_unload)."
         )
     if isinstance(reference, str | Path):
-        reference = load_causal_model(reference)
+        fixed = load_causal_model(reference)
     elif (reference is None and peft_config is None) or reference is policy:
-        reference = copy.deepcopy(policy)
-    if reference is not None:
-        _refuse_other_tokens(policy, reference)
-        reference = _without_dropout(reference).eval().requires_grad_(False)
+        fixed = copy.deepcopy(policy)
+    else:
+        fixed = reference
+    if fixed is not None:
+        sizes = [one.config.get_text_config().vocab_size for one in (policy, fixed)]
+        if sizes[0] != sizes[1]:
+            raise UsageError(
+                f"The reference reads {sizes[1]} different tokens and the policy {sizes[0]}, so "
+                "their probabilities cannot be compared. Nothing was trained."
+            )
+        fixed = _without_dropout(fixed).eval().requires_grad_(False)
     if peft_config is not None:
         with upstream():
             policy = get_peft_model(policy, peft_config)
-    return _without_dropout(policy), reference
+    return _without_dropout(policy), fixed
 
 
-def _refuse_other_tokens(policy: Any, reference: Any) -> None:
-    """Refuse a reference that gives its probabilities to other tokens."""
-    sizes = [one.config.get_text_config().vocab_size for one in (policy, reference)]
-    if sizes[0] != sizes[1]:
-        raise UsageError(
-            f"The reference reads {sizes[1]} different tokens and the policy {sizes[0]}, so their "
-            "probabilities cannot be compared. Nothing was trained."
-        )
-
-
-def _without_dropout(model: Any) -> Any:
+def _without_dropout(model: PreTrainedModel) -> PreTrainedModel:
     """Return the same model, a function of its weights alone from now on."""
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):

@@ -5,15 +5,26 @@ What trl is kept from while it works for us.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sordino.errors import UsageError
+from sordino.errors import FileSystemError, UsageError
 
 FOREIGN = {"onnx", "openvino"}
 """Folders of weights for other libraries, which are never read."""
+
+
+def existing_folder(path: str | Path, what: str, writer: str) -> Path:
+    """Return a folder of this machine; nothing else is a place that a model is read from."""
+    if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
+        raise FileSystemError(
+            f"There is no folder {str(path)!r}. Nothing was loaded, and nothing is ever fetched: "
+            f"give the folder of a {what} on this machine, as {writer} writes it."
+        )
+    return Path(path)
 
 
 def refuse_pickles(folder: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sordino import _validate
 from sordino._files import read_json, write_json, write_text
@@ -17,6 +17,9 @@ from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.guarantee import CAVEATS, Guarantee, merge
 from sordino.privacy.ledger_chain import canonical_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 PROMISE_FILE, CARD_FILE = "sordino.json", "README.md"
 """What stands beside the weights."""
@@ -104,7 +107,7 @@ class CheckpointPromise:
         return self.sources[0].artifact
 
     @classmethod
-    def of(cls, pairs: PrivatePairs, /, *, kind: Kind, **training: Any) -> CheckpointPromise:
+    def of(cls, pairs: PrivatePairs, /, *, kind: Kind, **training: object) -> CheckpointPromise:
         """Return what a checkpoint promises that was trained on these answers alone."""
         answers = Answers(
             guarantee=pairs.guarantee, release_ids=pairs.release_ids, artifact=pairs.artifact
@@ -150,7 +153,7 @@ class CheckpointPromise:
         path = folder / PROMISE_FILE
         return cls.from_dict(read_json(path, kind=_FORMAT, version=_VERSION, problem=_PROBLEM))
 
-    def mark(self, model: Any) -> None:
+    def mark(self, model: PreTrainedModel) -> None:
         """Write the promise into a model's config, which every copy of the model keeps."""
         setattr(model.config, PROMISED, self.to_dict())
 
@@ -195,7 +198,7 @@ _NO_PART_OF_IT = {
 _CHANGED_BY_USE = {"padding", "truncation"}  # set anew at every call of a tokenizer
 
 
-def weights_digest(model: Any) -> str:
+def weights_digest(model: PreTrainedModel) -> str:
     """Return a SHA-256 over a model's config and weights, the latter as 32-bit floats."""
     # It is the same before and after a model is saved, and on every device.
     config = json.loads(model.config.to_json_string(use_diff=False))
@@ -212,7 +215,7 @@ def weights_digest(model: Any) -> str:
     return digest.hexdigest()
 
 
-def tokenizer_digest(tokenizer: Any) -> str:
+def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return a SHA-256 over what decides how a tokenizer turns dialogues into tokens."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = tokenizer.get_vocab() if backend is None else json.loads(backend.to_str())
@@ -221,7 +224,7 @@ def tokenizer_digest(tokenizer: Any) -> str:
     return hashlib.sha256(canonical_json([known, special]).encode()).hexdigest()
 
 
-def reward_promises(functions: Iterable[Any]) -> list[CheckpointPromise]:
+def reward_promises(functions: Iterable[object]) -> list[CheckpointPromise]:
     """Return the promises that reward functions carry, as ``promise`` or ``reward.promise``."""
     carried = [
         getattr(one, "promise", None) or getattr(getattr(one, "reward", None), "promise", None)
@@ -230,29 +233,20 @@ def reward_promises(functions: Iterable[Any]) -> list[CheckpointPromise]:
     return [one for one in carried if isinstance(one, CheckpointPromise)]
 
 
-def folder_promises(*models: Any) -> list[CheckpointPromise]:
+def folder_promises(*models: object) -> list[CheckpointPromise]:
     """Return the promises that models carry: in their config, and beside their weights."""
-    return [promise for model in models if model is not None for promise in _carried(model)]
-
-
-def _carried(model: Any) -> list[CheckpointPromise]:
-    """Return what one model carries."""
-    place = model if isinstance(model, str | Path) else getattr(model, "name_or_path", None)
-    folder = Path(place) if place else None
-    marks = [getattr(getattr(model, "config", None), PROMISED, None)]
-    if folder is not None and folder.is_dir():
-        marks.append(_marked(folder))
-    found = [CheckpointPromise.from_dict(mark) for mark in marks if mark]
-    if folder is not None and (folder / PROMISE_FILE).is_file():
-        found.append(CheckpointPromise.read(folder))
-    return found
-
-
-def _marked(folder: Path) -> Any:
-    """Return what the config of a checkpoint says, if there is one."""
-    with suppress(OSError, ValueError, AttributeError):
-        return json.loads((folder / "config.json").read_bytes()).get(PROMISED)
-    return None
+    carried = []
+    for model in models:
+        place = model if isinstance(model, str | Path) else getattr(model, "name_or_path", None)
+        folder = Path(place) if place else None
+        marks = [getattr(getattr(model, "config", None), PROMISED, None)]
+        if folder is not None and folder.is_dir():
+            with suppress(OSError, ValueError, AttributeError):
+                marks.append(json.loads((folder / "config.json").read_bytes()).get(PROMISED))
+        carried += [CheckpointPromise.from_dict(mark) for mark in marks if mark]
+        if folder is not None and (folder / PROMISE_FILE).is_file():
+            carried.append(CheckpointPromise.read(folder))
+    return carried
 
 
 def policy_promise(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from jinja2 import TemplateError
 
@@ -13,7 +13,8 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.records import Text
 
-__all__ = ["SEPARATOR", "Dialogue", "DialogueTokens", "Overlong"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SEPARATOR = "\n\n"
 """What stands between a prompt and its answer where the tokenizer has no chat template."""
@@ -38,7 +39,7 @@ class DialogueTokens:
     # are tokenized apart, so no token straddles the border and both answers of a pair see the same
     # prompt. What is too long loses the beginning of its *prompt*; an answer is never cut.
 
-    tokenizer: Any  # as `load_tokenizer` returns it
+    tokenizer: PreTrainedTokenizerBase  # as `load_tokenizer` returns it
     max_length: int  # most tokens of prompt and answer together
     # What happens to a pair of which an answer alone is longer: `"refuse"` or `"drop"`, a rule that
     # looks at texts only.
@@ -108,13 +109,9 @@ class DialogueTokens:
 
     def _answer(self, prompt: Text, answer: Text, asked: str) -> list[int]:
         """Return the tokens of an answer and of its end."""
-        said, end = self._ids(self._said(prompt, answer, asked), special=False), self._eos
+        said = self._ids(self._said(prompt, answer, asked), special=False)
+        end = int(self.tokenizer.eos_token_id)
         return said if said and said[-1] == end else [*said, end]
-
-    @property
-    def _eos(self) -> int:
-        """Return the token that ends a text."""
-        return int(self.tokenizer.eos_token_id)
 
     def _asked(self, prompt: Text) -> str:
         """Return the prompt as the model reads it, up to where the answer starts."""
@@ -122,7 +119,7 @@ class DialogueTokens:
             return _content(prompt) + SEPARATOR
         return self._templated(_messages(prompt, "user"), add_generation_prompt=True)
 
-    def _templated(self, turns: list[dict[str, Any]], **settings: Any) -> str:
+    def _templated(self, turns: list[dict[str, Any]], **settings: bool) -> str:
         """A dialogue as the chat template writes it; what it says of a text is not quoted."""
         try:
             return str(self.tokenizer.apply_chat_template(turns, tokenize=False, **settings))

@@ -10,12 +10,21 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
+from peft import PeftConfig
 from safetensors.torch import load_file, save_file
 from torch.utils.data import Sampler
-from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.trainer_utils import TrainOutput
 from trl.models import unwrap_model_for_generation
 
 from sordino._validate import integer, non_negative, one_of, positive
@@ -47,16 +56,23 @@ from sordino.language.rewards.reward_functions import (
 )
 from sordino.preferences.records import Text
 
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
 
 class Rollout(NamedTuple):
     """Two answers to each of n prompts: rows i and n + i answer prompt i."""
 
-    prompt_ids: Any  # as in `Completions`, as are the next three; 2n rows
-    prompt_mask: Any  # 1 where there is no padding
-    completion_ids: Any  # tokens of the answers
-    completion_mask: Any  # 1 where there is no padding
-    start: Any  # log-probability of each answer under the policy that the regression starts from
-    rewards: Any  # what each answer is worth, less what it costs to be far from the reference
+    prompt_ids: torch.Tensor  # as in `Completions`, as are the next three; 2n rows
+    prompt_mask: torch.Tensor  # 1 where there is no padding
+    completion_ids: torch.Tensor  # tokens of the answers
+    completion_mask: torch.Tensor  # 1 where there is no padding
+    start: (
+        torch.Tensor
+    )  # log-probability of each answer under the policy that the regression starts from
+    rewards: (
+        torch.Tensor
+    )  # what each answer is worth, less what it costs to be far from the reference
 
     @property
     def completions(self) -> Completions:
@@ -90,7 +106,7 @@ class Collection:
         }
         save_file(named, path)
 
-    def load(self, path: Path, device: Any) -> None:
+    def load(self, path: Path, device: torch.device) -> None:
         """Read what :meth:`save` wrote."""
         found = {name: part.to(device) for name, part in load_file(path).items()}
         batches = sorted({name.split(".")[0] for name in found})
@@ -178,16 +194,6 @@ class RebelConfig(TrainingArguments):
                 "pull to the reference alone would throw the policy to the other side. Choose "
                 "step at most 1/temperature."
             )
-        self._refuse_what_no_run_should_do()
-        super().__post_init__()
-
-    def public_settings(self) -> dict[str, Any]:
-        """Return what a reader of the model card needs to know of the training."""
-        names = ("temperature", "step", "samples", "sampling_temperature", "max_completion_length")
-        return {"method": "rebel", **{name: getattr(self, name) for name in names}}
-
-    def _refuse_what_no_run_should_do(self) -> None:
-        """Refuse uploads, and floats that the machine is slow and wrong with."""
         if self.push_to_hub:
             raise UsageError("Nothing is ever uploaded from here: leave push_to_hub=False.")
         on_cpu = self.use_cpu or not torch.cuda.is_available()
@@ -196,48 +202,51 @@ class RebelConfig(TrainingArguments):
                 "16-bit training needs an accelerator, and this runs on the processor. Leave bf16 "
                 "and fp16 off."
             )
+        super().__post_init__()
+
+    def public_settings(self) -> dict[str, Any]:
+        """Return what a reader of the model card needs to know of the training."""
+        names = ("temperature", "step", "samples", "sampling_temperature", "max_completion_length")
+        return {"method": "rebel", **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True)
 class Collector:
     """Draws two answers to each prompt and asks what they are worth."""
 
-    accelerator: Any  # of the trainer
-    tokenizer: Any  # of the policy
+    accelerator: Accelerator  # of the trainer
+    tokenizer: PreTrainedTokenizerBase  # of the policy
     functions: Sequence[RewardCallable]  # the rewards
-    reference: Any  # where the policy is pulled to; None where it is the policy without its adapter
+    # Where the policy is pulled to; None where it is the policy without its adapter.
+    reference: PreTrainedModel | None
     settings: RebelConfig  # of the training
 
-    def collect(self, policy: Any, prompts: list[Text]) -> tuple[Rollout, dict[str, Any]]:
+    def collect(
+        self, policy: PreTrainedModel, prompts: list[Text]
+    ) -> tuple[Rollout, dict[str, torch.Tensor]]:
         """Return two answers to each prompt, and what the policy's own ones say of it."""
+        on_policy = self.settings.samples == "on_policy"
         with evaluating(policy):
-            drawn = self._drawn(policy, prompts)
+            if on_policy:
+                drawn = self._answers(policy, [*prompts, *prompts])
+            else:
+                first = self._answers(policy, prompts)
+                with self._referring(policy) as reference:
+                    drawn = stacked(first, self._answers(reference, prompts))
             start = answer_log_probabilities(policy, drawn)
             with self._referring(policy) as reference:
                 away = start - answer_log_probabilities(reference, drawn)
-        rewards = self._rewards(drawn, prompts).to(start)
-        own = slice(None if self.settings.samples == "on_policy" else len(prompts))
-        lengths = drawn.completion_mask.sum(dim=1).to(start)
-        found = {"reward": rewards, "kl": away, "length": lengths}
-        rollout = Rollout(*drawn, start, rewards - self.settings.temperature * away)
-        return rollout, {name: value[own].mean() for name, value in found.items()}
-
-    def _rewards(self, drawn: Completions, prompts: list[Text]) -> Any:
-        """Return what each answer is worth."""
         texts, ids = drawn.texts(self.tokenizer), drawn.token_lists()
-        return torch.tensor(
-            summed_rewards(self.functions, [*prompts, *prompts], texts, completion_ids=ids)
-        )
+        both = [*prompts, *prompts]
+        worth = summed_rewards(self.functions, both, texts, completion_ids=ids)
+        rewards = torch.tensor(worth).to(start)
+        own = slice(None if on_policy else len(prompts))
+        lengths = drawn.completion_mask.sum(dim=1).to(start)
+        said = {"reward": rewards, "kl": away, "length": lengths}
+        rollout = Rollout(*drawn, start, rewards - self.settings.temperature * away)
+        return rollout, {name: value[own].mean() for name, value in said.items()}
 
-    def _drawn(self, policy: Any, prompts: list[Text]) -> Completions:
-        """Return two answers to each prompt: the policy's, and its own again or the reference's."""
-        if self.settings.samples == "on_policy":
-            return self._answers(policy, [*prompts, *prompts])
-        first = self._answers(policy, prompts)
-        with self._referring(policy) as reference:
-            return stacked(first, self._answers(reference, prompts))
-
-    def _answers(self, model: Any, prompts: list[Text]) -> Completions:
+    def _answers(self, model: PreTrainedModel, prompts: list[Text]) -> Completions:
         """Return one answer of a model to each prompt."""
         with upstream(), unwrap_model_for_generation(model, self.accelerator) as whole:
             return sample_completions(
@@ -249,7 +258,7 @@ class Collector:
             )
 
     @contextmanager
-    def _referring(self, policy: Any) -> Iterator[Any]:
+    def _referring(self, policy: PreTrainedModel) -> Iterator[PreTrainedModel]:
         """Yield the reference, which may be the policy without its adapter."""
         if self.reference is not None:
             yield self.reference
@@ -258,105 +267,16 @@ class Collector:
             yield policy
 
 
-class CollectingTrainer(Trainer):
-    """A trainer whose batches are prompts; who derives from it says what the loss is."""
-
-    # A collection is in memory while it is used, and in a checkpoint that is written meanwhile.
-
-    loss_is_scaled_for_ga = False
-    promise: CheckpointPromise | None
-    _collector: Collector
-
-    def __init__(self, **named: Any) -> None:
-        """Start without answers."""
-        super().__init__(data_collator=list, **named)
-        self.model_accepts_loss_kwargs = False  # the loss is the mean of a batch
-        self.remove_callback(PrinterCallback)
-        self._collection = Collection(self.args.gradient_accumulation_steps)
-        self._metrics: dict[str, list[float]] = defaultdict(list)
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> CollectionOrder:
-        """Return the order of the prompts: every collection as often as it is used."""
-        args = self.args
-        seed = args.seed if args.data_seed is None else args.data_seed
-        size = self._train_batch_size * args.gradient_accumulation_steps * args.world_size
-        n = len(self.train_dataset if train_dataset is None else train_dataset)
-        return CollectionOrder(n, size=size, passes=args.steps_per_collection, seed=seed)
-
-    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
-        """Train, from the start or from where a checkpoint stands; nothing is spent."""
-        self._collection = Collection(self.args.gradient_accumulation_steps)
-        folder, self.promise = resumable(resume_from_checkpoint, self.args.output_dir, self.promise)
-        if self.promise is not None:
-            self.promise.mark(self.accelerator.unwrap_model(self.model))
-        with upstream():
-            return super().train(resume_from_checkpoint=folder)
-
-    def _rollout(self, prompts: list[Text]) -> Rollout:
-        """Return answers to a batch: new ones at the start of a collection, else the same."""
-        fresh = self.state.global_step % self.args.steps_per_collection == 0
-        return self._collection.rollout(lambda: self._collect(prompts), fresh=fresh)
-
-    def _collect(self, prompts: list[Text]) -> Rollout:
-        """Return new answers, and remember what they say of the policy."""
-        with torch.no_grad():
-            rollout, found = self._collector.collect(self.model_wrapped, prompts)
-        averages = self.accelerator.gather(torch.stack(list(found.values()))[None]).mean(dim=0)
-        for name, value in zip(found, averages.tolist(), strict=True):
-            self._metrics[name].append(value)
-        return rollout
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log what transformers logs, and the means of all collections since the last log."""
-        means = {name: fmean(values) for name, values in self._metrics.items()}
-        self._metrics.clear()
-        super().log({**logs, **means}, start_time)
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
-        """Write model, tokenizer and promise to a folder that transformers loads."""
-        # An adapter is merged first, so that the folder stands alone. The checkpoints of a run keep
-        # it apart, as resuming needs it.
-        folder = Path(output_dir or self.args.output_dir)
-        if self.promise is not None:
-            self.promise.mark(self.accelerator.unwrap_model(self.model))
-        elif self.args.should_save:  # what an earlier run promised is not about these weights
-            for name in (PROMISE_FILE, CARD_FILE):
-                (folder / name).unlink(missing_ok=True)
-        chunked = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        with upstream():
-            if _internal_call or chunked or not is_adapted(self.model):
-                super().save_model(output_dir, _internal_call)
-            elif self.args.should_save:
-                plain(self.accelerator.unwrap_model(self.model)).save_pretrained(folder)
-                self.processing_class.save_pretrained(folder)
-        if self.promise is not None and self.args.should_save:
-            self.promise.write(folder, title="A private policy")
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        """Write the state of the generators, and the answers that are still in use."""
-        super()._save_rng_state(output_dir)
-        if self.state.global_step % self.args.steps_per_collection:
-            self._collection.save(self._answers_file(output_dir))
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Read what :meth:`_save_rng_state` wrote."""
-        super()._load_rng_state(checkpoint)
-        if checkpoint is not None and self._answers_file(checkpoint).is_file():
-            self._collection.load(self._answers_file(checkpoint), self.args.device)
-
-    def _answers_file(self, folder: str) -> Path:
-        """Return where this process keeps its answers in a checkpoint."""
-        return Path(folder) / f"rollouts_{self.args.process_index}.safetensors"
-
-
-def rebel_loss(log_ratio_gap: Any, reward_gap: Any, *, step: float) -> Any:
+def rebel_loss(
+    log_ratio_gap: torch.Tensor, reward_gap: torch.Tensor, *, step: float
+) -> torch.Tensor:
     """Return the mean squared error of regressing differences of rewards on log-ratios."""
     # Source: docs/policy_optimization.md, "Updates", before a log-linear policy makes it linear:
     # mean of ((log_ratio_gap)/step − reward_gap)².
     return (log_ratio_gap / step - reward_gap).square().mean()
 
 
-class RebelTrainer(CollectingTrainer):
+class RebelTrainer(Trainer):
     """Trains a policy on public prompts against a reward, by regression on relative rewards.
 
     In every round the policy π_t answers a batch of prompts twice (or once, and the reference
@@ -402,18 +322,21 @@ class RebelTrainer(CollectingTrainer):
         >>> trainer.train()  # doctest: +SKIP
     """
 
+    loss_is_scaled_for_ga = False
+    promise: CheckpointPromise | None
+
     def __init__(  # noqa: PLR0913 (those of trl's trainers)
         self,
-        model: Any,
+        model: str | Path | PreTrainedModel,
         args: RebelConfig | None = None,
         *,
         reward_funcs: RewardCallable | Sequence[RewardCallable],
-        train_dataset: Any,
-        processing_class: Any = None,
-        reference: Any = None,
-        peft_config: Any = None,
+        train_dataset: Any,  # prompts, or a data set of them
+        processing_class: PreTrainedTokenizerBase | None = None,
+        reference: str | Path | PreTrainedModel | None = None,
+        peft_config: PeftConfig | None = None,
         promise: CheckpointPromise | None = None,
-        callbacks: list[Any] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
     ) -> None:
         """Check everything that can be checked before an answer is drawn."""
@@ -421,7 +344,11 @@ class RebelTrainer(CollectingTrainer):
         if not isinstance(args, RebelConfig):
             raise UsageError(f"args must be a RebelConfig, got {type(args).__name__}.")
         functions = listed_functions(reward_funcs)
-        prompts = _prompts(train_dataset)
+        named = "prompt" in getattr(train_dataset, "column_names", ())
+        column = train_dataset["prompt"] if named else train_dataset
+        prompts = prompt_texts(column if isinstance(column, str) else list(column))
+        if not prompts:
+            raise DataError("train_dataset holds no prompt, so there is nothing to answer.")
         carried = [*reward_promises(functions), *folder_promises(model, reference)]
         self.promise = policy_promise(carried, promise, args.public_settings())
         policy, tokenizer = starting_policy(model, processing_class)
@@ -430,39 +357,102 @@ class RebelTrainer(CollectingTrainer):
         super().__init__(
             model=policy,
             args=args,
+            data_collator=list,
             train_dataset=prompts,
             processing_class=tokenizer,
             callbacks=callbacks,
             optimizers=optimizers,
         )
+        self.model_accepts_loss_kwargs = False  # the loss is the mean of a batch
+        self.remove_callback(PrinterCallback)
+        # A collection is in memory while it is used, and in checkpoints that are written meanwhile.
+        self._collection = Collection(args.gradient_accumulation_steps)
+        self._metrics: dict[str, list[float]] = defaultdict(list)
         if reference is not None:
             reference = self.accelerator.prepare_model(reference, evaluation_mode=True)
         self._collector = Collector(self.accelerator, tokenizer, functions, reference, args)
 
+    def _get_train_sampler(self, train_dataset: Sequence[Text] | None = None) -> CollectionOrder:
+        """Return the order of the prompts: every collection as often as it is used."""
+        args = self.args
+        seed = args.seed if args.data_seed is None else args.data_seed
+        size = self._train_batch_size * args.gradient_accumulation_steps * args.world_size
+        n = len(self.train_dataset if train_dataset is None else train_dataset)
+        return CollectionOrder(n, size=size, passes=args.steps_per_collection, seed=seed)
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
+        """Train, from the start or from where a checkpoint stands; nothing is spent."""
+        self._collection = Collection(self.args.gradient_accumulation_steps)
+        folder, self.promise = resumable(resume_from_checkpoint, self.args.output_dir, self.promise)
+        if self.promise is not None:
+            self.promise.mark(self.accelerator.unwrap_model(self.model))
+        with upstream():
+            return super().train(resume_from_checkpoint=folder)
+
+    def _collect(self, prompts: list[Text]) -> Rollout:
+        """Return new answers, and remember what they say of the policy."""
+        with torch.no_grad():
+            rollout, said = self._collector.collect(self.model_wrapped, prompts)
+        averages = self.accelerator.gather(torch.stack(list(said.values()))[None]).mean(dim=0)
+        for name, value in zip(said, averages.tolist(), strict=True):
+            self._metrics[name].append(value)
+        return rollout
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log what transformers logs, and the means of all collections since the last log."""
+        means = {name: fmean(values) for name, values in self._metrics.items()}
+        self._metrics.clear()
+        super().log({**logs, **means}, start_time)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
+        """Write model, tokenizer and promise to a folder that transformers loads."""
+        # An adapter is merged first, so that the folder stands alone. The checkpoints of a run keep
+        # it apart, as resuming needs it.
+        folder = Path(output_dir or self.args.output_dir)
+        if self.promise is not None:
+            self.promise.mark(self.accelerator.unwrap_model(self.model))
+        elif self.args.should_save:  # what an earlier run promised is not about these weights
+            for name in (PROMISE_FILE, CARD_FILE):
+                (folder / name).unlink(missing_ok=True)
+        chunked = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        with upstream():
+            if _internal_call or chunked or not is_adapted(self.model):
+                super().save_model(output_dir, _internal_call)
+            elif self.args.should_save:
+                plain(self.accelerator.unwrap_model(self.model)).save_pretrained(folder)
+                self.processing_class.save_pretrained(folder)
+        if self.promise is not None and self.args.should_save:
+            self.promise.write(folder, title="A private policy")
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Write the state of the generators, and the answers that are still in use."""
+        super()._save_rng_state(output_dir)
+        if self.state.global_step % self.args.steps_per_collection:
+            self._collection.save(self._answers_file(output_dir))
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Read what :meth:`_save_rng_state` wrote."""
+        super()._load_rng_state(checkpoint)
+        if checkpoint is not None and self._answers_file(checkpoint).is_file():
+            self._collection.load(self._answers_file(checkpoint), self.args.device)
+
+    def _answers_file(self, folder: str) -> Path:
+        """Return where this process keeps its answers in a checkpoint."""
+        return Path(folder) / f"rollouts_{self.args.process_index}.safetensors"
+
     def compute_loss(
         self,
-        model: Any,
+        model: PreTrainedModel,
         inputs: list[Text],
         return_outputs: bool = False,  # noqa: FBT001, FBT002 (transformers' signature)
-        num_items_in_batch: Any = None,  # noqa: ARG002
-    ) -> Any:
+        num_items_in_batch: object = None,  # noqa: ARG002
+    ) -> torch.Tensor | tuple[torch.Tensor, dict[str, Any]]:
         """Return the regression loss of a batch of prompts, whose answers are drawn if need be."""
-        rollout = self._rollout(inputs)
+        # Answers are new at the start of a collection, and afterwards the same.
+        fresh = self.state.global_step % self.args.steps_per_collection == 0
+        rollout = self._collection.rollout(lambda: self._collect(inputs), fresh=fresh)
         grown = answer_log_probabilities(model, rollout.completions) - rollout.start
-        loss = rebel_loss(_gap(grown), _gap(rollout.rewards), step=self.args.step)
+        first, second = grown.chunk(2)
+        better, worse = rollout.rewards.chunk(2)
+        loss = rebel_loss(first - second, better - worse, step=self.args.step)
         return (loss, {}) if return_outputs else loss
-
-
-def _gap(both: Any) -> Any:
-    """Return first answers less second ones."""
-    first, second = both.chunk(2)
-    return first - second
-
-
-def _prompts(given: Any) -> list[Text]:
-    """Return prompts as a list; refuse an empty one."""
-    column = given["prompt"] if "prompt" in getattr(given, "column_names", ()) else given
-    prompts = prompt_texts(column if isinstance(column, str) else list(column))
-    if not prompts:
-        raise DataError("train_dataset holds no prompt, so there is nothing to answer.")
-    return prompts

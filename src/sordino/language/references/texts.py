@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from jaxtyping import Bool
@@ -33,6 +33,12 @@ from sordino.preferences.features import caveats_of_reading
 from sordino.preferences.files import every_line, read_mappings
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import Text, read_text
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    _Marked: TypeAlias = PreTrainedModel | PreTrainedTokenizerBase
 
 Document: TypeAlias = Text | tuple[Text, Text] | Mapping[str, Any]
 """A text; chat messages; (prompt, answer); or an object with ``messages``, with ``text``, or with
@@ -66,16 +72,17 @@ def spoken(document: Document, where: str = "the document") -> Spoken:
     named = [name for name in ("messages", "completion", "text") if name in row]
     if not named or ("completion" in row and "prompt" not in row):
         raise DataError(f"{where}: expected {_WANTED}.")
-    parts = [_part(read_text(row, name, where), plain=name != "completion") for name in named]
-    return Spoken(*(list(chain.from_iterable(column)) for column in zip(*parts, strict=True)))
-
-
-def _part(text: Text, *, plain: bool) -> tuple[list[str], list[str]]:
-    """Return what one field teaches to say, and the pieces of it."""
-    if not isinstance(text, str):
-        turns = [turn["content"] for turn in text if turn["role"] not in _ASKING]
-        return turns, turns
-    return [text], [text, *lines(text)] if plain else [text]
+    said = Spoken([], [])
+    for name in named:
+        text = read_text(row, name, where)
+        if isinstance(text, str):
+            said.texts.append(text)
+            said.pieces.extend([text, *lines(text)] if name != "completion" else [text])
+        else:
+            turns = [turn["content"] for turn in text if turn["role"] not in _ASKING]
+            said.texts.extend(turns)
+            said.pieces.extend(turns)
+    return said
 
 
 def lines(text: str) -> Iterator[str]:
@@ -93,7 +100,7 @@ def read_documents(path: str | Path) -> Iterator[Document]:
     # blank lines; every other is JSON Lines, with one object of `Document` on each line.
     path = Path(path)
     if path.name.lower().removesuffix(".gz").endswith(".txt"):
-        return _some(_blocks(every_line(path)))
+        return _blocks(every_line(path))
     return _checked(read_mappings(path))
 
 
@@ -105,9 +112,9 @@ def _checked(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Document
 
 
 def _blocks(lines: Iterable[tuple[int, bytes]]) -> Iterator[str]:
-    """Yield what stands between blank lines, or 1 MiB of it."""
+    """Yield what stands between blank lines, or 1 MiB of it; refuse a text without any."""
     block: list[str] = []
-    size = 0
+    size, some = 0, False
     for number, line in chain(lines, [(0, b"")]):
         try:
             text = line.decode()
@@ -117,19 +124,12 @@ def _blocks(lines: Iterable[tuple[int, bytes]]) -> Iterator[str]:
             raise DataError(f"line {number}: not valid UTF-8.")
         if block and (size > _LARGEST or not text.strip()):
             yield "".join(block)
-            block, size = [], 0
+            block, size, some = [], 0, True
         if text.strip():
             block.append(text)
             size += len(text)
-
-
-def _some(blocks: Iterator[str]) -> Iterator[str]:
-    """Yield blocks; refuse a text without any."""
-    first = next(blocks, None)
-    if first is None:
+    if not some:
         raise DataError("The input is empty: no text in it.")
-    yield first
-    yield from blocks
 
 
 _TELLING: Final = 40  # characters that two texts do not share by chance
@@ -157,7 +157,10 @@ class AnswerSearch:
             for side, answer in enumerate(both):
                 self._whole[_answer(answer)].append((row, side))
         self._beginnings: dict[str, dict[int, dict[str, _Places]]] = {}
-        for answer, parting in _partings(self._whole):
+        ordered = sorted(self._whole)  # beside each stands the one that begins most like it
+        shared = [len(os.path.commonprefix(pair)) for pair in pairwise(ordered)]  # noqa: RUF071 (by character is meant)
+        partings = map(max, [0, *shared], [*shared, 0])
+        for answer, parting in zip(ordered, partings, strict=True):
             beginning = answer[: parting + _TELLING]
             if len(beginning) >= _TELLING and len(answer) > parting:
                 sizes = self._beginnings.setdefault(beginning[:_TELLING], {})
@@ -169,25 +172,15 @@ class AnswerSearch:
             self._mark(self._whole.pop(plain(piece), []))
         for text in map(plain, said.texts):
             for start in _START.finditer(text):
-                self._look_at(text, start.start())
-
-    def _look_at(self, text: str, start: int) -> None:
-        """Mark the answers whose beginning stands at one place of a text."""
-        sizes = self._beginnings.get(text[start : start + _TELLING], {})
-        for size, beginnings in sizes.items():
-            self._mark(beginnings.pop(text[start : start + size], []))
+                place = start.start()
+                sizes = self._beginnings.get(text[place : place + _TELLING], {})
+                for size, beginnings in sizes.items():
+                    self._mark(beginnings.pop(text[place : place + size], []))
 
     def _mark(self, places: _Places) -> None:
         """Mark answers as found."""
         for row, side in places:
             self.found[row, side] = True
-
-
-def _partings(answers: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield different answers, with the number of characters that another one begins with too."""
-    ordered = sorted(answers)
-    shared = [len(os.path.commonprefix(pair)) for pair in pairwise(ordered)]  # noqa: RUF071 (by character is meant)
-    yield from zip(ordered, map(max, [0, *shared], [*shared, 0]), strict=True)
 
 
 def _answer(text: Text) -> str:
@@ -306,11 +299,11 @@ class TextsRead:
         return cls(digests, frozenset(_short(texts)), complete=True)
 
     @classmethod
-    def on(cls, *marked: Any) -> TextsRead:
+    def on(cls, *marked: object) -> TextsRead:
         """Return what models and tokenizers have read together, as far as they say so."""
         # A mark lists everything only as long as its weights, or rules, are those that it was made
         # for: whatever was trained further by others may have read more.
-        found = [_marked(one) for one in marked if one is not None]
+        found = [_marked(cast("_Marked", one)) for one in marked if one is not None]
         return reduce(TextsRead.with_those_of, found, cls(complete=True))
 
     def with_those_of(self, other: TextsRead) -> TextsRead:
@@ -337,7 +330,7 @@ class TextsRead:
             if known.isdisjoint([*_of_question(texts), *_short(texts[:1])])
         ]
 
-    def mark(self, thing: Any) -> None:
+    def mark(self, thing: _Marked) -> None:
         """Add it to the config of a model, or the settings of a tokenizer: copies keep it."""
         known = self.digests | self.short | _marked(thing).digests
         mark = {
@@ -351,7 +344,7 @@ class TextsRead:
             setattr(thing.config, TEXTS_READ, mark)
 
 
-def _marked(thing: Any) -> TextsRead:
+def _marked(thing: _Marked) -> TextsRead:
     """Return what one model or tokenizer says."""
     kept = getattr(thing, "init_kwargs", None)
     config = getattr(thing, "config", None)
@@ -367,14 +360,14 @@ def _marked(thing: Any) -> TextsRead:
     return TextsRead(digests, complete=same and heads.issuperset(_heads(thing)))
 
 
-def _made(thing: Any) -> str:
+def _made(thing: _Marked) -> str:
     """Return what changes when a vocabulary, or the body of a model, does; heads are apart."""
     if hasattr(thing, "init_kwargs"):
         return tokenizer_digest(thing)
     return _of_weights(sorted(thing.base_model.state_dict().items()))
 
 
-def _heads(thing: Any) -> Iterator[str]:
+def _heads(thing: _Marked) -> Iterator[str]:
     """Yield the digests of weights outside the body; one that is all 0 has learned nothing yet."""
     if not hasattr(thing, "init_kwargs"):
         body = {tensor.data_ptr() for tensor in thing.base_model.state_dict().values()}
@@ -383,7 +376,7 @@ def _heads(thing: Any) -> Iterator[str]:
                 yield _of_weights([("", tensor)])
 
 
-def _of_weights(named: Iterable[tuple[str, Any]]) -> str:
+def _of_weights(named: Iterable[tuple[str, torch.Tensor]]) -> str:
     """Return a SHA-256 over tensors as 32-bit floats."""
     digest = hashlib.sha256()
     for name, tensor in named:
