@@ -34,8 +34,7 @@ SPENDERS = {
     "sordino.rewards.label_release.release_sum_of_chunks",
 }
 BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here leads to
-    "sordino.language.studies.pipeline.train_policy_centrally",
-    "sordino.language.studies.pipeline.train_reward_centrally",
+    "sordino.language.studies.pipeline.train_centrally",
 }
 LEDGER = "sordino.privacy.ledger"
 STEPS = {

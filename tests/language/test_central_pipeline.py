@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,8 +19,7 @@ from sordino.language.studies.comparison import FULL, QUICK
 from sordino.language.studies.pipeline import (
     TRAINING_LOG,
     refuse_unusable,
-    train_policy_centrally,
-    train_reward_centrally,
+    train_centrally,
 )
 from sordino.language.training.settings import TrainingTerms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
@@ -38,7 +38,7 @@ def privacy(epsilon=4.0, **changed):
     )
 
 
-STAGES = {"reward": train_reward_centrally, "policy": train_policy_centrally}
+STAGES = {kind: partial(train_centrally, kind) for kind in ("reward", "policy")}
 
 
 @pytest.mark.parametrize("kind", STAGES)
@@ -95,7 +95,7 @@ def test_a_run_goes_on_from_its_last_checkpoint(kind, word_pairs, tiny_llama, le
 def test_a_reward_learns_what_people_like(word_pairs, tiny_llama, ledger_of, tmp_path):
     """Of other pairs too. Noise is small at this epsilon, and the seed is fixed."""
     terms = privacy(1000.0, sampling_probability=0.2, steps=30, expected_batch=60)
-    train_reward_centrally(
+    STAGES["reward"](
         word_pairs(300), tiny_llama, tmp_path / "r", FAST, privacy=terms,
         ledger=ledger_of(2000.0), simulate_seed=3,
     )  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_budget_that_is_too_small_is_met_before_anything_is_drawn(
 ):
     ledger = ledger_of(3.0)
     with pytest.raises(BudgetExceeded):
-        train_policy_centrally(
+        STAGES["policy"](
             word_pairs(20), tiny_llama, tmp_path / "m", FAST, privacy=privacy(), ledger=ledger
         )
     assert not ledger.spends

@@ -735,7 +735,8 @@ def _train_on_judgments(asked: Train) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
         with add_spend_to_errors(ledger), Bar.shown("Training") as bar:
             try:
-                getattr(pipeline, f"{asked.stage}_centrally")(
+                pipeline.train_centrally(
+                    asked.stage.removeprefix("train_"),
                     pairs,
                     asked.model,
                     asked.out,

@@ -406,7 +406,8 @@ class CentralRows:
             noise += seed + SEEDS_APART * self.epsilons.index(epsilon)
         with passing_folder(None) as scratch:
             place = Path(scratch) / "policy"
-            language_module("studies.pipeline").train_policy_centrally(
+            language_module("studies.pipeline").train_centrally(
+                "policy",
                 self.pairs,
                 contest.reference,
                 place,

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import datasets
-from transformers import AutoConfig, PrinterCallback, TrainerCallback
+from peft import LoraConfig
+from transformers import (
+    AutoConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from sordino._files import write_json
-from sordino._validate import one_of
 from sordino.errors import DataError, UsageError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.language.dp_sgd.trainers import CentralDPOTrainer, CentralRewardTrainer
@@ -27,7 +37,7 @@ from sordino.language.models.checkpoints import (
     load_tokenizer,
 )
 from sordino.language.models.loading import offline, quiet, upstream
-from sordino.language.models.promises import folder_promises, policy_promise
+from sordino.language.models.promises import Kind, folder_promises, policy_promise
 from sordino.language.models.tokens import DialogueTokens
 from sordino.language.policies.dpo import PrivateDPOConfig, PrivateDPOTrainer
 from sordino.language.policies.rebel import RebelConfig, RebelTrainer
@@ -54,8 +64,6 @@ from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.records import Text
 from sordino.privacy.ledger import Ledger
 
-GroupUpdate = Literal["rloo", "grpo"]
-
 
 class _SilentRLOO(RLOOTrainer):
     """trl's trainer, which tells nobody that it ran."""
@@ -71,62 +79,6 @@ class _SilentGRPO(GRPOTrainer):
         """Send nothing."""
 
 
-def group_trainer(
-    update: GroupUpdate,
-    reward: TextRewardModel,
-    model: Any,
-    tokenizer: Any,
-    *,
-    prompts: Sequence[Text],
-    pessimism: float = 0.0,
-    **settings: Any,
-) -> Any:
-    """Return one of trl's trainers, set up so that its temperature is in units of reward."""
-    # GRPO's division by the spread of the rewards is switched off: with it neither the size of the
-    # reward nor the temperature would mean anything.
-    one_of("update", update, get_args(GroupUpdate))
-    given = {**settings, "beta": settings["temperature"], "temperature": 1.0}
-    kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-        "rloo": (_SilentRLOO, RLOOConfig, {}),
-        "grpo": (_SilentGRPO, GRPOConfig, {"scale_rewards": "none"}),
-    }
-    trainer, config, own = kinds[update]
-    room = given["max_completion_length"]
-    rows = _prompt_rows(prompts, tokenizer, model.config.max_position_embeddings, room)
-    tokenizer.padding_side = "left"  # prompts are continued on their right
-    with upstream(), quiet():
-        return trainer(
-            model=model,
-            reward_funcs=reward_function(reward, pessimism=pessimism),
-            args=config(**given, **own),
-            train_dataset=rows,
-            processing_class=tokenizer,
-        )
-
-
-def _prompt_rows(prompts: Sequence[Text], tokenizer: Any, most: int, room: int) -> Any:
-    """Return the prompts that leave room, as trl reads them: as messages under a template."""
-    encoder = DialogueTokens(tokenizer, most)
-    rows = [
-        {"prompt": _asked(prompt, tokenizer)}
-        for prompt in prompts
-        if len(encoder.prompt(prompt, room=-most)) + room <= most
-    ]
-    if not rows:
-        raise DataError(
-            f"No prompt leaves room for an answer of {room} tokens. Nothing was trained. Choose "
-            "fewer new tokens, or a model with a longer context."
-        )
-    return datasets.Dataset.from_list(rows)
-
-
-def _asked(prompt: Text, tokenizer: Any) -> Any:
-    """Return a prompt as one turn of the user, where a template says what a turn is."""
-    if tokenizer.chat_template is None or not isinstance(prompt, str):
-        return prompt
-    return [{"role": "user", "content": prompt}]
-
-
 Progress = Callable[[int, int], None]
 
 
@@ -137,9 +89,11 @@ class _Reporter(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """Keep whom to tell."""
         self._progress = progress
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **ignored: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
+    ) -> None:
         """Tell it."""
-        del args, control, ignored
+        del args, control
         self._progress(state.global_step, state.max_steps)
 
 
@@ -154,17 +108,15 @@ def silence(terms: TrainingTerms | PolicyTerms) -> dict[str, Any]:
     }
 
 
-def adapters(rank: int, task: str) -> Any:
+def adapters(rank: int, task: str) -> LoraConfig | None:
     """Return low-rank adapters on every linear layer, or None for all weights."""
     if not rank:
         return None
-    from peft import LoraConfig  # noqa: PLC0415 (slow to import)
-
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type=task)
 
 
 def log_of(
-    trainer: Any, progress: Progress | None, *, resume: bool | None = None
+    trainer: Trainer, progress: Progress | None, *, resume: bool | None = None
 ) -> list[dict[str, Any]]:
     """Run a trainer; return its log, whose lines it prints nowhere else."""
     trainer.remove_callback(PrinterCallback)
@@ -172,20 +124,18 @@ def log_of(
         trainer.add_callback(_Reporter(progress))
     with upstream(), quiet():
         trainer.train(resume_from_checkpoint=resume)
-    return [_plain_row(row) for row in trainer.state.log_history]
+    timed = ("_runtime", "_per_second", "total_flos")  # which differ from run to run
+    return [
+        {name: value for name, value in row.items() if not name.endswith(timed)}
+        for row in trainer.state.log_history
+    ]
 
 
-def save_policy(trainer: Any, folder: Path) -> None:
+def save_policy(trainer: Trainer, folder: Path) -> None:
     """Write a policy, without the pickled settings that transformers adds: they name folders."""
     with quiet():
         trainer.save_model(str(folder))
     (folder / "training_args.bin").unlink(missing_ok=True)
-
-
-def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line of the log without times, which differ from run to run."""
-    timed = ("_runtime", "_per_second", "total_flos")
-    return {name: value for name, value in row.items() if not name.endswith(timed)}
 
 
 def checkpoint_tokens(model: Path, terms: TrainingTerms, *, writes: bool = False) -> DialogueTokens:
@@ -210,14 +160,14 @@ def count_fitting(
     return len(checkpoint_tokens(model, terms, writes=writes).pairs(pairs)[2])
 
 
-def reference_tokenizer(pairs: Comparisons, size: TinyModel) -> Any:
+def reference_tokenizer(pairs: Comparisons, size: TinyModel) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a tiny reference, a function of public texts alone."""
-    return train_tokenizer([_plain(text) for both in both_answers(pairs) for text in both], size)
-
-
-def _plain(text: Text) -> str:
-    """Return what was said, without who said it."""
-    return text if isinstance(text, str) else "\n".join(turn["content"] for turn in text)
+    texts = [
+        text if isinstance(text, str) else "\n".join(turn["content"] for turn in text)
+        for both in both_answers(pairs)
+        for text in both
+    ]
+    return train_tokenizer(texts, size)
 
 
 def planned_tokens(pairs: Comparisons, size: TinyModel, terms: TrainingTerms) -> DialogueTokens:
@@ -365,7 +315,15 @@ def improve_policy(
     tokenizer, start = load_tokenizer(model), load_causal_model(model)
     promise.mark(start)  # trainers of trl would write down what the start says alone
     make = _rebel if terms.update == "rebel" else _grouped
-    trainer = make(reward, start, tokenizer, prompts, folder, terms)
+    trainer = make(
+        *(reward, start, tokenizer, prompts, terms),
+        output_dir=str(folder),
+        max_steps=terms.steps,
+        per_device_train_batch_size=terms.batch_size,
+        learning_rate=terms.learning_rate,
+        max_completion_length=terms.max_new_tokens,
+        **silence(terms),
+    )
     log = log_of(trainer, progress)
     save_policy(trainer, folder)
     promise.write(folder, title=f"A policy improved by {terms.update}")
@@ -375,26 +333,17 @@ def improve_policy(
 
 def _rebel(
     reward: TextRewardModel,
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[Text],
-    folder: Path,
     terms: PolicyTerms,
-) -> Any:
+    **settings: Any,
+) -> RebelTrainer:
     """Return our own trainer; a strong pull to the reference asks for short steps."""
-    config = RebelConfig(
-        output_dir=str(folder),
-        max_steps=terms.steps,
-        per_device_train_batch_size=terms.batch_size,
-        learning_rate=terms.learning_rate,
-        temperature=terms.temperature,
-        step=min(1.0, 1 / terms.temperature),
-        max_completion_length=terms.max_new_tokens,
-        **silence(terms),
-    )
+    step = min(1.0, 1 / terms.temperature)
     return RebelTrainer(
         model,
-        config,
+        RebelConfig(**settings, temperature=terms.temperature, step=step),
         reward_funcs=reward_function(reward, pessimism=terms.pessimism),
         train_dataset=prompts,
         processing_class=tokenizer,
@@ -404,32 +353,48 @@ def _rebel(
 
 def _grouped(
     reward: TextRewardModel,
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[Text],
-    folder: Path,
     terms: PolicyTerms,
-) -> Any:
-    """Return one of trl's."""
-    assert terms.update != "rebel"  # noqa: S101 - for the type checker
-    return group_trainer(
-        terms.update,
-        reward,
-        model,
-        tokenizer,
-        prompts=prompts,
-        pessimism=terms.pessimism,
-        output_dir=str(folder),
-        max_steps=terms.steps,
-        per_device_train_batch_size=terms.batch_size,
-        learning_rate=terms.learning_rate,
-        temperature=terms.temperature,
-        max_completion_length=terms.max_new_tokens,
-        gradient_checkpointing=False,
-        bf16=False,
-        dataloader_pin_memory=default_device() != "cpu",
-        **silence(terms),
-    )
+    **settings: Any,
+) -> Trainer:
+    """Return one of trl's trainers, set up so that its temperature is in units of reward."""
+    most, room = model.config.max_position_embeddings, terms.max_new_tokens
+    encoder = DialogueTokens(tokenizer, most)
+    fitting = [one for one in prompts if len(encoder.prompt(one, room=-most)) + room <= most]
+    if not fitting:
+        raise DataError(
+            f"No prompt leaves room for an answer of {room} tokens. Nothing was trained. Choose "
+            "fewer new tokens, or a model with a longer context."
+        )
+    turns = tokenizer.chat_template is not None  # which says what a turn of the user is
+    asked = [
+        [{"role": "user", "content": one}] if turns and isinstance(one, str) else one
+        for one in fitting
+    ]
+    own = {
+        "beta": terms.temperature,
+        "temperature": 1.0,
+        "gradient_checkpointing": False,
+        "bf16": False,
+        "dataloader_pin_memory": default_device() != "cpu",
+    }
+    if terms.update == "rloo":
+        trainer, config = _SilentRLOO, RLOOConfig(**settings, **own)
+    else:
+        # The division by the spread of rewards is switched off: with it neither the size of the
+        # reward nor the temperature would mean anything.
+        trainer, config = _SilentGRPO, GRPOConfig(**settings, **own, scale_rewards="none")
+    tokenizer.padding_side = "left"  # prompts are continued on their right
+    with upstream(), quiet():
+        return trainer(
+            model=model,
+            reward_funcs=reward_function(reward, pessimism=terms.pessimism),
+            args=config,
+            train_dataset=datasets.Dataset.from_list([{"prompt": one} for one in asked]),
+            processing_class=tokenizer,
+        )
 
 
 def _arguments(folder: Path, terms: TrainingTerms, *, measured: bool) -> dict[str, Any]:
@@ -451,7 +416,7 @@ _KEPT = 2  # checkpoints of a run that is under way
 
 
 def refuse_unusable(
-    pairs: Any,
+    pairs: Pairs,
     model: Path,
     terms: TrainingTerms,
     privacy: CentralPrivacy,
@@ -467,7 +432,8 @@ def refuse_unusable(
     return read.caveats(TextsRead.of(pairs), declared=declare_unread)
 
 
-def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
+def train_centrally(  # noqa: PLR0913 (each is one choice of the user)
+    kind: Kind,
     pairs: Pairs,
     model: Path,
     folder: Path,
@@ -481,7 +447,7 @@ def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
     resume: bool = False,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Write a reward that was trained on raw pairs, and return the log: rates and spend alone.
+    """Write a reward, or a policy that DPO made, from raw pairs; return the log: rates and spend.
 
     Guarantee:
         What ``privacy`` says, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``, and
@@ -489,83 +455,37 @@ def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
         its entries on the ledger do. Shown by tests/language/test_central_pipeline.py.
     """
     # Source: Abadi et al. (2016), Algorithm 1.
-    tokenizer, start = load_tokenizer(model), load_reward_checkpoint(model)
-    trainer = CentralRewardTrainer(
-        start,
-        CentralRewardConfig(**_central_arguments(folder, terms, save_every)),
-        train_dataset=pairs,
-        privacy=privacy,
-        ledger=ledger,
-        processing_class=tokenizer,
-        peft_config=adapters(terms.lora, "SEQ_CLS"),
-        declare_unread=declare_unread,
-        simulate_seed=simulate_seed,
-    )
-    log = log_of(trainer, progress, resume=resume)
-    trainer.text_reward().save(folder, force=True)
-    _close(folder, log)
-    return log
-
-
-def train_policy_centrally(  # noqa: PLR0913 (each is one choice of the user)
-    pairs: Pairs,
-    model: Path,
-    folder: Path,
-    terms: TrainingTerms,
-    *,
-    privacy: CentralPrivacy,
-    ledger: Ledger,
-    declare_unread: bool = False,
-    simulate_seed: int | None = None,
-    save_every: int | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
-) -> list[dict[str, Any]]:
-    """Write a policy that DPO made of raw pairs, and return the log: rates and spend alone.
-
-    Guarantee:
-        As :func:`train_reward_centrally`. Shown by tests/language/test_central_pipeline.py.
-    """
-    # Source: Abadi et al. (2016), Algorithm 1.
-    tokenizer, start = load_tokenizer(model), load_causal_model(model)
-    trainer = CentralDPOTrainer(
-        start,
-        args=CentralDPOConfig(
-            **_central_arguments(folder, terms, save_every), temperature=terms.temperature
-        ),
-        train_dataset=pairs,
-        privacy=privacy,
-        ledger=ledger,
-        processing_class=tokenizer,
-        peft_config=adapters(terms.lora, "CAUSAL_LM"),
-        declare_unread=declare_unread,
-        simulate_seed=simulate_seed,
-    )
-    log = log_of(trainer, progress, resume=resume)
-    save_policy(trainer, folder)
-    _close(folder, log)
-    return log
-
-
-def _central_arguments(
-    folder: Path, terms: TrainingTerms, save_every: int | None
-) -> dict[str, Any]:
-    """Return what both trainers on raw pairs are told."""
-    kept: dict[str, Any] = {}
-    if save_every is not None:
-        kept = {"save_strategy": "steps", "save_steps": save_every, "save_total_limit": _KEPT}
-    return {
+    settings = {
         "output_dir": str(folder),
         "learning_rate": terms.learning_rate,
+        "loss": terms.loss,
         "max_length": terms.max_length,
         "overlong": terms.overlong,
         **silence(terms),
-        **kept,
     }
-
-
-def _close(folder: Path, log: list[dict[str, Any]]) -> None:
-    """Write the log, and take away the pickled settings of checkpoints: they name folders."""
+    if save_every is not None:
+        settings |= {"save_strategy": "steps", "save_steps": save_every, "save_total_limit": _KEPT}
+    given = {
+        "train_dataset": pairs,
+        "privacy": privacy,
+        "ledger": ledger,
+        "processing_class": load_tokenizer(model),
+        "declare_unread": declare_unread,
+        "simulate_seed": simulate_seed,
+    }
+    if kind == "reward":
+        config = CentralRewardConfig(**settings)
+        given["peft_config"] = adapters(terms.lora, "SEQ_CLS")
+        trainer = CentralRewardTrainer(load_reward_checkpoint(model), config, **given)
+        log = log_of(trainer, progress, resume=resume)
+        trainer.text_reward().save(folder, force=True)
+    else:
+        policy_config = CentralDPOConfig(**settings, temperature=terms.temperature)
+        given["peft_config"] = adapters(terms.lora, "CAUSAL_LM")
+        tuner = CentralDPOTrainer(load_causal_model(model), args=policy_config, **given)
+        log = log_of(tuner, progress, resume=resume)
+        save_policy(tuner, folder)
     write_json(folder / TRAINING_LOG, log, force=True)
-    for path in folder.glob("checkpoint-*/training_args.bin"):
+    for path in folder.glob("checkpoint-*/training_args.bin"):  # pickled, and they name folders
         path.unlink()
+    return log
