@@ -275,7 +275,7 @@ def over_budget(folder):
 def damaged(folder):
     """The ledger is gone when the first process wants to write it."""
     trainer = reward_trainer(folder, "damaged")
-    if Processes.here().is_first:
+    if Processes.here().number == 0:
         (folder / "damaged.db").unlink()
     with only_the_first_draws() as counts:
         return {"error": refusal(lambda: trained(trainer)), "counts": counts}
@@ -289,7 +289,7 @@ def wrong_gradients(folder):
     def wrong(*_):
         raise sordino.errors.UsageError("Gradients differ here.")
 
-    if not Processes.here().is_first:
+    if not Processes.here().number == 0:
         steps.refuse_shared_gradients = wrong
     try:
         return {"error": refusal(lambda: trained(trainer))}
@@ -299,7 +299,7 @@ def wrong_gradients(folder):
 
 def differences(folder):
     """The second process sees something else than the first."""
-    other = not Processes.here().is_first
+    other = not Processes.here().number == 0
     found = {}
     rows = [dict(row) for row in records()]
     if other:
@@ -351,7 +351,7 @@ def resumed(folder):
 
 def stopped(folder):
     """A callback of one process stops a run, as one that looks at a clock does."""
-    first = Processes.here().is_first
+    first = Processes.here().number == 0
     by_first = reward_trainer(folder, "by_first", callbacks=[Stops(2 if first else 99)])
     by_other = reward_trainer(folder, "by_other", callbacks=[Stops(99 if first else 2)])
     return [trained(one).state.global_step for one in (by_first, by_other)]

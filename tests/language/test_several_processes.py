@@ -294,7 +294,7 @@ def test_a_run_of_two_goes_on_in_one_process_and_pays_for_what_was_lost(killed):
 def test_one_process_does_everything_itself():
     alone = Processes.here()
     assert alone == Processes(0, 1)
-    assert (alone.is_first, alone.several) == (True, False)
+    assert not alone.several
     assert alone.share(range(4)) == [0, 1, 2, 3]
     assert alone.from_first("a word", lambda: 3) == alone.together(lambda: 3) == 3
     for each in (alone.together, lambda work: alone.from_first("a word", work)):

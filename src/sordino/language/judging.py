@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.special import stdtrit
 
 from sordino._random import entropy
 from sordino._validate import failure_probability, finite_array, integer, number, positive
 from sordino.errors import DataError, UsageError
-from sordino.preferences.records import Text, encoded
+from sordino.language.models.tokens import numbered
+from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -108,7 +109,12 @@ def _share(
     count = int(group.max()) + 1
     if count == 1:
         return Share(mean, 0.0, 1.0, len(won))
-    between = np.bincount(group, weights * _residuals(won, cells))
+    # What each comparison is away from the mean of its cell, as independent ones vary.
+    _, cell = np.unique(cells, return_inverse=True)
+    sizes = np.bincount(cell)
+    away = won - (np.bincount(cell, won) / sizes)[cell]
+    residuals = away * np.sqrt(sizes / np.maximum(sizes - 1, 1))[cell]
+    between = np.bincount(group, weights * residuals)
     variance = count / (count - 1) * float(between @ between)
     if variance > np.finfo(float).eps ** 2:
         most = 1 / float(weights @ weights)
@@ -116,23 +122,10 @@ def _share(
     else:
         effective = 1 / float(np.sum(np.bincount(group, weights) ** 2))
     quantile = float(stdtrit(count - 1, 0.5 + confidence / 2))
-    return Share(mean, *_wilson(mean, effective, quantile), len(won))
-
-
-def _residuals(won: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Return what each comparison is away from the mean of its cell, as independent ones vary."""
-    _, cell = np.unique(cells, return_inverse=True)
-    sizes = np.bincount(cell)
-    away = won - (np.bincount(cell, won) / sizes)[cell]
-    return np.asarray(away * np.sqrt(sizes / np.maximum(sizes - 1, 1))[cell])
-
-
-def _wilson(mean: float, n: float, quantile: float) -> tuple[float, float]:
-    """Return the ends of Wilson's interval for a share of n."""
-    shrink = quantile**2 / n
+    shrink = quantile**2 / effective
     middle = (mean + shrink / 2) / (1 + shrink)
     reach = math.sqrt(shrink * (mean * (1 - mean) + shrink / 4)) / (1 + shrink)
-    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+    return Share(mean, max(middle - reach, 0.0), min(middle + reach, 1.0), len(won))
 
 
 @runtime_checkable
@@ -195,8 +188,16 @@ class CommandJudge:
         """
         turned = (entropy(self.seed).words(len(prompts)) & np.uint64(1)).astype(bool)
         rows = zip(prompts, first, second, turned, strict=True)
-        lines = [json.dumps(_question(*row)) for row in rows]
-        chances = _chances(self._run("".join(f"{line}\n" for line in lines)), len(lines))
+        questions = [
+            {"prompt": prompt, "first": other if back else one, "second": one if back else other}
+            for prompt, one, other, back in rows
+        ]
+        lines = self._run("".join(f"{json.dumps(row)}\n" for row in questions)).splitlines()
+        if len(lines) != len(questions):
+            raise DataError(
+                f"The judge wrote {len(lines)} lines for {len(questions)} rows. Nothing was judged."
+            )
+        chances = np.array([_chance(line, index) for index, line in enumerate(lines, start=1)])
         return np.where(turned, 1 - chances, chances)
 
     def _run(self, questions: str) -> bytes:
@@ -218,22 +219,6 @@ class CommandJudge:
                 return done.stdout
             problem = f"ended with status {done.returncode}"
         raise UsageError(f"The judge {program} {problem}. Nothing was judged.")
-
-
-def _question(
-    prompt: Text, first: Text, second: Text, turned: Bool[np.ndarray, ""]
-) -> dict[str, Any]:
-    """Return a row as the program reads it."""
-    both = (second, first) if turned else (first, second)
-    return {"prompt": prompt, "first": both[0], "second": both[1]}
-
-
-def _chances(output: bytes, n: int) -> Float[np.ndarray, " n"]:
-    """Return the n chances that a program wrote."""
-    lines = output.splitlines()
-    if len(lines) != n:
-        raise DataError(f"The judge wrote {len(lines)} lines for {n} rows. Nothing was judged.")
-    return np.array([_chance(line, index) for index, line in enumerate(lines, start=1)])
 
 
 def _chance(line: bytes, index: int) -> float:
@@ -325,7 +310,7 @@ def win_rate(
             f"{len(prompts)}, {len(answers)} and {len(reference_answers)}."
         )
     won = _won(judge, prompts, answers, reference_answers)
-    clusters = _numbered(prompts)
+    clusters = numbered(prompts)
     sizes, others = _lengths(answers), _lengths(reference_answers)
     ratios = np.log(np.maximum(sizes, 1)) - np.log(np.maximum(others, 1))
     share = share_won(won, clusters, confidence=level)
@@ -371,12 +356,6 @@ def _won(
         raise DataError(f"The judge said {len(won)} things on {len(prompts)} comparisons.")
     same = [one == other for one, other in zip(answers, others, strict=True)]
     return np.where(same, 0.5, won)
-
-
-def _numbered(prompts: Sequence[Text]) -> Int[np.ndarray, " n"]:
-    """Return a number for each prompt, equal for equal ones."""
-    numbers: dict[bytes, int] = {}
-    return np.array([numbers.setdefault(encoded(prompt), len(numbers)) for prompt in prompts])
 
 
 def _lengths(answers: Sequence[Text]) -> Float[np.ndarray, " n"]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -80,11 +80,6 @@ class Processes:
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     @property
-    def is_first(self) -> bool:
-        """Return whether this is the process that draws, pays and writes."""
-        return self.number == 0
-
-    @property
     def several(self) -> bool:
         """Return whether there are others."""
         return self.count > 1
@@ -97,8 +92,8 @@ class Processes:
         """Return what some work gives, done by the first process alone and told to all others."""
         if not self.several:
             return work()
-        outcome = _tried(work) if self.is_first else None
-        message = [None if outcome is None else (what, *outcome.portable())]
+        outcome = _tried(work) if self.number == 0 else None
+        message = [None if outcome is None else (what, outcome[0], _portable(outcome[1]))]
         with _heard():
             distributed.broadcast_object_list(message, src=0)
         place, *heard = cast("tuple[Any, ...]", message[0])
@@ -107,20 +102,20 @@ class Processes:
                 f"The processes of this run are at different places: one at {what!r}, the first at "
                 f"{place!r}. What was reserved stays on the ledger. Start all of them again."
             )
-        own: _Outcome[Result] = outcome or _Outcome(*heard)
-        return own.taken()
+        result, error = outcome or heard
+        return _taken(result, error)
 
     def together(self, work: Callable[[], Result]) -> Result:
         """Return what some work gives, done by every process, if it succeeds in all of them."""
         # Nobody goes on before all are done. If it fails anywhere, the first failure is raised
         # everywhere: who went on alone would wait forever.
-        outcome = _tried(work)
+        result, error = _tried(work)
         if self.several:
-            errors = dict(enumerate(self._gathered(outcome.portable()[1])))
-            failed = next((number for number, error in errors.items() if error), self.number)
+            errors = dict(enumerate(self._gathered(_portable(error))))
+            failed = next((number for number, other in errors.items() if other), self.number)
             if failed != self.number:
                 raise errors[failed]
-        return outcome.taken()
+        return _taken(result, error)
 
     def refuse_differences(self, **digests: str) -> None:
         """Refuse processes that do not see the same: no number and no digest is said."""
@@ -156,34 +151,25 @@ class Processes:
         return everybody
 
 
-@dataclass(frozen=True)
-class _Outcome(Generic[Result]):
-    """What some work gave, or how it failed."""
-
-    result: Result | None
-    error: Exception | None = None
-
-    def taken(self) -> Result:
-        """Return the result, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return cast("Result", self.result)
-
-    def portable(self) -> tuple[Result | None, Exception | None]:
-        """Return both as another process can read them."""
-        return self.result, None if self.error is None else _portable(self.error)
-
-
-def _tried(work: Callable[[], Result]) -> _Outcome[Result]:
-    """Return how some work went."""
+def _tried(work: Callable[[], Result]) -> tuple[Result | None, Exception | None]:
+    """Return what some work gave, and how it failed."""
     try:
-        return _Outcome(work())
+        return work(), None
     except Exception as error:  # noqa: BLE001 (it is raised in every process)
-        return _Outcome(None, error)
+        return None, error
 
 
-def _portable(error: Exception) -> Exception:
+def _taken(result: Result | None, error: Exception | None) -> Result:
+    """Return a result, or raise the error that came in its place."""
+    if error is not None:
+        raise error
+    return cast("Result", result)
+
+
+def _portable(error: Exception | None) -> Exception | None:
     """Return an error of the same type and message that another process can read."""
+    if error is None:
+        return None
     try:
         same = pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
     except Exception:  # noqa: BLE001 (a foreign error may do anything)

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+import numpy as np
+from jaxtyping import Int
 from jinja2 import TemplateError
 
 from sordino._validate import integer, one_of
 from sordino.errors import DataError, UsageError
 from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.records import Text
+from sordino.preferences.records import Text, encoded
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -163,3 +165,9 @@ def _content(text: Text) -> str:
 def _end(ids: list[int], most: int) -> list[int]:
     """Return the last tokens."""
     return ids[len(ids) - most :] if 0 <= most < len(ids) else ids
+
+
+def numbered(texts: Sequence[Text]) -> Int[np.ndarray, " n"]:
+    """Return a number for each text, from 0 and the same for equal ones."""
+    numbers: dict[bytes, int] = {}
+    return np.array([numbers.setdefault(encoded(text), len(numbers)) for text in texts], np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from rich.console import Console
 from rich.progress import track
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -36,7 +35,7 @@ from sordino.language.models.promises import (
     tokenizer_digest,
     weights_digest,
 )
-from sordino.language.models.tokens import Dialogue, DialogueTokens, Overlong
+from sordino.language.models.tokens import Dialogue, DialogueTokens, Overlong, numbered
 from sordino.language.rewards.uncertainty import (
     LastLayerUncertainty,
     read_uncertainty,
@@ -104,13 +103,6 @@ def _read(
 
 
 _BATCHES = 16  # of pairs, whose features are held at once
-
-
-def numbered(texts: Sequence[Text]) -> Integer[np.ndarray, " n"]:
-    """Return a number for each text, from 0 and the same for equal ones."""
-    known: dict[str, int] = {}
-    written = (json.dumps(text, sort_keys=True) for text in texts)
-    return np.array([known.setdefault(text, len(known)) for text in written], dtype=np.int64)
 
 
 def _features(
