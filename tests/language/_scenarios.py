@@ -289,7 +289,7 @@ def wrong_gradients(folder):
     def wrong(*_):
         raise sordino.errors.UsageError("Gradients differ here.")
 
-    if not Processes.here().number == 0:
+    if Processes.here().number != 0:
         steps.refuse_shared_gradients = wrong
     try:
         return {"error": refusal(lambda: trained(trainer))}
@@ -299,7 +299,7 @@ def wrong_gradients(folder):
 
 def differences(folder):
     """The second process sees something else than the first."""
-    other = not Processes.here().number == 0
+    other = Processes.here().number != 0
     found = {}
     rows = [dict(row) for row in records()]
     if other:

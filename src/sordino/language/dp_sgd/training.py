@@ -102,8 +102,7 @@ class Processes:
                 f"The processes of this run are at different places: one at {what!r}, the first at "
                 f"{place!r}. What was reserved stays on the ledger. Start all of them again."
             )
-        result, error = outcome or heard
-        return _taken(result, error)
+        return _taken(*(outcome or cast("_Outcome[Result]", tuple(heard))))
 
     def together(self, work: Callable[[], Result]) -> Result:
         """Return what some work gives, done by every process, if it succeeds in all of them."""
@@ -151,7 +150,10 @@ class Processes:
         return everybody
 
 
-def _tried(work: Callable[[], Result]) -> tuple[Result | None, Exception | None]:
+_Outcome: TypeAlias = tuple[Result | None, Exception | None]
+
+
+def _tried(work: Callable[[], Result]) -> _Outcome[Result]:
     """Return what some work gave, and how it failed."""
     try:
         return work(), None
