@@ -179,3 +179,41 @@ def ledger_of(tmp_path):
         return sordino.Ledger.open(path, data="test", budget=budget)
 
     return make
+
+
+@pytest.fixture
+def central(tiny_llama, word_pairs, ledger_of, tmp_path):
+    """Return a maker of trainers on raw pairs: of a reward, or of a policy by DPO."""
+    from ._training import KINDS, QUIETLY, privacy
+
+    usual = {"learning_rate": 3e-3, **QUIETLY}
+
+    def make(pairs=None, *, kind="reward", folder="run", terms=None, ledger=None, model=None,
+             args=None, **more):  # fmt: skip
+        trainer, config = KINDS[kind]
+        return trainer(
+            str(tiny_llama) if model is None else model,
+            args=config(str(tmp_path / folder), **{**usual, **(args or {})}),
+            train_dataset=word_pairs(40) if pairs is None else pairs,
+            privacy=terms or privacy(),
+            ledger=ledger or ledger_of(),
+            **{"declare_unread": model is not None, **more},
+        )
+
+    return make
+
+
+@pytest.fixture
+def private(word_pairs, open_ledger):
+    """Return a maker of randomized pairs; each is a release of its own."""
+    import sordino
+
+    def make(n=64, *, epsilon=1.0, seed=0, coin=1):
+        return sordino.privatize(
+            word_pairs(n, seed=seed),
+            sordino.RandomizedResponse(epsilon=epsilon),
+            ledger=open_ledger(epsilon),
+            simulate_seed=coin,
+        )
+
+    return make

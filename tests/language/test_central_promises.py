@@ -10,15 +10,9 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 import torch
 from peft import LoraConfig
 from tests.language.conftest import PLAIN
-from transformers import TrainerCallback
 
 import sordino
 from sordino.language import (
-    CentralDPOConfig,
-    CentralDPOTrainer,
-    CentralPrivacy,
-    CentralRewardConfig,
-    CentralRewardTrainer,
     PrivateRewardConfig,
     PrivateRewardTrainer,
 )
@@ -29,26 +23,13 @@ from sordino.language.models.loading import quiet
 from sordino.language.models.promises import Answers, CheckpointPromise, folder_promises
 from sordino.language.user_level.slots import SlotPrivacy
 from sordino.language.user_level.training import CentralPolicyConfig, CentralPolicyTrainer
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
+from sordino.privacy.guarantee import REPLACE_SPECIAL
 
-TERMS = CentralPrivacy(
-    4.0, 1e-5, unit="record", neighbors=ADD_OR_REMOVE_ONE, sampling_probability=0.25, steps=4,
-    expected_batch=10,
-)  # fmt: skip
+from ._training import Killed, privacy, trained
+
 SLOTS = SlotPrivacy(4.0, 1e-6, neighbors=REPLACE_SPECIAL, slots=2, batches=3)
 SAVING = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": None}
 TEXTS = ["tell me about bread"], ["kind clear"]
-
-
-class Killed(TrainerCallback):
-    """Kills a run before a step, as a power cut would."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_begin(self, args, state, control, **_):
-        if state.global_step == self.step:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -63,18 +44,13 @@ def settings(tmp_path):
 
 
 @pytest.fixture
-def reward(tiny_llama, word_pairs, ledger_of, settings):
+def reward(tiny_llama, central):
     """Return a maker of trainers of a reward."""
 
-    def make(model=None, *, pairs=None, ledger=None, saving=None, **more):
-        return CentralRewardTrainer(
-            load_reward_checkpoint(tiny_llama) if model is None else model,
-            settings(CentralRewardConfig, **(saving or {})),
-            train_dataset=word_pairs(40) if pairs is None else pairs,
-            privacy=TERMS,
-            ledger=ledger or ledger_of(),
-            **more,
-        )
+    def make(model=None, *, saving=None, **more):
+        model = load_reward_checkpoint(tiny_llama) if model is None else model
+        given = {"declare_unread": False, **more}
+        return central(model=model, terms=privacy(steps=4), args=saving, **given)
 
     return make
 
@@ -97,12 +73,6 @@ def policy(tiny_llama, ledger_of, settings):
         )
 
     return make
-
-
-def trained(trainer, **how):
-    with quiet():
-        trainer.train(**how)
-    return trainer
 
 
 def killed(trainer, **how):
@@ -256,16 +226,10 @@ def test_a_run_counts_itself_once_when_it_goes_on(reward, ledger_of):
 
 
 @pytest.mark.deep
-def test_a_second_trainer_on_a_trained_policy_adds_up(tiny_llama, word_pairs, ledger_of, settings):
+def test_a_second_trainer_on_a_trained_policy_adds_up(tiny_llama, central):
     def make(model, **more):
-        return CentralDPOTrainer(
-            model,
-            args=settings(CentralDPOConfig),
-            train_dataset=word_pairs(40),
-            privacy=TERMS,
-            ledger=ledger_of(),
-            **more,
-        )
+        given = {"kind": "dpo", "terms": privacy(steps=4), "declare_unread": False, **more}
+        return central(model=model, **given)
 
     first = trained(make(load_causal_model(tiny_llama)))
     second = make(first.model, processing_class=first.processing_class)
@@ -336,7 +300,7 @@ def test_randomized_answers_that_are_resumed_do_not_reach_what_was_handed_out(
 
 def test_sources_are_counted_once_and_none_is_lost():
     """Another run counts as it was last; parts of answers that people randomized all count."""
-    run = TERMS.guarantee
+    run = privacy(steps=4).guarantee
 
     def source(entries, guarantee=run, artifact="", **changed):
         changed = replace(guarantee, **changed)

@@ -1,8 +1,9 @@
-"""One call for each stage: what is read, what is written, and that the promise goes along."""
+"""One call for each stage, on randomized answers and raw pairs; comparisons; their tables."""
 
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,13 +13,19 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.language.judging import RewardJudge, compare_policies
 from sordino.language.models.promises import CheckpointPromise, folder_promises
 from sordino.language.references.tiny import TinyModel
 from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.language.studies.comparison import FULL, QUICK, Contest
 from sordino.language.studies.comparison_table import (
+    ComparisonRun,
+    learning_curves,
+    markdown_table,
     part_of_answers,
     split_by_prompt,
+    summary_rows,
     unique_prompts,
 )
 from sordino.language.studies.pipeline import (
@@ -26,14 +33,20 @@ from sordino.language.studies.pipeline import (
     build_reference,
     count_fitting,
     improve_policy,
+    refuse_unusable,
+    train_centrally,
     train_policy,
     train_reward,
 )
 from sordino.language.training.settings import PolicyTerms, TrainingTerms
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize, use_unprotected
 
+from ._training import privacy
 from .conftest import true_reward
 
+BRIEF = TrainingTerms(learning_rate=5e-3, log_every=1)
 FAST = TrainingTerms(epochs=3, learning_rate=5e-3, log_every=5)
 
 
@@ -250,13 +263,6 @@ def test_settings_that_improve_nothing_are_refused(wrong):
         PolicyTerms(**wrong)
 
 
-def test_raw_judgments_are_refused(word_pairs, tiny_llama, tmp_path):
-    for train in (train_reward, train_policy):
-        with pytest.raises(PrivacyError, match="raw judgments"):
-            train(word_pairs(8), tiny_llama, tmp_path / "r", FAST)
-    assert not (tmp_path / "r").exists()
-
-
 # --- all of it ---
 
 
@@ -285,3 +291,212 @@ def test_a_policy_at_epsilon_2_beats_its_reference_before_another_judge(
     assert found.low > 0.5, found
     assert found.guarantee.epsilon == math.inf, "the judge's labels are in the number"
     assert CheckpointPromise.read(tmp_path / "policy").guarantee == private.guarantee
+
+
+STAGES = {kind: partial(train_centrally, kind) for kind in ("reward", "policy")}
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_checkpoint_carries_what_its_entries_promise(
+    kind, word_pairs, tiny_llama, ledger_of, tmp_path
+):
+    ledger, seen, terms = ledger_of(), [], replace(BRIEF, lora=2)
+    log = STAGES[kind](
+        word_pairs(40), tiny_llama, tmp_path / "m", terms, privacy=privacy(steps=4), ledger=ledger,
+        progress=lambda *at: seen.append(at),
+    )  # fmt: skip
+    assert seen[-1] == (4, 4)
+    promise = CheckpointPromise.read(tmp_path / "m")
+    assert promise.kind == kind
+    assert promise.release_ids == tuple(row.release_id for row in ledger.spends)
+    told = promise.guarantee
+    assert (told.unit, told.neighbors, told.trust) == ("record", ADD_OR_REMOVE_ONE, "central")
+    assert 3.99 < told.epsilon <= 4.0
+    assert folder_promises(tmp_path / "m")[0].guarantee == told  # the weights say it as well
+    assert json.loads((tmp_path / "m" / TRAINING_LOG).read_text()) == log
+    assert {name for row in log for name in row} == {"learning_rate", "epsilon", "epoch", "step"}
+    assert not list((tmp_path / "m").rglob("training_args.bin"))
+    assert not list((tmp_path / "m").rglob("adapter*"))  # they are merged
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_run_goes_on_from_its_last_checkpoint(kind, word_pairs, tiny_llama, ledger_of, tmp_path):
+    """Killed after three steps of four, it has two in a checkpoint and pays twice for the rest."""
+    ledger, place = ledger_of(), tmp_path / "m"
+    given = {"privacy": privacy(steps=4), "ledger": ledger, "simulate_seed": 1, "save_every": 2}
+
+    def stop(step, _):
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        STAGES[kind](word_pairs(40), tiny_llama, place, BRIEF, progress=stop, **given)
+    assert len(ledger.spends) == 2
+    log = STAGES[kind](word_pairs(40), tiny_llama, place, BRIEF, resume=True, **given)
+    assert [row["step"] for row in log] == [1, 2, 3, 4]
+    paid = Ledger.read(ledger.path).spends
+    assert len(paid) == 3
+    promise = CheckpointPromise.read(place)
+    assert len(promise.release_ids) == 3
+    assert promise.guarantee.epsilon > 4.0
+    whole = {**given, "ledger": ledger_of(), "save_every": None}
+    STAGES[kind](word_pairs(40), tiny_llama, tmp_path / "w", BRIEF, **whole)
+    ours, theirs = (load_file(at / "model.safetensors") for at in (place, tmp_path / "w"))
+    assert all(np.allclose(ours[name], theirs[name], atol=1e-5) for name in theirs)
+
+
+@pytest.mark.deep
+def test_a_reward_learns_what_people_like(word_pairs, tiny_llama, ledger_of, tmp_path):
+    """Of other pairs too. Noise is small at this epsilon, and the seed is fixed."""
+    terms = privacy(1000.0, sampling_probability=0.2, steps=30, expected_batch=60)
+    STAGES["reward"](
+        word_pairs(300), tiny_llama, tmp_path / "r", BRIEF, privacy=terms,
+        ledger=ledger_of(2000.0), simulate_seed=3,
+    )  # fmt: skip
+    others, reward = word_pairs(200, seed=5), TextRewardModel.load(tmp_path / "r")
+    scores = [reward.score(others.prompts, texts) for texts in (others.first, others.second)]
+    true = [[true_reward(text) for text in texts] for texts in (others.first, others.second)]
+    found, right = np.sign(np.subtract(*scores)), np.sign(np.subtract(*true))
+    assert (found == right)[right != 0].mean() > 0.7  # 143 pairs; of coins, .5 ± .042
+    assert "simulated" in reward.guarantee.caveats
+
+
+def test_what_training_would_refuse_is_refused_beforehand(word_pairs, tiny_llama, tmp_path):
+    pairs = word_pairs(20)
+    refuse_unusable(pairs, tiny_llama, BRIEF, privacy(), writes=True)
+    with pytest.raises(DataError, match="which one is not said"):
+        refuse_unusable(pairs, tiny_llama, replace(BRIEF, max_length=6), privacy())
+    people = CentralPrivacy(
+        4.0, 1e-5, unit="person", neighbors=ADD_OR_REMOVE_ONE, cap=2, sampling_probability=0.5,
+        steps=2, expected_batch=2,
+    )  # fmt: skip
+    with pytest.raises(PrivacyError, match="person ids"):
+        refuse_unusable(pairs, tiny_llama, BRIEF, people)
+    budget = sordino.Guarantee(
+        2.0, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="words", budget=budget)
+    private = privatize(pairs, sordino.RandomizedResponse(2.0), ledger=ledger)
+    with pytest.raises(UsageError, match="randomized already"):
+        refuse_unusable(private, tiny_llama, BRIEF, privacy())
+
+
+def test_sizes_of_central_rows_are_public_and_whole():
+    for sizes in (QUICK, FULL):
+        central = sizes.central
+        assert central.terms.overlong == sizes.dpo.overlong == "drop"  # one check for both
+        assert sizes.to_dict()["central"]["steps"] == central.steps
+        given = sizes.for_checkpoint().central
+        assert given.terms.learning_rate < central.terms.learning_rate
+        assert given.steps == central.steps
+
+
+class Lengths:
+    """A reward that likes long answers and cannot read empty ones."""
+
+    guarantee = None
+
+    def __init__(self, bound=5.0):
+        self.reward_bound = bound
+
+    def can_read(self, prompt, answer):
+        return bool(answer)
+
+    def score(self, prompts, answers):
+        assert all(answers)
+        return np.array([min(len(answer), self.reward_bound) for answer in answers], dtype=float)
+
+
+def compared(mean, *, method="dpo", labels="epsilon=1", seed=0, curve=(), matched=None):
+    win = {
+        "mean": mean, "low": mean - 0.2, "high": mean + 0.2, "n": 10, "mean_length": 8.0,
+        "reference_length": 9.0, "length_matched": matched,
+    }  # fmt: skip
+    return ComparisonRun(method=method, labels=labels, seed=seed, win=win, curve=curve)
+
+
+def test_an_answer_that_cannot_be_read_loses():
+    scores = RewardJudge(Lengths()).score(["p"] * 3, ["", "a", "long answer"])
+    assert scores.tolist() == [-6.0, 1.0, 5.0]
+    assert RewardJudge(Lengths()).score(["p"], [""]).tolist() == [-6.0]
+
+
+@pytest.mark.deep
+def test_draws_of_both_are_independent(tiny_llama):
+    prompts = [f"tell me about {word} {i}" for i in range(12) for word in ("bread", "music")]
+    judge = RewardJudge(Lengths(100.0))
+    found = compare_policies(tiny_llama, tiny_llama, prompts, judge, max_new_tokens=8)
+    assert found.n == 24
+    assert found.ties < 24  # else the same answers were drawn for both
+    assert compare_policies(
+        tiny_llama, tiny_llama, prompts, judge, max_new_tokens=8
+    ).to_dict() == found.to_dict()  # fmt: skip
+
+
+def test_a_contest_compares_the_reference_with_itself(tiny_llama):
+    contest = Contest(
+        reference=tiny_llama, judge=RewardJudge(Lengths()), prompts=["tell me", "about bread"],
+        trained_prompts=[], sizes=QUICK,
+    )  # fmt: skip
+    found = contest.baseline(3)
+    assert found["curve"] == []
+    assert found["win"]["n"] == 2
+    assert found == contest.baseline(3)
+
+
+def test_intervals_are_over_seeds():
+    values = [0.4, 0.5, 0.6]
+    (row,) = summary_rows(compared(mean, seed=at) for at, mean in enumerate(values))
+    reach = 4.302653 * 0.1 / math.sqrt(3)  # Student's quantile on two degrees of freedom
+    assert row["win_rate"]["mean"] == pytest.approx(0.5)
+    assert row["win_rate"]["low"] == pytest.approx(0.5 - reach)
+    assert row["win_rate"]["high"] == pytest.approx(0.5 + reach)
+    assert (row["seeds"], row["comparisons"]) == (3, 30)
+    (alone,) = summary_rows([compared(0.4)])
+    assert (alone["win_rate"]["low"], alone["win_rate"]["high"]) == pytest.approx((0.2, 0.6))
+
+
+def test_rows_keep_their_order_and_what_is_not_known():
+    matched = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    rows = summary_rows(
+        [
+            compared(0.5, method="reference", labels="label-free"),
+            compared(0.6, curve=[{"step": 1, "held_out_accuracy": 0.7}], matched=matched),
+            compared(0.7, labels="non-private"),
+        ],
+        {"epsilon=1": [1.0, 1.0, 1.0], "non-private": [math.inf]},
+    )  # fmt: skip
+    assert [row["labels"] for row in rows] == ["label-free", "epsilon=1", "non-private"]
+    assert [row["held_out_accuracy"] for row in rows] == [None, 0.7, None]
+    text = markdown_table(rows, ["a note"])
+    lines = text.splitlines()
+    assert lines[2] == "| reference | label-free | 0.500 [0.300, 0.700] | not known |  | 1 | 0 |"
+    assert lines[3].startswith("| DPO | epsilon=1 | 0.600 [0.400, 0.800] | 0.500 [0.400, 0.600] |")
+    assert lines[3].endswith("| 1 | 3 |")  # three releases of the same labels add up
+    assert lines[4].endswith("| 1 | inf |")
+    assert lines[-1] == "- a note"
+    assert [row["epsilon_of_one_release"] for row in rows] == [0.0, 1.0, "inf"]
+    assert [row["epsilon_of_all_releases"] for row in rows] == [0.0, 3.0, "inf"]
+    assert [row["releases"] for row in rows] == [0, 3, 1]
+
+
+def test_curves_are_means_at_the_steps_that_all_seeds_have():
+    curves = learning_curves(
+        [
+            compared(0.5, seed=0, curve=[{"step": 2, "loss": 1.0}, {"step": 4, "loss": 3.0}]),
+            compared(0.5, seed=1, curve=[{"step": 2, "loss": 2.0}]),
+            compared(0.5, method="reference", labels="label-free"),
+        ]
+    )
+    (curve,) = curves
+    assert curve["loss"] == {"steps": [2], "mean": [1.5], "seeds": [[1.0], [2.0]]}
+    assert curve["held_out_accuracy"]["mean"] == []
+
+
+def test_a_checkpoint_is_changed_in_smaller_steps():
+    for sizes in (QUICK, FULL):
+        given = sizes.for_checkpoint()
+        assert given.dpo.learning_rate < sizes.dpo.learning_rate
+        assert given.policy.learning_rate < sizes.policy.learning_rate
+        assert given.reward.epochs == sizes.reward.epochs

@@ -1,27 +1,64 @@
-"""Scores of texts: bounded, in order, the same whatever shares the batch; and their promise."""
+"""Scores of texts: bounded, the same in every batch; how far to trust them; what they promise."""
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+pytest.importorskip("trl", reason="the extra 'language' is not installed")
+
+import torch
+
 import sordino
 from sordino.certificates import digest_of
 from sordino.errors import DataError, FileSystemError, PrivacyError, UsageError
-
-torch = pytest.importorskip("torch", reason="the extra 'language' is not installed")
-pytest.importorskip("trl", reason="the extra 'language' is not installed")
-
-from sordino.language.models.checkpoints import (  # noqa: E402
+from sordino.language.models.checkpoints import (
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
 )
-from sordino.language.models.promises import PROMISED, CheckpointPromise  # noqa: E402
-from sordino.language.rewards import text_rewards  # noqa: E402
-from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: E402
-from sordino.language.rewards.uncertainty import UNCERTAINTY_FILE  # noqa: E402
+from sordino.language.models.promises import PROMISED, CheckpointPromise
+from sordino.language.rewards import text_rewards
+from sordino.language.rewards.reward_functions import reward_function
+from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.language.rewards.uncertainty import (
+    UNCERTAINTY_FILE,
+    LastLayerUncertainty,
+    read_uncertainty,
+    write_uncertainty,
+)
+from sordino.rewards.confidence import confidence_ellipsoid
+from sordino.rewards.solver import Solution
+
+
+@pytest.fixture
+def paid(word_pairs, open_ledger):
+    """Return randomized answers, and the ledger that paid."""
+    ledger = open_ledger(1.0)
+    mechanism = sordino.RandomizedResponse(epsilon=1.0)
+    return sordino.privatize(word_pairs(120), mechanism, ledger=ledger), ledger
+
+
+@pytest.fixture
+def reward(made, paid):
+    """Return a reward whose head is random, with its uncertainty."""
+    return made(reward_bound=4.0, max_length=48).with_uncertainty(paid[0])
+
+
+@pytest.mark.parametrize("cut_at", [0, 7, 200, -8, "newer"])
+def test_an_uncertainty_that_is_damaged_or_newer_is_refused(measured, tmp_path, cut_at):
+    write_uncertainty(measured, tmp_path)
+    path = tmp_path / UNCERTAINTY_FILE
+    content = path.read_bytes()
+    newer = content.replace(b'"version":"1"', b'"version":"2"')
+    path.write_bytes(newer if cut_at == "newer" else content[:cut_at])
+    with pytest.raises(DataError, match="damaged, or was written by a newer"):
+        read_uncertainty(tmp_path)
+
 
 PROMPT = "tell me about bread"
 ANSWERS = [
@@ -34,15 +71,7 @@ ANSWERS = [
 
 
 @pytest.fixture
-def private(word_pairs, open_ledger):
-    """Return randomized answers, and the ledger that paid."""
-    ledger = open_ledger(1.0)
-    mechanism = sordino.RandomizedResponse(epsilon=1.0)
-    return sordino.privatize(word_pairs(120), mechanism, ledger=ledger), ledger
-
-
-@pytest.fixture
-def made(private, tiny_models):
+def made(paid, tiny_models):
     """Return a maker of rewards whose heads are random."""
 
     def make(architecture="llama", *, spread=1.0, **settings):
@@ -51,7 +80,7 @@ def made(private, tiny_models):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(5)
             model.score.weight.data.normal_(0, spread)
-        promise = CheckpointPromise.of(private[0], kind="reward", loss="debiased", pairs=120)
+        promise = CheckpointPromise.of(paid[0], kind="reward", loss="debiased", pairs=120)
         known = {"reward_bound": 10.0, "max_length": 64} | settings
         return TextRewardModel(model, tokenizer, promise=promise, **known)
 
@@ -159,8 +188,8 @@ def test_the_tokenizer_says_what_pads(made):
 # What is saved, and what of it is believed.
 
 
-def test_a_saved_reward_is_the_same_reward(made, private, tmp_path, no_network):
-    reward = made().with_uncertainty(private[0])
+def test_a_saved_reward_is_the_same_reward(made, paid, tmp_path, no_network):
+    reward = made().with_uncertainty(paid[0])
     reward.save(tmp_path / "reward")
     back = TextRewardModel.load(tmp_path / "reward", device="cpu")
     prompts = [PROMPT] * 5
@@ -201,9 +230,9 @@ def test_the_card_carries_the_promise(made, tmp_path):
     assert (found["kind"], found["training"]["reward_bound"]) == ("reward", 10.0)
 
 
-def test_nothing_is_overwritten_unasked(made, private, tmp_path):
+def test_nothing_is_overwritten_unasked(made, paid, tmp_path):
     reward = made()
-    reward.with_uncertainty(private[0]).save(tmp_path / "reward")
+    reward.with_uncertainty(paid[0]).save(tmp_path / "reward")
     with pytest.raises(UsageError, match="exists already"):
         reward.save(tmp_path / "reward")
     reward.save(tmp_path / "reward", force=True)
@@ -253,23 +282,23 @@ def cut(content):
         (UNCERTAINTY_FILE, cut, DataError),
     ],
 )
-def test_a_damaged_file_is_refused(made, private, tmp_path, name, change, error):
-    made().with_uncertainty(private[0]).save(tmp_path / "reward")
+def test_a_damaged_file_is_refused(made, paid, tmp_path, name, change, error):
+    made().with_uncertainty(paid[0]).save(tmp_path / "reward")
     damage(tmp_path / "reward", name, change)
     with pytest.raises(error):
         TextRewardModel.load(tmp_path / "reward", device="cpu")
 
 
-def test_what_is_no_reward_of_ours_is_refused(made, private, tmp_path, tiny_llama):
+def test_what_is_no_reward_of_ours_is_refused(made, paid, tmp_path, tiny_llama):
     with pytest.raises(UsageError, match="holds no sordino"):
         TextRewardModel.load(tiny_llama)
     with pytest.raises(FileSystemError, match="no folder"):
         TextRewardModel.load("somebody/reward")
     made().save(tmp_path / "reward")
-    CheckpointPromise.of(private[0], kind="policy").write(tmp_path / "reward", title="x")
+    CheckpointPromise.of(paid[0], kind="policy").write(tmp_path / "reward", title="x")
     with pytest.raises(UsageError, match="holds a policy"):
         TextRewardModel.load(tmp_path / "reward")
-    CheckpointPromise.of(private[0], kind="reward").write(tmp_path / "reward", title="x")
+    CheckpointPromise.of(paid[0], kind="reward").write(tmp_path / "reward", title="x")
     with pytest.raises(DataError, match="reward_bound"):
         TextRewardModel.load(tmp_path / "reward")
 
@@ -303,8 +332,8 @@ def test_unmerged_adapters_are_refused(made):
 # What the stages before it make of it.
 
 
-def test_the_ledger_that_paid_is_certified(made, private, open_ledger):
-    reward, (_, ledger) = made(), private
+def test_the_ledger_that_paid_is_certified(made, paid, open_ledger):
+    reward, (_, ledger) = made(), paid
     certificate = sordino.certify(reward, ledger)
     assert certificate.artifact == "reward"
     assert certificate.guarantee == reward.guarantee
@@ -321,8 +350,8 @@ def forged(reward, **changed):
     return dataclasses.replace(reward, promise=promise)
 
 
-def test_a_forged_promise_is_not_certified(made, private):
-    _, ledger = private
+def test_a_forged_promise_is_not_certified(made, paid):
+    _, ledger = paid
     with pytest.raises(PrivacyError, match="other answers"):
         sordino.certify(forged(made(), artifact="0" * 64), ledger)
     smaller = dataclasses.replace(made().guarantee, epsilon=0.5)
@@ -343,8 +372,8 @@ def test_a_reward_promises_what_its_model_does(made):
     )
 
 
-def test_answers_that_no_ledger_knows_are_not_certified(made, private):
-    reward, (_, ledger) = made(), private
+def test_answers_that_no_ledger_knows_are_not_certified(made, paid):
+    reward, (_, ledger) = made(), paid
     (source,) = reward.promise.sources
     unknown = dataclasses.replace(source, release_ids=(), artifact="1" * 64)
     both = dataclasses.replace(reward.promise, sources=(source, unknown))
@@ -354,8 +383,8 @@ def test_answers_that_no_ledger_knows_are_not_certified(made, private):
         sordino.certify(found, ledger)
 
 
-def test_nothing_is_fitted_on_what_was_learned_from_judgments(made, private):
-    pairs, _ = private
+def test_nothing_is_fitted_on_what_was_learned_from_judgments(made, paid):
+    pairs, _ = paid
     reward = made()
     with pytest.raises(PrivacyError, match="learned from judgments"):
         sordino.fit_reward(pairs, features=reward.features, ridge=0.1)
@@ -395,8 +424,8 @@ def test_a_gibbs_policy_follows_it(made):
 # How far it is trusted.
 
 
-def test_an_answer_far_out_gets_less(made, private):
-    reward = made().with_uncertainty(private[0])
+def test_an_answer_far_out_gets_less(made, paid):
+    reward = made().with_uncertainty(paid[0])
     answers = ["the answer is kind", "the answer is clear", "the answer is warm", "()?!"]
     prompts = [PROMPT] * 4
     scores = reward.score(prompts, answers)
@@ -408,9 +437,9 @@ def test_an_answer_far_out_gets_less(made, private):
     np.testing.assert_allclose(half, bonus / 2, rtol=1e-6)
 
 
-def test_prompts_have_centers_of_their_own(made, private):
+def test_prompts_have_centers_of_their_own(made, paid):
     """Answers to other prompts in the same call change nothing."""
-    reward = made().with_uncertainty(private[0])
+    reward = made().with_uncertainty(paid[0])
     prompts, answers = [PROMPT] * 3, ANSWERS[:3]
     alone = reward.pessimistic_score(prompts, answers)
     mixed = reward.pessimistic_score(
@@ -425,20 +454,20 @@ def test_a_repeat_tells_nothing_new(made, word_pairs, open_ledger):
     from sordino.preferences.pairs import PrivatePairs
 
     pairs = word_pairs(40)
-    private = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=open_ledger(1.0))
+    paid = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=open_ledger(1.0))
 
     def measured(index):
         fields = {
-            name: tuple(getattr(private, name)[i] for i in index)
+            name: tuple(getattr(paid, name)[i] for i in index)
             for name in ("prompts", "first", "second", "keys")
         }
         named = PrivatePairs(
             **fields,
             persons=("p",) * len(index),
-            answers=private.answers[index],
-            flip_probability=private.flip_probability,
-            guarantee=private.guarantee,
-            public_digest=private.public_digest,
+            answers=paid.answers[index],
+            flip_probability=paid.flip_probability,
+            guarantee=paid.guarantee,
+            public_digest=paid.public_digest,
             artifact=reward.artifact,
         )
         return reward.with_uncertainty(named).uncertainty
@@ -462,3 +491,241 @@ def test_uncertainty_is_of_the_pairs_behind_the_reward(made, word_pairs, open_le
     for wrong in (-1.0, float("inf")):
         with pytest.raises(UsageError, match="scale"):
             reward.pessimistic_score([PROMPT], ["kind"], scale=wrong)
+
+
+D, N, FLIP = 6, 200, 0.3
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(3)
+    return rng.normal(size=(N, D)) + 1, rng.normal(size=(N, D)) + 1, rng.normal(size=D)
+
+
+def in_batches(first, second, size=32):
+    for start in range(0, len(first), size):
+        yield first[start : start + size], second[start : start + size]
+
+
+@pytest.fixture
+def measured(rows):
+    first, second, head = rows
+    return LastLayerUncertainty.of(in_batches(first, second), head, flip_probability=FLIP)
+
+
+def test_it_is_the_ellipsoid_of_a_linear_reward_on_the_same_features(rows):
+    """An independent path through rewards.confidence: all rows at once."""
+    first, second, head = rows
+    settings = {"flip_probability": FLIP, "ball": 2.0, "ridge": 0.5}
+    expected = confidence_ellipsoid(
+        first - second,
+        Solution(theta=head, gradient_norm=0.0, multiplier=0.0, passes=1),
+        candidates=1,
+        **settings,
+    )
+    found = LastLayerUncertainty.of(in_batches(first, second), head, **settings)
+    assert np.allclose(found.ellipsoid.metric, expected.metric, rtol=1e-12)
+    assert found.radius == pytest.approx(expected.radius(0.95), rel=1e-12)
+    np.testing.assert_allclose(found.mean, np.vstack([first, second]).mean(axis=0), rtol=1e-12)
+
+
+def test_the_bonus_is_the_formula(measured, rows):
+    """Against one dense inverse, prompt by prompt."""
+    first, _, _ = rows
+    prompts = np.array([0, 1, 0, 2, 0, 1, 3, 3, 3, 3])
+    some = first[: len(prompts)]
+    inverse = np.linalg.inv(measured.ellipsoid.metric)
+    for index, prompt in enumerate(prompts):
+        beside = some[prompts == prompt]
+        gap = some[index] - (beside.mean(axis=0) if len(beside) >= 3 else measured.mean)
+        expected = measured.radius * np.sqrt(gap @ inverse @ gap)
+        assert measured.bonus(some, prompts)[index] == pytest.approx(expected, rel=1e-9)
+
+
+def test_two_answers_are_not_equally_far(measured):
+    """Around their own mean they would be, and pessimism would change nothing between them."""
+    near, far = measured.mean + 0.01, measured.mean + 5
+    bonus = measured.bonus(np.array([near, far]), np.array([0, 0]))
+    assert bonus[1] > 10 * bonus[0]
+
+
+def test_more_pairs_leave_less_uncertainty_and_more_flips_leave_more(rows):
+    first, second, head = rows
+    answers, prompts = first[:9], np.zeros(9, dtype=int)
+
+    def bonus(copies, flips):
+        pairs = in_batches(np.tile(first, (copies, 1)), np.tile(second, (copies, 1)))
+        known = LastLayerUncertainty.of(pairs, head, flip_probability=flips)
+        return known.bonus(answers, prompts)
+
+    assert (bonus(9, 0.3) < bonus(1, 0.3) / 2).all()
+    assert (bonus(1, 0.45) > 2 * bonus(1, 0.3)).all()
+
+
+def test_a_scale_of_the_features_that_the_head_undoes_changes_nothing(rows):
+    first, second, head = rows
+    prompts = np.zeros(5, dtype=int)
+    one = LastLayerUncertainty.of([(first, second)], head, flip_probability=FLIP)
+    other = LastLayerUncertainty.of([(9 * first, 9 * second)], head / 9, flip_probability=FLIP)
+    np.testing.assert_allclose(
+        one.bonus(first[:5], prompts), other.bonus(9 * first[:5], prompts), rtol=1e-9
+    )
+
+
+def test_it_calls_itself_a_heuristic(measured):
+    assert "heuristic" in repr(measured)
+    assert "HEURISTIC" in LastLayerUncertainty.__doc__
+
+
+def test_it_survives_a_file(measured, rows, tmp_path):
+    write_uncertainty(measured, tmp_path)
+    back = read_uncertainty(tmp_path)
+    assert back.to_dict() == measured.to_dict()
+    prompts = np.zeros(7, dtype=int)
+    assert np.array_equal(back.bonus(rows[0][:7], prompts), measured.bonus(rows[0][:7], prompts))
+    write_uncertainty(None, tmp_path)
+    assert read_uncertainty(tmp_path) is None
+
+
+def test_its_digest_tells_another_metric(rows):
+    first, second, head = rows
+    found = [
+        LastLayerUncertainty.of([(first, second * s)], head, flip_probability=FLIP).to_dict()
+        for s in (1, 1.001)
+    ]
+    assert found[0]["metric"] != found[1]["metric"]
+
+
+def test_bad_settings_are_refused(rows):
+    first, second, head = rows
+    pairs = [(first, second)]
+    with pytest.raises(UsageError, match="are all 0"):
+        LastLayerUncertainty.of(pairs, np.zeros(D), flip_probability=FLIP)
+    for wrong in ({"ball": 0.0}, {"ridge": -1.0}, {"confidence": 1.0}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            LastLayerUncertainty.of(pairs, head, flip_probability=FLIP, **wrong)
+    with pytest.raises(DataError, match="no pairs"):
+        LastLayerUncertainty.of([], head, flip_probability=FLIP)
+
+
+def test_it_is_the_score(reward):
+    function = reward_function(reward)
+    prompts, answers = [PROMPT] * 3, ["kind", "rude and cold", "the answer is about bread"]
+    found = function(prompts=prompts, completions=answers, completion_ids=[], source=["x"] * 3)
+    assert found == reward.score(prompts, answers).tolist()
+    assert all(type(value) is float for value in found)
+
+
+def test_it_is_the_pessimistic_score(reward):
+    prompts, answers = [PROMPT] * 3, ["kind", "rude and cold", "the answer is about bread"]
+    expected = reward.pessimistic_score(prompts, answers, scale=0.1).tolist()
+    assert reward_function(reward, pessimism=0.1)(prompts, answers) == expected
+
+
+def test_messages_are_read_as_texts_are(reward):
+    function = reward_function(reward)
+    asked = [{"role": "user", "content": PROMPT}]
+    said = [{"role": "assistant", "content": "kind words"}]
+    assert function([asked], [said]) == pytest.approx(function([PROMPT], ["kind words"]), abs=1e-6)
+
+
+@pytest.mark.parametrize("silent", ["", "  \n", [{"role": "assistant", "content": None}], []])
+@pytest.mark.parametrize("pessimism", [0.0, 3.0])
+def test_saying_nothing_or_too_much_never_pays(reward, silent, pessimism):
+    function = reward_function(reward, pessimism=pessimism)
+    prompts = [PROMPT] * 5
+    found = function(prompts, ["kind", silent, "rude", "clear " * 90, "()?!"])
+    assert found[1] == found[3] == min(found) <= -reward.reward_bound
+    if not pessimism:
+        assert found[1] == -reward.reward_bound
+    assert function([PROMPT], [silent]) == [-reward.reward_bound]
+
+
+def test_it_carries_name_and_promise(reward):
+    from trl.trainer.utils import get_callable_name, is_async_callable
+
+    function = reward_function(reward)
+    assert get_callable_name(function) == "private_reward"
+    assert get_callable_name(reward_function(reward, pessimism=1.0)) == "pessimistic_reward"
+    assert not is_async_callable(function)
+    assert function.promise == reward.promise
+
+
+def test_what_is_no_reward_is_refused(reward, word_pairs):
+    import dataclasses
+
+    for wrong in (reward.model, reward.score, word_pairs(3), None):
+        with pytest.raises(PrivacyError, match="TextRewardModel"):
+            reward_function(wrong)
+    for wrong in (-1.0, float("inf"), "much"):
+        with pytest.raises(UsageError, match="pessimism"):
+            reward_function(reward, pessimism=wrong)
+    with pytest.raises(UsageError, match="with_uncertainty"):
+        reward_function(dataclasses.replace(reward, uncertainty=None), pessimism=1.0)
+
+
+def test_the_variable_of_the_docstring_silences_trl():
+    """It is read where Python starts; trl's report looks at this constant before it is sent."""
+    code = "from huggingface_hub import constants as c; print(c.HF_HUB_DISABLE_TELEMETRY)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"HF_HUB_DISABLE_TELEMETRY": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "True"
+    assert "HF_HUB_DISABLE_TELEMETRY=1" in reward_function.__doc__
+
+
+# trl 1.16 sets the old name of this setting, which transformers 5.23 is about to drop.
+@pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("conversational", [False, True])
+@pytest.mark.parametrize("name", ["RLOO", "GRPO"])
+def test_trl_trains_a_policy_on_it(
+    reward, name, conversational, tiny_llama, tmp_path, monkeypatch, no_network
+):
+    import trl
+    from datasets import Dataset
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)  # what the variable sets
+    prompts = [f"tell me about {word}" for word in ("bread", "music", "water", "paper")]
+    if conversational:
+        prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    settings = getattr(trl, f"{name}Config")(
+        output_dir=str(tmp_path),
+        max_steps=2,
+        per_device_train_batch_size=4,
+        num_generations=4,
+        max_completion_length=8,
+        temperature=4.0,  # a raw prompt, without its template, is followed by the end at once
+        beta=0.05,
+        learning_rate=1e-3,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        logging_steps=1,
+        disable_tqdm=True,
+        seed=1,
+    )
+    model = load_causal_model(tiny_llama, device="cpu")
+    before = [p.detach().clone() for p in model.parameters()]
+    trainer = getattr(trl, f"{name}Trainer")(
+        model,
+        reward_funcs=reward_function(reward, pessimism=0.01),
+        args=settings,
+        train_dataset=Dataset.from_dict({"prompt": prompts * 4}),
+        processing_class=load_tokenizer(tiny_llama),
+    )
+    trainer.train()
+    logged = [
+        row["rewards/pessimistic_reward/mean"]
+        for row in trainer.state.log_history
+        if "rewards/pessimistic_reward/mean" in row
+    ]
+    assert len(logged) == 2
+    assert np.isfinite(logged).all()
+    changed = [
+        not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)
+    ]
+    assert any(changed), trainer.state.log_history

@@ -1,4 +1,4 @@
-"""The pages of traps say what was measured, lead somewhere, and none is missing from the index."""
+"""The pages say what was measured, lead somewhere, and none is missing from the index."""
 
 import json
 import re
@@ -136,3 +136,18 @@ def test_steps():
         for way, share in found["ours_over_peer_processor"].items():
             took = found["processor_milliseconds"][way]
             assert f"{took} | {share:.3f} |" in text, (name, way)
+
+
+def test_the_table_of_sentence_models_is_what_was_recorded():
+    page = (DOCS / "language.md").read_text(encoding="utf-8")
+    stored = ROOT / "benchmarks" / "results" / "sentence_embeddings.json"
+    found = json.loads(stored.read_text(encoding="utf-8"))
+    for features in {row["features"] for row in found["results"]}:
+        rows = [row for row in found["results"] if row["features"] == features]
+        cells = [
+            f"{row['mean']:.3f} ± {row['standard_deviation']:.3f}"
+            for row in sorted(rows, key=lambda row: row["epsilon"])
+        ]
+        assert f"| {features} | {rows[0]['dimension']} | {' | '.join(cells)} |" in page
+    assert found["train"] in page
+    assert found["evaluate"] in page

@@ -56,7 +56,7 @@ class ClippedSum:
 
     Guarantee:
         None by itself: it bounds what one unit adds, to which noise is fitted. Shown by
-        tests/language/test_clipped_sums.py.
+        tests/language/test_clipping.py.
 
     Source:
         Abadi et al. (2016), Algorithm 1; Higham (2002), chapter 3, lemma 3.1, for γ_n.
@@ -182,7 +182,7 @@ def add_gradient_noise(
         That of :class:`~sordino.privacy.events.PoissonGaussianEvent` for one step, if these are
         sums of contributions of bounded norm over a Poisson sample; trust
         ``"central"``, caveat ``real-arithmetic``. The spend must already be on a ledger. Shown by
-        tests/language/test_noisy_gradients.py.
+        tests/language/test_clipping.py.
     """
     # The noise is added in 64-bit floats. To round a sum before would let one unit move it by more
     # than the bound; to round what is noised is post-processing.

@@ -67,7 +67,7 @@ def poisson_sample(units: Iterable[Unit], probability: float, *, entropy: Entrop
     Guarantee:
         None by itself: with chance at most q each unit is in the sample, independently, which is
         what :class:`~sordino.privacy.events.PoissonGaussianEvent` counts on. Who is drawn must
-        stay secret, and so must how many. Shown by tests/language/test_poisson_batches.py.
+        stay secret, and so must how many. Shown by tests/language/test_clipping.py.
     """
     # One word is drawn for each unit, and it takes part exactly when the word lies below a
     # threshold, so that nothing is rounded. The number of those that do is random: it may be 0, and
@@ -184,7 +184,7 @@ class CentralPrivacy(UnitPrivacy):
     Guarantee:
         (ε, δ) for one unit under the relation, for all steps and everything computed from them,
         trust ``"central"``; caveats ``real-arithmetic`` and ``timing``. Shown by
-        tests/language/test_central_privacy.py and tests/language/test_central_training.py.
+        tests/language/test_central_training.py and tests/language/test_central_training.py.
 
     Source:
         docs/privacy.md, "Poisson-sampled Gaussian".

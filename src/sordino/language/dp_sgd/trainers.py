@@ -243,7 +243,7 @@ class CentralDPOTrainer(CentralTraining):
         What ``privacy`` says for a run that is not interrupted; after interruptions, what its
         entries on the ledger promise together, which every checkpoint carries. Unit and relation
         as in ``privacy``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. What
-        model and reference promise is added. Shown by tests/language/test_central_dpo.py.
+        model and reference promise is added. Shown by tests/language/test_central_training.py.
 
     Source:
         Abadi et al. (2016), Algorithm 1, on the loss of Rafailov et al. (2023), equation 7;

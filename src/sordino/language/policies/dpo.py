@@ -175,7 +175,7 @@ class PrivateDPOTrainer(LabelTraining, DPOTrainer):
     Guarantee:
         What ``train_dataset.guarantee`` says: training is post-processing. Answers of another
         release to measure on add theirs, and so do checkpoints to start from and to stay near.
-        Shown by tests/language/test_dpo_training.py.
+        Shown by tests/language/test_label_training.py.
 
     Source:
         docs/local.md, "Debiased likelihood", with Δ = beta times the gap of the log ratios.

@@ -28,7 +28,7 @@ class RewardFunction:
 
     Guarantee:
         What ``promise.guarantee`` says; calling it is post-processing. Shown by
-        tests/language/test_reward_functions.py.
+        tests/language/test_text_rewards.py.
     """
 
     reward: TextRewardModel  # the private reward
@@ -105,7 +105,7 @@ def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> Rewar
 
     Guarantee:
         What ``reward.guarantee`` says; calling it is post-processing. Shown by
-        tests/language/test_reward_functions.py.
+        tests/language/test_text_rewards.py.
 
     Args:
         reward: The private reward.

@@ -148,7 +148,7 @@ class PrivateRewardTrainer(LabelTraining, RewardTrainer):
     Guarantee:
         What ``train_dataset.guarantee`` says: training is post-processing. Answers of another
         release to measure on add theirs, and so does a checkpoint to start from. Shown by
-        tests/language/test_reward_training.py.
+        tests/language/test_label_training.py.
 
     Source:
         docs/local.md, "Debiased likelihood" and "Mixture likelihood".

@@ -158,7 +158,7 @@ class Contest:
 
         Guarantee:
             What ``training.guarantee`` says: all of this is post-processing. Shown by
-            tests/language/test_comparisons.py.
+            tests/language/test_pipeline.py.
         """
         with passing_folder(None) as scratch:
             train = self._by_dpo if method == "dpo" else self._by_rebel

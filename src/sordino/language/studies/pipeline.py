@@ -380,14 +380,14 @@ def _grouped(
         "bf16": False,
         "dataloader_pin_memory": default_device() != "cpu",
     }
-    if terms.update == "rloo":
-        trainer, config = _SilentRLOO, RLOOConfig(**settings, **own)
-    else:
-        # The division by the spread of rewards is switched off: with it neither the size of the
-        # reward nor the temperature would mean anything.
-        trainer, config = _SilentGRPO, GRPOConfig(**settings, **own, scale_rewards="none")
     tokenizer.padding_side = "left"  # prompts are continued on their right
     with upstream(), quiet():
+        if terms.update == "rloo":
+            trainer, config = _SilentRLOO, RLOOConfig(**settings, **own)
+        else:
+            # The division by the spread of rewards is switched off: with it neither the size of
+            # the reward nor the temperature would mean anything.
+            trainer, config = _SilentGRPO, GRPOConfig(**settings, **own, scale_rewards="none")
         return trainer(
             model=model,
             reward_funcs=reward_function(reward, pessimism=terms.pessimism),
@@ -452,7 +452,7 @@ def train_centrally(  # noqa: PLR0913 (each is one choice of the user)
     Guarantee:
         What ``privacy`` says, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``, and
         what the model it starts from promises, together; a run that was resumed promises what all
-        its entries on the ledger do. Shown by tests/language/test_central_pipeline.py.
+        its entries on the ledger do. Shown by tests/language/test_pipeline.py.
     """
     # Source: Abadi et al. (2016), Algorithm 1.
     settings = {

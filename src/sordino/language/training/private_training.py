@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.trainer_utils import TrainOutput
 
 from sordino.errors import ConvergenceError, PrivacyError, UsageError
+from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.language.models.checkpoints import (
     context_length,
     is_adapted,
@@ -147,10 +149,7 @@ class LabelTraining(PrivateTraining):
         """Return a trainer that clips gradients for raw pairs, where their promise is said."""
         if privacy is None:
             return super().__new__(cls)
-        from sordino.language.dp_sgd import privacy as terms  # noqa: PLC0415 (a circle)
-        from sordino.language.dp_sgd import trainers  # noqa: PLC0415 (a circle)
-
-        if not isinstance(privacy, terms.CentralPrivacy):
+        if not isinstance(privacy, CentralPrivacy):
             raise UsageError(
                 "privacy must be CentralPrivacy(epsilon, delta, unit=..., neighbors=..., "
                 f"sampling_probability=..., steps=..., expected_batch=...), got {privacy!r}: an "
@@ -163,6 +162,7 @@ class LabelTraining(PrivateTraining):
                 "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
                 "trained. Leave eval_dataset out, and measure on public pairs afterwards."
             )
+        trainers = import_module("sordino.language.dp_sgd.trainers")  # which know this module
         kinds = {"reward": trainers.CentralRewardTrainer, "policy": trainers.CentralDPOTrainer}
         return kinds[cls.kind](*given, privacy=privacy, **named)
 

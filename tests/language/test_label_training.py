@@ -1,7 +1,8 @@
-"""A reward learned from randomized answers: its loss, its checkpoints, its promise, its scale."""
+"""Rewards and policies from randomized answers: loss, checkpoints, promise, scale, and refusals."""
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,15 +11,31 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 import torch
 from peft import LoraConfig
-from transformers import AutoModelForSequenceClassification, TrainerCallback
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from trl import DPOTrainer, RewardConfig
 
 import sordino
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
-from sordino.language import PrivateRewardConfig, PrivateRewardTrainer
-from sordino.language.models.checkpoints import load_reward_checkpoint, load_tokenizer
-from sordino.language.models.loading import quiet
+from sordino.language import (
+    PrivateDPOConfig,
+    PrivateDPOTrainer,
+    PrivateRewardConfig,
+    PrivateRewardTrainer,
+)
+from sordino.language.models.checkpoints import (
+    load_causal_model,
+    load_reward_checkpoint,
+    load_tokenizer,
+)
+from sordino.language.models.loading import quiet, upstream
 from sordino.language.models.promises import CheckpointPromise
+from sordino.language.policies import dpo
 from sordino.language.rewards.reward_training import excess_penalty
+from sordino.language.training.losses import (
+    LOSSES,
+    debiased_preference_loss,
+    mixture_preference_loss,
+)
 from sordino.privatization.answers import use_unprotected
 from sordino.rewards.pair_losses import (
     debias,
@@ -26,20 +43,157 @@ from sordino.rewards.pair_losses import (
     mixture_negative_log_likelihood,
 )
 
+from ._training import Killed
+
+KINDS = {
+    PrivateRewardConfig: (PrivateRewardTrainer, 3e-3),
+    PrivateDPOConfig: (PrivateDPOTrainer, 1e-3),
+}
+
 
 @pytest.fixture
-def private(word_pairs, open_ledger):
-    """Return a maker of randomized pairs; each is a release of its own."""
+def settings(tmp_path):
+    """Return a maker of settings for short runs."""
 
-    def make(n=64, *, epsilon=1.0, seed=0, coin=1):
-        return sordino.privatize(
-            word_pairs(n, seed=seed),
-            sordino.RandomizedResponse(epsilon=epsilon),
-            ledger=open_ledger(epsilon),
-            simulate_seed=coin,
-        )
+    def make(folder="run", *, kind=PrivateRewardConfig, **changed):
+        usual = {"max_steps": 4, "per_device_train_batch_size": 8, "learning_rate": KINDS[kind][1]}
+        quietly = {"save_strategy": "no", "disable_tqdm": True, "logging_steps": 2}
+        return kind(str(tmp_path / folder), **{**usual, **quietly, **changed})
 
     return make
+
+
+@pytest.fixture
+def dpo_settings(settings):
+    """Return the same for DPO."""
+    return partial(settings, kind=PrivateDPOConfig)
+
+
+def trained(model, args, pairs, **more):
+    trainer = KINDS[type(args)][0](str(model), args=args, train_dataset=pairs, **more)
+    with quiet():
+        trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_raw_judgments_vectors_and_anything_else_are_refused(
+    tiny_llama, word_pairs, open_ledger, settings, kind
+):
+    pairs = sordino.Pairs.from_features(np.eye(3), np.array([1, 0, 1]))
+    coin = sordino.RandomizedResponse(epsilon=1.0)
+    vectors = sordino.privatize(pairs, coin, ledger=open_ledger(1.0), simulate_seed=1)
+    for wrong, error, said in (
+        (word_pairs(8), PrivacyError, r"sordino\.privatize.*NonPrivate"),
+        ([{"chosen": "yes"}], UsageError, "must be private pairs"),
+        (vectors, DataError, "feature vectors"),
+    ):
+        with pytest.raises(error, match=said):
+            KINDS[kind][0](str(tiny_llama), args=settings(kind=kind), train_dataset=wrong)
+
+
+SHARED = [
+    ({"overlong": "cut"}, "overlong"), ({"max_length": 1}, "max_length"),
+    ({"bf16": True, "use_cpu": True}, "bf16=True needs an accelerator"),
+    ({"fp16": True, "use_cpu": True}, "fp16=True needs an accelerator"),
+    ({"push_to_hub": True}, "push_to_hub"), ({"trust_remote_code": True}, "trust_remote_code"),
+    ({"pad_token": "<x>"}, "pad_token"),
+    ({"label_smoothing_factor": 0.1}, "label_smoothing_factor"),
+    ({"model_init_kwargs": {"num_labels": 2}}, "model_init_kwargs"),
+]  # fmt: skip
+REWARD = [
+    ({"loss": "plain"}, "loss"), ({"reward_bound": 0.0}, "reward_bound"),
+    ({"reward_bound": math.nan}, "reward_bound"), ({"head_epochs": -1}, "head_epochs"),
+]  # fmt: skip
+DPO = [
+    ({"loss_type": ["robust"], "loss_weights": [2.0]}, "loss_weights"),
+    ({"use_weighting": True}, "use_weighting"), ({"ld_alpha": 0.5}, "ld_alpha"),
+    ({"f_divergence_type": "forward_kl"}, "f_divergence_type"),
+    ({"sync_ref_model": True}, "sync_ref_model"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "said"),
+    [
+        *((kind, *one) for kind in KINDS for one in SHARED),
+        *((PrivateRewardConfig, *one) for one in REWARD),
+        *((PrivateDPOConfig, *one) for one in DPO),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(settings, kind, changed, said):
+    with pytest.raises(UsageError, match=said):
+        settings(kind=kind, **changed)
+
+
+MARGINS = np.array([-40.0, -3.0, -0.5, 0.0, 1e-3, 0.7, 5.0, 60.0])
+FLIPS = [0.0, 1e-6, 0.1, 0.2689414213699951, 0.45]
+
+
+def torch_loss(name, flip, dtype=torch.float64):
+    margins = torch.tensor(MARGINS, dtype=dtype, requires_grad=True)
+    losses = LOSSES[name](margins, flip)
+    losses.sum().backward()
+    return losses.detach().numpy(), margins.grad.numpy()
+
+
+@pytest.mark.parametrize("flip", FLIPS)
+def test_the_debiased_loss_is_that_of_the_arrays(flip):
+    found, slope = torch_loss("debiased", flip)
+    target = debias(np.ones(len(MARGINS), dtype=int), flip)
+    np.testing.assert_allclose(found, debiased_loss(MARGINS, target), atol=1e-6)
+    np.testing.assert_allclose(slope, 1 / (1 + np.exp(-MARGINS)) - target, atol=1e-6)
+
+
+@pytest.mark.parametrize("flip", FLIPS)
+def test_the_mixture_loss_is_that_of_the_arrays(flip):
+    found, slope = torch_loss("mixture", flip)
+    epsilon = math.log((1 - flip) / flip) if flip else math.inf
+    expected = mixture_negative_log_likelihood(epsilon, MARGINS, np.ones(len(MARGINS), dtype=int))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert np.isfinite(slope).all()
+    step = 1e-5
+    up, down = (
+        mixture_negative_log_likelihood(epsilon, MARGINS + s, np.ones(len(MARGINS), dtype=int))
+        for s in (step, -step)
+    )
+    np.testing.assert_allclose(slope, (up - down) / (2 * step), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_without_flips_both_are_the_logistic_loss(name):
+    found, slope = torch_loss(name, 0.0)
+    np.testing.assert_allclose(found, np.logaddexp(0, -MARGINS), atol=1e-6)
+    np.testing.assert_allclose(slope, -1 / (1 + np.exp(MARGINS)), atol=1e-6)
+
+
+@pytest.mark.parametrize("flip", FLIPS)
+def test_the_mean_over_the_flips_is_the_loss_of_the_true_label(flip):
+    margins = torch.tensor(MARGINS)
+    mean = (1 - flip) * debiased_preference_loss(margins, flip) + flip * debiased_preference_loss(
+        -margins, flip
+    )
+    np.testing.assert_allclose(mean, np.logaddexp(0, -MARGINS), atol=1e-6)
+
+
+def test_the_mixture_loss_is_bounded_where_an_answer_contradicts():
+    assert float(mixture_preference_loss(torch.tensor(-1e4), 0.2)) == pytest.approx(-math.log(0.2))
+
+
+def test_32_bits_are_kept_and_finite():
+    for name in LOSSES:
+        for flip in FLIPS:
+            found, slope = torch_loss(name, flip, torch.float32)
+            assert found.dtype == np.float32
+            assert np.isfinite(found).all()
+            assert np.isfinite(slope).all()
+
+
+@pytest.mark.parametrize("flip", [0.5, 0.7, -0.1, math.nan])
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_coin_that_says_nothing_is_refused(name, flip):
+    with pytest.raises(UsageError, match="flip_probability must be"):
+        LOSSES[name](torch.zeros(2), flip)
 
 
 @pytest.fixture
@@ -48,38 +202,8 @@ def unprotected(open_ledger):
     return lambda pairs: use_unprotected(pairs, sordino.NonPrivate(), ledger=open_ledger(math.inf))
 
 
-@pytest.fixture
-def settings(tmp_path):
-    """Return a maker of settings for short runs."""
-
-    def make(folder="run", **changed):
-        usual = {"max_steps": 4, "per_device_train_batch_size": 8, "learning_rate": 3e-3}
-        quietly = {"save_strategy": "no", "disable_tqdm": True, "logging_steps": 2}
-        return PrivateRewardConfig(str(tmp_path / folder), **{**usual, **quietly, **changed})
-
-    return make
-
-
-class Killed(TrainerCallback):
-    """Kills a run after a step, as a power cut would."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_begin(self, args, state, control, **_):
-        if state.global_step == self.step:
-            raise KeyboardInterrupt
-
-
 def weights_of(trainer):
     return {name: one.detach().clone() for name, one in trainer.model.named_parameters()}
-
-
-def trained(model, args, pairs, **more):
-    trainer = PrivateRewardTrainer(str(model), args, train_dataset=pairs, **more)
-    with quiet():
-        trainer.train()
-    return trainer
 
 
 def with_random_head(trainer):
@@ -126,8 +250,6 @@ def test_the_chosen_answer_is_the_one_that_the_randomized_label_prefers(
 
 @pytest.mark.parametrize("flip", [0.0, 0.25, 0.45])
 def test_the_debiased_loss_has_a_minimum_within_a_quarter_of_the_bound(flip):
-    from sordino.language.training.losses import debiased_preference_loss
-
     rewards = torch.tensor([0.0, 0.0], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([rewards], max_iter=500, line_search_fn="strong_wolfe")
 
@@ -319,51 +441,11 @@ def test_judgments_that_are_not_randomized_are_not_measured_on(
     assert math.isinf(trainer._promise.guarantee.epsilon)
 
 
-def test_raw_judgments_are_refused_with_the_ways_out(tiny_llama, word_pairs, settings):
-    with pytest.raises(PrivacyError, match=r"sordino\.privatize.*NonPrivate"):
-        PrivateRewardTrainer(str(tiny_llama), settings(), train_dataset=word_pairs(8))
-    with pytest.raises(UsageError, match="must be private pairs"):
-        PrivateRewardTrainer(str(tiny_llama), settings(), train_dataset=[{"chosen": "yes"}])
-
-
-def test_pairs_of_features_are_refused(tiny_llama, open_ledger, settings):
-    pairs = sordino.Pairs.from_features(np.eye(3), np.array([1, 0, 1]))
-    coin = sordino.RandomizedResponse(epsilon=1.0)
-    private = sordino.privatize(pairs, coin, ledger=open_ledger(1.0), simulate_seed=1)
-    with pytest.raises(DataError, match="feature vectors"):
-        PrivateRewardTrainer(str(tiny_llama), settings(), train_dataset=private)
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"loss": "plain"}, "loss"),
-        ({"reward_bound": 0.0}, "reward_bound"),
-        ({"reward_bound": math.nan}, "reward_bound"),
-        ({"head_epochs": -1}, "head_epochs"),
-        ({"overlong": "cut"}, "overlong"),
-        ({"max_length": 1}, "max_length"),
-        ({"bf16": True, "use_cpu": True}, "bf16=True needs an accelerator"),
-        ({"fp16": True, "use_cpu": True}, "fp16=True needs an accelerator"),
-        ({"push_to_hub": True}, "push_to_hub"),
-        ({"trust_remote_code": True}, "trust_remote_code"),
-        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor"),
-        ({"pad_token": "<x>"}, "pad_token"),
-        ({"model_init_kwargs": {"num_labels": 2}}, "model_init_kwargs"),
-    ],
-)
-def test_settings_that_cannot_be_used_are_refused(settings, changed, said):
-    with pytest.raises(UsageError, match=said):
-        settings(**changed)
-
-
 def test_settings_that_were_changed_later_are_refused_too(tiny_llama, private, settings):
     args = settings()
     args.push_to_hub = True
     with pytest.raises(UsageError, match="push_to_hub"):
         PrivateRewardTrainer(str(tiny_llama), args, train_dataset=private(8))
-    from trl import RewardConfig
-
     with pytest.raises(UsageError, match="args must be a PrivateRewardConfig"):
         PrivateRewardTrainer(
             str(tiny_llama), RewardConfig(gradient_checkpointing=None, bf16=False),
@@ -540,3 +622,200 @@ def test_a_trained_model_takes_its_promise_to_the_next_trainer(tiny_llama, priva
         model, settings(), train_dataset=after, processing_class=tokenizer
     )
     assert follower.text_reward().guarantee.epsilon == pytest.approx(3.0)
+
+
+def log_probabilities(model, batch):
+    """Return the sum over the answer of each row, one token after the other."""
+    logs = model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits.log_softmax(-1)
+    totals = []
+    for row, ids in enumerate(batch["input_ids"]):
+        places = batch["completion_mask"][row].nonzero()[:, 0].tolist()
+        totals.append(sum(logs[row, place - 1, ids[place]].item() for place in places))
+    return np.array(totals)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_the_loss_is_the_debiased_one_of_the_margin(
+    tiny_llama, tiny_gpt2, private, dpo_settings, epsilon
+):
+    """Another reference than the policy, so that the margins are not 0."""
+    pairs = private(6, epsilon=epsilon)
+    reference = load_causal_model(tiny_llama)
+    with torch.no_grad():
+        for weight in reference.parameters():
+            weight.mul_(1.1)
+    trainer = PrivateDPOTrainer(
+        str(tiny_llama), reference, dpo_settings(beta=0.4), train_dataset=pairs
+    )  # fmt: skip
+    assert trainer.ref_model is reference
+    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(6)])
+    with torch.no_grad(), upstream():
+        found = float(trainer.compute_loss(trainer.model, dict(batch)))
+        ratios = log_probabilities(trainer.model, batch) - log_probabilities(reference, batch)
+    margins = torch.tensor(0.4 * (ratios[:6] - ratios[6:]))
+    assert margins.abs().max() > 0.05
+    expected = debiased_preference_loss(margins, pairs.flip_probability).mean()
+    assert found == pytest.approx(float(expected), abs=1e-4)
+    assert trainer.label_smoothing == pairs.flip_probability
+
+
+def test_the_reference_is_the_model_as_it_was(tiny_llama, private, dpo_settings, no_network):
+    model = load_causal_model(tiny_llama)
+    model.config._name_or_path = "nowhere/to-be-found"  # trl would load this name again
+    before = [weight.detach().clone() for weight in model.parameters()]
+    trainer = PrivateDPOTrainer(
+        model, args=dpo_settings(), train_dataset=private(),
+        processing_class=load_tokenizer(tiny_llama),
+    )  # fmt: skip
+    with quiet():
+        trainer.train()
+    after, reference = list(trainer.model.parameters()), list(trainer.ref_model.parameters())
+    assert all(map(torch.equal, before, reference))
+    assert not any(map(torch.equal, before, after))
+
+
+def test_the_metrics_are_corrected_for_the_flips(tiny_llama, private, dpo_settings):
+    pairs = private(32)
+    trainer = trained(tiny_llama, dpo_settings(), pairs, eval_dataset=pairs)
+    found = trainer.evaluate()
+    batch = trainer.data_collator(list(trainer.train_dataset))
+    with torch.no_grad():
+        policy, reference = (
+            log_probabilities(model, batch) for model in (trainer.model, trainer.ref_model)
+        )
+    ratios = policy - reference
+    margins, flip = 0.1 * (ratios[:32] - ratios[32:]), pairs.flip_probability
+    assert found["eval_rewards/margins"] == pytest.approx(margins.mean() / (1 - 2 * flip), abs=1e-4)
+    assert found["eval_rewards/accuracies"] == pytest.approx(
+        (np.mean(margins > 0) - flip) / (1 - 2 * flip), abs=1e-5
+    )
+
+
+def test_no_pair_is_left_out_and_no_token_straddles_the_border(tiny_llama, private, dpo_settings):
+    pairs = private(32)
+    trainer = PrivateDPOTrainer(str(tiny_llama), args=dpo_settings(), train_dataset=pairs)
+    tokenizer = trainer.processing_class
+    assert len(trainer.train_dataset) == 32
+    for row, answer in enumerate(pairs.answers):
+        asked = trainer.train_dataset[row]
+        assert tokenizer.decode(asked["prompt_ids"]).endswith("<|assistant|>\n")
+        liked, other = (pairs.first[row], pairs.second[row])[:: 1 if answer else -1]
+        assert tokenizer.decode(asked["chosen_ids"]) == liked + "<|end|>"
+        assert tokenizer.decode(asked["rejected_ids"]) == other + "<|end|>"
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_policy_is_loaded_back_with_its_promise(
+    tiny_llama, private, dpo_settings, tmp_path, no_network, lora
+):
+    pairs = private()
+    adapters = LoraConfig(r=4, target_modules=["q_proj", "v_proj"]) if lora else None
+    args = dpo_settings(save_strategy="steps", save_steps=2)
+    trainer = trained(tiny_llama, args, pairs, peft_config=adapters)
+    ids = torch.arange(5, 25).reshape(2, 10)
+    trainer.model.eval()
+    with torch.no_grad(), quiet():
+        trainer.save_model()
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "run").eval()
+        torch.testing.assert_close(
+            loaded(ids).logits, trainer.model(ids).logits, atol=2e-6, rtol=1e-5
+        )
+        start = load_causal_model(tiny_llama, device="cpu").eval()
+        assert not torch.allclose(loaded(ids).logits, start(ids).logits, atol=1e-4)
+    for folder in (tmp_path / "run", tmp_path / "run" / "checkpoint-2"):
+        promise = CheckpointPromise.read(folder)
+        assert (promise.kind, promise.guarantee) == ("policy", pairs.guarantee)
+        assert promise.training["temperature"] == 0.1
+        assert "privacy:" in (folder / "README.md").read_text()
+    again = PrivateDPOTrainer(
+        str(tiny_llama), args=args, train_dataset=pairs, peft_config=adapters
+    )  # fmt: skip
+    with quiet():
+        again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    again.model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            again.model(ids).logits, trainer.model(ids).logits, atol=1e-5, rtol=1e-4
+        )
+    other = PrivateDPOTrainer(str(tiny_llama), args=args, train_dataset=private(coin=2))
+    with pytest.raises(PrivacyError, match="other answers"):
+        other.train(resume_from_checkpoint=True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"loss_type": ["sigmoid"]}, "'sigmoid' does not read label_smoothing"),
+        ({"loss_type": "ipo"}, "does not correct"),
+        ({"loss_type": ["robust", "sft"]}, "does not correct"),
+        ({"label_smoothing": 0.1}, "not the probability"),
+        ({"label_smoothing": 0.0}, "not the probability"),
+    ],
+)
+def test_another_loss_is_refused(tiny_llama, private, dpo_settings, changed, said):
+    with pytest.raises(UsageError, match=said):
+        PrivateDPOTrainer(str(tiny_llama), args=dpo_settings(**changed), train_dataset=private(8))
+
+
+def test_trl_ignores_label_smoothing_in_its_default_loss(tiny_llama, private, dpo_settings):
+    """The trap that these trainers are guarded against: what the refusal above says is true."""
+    trainer = PrivateDPOTrainer(str(tiny_llama), args=dpo_settings(), train_dataset=private(8))
+    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(8)])
+    batch["ref_chosen_logps"], batch["ref_rejected_logps"] = torch.zeros(8), torch.ones(8)
+    trainer.precompute_ref_logps, losses = True, {}
+    for kind in ("sigmoid", "robust"):
+        for smoothing in (0.0, 0.3):
+            trainer.loss_types, trainer.label_smoothing = [kind], smoothing
+            with torch.no_grad(), upstream():
+                found = DPOTrainer.compute_loss(trainer, trainer.model, dict(batch))
+            losses[kind, smoothing] = float(found)
+    assert losses["sigmoid", 0.0] == losses["sigmoid", 0.3] == losses["robust", 0.0]
+    assert abs(losses["robust", 0.3] - losses["robust", 0.0]) > 1e-3
+
+
+def test_one_set_of_settings_serves_several_trainers(tiny_llama, private, dpo_settings):
+    args = dpo_settings()
+    for epsilon in (1.0, 2.0):
+        pairs = private(8, epsilon=epsilon)
+        trainer = PrivateDPOTrainer(str(tiny_llama), args=args, train_dataset=pairs)
+        assert trainer.args.label_smoothing == pairs.flip_probability
+    assert args.label_smoothing is None
+
+
+def test_a_trainer_whose_loss_is_another_one_does_not_start(
+    tiny_llama, private, dpo_settings, monkeypatch
+):
+    trainer = PrivateDPOTrainer(str(tiny_llama), args=dpo_settings(), train_dataset=private(8))
+    monkeypatch.setattr(
+        dpo, "debiased_preference_loss", lambda gap, flip: debiased_preference_loss(gap, 0)
+    )
+    with pytest.raises(PrivacyError, match="At a gap of"):
+        trainer.train()
+    monkeypatch.undo()
+    trainer.beta = 0.2
+    dpo.refuse_other_losses(trainer, trainer._flips["train"])
+    assert not trainer._metrics["eval"]
+
+
+def test_another_architecture_and_a_folder_as_reference_will_do(tiny_gpt2, private, dpo_settings):
+    trainer = trained(tiny_gpt2, dpo_settings(), private(), reference=str(tiny_gpt2))
+    assert trainer.state.global_step == 4
+    precomputed = dpo_settings("other", precompute_ref_log_probs=True)
+    trainer = trained(tiny_gpt2, precomputed, private())
+    assert trainer.ref_model is None
+
+
+def test_what_it_starts_from_and_stays_near_counts(tiny_llama, private, dpo_settings, tmp_path):
+    before, after = private(8), private(8, seed=3)
+    first = PrivateDPOTrainer(str(tiny_llama), args=dpo_settings(), train_dataset=before)
+    with quiet():
+        first.save_model(str(tmp_path / "first"))
+
+    def promised(start, reference=None):
+        trainer = PrivateDPOTrainer(str(start), reference, dpo_settings(), train_dataset=after)
+        return trainer._promise
+
+    started, near = promised(tmp_path / "first"), promised(tiny_llama, tmp_path / "first")
+    assert started.guarantee.epsilon == near.guarantee.epsilon == 2 * after.guarantee.epsilon
+    assert {*before.release_ids, *after.release_ids} == set(started.release_ids)
+    assert promised(tiny_llama).guarantee == after.guarantee
