@@ -220,7 +220,7 @@ def test_central_training_draws_from_the_system(part, asked):
     import torch
 
     from sordino.language.dp_sgd.training import CentralTraining
-    from sordino.language.user_level.training import PersonTraining
+    from sordino.language.user_level.training import CentralPolicyTrainer
 
     first = SimpleNamespace(from_first=lambda _, work: work(), copy_first=lambda _: None)
     terms = SimpleNamespace(
@@ -235,7 +235,7 @@ def test_central_training_draws_from_the_system(part, asked):
     def draw():
         torch.manual_seed(0)
         if part == "answers":
-            return PersonTraining._coins(run, 0).words(N)
+            return CentralPolicyTrainer._coins(run, 0).words(N)
         entropy = CentralTraining._entropy(run, 3)
         if part == "sample":
             taken = np.zeros(N)

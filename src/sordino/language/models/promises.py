@@ -301,21 +301,19 @@ def resumable(
 
 def complete_checkpoint(wanted: str | Path | bool, output: str | Path) -> Path:  # noqa: FBT001
     """Return the folder of a checkpoint that was written to its end."""
-    folder = _last(Path(output)) if isinstance(wanted, bool) else Path(wanted)
+    if isinstance(wanted, bool):
+        complete = {
+            int(step): folder
+            for folder in Path(output).glob("checkpoint-*")
+            if (step := folder.name.removeprefix("checkpoint-")).isdigit()
+            and (folder / LAST_WRITTEN).is_file()
+        }
+        folder = complete[max(complete)] if complete else None
+    else:
+        folder = Path(wanted)
     if folder is None or not (folder / LAST_WRITTEN).is_file():
         raise UsageError(
             f"There is no complete checkpoint in {str(folder or output)!r} to resume from. Nothing "
             "was trained. Leave resume_from_checkpoint out to start from the beginning."
         )
     return folder
-
-
-def _last(output: Path) -> Path | None:
-    """Return the last checkpoint that was written to its end."""
-    complete = {
-        int(step): folder
-        for folder in output.glob("checkpoint-*")
-        if (step := folder.name.removeprefix("checkpoint-")).isdigit()
-        and (folder / LAST_WRITTEN).is_file()
-    }
-    return complete[max(complete)] if complete else None

@@ -82,7 +82,11 @@ class DialogueTokens:
             try:
                 kept.append((*self._pair(*both, row), row))
             except DataError:
-                if self.overlong == "refuse" or not self._too_long(both):
+                prompt, *answers = both
+                asked = self._asked(prompt)
+                longest = max(len(self._answer(prompt, one, asked)) for one in answers)
+                said = all(_content(one).strip() for one in answers)
+                if self.overlong == "refuse" or not said or longest < self.max_length:
                     raise
         if len(kept) < least:
             raise DataError("No pair is left whose answers fit the model.")
@@ -101,13 +105,6 @@ class DialogueTokens:
         room = min(len(one.prompt) for one in both)
         one, other = (Dialogue(_end(each.prompt, room), each.answer) for each in both)
         return one, other
-
-    def _too_long(self, texts: Sequence[Text]) -> bool:
-        """Return whether an answer of (prompt, first, second) does not fit alone."""
-        prompt, *answers = texts
-        asked = self._asked(prompt)
-        sizes = [len(self._answer(prompt, one, asked)) for one in answers]
-        return all(_content(one).strip() for one in answers) and max(sizes) >= self.max_length
 
     def _answer(self, prompt: Text, answer: Text, asked: str) -> list[int]:
         """Return the tokens of an answer and of its end."""

@@ -1,19 +1,15 @@
-"""A private reward as the callable that trl's policy trainers take.
-
-What answers are worth: one or several functions, asked and checked.
-"""
+"""What answers are worth: a private reward as the callable that trl takes, and asking several."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError, UsageError
@@ -61,7 +57,7 @@ class RewardFunction:
         return self.reward.promise
 
     def __call__(
-        self, prompts: Sequence[Text], completions: Sequence[Text], **_: Any
+        self, prompts: Sequence[Text], completions: Sequence[Text], **_: object
     ) -> list[float]:
         """Return the reward of each completion; what cannot be read gets the lowest."""
         answers = [_said(one) for one in completions]
@@ -70,16 +66,14 @@ class RewardFunction:
             for index, both in enumerate(zip(prompts, answers, strict=True))
             if self.reward.can_read(*both)
         ]
-        known = self._scores([prompts[i] for i in readable], [answers[i] for i in readable])
+        texts = [prompts[i] for i in readable], [answers[i] for i in readable]
+        if self.pessimism:
+            known = self.reward.pessimistic_score(*texts, scale=self.pessimism)
+        else:
+            known = self.reward.score(*texts)
         rewards = np.full(len(answers), min([-self.reward.reward_bound, *known]))
         rewards[readable] = known
         return [float(value) for value in rewards]
-
-    def _scores(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
-        """Return the scores of answers that can be read."""
-        if not self.pessimism:
-            return self.reward.score(prompts, answers)
-        return self.reward.pessimistic_score(prompts, answers, scale=self.pessimism)
 
 
 def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> RewardFunction:
@@ -123,7 +117,7 @@ def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> Rewar
     return RewardFunction(reward, pessimism=pessimism)
 
 
-def _said(completion: Any) -> Text:
+def _said(completion: Text) -> Text:
     """Return a completion as text or messages; a turn that only calls a tool says nothing."""
     if isinstance(completion, str):
         return completion
@@ -134,10 +128,11 @@ RewardCallable: TypeAlias = Callable[..., Sequence[float]]
 """From ``prompts`` and ``completions``, both given by name, to one number for each, as in trl."""
 
 
-def listed_functions(given: Any) -> list[RewardCallable]:
+def listed_functions(given: RewardCallable | Sequence[RewardCallable]) -> list[RewardCallable]:
     """Return one or several reward functions as a list."""
     functions = list(given) if isinstance(given, list | tuple) else [given]
-    if not functions or not all(map(_is_function, functions)):
+    models = torch.nn.Module | type  # which are called otherwise
+    if not functions or not all(callable(f) and not isinstance(f, models) for f in functions):
         raise UsageError(
             "reward_funcs must be a function of (prompts, completions, **kwargs) that returns one "
             "number for each, or a list of such functions. For a reward model, give "
@@ -146,16 +141,11 @@ def listed_functions(given: Any) -> list[RewardCallable]:
     return functions
 
 
-def _is_function(given: Any) -> bool:
-    """Return whether this can be asked for rewards of texts."""
-    return callable(given) and not isinstance(given, torch.nn.Module | type)
-
-
 def summed_rewards(
     functions: Sequence[RewardCallable],
     prompts: Sequence[Text],
     texts: Sequence[str],
-    **also: Any,
+    **also: object,
 ) -> list[float]:
     """Return the sum of all rewards of each answer."""
     # Answers to chat messages are given as messages, others as text.
@@ -170,7 +160,7 @@ def summed_rewards(
     return [math.fsum(each) for each in zip(*lists, strict=True)]
 
 
-def _checked(at: int, values: Any, wanted: int) -> list[float]:
+def _checked(at: int, values: Iterable[Any], wanted: int) -> list[float]:
     """Return the rewards of one function as numbers, one for each answer."""
     values = list(values)
     if len(values) != wanted:

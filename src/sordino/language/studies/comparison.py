@@ -149,7 +149,10 @@ class Contest:
 
     def fared(self, folder: Path, seed: int) -> dict[str, Any]:
         """Return the win rate of the policy in a folder, with draws of this seed."""
-        return self._won(self._drawn(folder, 2 * seed), seed)
+        drawn = self._drawn(folder, 2 * seed)
+        if seed not in self._known:  # answers of the reference, which all runs of a seed share
+            self._known[seed] = self._drawn(self.reference, 2 * seed + 1)
+        return win_rate(self.judge, self.prompts, drawn, self._known[seed]).to_dict()
 
     def run(
         self, method: Method, training: PrivatePairs, held_out: PrivatePairs, *, seed: int
@@ -160,38 +163,21 @@ class Contest:
             What ``training.guarantee`` says: all of this is post-processing. Shown by
             tests/language/test_pipeline.py.
         """
+        sizes, reference = self.sizes, self.reference
         with passing_folder(None) as scratch:
-            train = self._by_dpo if method == "dpo" else self._by_rebel
-            log = train(training, held_out, Path(scratch), seed)
-            return {"win": self.fared(Path(scratch) / "policy", seed), "curve": _curve(log)}
-
-    def _by_dpo(
-        self, training: PrivatePairs, held_out: PrivatePairs, scratch: Path, seed: int
-    ) -> list[dict[str, Any]]:
-        """Train a policy on the answers themselves."""
-        terms = replace(self.sizes.dpo, seed=seed)
-        place = scratch / "policy"
-        return train_policy(training, self.reference, place, terms, held_out=held_out)
-
-    def _by_rebel(
-        self, training: PrivatePairs, held_out: PrivatePairs, scratch: Path, seed: int
-    ) -> list[dict[str, Any]]:
-        """Train a reward on the answers, and a policy on the reward."""
-        terms = replace(self.sizes.reward, seed=seed)
-        place = scratch / "reward"
-        log = train_reward(
-            training, self.reference, place, terms, held_out=held_out, uncertain=False
-        )
-        reward = TextRewardModel.load(place)
-        update = replace(self.sizes.policy, update="rebel", seed=seed)
-        improve_policy(reward, self.reference, self.trained_prompts, scratch / "policy", update)
-        return log
-
-    def _won(self, drawn: list[str], seed: int) -> dict[str, Any]:
-        """Return the win rate against answers of the reference, which all runs of a seed share."""
-        if seed not in self._known:
-            self._known[seed] = self._drawn(self.reference, 2 * seed + 1)
-        return win_rate(self.judge, self.prompts, drawn, self._known[seed]).to_dict()
+            policy, place = Path(scratch) / "policy", Path(scratch) / "reward"
+            if method == "dpo":
+                terms = replace(sizes.dpo, seed=seed)
+                log = train_policy(training, reference, policy, terms, held_out=held_out)
+            else:
+                terms = replace(sizes.reward, seed=seed)
+                log = train_reward(
+                    training, reference, place, terms, held_out=held_out, uncertain=False
+                )
+                reward = TextRewardModel.load(place)
+                update = replace(sizes.policy, update="rebel", seed=seed)
+                improve_policy(reward, reference, self.trained_prompts, policy, update)
+            return {"win": self.fared(policy, seed), "curve": _curve(log)}
 
     def _drawn(self, folder: Path, seed: int) -> list[str]:
         """Return answers to the held-out prompts."""

@@ -56,24 +56,28 @@ def summary_rows(
     # Where there are several seeds the interval is over seeds: over coins, training and draws, on
     # the same held-out prompts. A single run has the interval of its judge, over prompts.
     # Every seed has a release of its own, so a row about several of them costs their sum.
+    rows = []
+    for (method, labels), group in _grouped(runs).items():
+        epsilons = releases.get(labels, ())
+        rows.append(
+            {
+                **_row(method, labels, group),
+                "unit": "label",
+                "delta": 0.0,
+                "releases": len(epsilons),
+                "epsilon_of_one_release": float_to_json(max(epsilons, default=0.0)),
+                "epsilon_of_all_releases": float_to_json(math.fsum(epsilons)),
+            }
+        )
+    return rows
+
+
+def _grouped(runs: Iterable[ComparisonRun]) -> dict[tuple[str, str], list[ComparisonRun]]:
+    """Return the runs by method and kind of labels."""
     groups: dict[tuple[str, str], list[ComparisonRun]] = {}
     for run in runs:
         groups.setdefault((run.method, run.labels), []).append(run)
-    return [
-        {**_row(method, labels, group), **_costs(releases.get(labels, ()))}
-        for (method, labels), group in groups.items()
-    ]
-
-
-def _costs(epsilons: Sequence[float]) -> dict[str, Any]:
-    """Return what one label paid for a row: once for each release, and all of them together."""
-    return {
-        "unit": "label",
-        "delta": 0.0,
-        "releases": len(epsilons),
-        "epsilon_of_one_release": float_to_json(max(epsilons, default=0.0)),
-        "epsilon_of_all_releases": float_to_json(math.fsum(epsilons)),
-    }
+    return groups
 
 
 def _row(method: str, labels: str, runs: Sequence[ComparisonRun]) -> dict[str, Any]:
@@ -88,9 +92,9 @@ def _row(method: str, labels: str, runs: Sequence[ComparisonRun]) -> dict[str, A
         "seeds": len(runs),
         "win_rate": _share(wins),
         "length_matched": _share(matched) if matched else None,
-        "mean_length": _mean([win["mean_length"] for win in wins]),
-        "reference_length": _mean([win["reference_length"] for win in wins]),
-        "held_out_accuracy": _mean(known) if known else None,
+        "mean_length": float(np.mean([win["mean_length"] for win in wins])),
+        "reference_length": float(np.mean([win["reference_length"] for win in wins])),
+        "held_out_accuracy": float(np.mean(known)) if known else None,
         "comparisons": sum(win["n"] for win in wins),
     }
 
@@ -99,7 +103,7 @@ def _share(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return a mean share with its interval."""
     # Source: Student's interval for the mean of independent runs; with one run, its own.
     values = [float(each["mean"]) for each in found]
-    mean, count = _mean(values), len(values)
+    mean, count = float(np.mean(values)), len(values)
     if count == 1:
         low, high = float(found[0]["low"]), float(found[0]["high"])
     else:
@@ -108,38 +112,26 @@ def _share(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"mean": mean, "low": low, "high": high, "values": values}
 
 
-def _mean(values: Sequence[float]) -> float:
-    """Return the mean."""
-    return float(np.mean(values))
+_HEAD = (
+    *("method", "labels, one release", "win rate [95 %]", "at equal length", "held-out accuracy"),
+    *("seeds", "ε per label, all releases of the row"),
+)
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
     """Return rows as a table that people read, with notes below it."""
-    head = [
-        "method",
-        "labels, one release",
-        "win rate [95 %]",
-        "at equal length",
-        "held-out accuracy",
-        "seeds",
-        "ε per label, all releases of the row",
+    lines = [
+        f"| {' | '.join(_HEAD)} |",
+        f"|{' --- |' * len(_HEAD)}",
     ]
-    lines = [_line(head), _line(["---"] * len(head))]
     for row in rows:
         accuracy = row["held_out_accuracy"]
-        lines.append(
-            _line(
-                [
-                    _NAMES[row["method"]],
-                    row["labels"],
-                    describe_share(row["win_rate"]),
-                    describe_share(row["length_matched"]),
-                    "" if accuracy is None else f"{accuracy:.3f}",
-                    str(row["seeds"]),
-                    describe_cost(row),
-                ]
-            )
-        )
+        cells = [
+            *(_NAMES[row["method"]], row["labels"]),
+            *(describe_share(row["win_rate"]), describe_share(row["length_matched"])),
+            *("" if accuracy is None else f"{accuracy:.3f}", str(row["seeds"]), describe_cost(row)),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
 
 
@@ -158,24 +150,15 @@ def describe_share(share: Mapping[str, Any] | None) -> str:
     return f"{share['mean']:.3f} [{share['low']:.3f}, {share['high']:.3f}]"
 
 
-def _line(cells: Sequence[str]) -> str:
-    """Return one line of a table."""
-    return f"| {' | '.join(cells)} |"
-
-
 def learning_curves(runs: Iterable[ComparisonRun]) -> list[dict[str, Any]]:
     """Return the mean training curve of each method and kind of labels, with every seed's own."""
-    groups: dict[tuple[str, str], list[ComparisonRun]] = {}
-    for run in runs:
-        if run.curve:
-            groups.setdefault((run.method, run.labels), []).append(run)
     return [
         {
             "method": method,
             "labels": labels,
             **{name: _curve(group, name) for name in ("loss", "held_out_accuracy")},
         }
-        for (method, labels), group in groups.items()
+        for (method, labels), group in _grouped(run for run in runs if run.curve).items()
     ]
 
 
@@ -213,7 +196,11 @@ def split_by_prompt(
     # from, and who owns the file cannot choose where a judgment goes.
     if pairs.given is not None:
         raise DataError("A split goes by prompts, and these pairs hold feature vectors.")
-    _refuse_shares(judge, held_out)
+    if not (number("judge", judge) >= 0 < number("held_out", held_out) and judge + held_out < 1):
+        raise UsageError(
+            "judge must be at least 0, held_out above 0, and both together below 1; got "
+            f"{judge!r} and {held_out!r}."
+        )
     parts = PreferenceSplit([], [], [])
     for row, prompt in enumerate(pairs.prompts):
         place = _place(prompt)
@@ -225,15 +212,6 @@ def split_by_prompt(
             "done. Take more pairs."
         )
     return parts
-
-
-def _refuse_shares(judge: float, held_out: float) -> None:
-    """Refuse shares that leave nothing to learn from."""
-    if not (number("judge", judge) >= 0 < number("held_out", held_out) and judge + held_out < 1):
-        raise UsageError(
-            "judge must be at least 0, held_out above 0, and both together below 1; got "
-            f"{judge!r} and {held_out!r}."
-        )
 
 
 def _place(prompt: Text) -> float:

@@ -58,7 +58,9 @@ class PrivateTrainingSettings:
     def __post_init__(self) -> None:
         """Refuse what cannot be used before anything is set up with it."""
         self.check()
-        self.bf16 = self._sixteen_bits() if self.bf16 is None else self.bf16
+        if self.bf16 is None:
+            otherwise = self.fp16 or self._on_processor  # type: ignore[attr-defined]
+            self.bf16 = not otherwise and torch.cuda.is_bf16_supported()
         super().__post_init__()  # type: ignore[misc]  # of the settings of trl beside it
 
     def check(self) -> None:
@@ -84,13 +86,8 @@ class PrivateTrainingSettings:
         """Return whether training runs without an accelerator."""
         return bool(self.use_cpu) or default_device() == "cpu"  # type: ignore[attr-defined]
 
-    def _sixteen_bits(self) -> bool:
-        """Return whether to use 16-bit floats where nobody said."""
-        asked_otherwise = self.fp16 or self._on_processor  # type: ignore[attr-defined]
-        return not asked_otherwise and torch.cuda.is_bf16_supported()
 
-
-def own_settings(args: Any, kind: type[Settings]) -> Settings:
+def own_settings(args: object, kind: type[Settings]) -> Settings:
     """Return settings of a trainer as a copy, so that one object may serve several trainers."""
     found = kind() if args is None else args
     if not isinstance(found, kind):

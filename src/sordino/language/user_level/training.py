@@ -164,62 +164,6 @@ class PersonRounds:
         return first - second
 
 
-class PersonTraining(CentralTraining):
-    """The part that goes from one batch of people to the next; who derives from it sets it up."""
-
-    _privacy: SlotPrivacy  # type: ignore[assignment]  # of slots, where pairs have coins
-    _units: Sequence[tuple[PersonAnswers]] = ()  # of the batch that is paid for
-    _run: BatchRun
-    _people: list[list[Person]]
-    _rounds: PersonRounds
-    _replicas = False  # answers and rewards are asked for by one process
-
-    def _losses(self, model: PreTrainedModel, units: Sequence[Any]) -> torch.Tensor:
-        """Return the loss of every person."""
-        return person_losses(
-            model,
-            units,
-            update=self.args.update,
-            step=self.args.step,
-            padding=self._tokens.tokenizer.pad_token_id,
-        )
-
-    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
-        """Train, from the first batch or from a checkpoint; every batch is paid for."""
-        try:
-            return super().train(resume_from_checkpoint)
-        finally:
-            self._units, self._paid = [], 0
-
-    def _nobody(self) -> Sequence[Any]:
-        """Return made-up people to test the model on."""
-        units = enumerate(super()._nobody())
-        return [(PersonAnswers(unit[0], 1.0 - 2.0 * (at % 2)),) for at, unit in units]
-
-    def _ask(self, first: int) -> None:
-        """Ask the people of the next batch, if the budget has room for it."""
-        self._run.check(first)
-        batch = first // self._privacy.updates_per_batch
-        policy = self.accelerator.unwrap_model(self.model)
-        people, coins = self._people[batch], self._coins(batch)
-        self._units = self._rounds.answers(policy, people, entropy=coins)
-
-    def _until(self, first: int) -> int:
-        """Return the update after which the next batch begins."""
-        return first + self._privacy.updates_per_batch
-
-    def _drawn(self, entropy: Entropy) -> Sequence[int]:  # noqa: ARG002 (of those who draw)
-        """Return everybody who has a slot of the batch: all of them take part."""
-        return range(len(self._units))
-
-    def _coins(self, batch: int) -> Entropy:
-        """Return system entropy for the answers of a batch, or for study a stream of its own."""
-        return self._entropy(f"answers/{batch}")
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        """Write no state of a generator: reward functions may have moved it for each answer."""
-
-
 PolicySamples = Literal["on_policy", "reference"]
 
 
@@ -298,7 +242,7 @@ class CentralPolicyConfig(CentralConfig):
         return {name: getattr(self, name) for name in names}
 
 
-class CentralPolicyTrainer(PersonTraining):
+class CentralPolicyTrainer(CentralTraining):
     """Improves a policy on people's own prompts and rewards so that no person shows in it.
 
     People have fixed slots in batches. Everybody in a batch is shown two answers of the policy as
@@ -359,6 +303,12 @@ class CentralPolicyTrainer(PersonTraining):
     """
 
     kind = "policy"
+    _privacy: SlotPrivacy  # type: ignore[assignment]  # of slots, where pairs have coins
+    _units: Sequence[tuple[PersonAnswers]] = ()  # of the batch that is paid for
+    _run: BatchRun
+    _people: list[list[Person]]
+    _rounds: PersonRounds
+    _replicas = False  # answers and rewards are asked for by one process
     _fixed: PreTrainedModel | None = None
 
     def __init__(  # noqa: PLR0913 (each is one choice of the user)
@@ -387,7 +337,20 @@ class CentralPolicyTrainer(PersonTraining):
         policy, tokenizer = starting_policy(model, processing_class)
         tokenizer = matching_tokenizer(policy, tokenizer)
         self._start(policy, args, tokenizer)
-        self._people = self._seated(train_dataset, policy, args)
+        room = self._tokens.max_length - args.max_completion_length
+        prompt_room(policy, tokenizer, args.max_completion_length)
+        if room < 1:
+            raise UsageError(
+                f"max_completion_length={args.max_completion_length} leaves no room for a prompt "
+                f"within max_length={self._tokens.max_length}. Nothing was trained. Lower it."
+            )
+        self._people = batches_of(
+            train_dataset,
+            privacy,
+            length=lambda prompt: len(self._tokens.prompt(prompt)),
+            room=room,
+            overlong=args.overlong,
+        )
         self._read = TextsRead.on(policy, tokenizer)  # before adapters are put into it
         policy, adapters, explorer = self._with_explorer(policy, reference, peft_config, args)
         caveats = self._caveats_of_starts(functions, declared=declare_unread)
@@ -421,25 +384,6 @@ class CentralPolicyTrainer(PersonTraining):
         private = TextsRead.of_prompts(one for one in prompts if one is not None)
         self._read = self._read.with_those_of(TextsRead.on(self._fixed, *asked))
         return self._read.caveats(private, declared=declared)
-
-    def _seated(
-        self, rows: Iterable[Mapping[str, Any]], policy: PreTrainedModel, args: CentralPolicyConfig
-    ) -> list[list[Person]]:
-        """Return the people of every batch, all of whose prompts leave room for an answer."""
-        prompt_room(policy, self._tokens.tokenizer, args.max_completion_length)
-        room = self._tokens.max_length - args.max_completion_length
-        if room < 1:
-            raise UsageError(
-                f"max_completion_length={args.max_completion_length} leaves no room for a prompt "
-                f"within max_length={self._tokens.max_length}. Nothing was trained. Lower it."
-            )
-        return batches_of(
-            rows,
-            self._privacy,
-            length=lambda prompt: len(self._tokens.prompt(prompt)),
-            room=room,
-            overlong=args.overlong,
-        )
 
     def _with_explorer(
         self,
@@ -476,3 +420,48 @@ class CentralPolicyTrainer(PersonTraining):
             return
         with policy.disable_adapter():
             yield policy
+
+    def _losses(self, model: PreTrainedModel, units: Sequence[Any]) -> torch.Tensor:
+        """Return the loss of every person."""
+        return person_losses(
+            model,
+            units,
+            update=self.args.update,
+            step=self.args.step,
+            padding=self._tokens.tokenizer.pad_token_id,
+        )
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
+        """Train, from the first batch or from a checkpoint; every batch is paid for."""
+        try:
+            return super().train(resume_from_checkpoint)
+        finally:
+            self._units, self._paid = [], 0
+
+    def _nobody(self) -> Sequence[Any]:
+        """Return made-up people to test the model on."""
+        units = enumerate(super()._nobody())
+        return [(PersonAnswers(unit[0], 1.0 - 2.0 * (at % 2)),) for at, unit in units]
+
+    def _ask(self, first: int) -> None:
+        """Ask the people of the next batch, if the budget has room for it."""
+        self._run.check(first)
+        batch = first // self._privacy.updates_per_batch
+        policy = self.accelerator.unwrap_model(self.model)
+        people, coins = self._people[batch], self._coins(batch)
+        self._units = self._rounds.answers(policy, people, entropy=coins)
+
+    def _until(self, first: int) -> int:
+        """Return the update after which the next batch begins."""
+        return first + self._privacy.updates_per_batch
+
+    def _drawn(self, entropy: Entropy) -> Sequence[int]:  # noqa: ARG002 (of those who draw)
+        """Return everybody who has a slot of the batch: all of them take part."""
+        return range(len(self._units))
+
+    def _coins(self, batch: int) -> Entropy:
+        """Return system entropy for the answers of a batch, or for study a stream of its own."""
+        return self._entropy(f"answers/{batch}")
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Write no state of a generator: reward functions may have moved it for each answer."""
