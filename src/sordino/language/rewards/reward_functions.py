@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -128,9 +128,9 @@ RewardCallable: TypeAlias = Callable[..., Sequence[float]]
 """From ``prompts`` and ``completions``, both given by name, to one number for each, as in trl."""
 
 
-def listed_functions(given: RewardCallable | Sequence[RewardCallable]) -> list[RewardCallable]:
+def listed_functions(given: object) -> list[RewardCallable]:
     """Return one or several reward functions as a list."""
-    functions = list(given) if isinstance(given, list | tuple) else [given]
+    functions: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     models = torch.nn.Module | type  # which are called otherwise
     if not functions or not all(callable(f) and not isinstance(f, models) for f in functions):
         raise UsageError(
