@@ -601,25 +601,25 @@ def test_a_delta_that_would_publish_somebody_is_refused():
 @pytest.mark.parametrize("neighbors", [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL])
 def test_the_noise_is_the_least_that_keeps_the_promise(neighbors):
     """Beside what dp_accounting says of the same steps, computed here."""
-    privacy = CentralPrivacy(4.0, 1e-5, **{**_TERMS, "neighbors": neighbors})
-    spent = composed_epsilon({privacy.event(8): 1}, neighbors=neighbors, delta=1e-5)
+    terms = privacy(neighbors=neighbors)
+    spent = composed_epsilon({terms.event(8): 1}, neighbors=neighbors, delta=1e-5)
     assert 3.99 < spent <= 4.0
     one = from_gaussian_mechanism(
-        privacy.noise_multiplier, sampling_prob=0.25, value_discretization_interval=1e-4,
+        terms.noise_multiplier, sampling_prob=0.25, value_discretization_interval=1e-4,
         neighboring_relation=dp_accounting.NeighboringRelation[neighbors.name],
     )  # fmt: skip
     assert one.self_compose(8).get_epsilon_for_delta(1e-5) == pytest.approx(spent, rel=1e-3)
 
 
 def test_what_it_promises():
-    privacy = CentralPrivacy(4.0, 1e-5, **{**_TERMS, "unit": "person", "cap": 3})
-    promise = privacy.guarantee
+    terms = privacy(unit="person", cap=3)
+    promise = terms.guarantee
     assert (promise.epsilon, promise.delta, promise.unit) == (4.0, 1e-5, "person")
     assert (promise.neighbors, promise.trust) == (ADD_OR_REMOVE_ONE, "central")
     assert promise.caveats == ("real-arithmetic", "timing")
-    assert privacy.event(3).steps == 3
-    assert privacy.to_dict()["noise_multiplier"] == privacy.noise_multiplier
-    assert privacy.to_dict()["neighbors"] == "ADD_OR_REMOVE_ONE"
+    assert terms.event(3).steps == 3
+    assert terms.to_dict()["noise_multiplier"] == terms.noise_multiplier
+    assert terms.to_dict()["neighbors"] == "ADD_OR_REMOVE_ONE"
 
 
 @pytest.mark.parametrize(
@@ -632,15 +632,19 @@ def test_what_it_promises():
     ],
 )  # fmt: skip
 def test_settings_that_promise_nothing_are_refused(wrong):
-    settings = {"epsilon": 4.0, "delta": 1e-5, **_TERMS, **wrong}
     with pytest.raises(UsageError):
-        CentralPrivacy(settings.pop("epsilon"), settings.pop("delta"), **settings)
+        privacy(**wrong)
 
 
 @pytest.mark.parametrize("name", ["unit", "neighbors", "expected_batch", "steps"])
 def test_nothing_that_a_promise_needs_has_a_default(name):
+    terms = {
+        "unit": "record", "neighbors": ADD_OR_REMOVE_ONE, "sampling_probability": 0.25, "steps": 8,
+        "expected_batch": 10,
+    }  # fmt: skip
+    terms.pop(name)
     with pytest.raises(TypeError, match=name):
-        CentralPrivacy(4.0, 1e-5, **{key: _TERMS[key] for key in _TERMS if key != name})
+        CentralPrivacy(4.0, 1e-5, **terms)
 
 
 def differs(trainer):
