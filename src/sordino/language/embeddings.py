@@ -289,28 +289,25 @@ class SentenceEmbeddings:
     def _rows(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, "n d"]:
         """Return the rows before they are clipped."""
         asked, said = flatten(prompts, "prompts"), flatten(answers, "answers")
-        both = self._embedded([*asked, *said])
+        cleaned = [_readable(text) for text in (*asked, *said)]
+        different = {text: row for row, text in enumerate(dict.fromkeys(filter(None, cleaned)))}
+        # One embedding of norm 1 for each different text, and behind them 0 for a blank one.
+        found = np.zeros((len(different) + 1, int(self._model.get_embedding_dimension())))
+        if different:
+            watched = sys.stderr.isatty() and len(different) > _LONG  # the bar is for people
+            rows = self._model.encode(
+                list(different), batch_size=self.batch_size, show_progress_bar=watched
+            )
+            found[:-1] = _unit(np.asarray(rows, dtype=np.float64))
+        both = found[[different.get(text, -1) for text in cleaned]]
         prompt, answer = both[: len(asked)], both[len(asked) :]
         nearness = (prompt * answer).sum(axis=1, keepdims=True)
         meaning = np.hstack([answer, nearness]) * (self.embedding_norm / np.sqrt(2))
         parts = [meaning]
         if self.with_shape:  # the signals stand first, and have norm at most 1 together
-            rows = HashedText(2 * len(SIGNALS), word_norm=0.0).transform(asked, said)
-            parts.insert(0, rows[:, : len(SIGNALS)].toarray())
+            shape = HashedText(2 * len(SIGNALS), word_norm=0.0).transform(asked, said)
+            parts.insert(0, shape[:, : len(SIGNALS)].toarray())
         return np.asarray(np.hstack(parts) * self.feature_bound)
-
-    def _embedded(self, texts: list[str]) -> Float[np.ndarray, "n e"]:
-        """Return one embedding of norm 1, or 0 for a blank text; equal texts are embedded once."""
-        cleaned = [_readable(text) for text in texts]
-        different = {text: row for row, text in enumerate(dict.fromkeys(filter(None, cleaned)))}
-        found = np.zeros((len(different) + 1, int(self._model.get_embedding_dimension())))
-        if different:
-            watched = sys.stderr.isatty() and len(different) > _LONG  # the bar is for people
-            said = self._model.encode(
-                list(different), batch_size=self.batch_size, show_progress_bar=watched
-            )
-            found[:-1] = _unit(np.asarray(said, dtype=np.float64))
-        return found[[different.get(text, -1) for text in cleaned]]
 
 
 def _readable(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -150,7 +150,10 @@ def sample_answers(
     settings = _settings(model, tokenizer, max_new_tokens, sampling_temperature)
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
     size, answers = integer("batch_size", batch_size, at_least=1), [""] * len(rows)
-    with _seeded(seed, model.device):
+    cards = [model.device] if model.device.type == "cuda" else []
+    with nullcontext() if seed is None else torch.random.fork_rng(devices=cards):
+        if seed is not None:
+            torch.manual_seed(seed)
         for start in range(0, len(order), size):
             batch = order[start : start + size]
             drawn = _drawn(model, [rows[i] for i in batch], settings)
@@ -213,14 +216,3 @@ def _drawn(
     said = whole[:, ids.shape[1] :]
     ended = torch.isin(said, torch.tensor(settings.eos_token_id, device=said.device)).long()
     return Completions(ids, mask, said, (ended.cumsum(dim=1) - ended == 0).long())
-
-
-@contextmanager
-def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Draw by a seed, if there is one, and leave PyTorch's generator as it was."""
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

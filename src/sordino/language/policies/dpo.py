@@ -106,35 +106,30 @@ def refuse_other_losses(trainer: DPOTrainer, flip_probability: float) -> None:
     rows = trainer.train_dataset.select_columns([_PROMPT, *_ANSWERS])
     some = rows.select(range(min(_LOOKED_AT, len(rows))))
     row = min(some, key=lambda row: sum(map(len, row.values())))
-    aux, trainer.aux_loss_enabled = trainer.aux_loss_enabled, False
-    known, trainer.precompute_ref_logps = trainer.precompute_ref_logps, True
-    try:
-        with upstream(), torch.no_grad(), evaluating(trainer.model):
-            _compare(trainer, row, flip_probability)
-    finally:
-        trainer.aux_loss_enabled, trainer.precompute_ref_logps = aux, known
-        trainer._metrics["eval"].clear()  # noqa: SLF001 (they are of the check)
-
-
-def _compare(trainer: DPOTrainer, row: dict[str, list[int]], flips: float) -> None:
-    """Compare the losses of one row at each gap."""
-    device = next(trainer.model.parameters()).device
+    model, flips, found = trainer.model, flip_probability, []
+    device = next(model.parameters()).device
     prompts = padded([row[_PROMPT]] * 2, 0, device)
     both = Completions(*prompts, *padded([row[name] for name in _ANSWERS], 0, device))
-    chosen, rejected = answer_log_probabilities(trainer.model, both).float().chunk(2)
-    size = float(chosen.abs() + rejected.abs()) * torch.finfo(trainer.model.dtype).eps
     batch = {name: part.to(device) for name, part in trainer.data_collator([row]).items()}
-    for gap in _GAPS:
-        batch["ref_chosen_logps"] = chosen - gap / trainer.beta
-        batch["ref_rejected_logps"] = rejected
-        found = float(trainer.compute_loss(trainer.model, dict(batch)))
+    before = trainer.aux_loss_enabled, trainer.precompute_ref_logps
+    trainer.aux_loss_enabled, trainer.precompute_ref_logps = False, True
+    try:
+        with upstream(), torch.no_grad(), evaluating(model):
+            chosen, rejected = answer_log_probabilities(model, both).float().chunk(2)
+            for gap in _GAPS:
+                batch["ref_chosen_logps"] = chosen - gap / trainer.beta
+                batch["ref_rejected_logps"] = rejected
+                found.append(float(trainer.compute_loss(model, dict(batch))))
+    finally:
+        trainer.aux_loss_enabled, trainer.precompute_ref_logps = before
+        trainer._metrics["eval"].clear()  # noqa: SLF001 (they are of the check)
+    size = float(chosen.abs() + rejected.abs()) * torch.finfo(model.dtype).eps
+    slope = (2 - 2 * flips) / (1 - 2 * flips)  # how fast the loss may change with the gap
+    for gap, loss in zip(_GAPS, found, strict=True):
         meant = float(debiased_preference_loss(torch.tensor(gap), flips))
-        slope = (2 - 2 * flips) / (1 - 2 * flips)  # how fast the loss may change with the gap
-        if not math.isclose(
-            found, meant, abs_tol=slope * (_ATOL + 4 * trainer.beta * size), rel_tol=0
-        ):
+        if not abs(loss - meant) <= slope * (_ATOL + 4 * trainer.beta * size):
             raise PrivacyError(
-                f"At a gap of {gap:g} the trainer's loss is {found:.6g}, and the debiased loss of "
+                f"At a gap of {gap:g} the trainer's loss is {loss:.6g}, and the debiased loss of "
                 f"labels that are flipped with probability {flips:.6g} is {meant:.6g}. Nothing was "
                 "trained. Use a version of trl that this library was tested with."
             )
