@@ -72,7 +72,7 @@ def model_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def load_sentence_model(folder: Path, device: str | None) -> SentenceTransformer:
+def _load_sentence_model(folder: Path, device: str | None) -> SentenceTransformer:
     """Return the model, ready to be used and not to be trained, in 32-bit floats."""
     try:
         import sentence_transformers as library  # noqa: PLC0415 (heavy: no one else must wait)
@@ -99,7 +99,7 @@ def load_sentence_model(folder: Path, device: str | None) -> SentenceTransformer
         ) from error
 
 
-def readers_of(model: SentenceTransformer) -> list[Any]:
+def _readers_of(model: SentenceTransformer) -> list[Any]:
     """Return the parts of a sentence model that may have learned from texts."""
     # Of a part with weights, lists or rules of its own that is no transformer nobody knows what it
     # has read: it is returned as it is.
@@ -217,7 +217,7 @@ class SentenceEmbeddings:
             "batch_size": integer("batch_size", self.batch_size, at_least=1),
             "name": _name(self.name or folder.resolve().name),
             "digest": model_digest(folder),
-            "_model": load_sentence_model(folder, self.device),
+            "_model": _load_sentence_model(folder, self.device),
         }
         for name, value in settings.items():
             object.__setattr__(self, name, value)
@@ -272,7 +272,7 @@ class SentenceEmbeddings:
         """Return what the model has read, as far as it and its tokenizer say."""
         from sordino.language.references import texts  # noqa: PLC0415 (loads torch)
 
-        return texts.TextsRead.on(*readers_of(self._model))
+        return texts.TextsRead.on(*_readers_of(self._model))
 
     def _has_read(self, private: Comparisons | Rankings | None) -> dict[str, bool]:
         """Return whether some texts are among what the model has read; None asks for none."""

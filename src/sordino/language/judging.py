@@ -283,8 +283,8 @@ class WinRate:
         return f"{line}\nThe judge's labels: {self.guarantee}"
 
 
-Scorer: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Float[np.ndarray, " n"]]
-Judge: TypeAlias = PreferenceJudge | ScoringJudge | Scorer
+_Scorer: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Float[np.ndarray, " n"]]
+Judge: TypeAlias = PreferenceJudge | ScoringJudge | _Scorer
 
 
 def win_rate(

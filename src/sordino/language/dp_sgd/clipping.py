@@ -219,10 +219,10 @@ def _normals(entropy: Entropy, n: int) -> torch.Tensor:
     return torch.cat([length * angle.cos(), length * angle.sin()])[:n]
 
 
-UnitLosses: TypeAlias = Callable[[nn.Module, Sequence[Any]], torch.Tensor]
+_UnitLosses: TypeAlias = Callable[[nn.Module, Sequence[Any]], torch.Tensor]
 """From a model and some units to the loss of each, shape (units,)."""
 
-UnitSums: TypeAlias = Callable[[Sequence[Any], float], list[torch.Tensor]]
+_UnitSums: TypeAlias = Callable[[Sequence[Any], float], list[torch.Tensor]]
 """From some units and a bound to the sum of their clipped gradients, tensor by tensor."""
 
 _RTOL: Final = 1e-4
@@ -238,7 +238,7 @@ class Differences(NamedTuple):
 
 
 def refuse_shared_gradients(
-    model: nn.Module, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
+    model: nn.Module, losses: _UnitLosses, sums: _UnitSums, units: Sequence[Any]
 ) -> None:
     """Refuse to train where what is counted of a unit is not its own clipped gradient."""
     # Give it units that are nobody's: that training is refused would otherwise tell of those it was
@@ -256,7 +256,7 @@ def refuse_shared_gradients(
 
 
 def differences(
-    model: nn.Module, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
+    model: nn.Module, losses: _UnitLosses, sums: _UnitSums, units: Sequence[Any]
 ) -> Differences:
     """Return how far sums of clipped gradients are from what they should be."""
     # Each unit is read alone, and in steps with others: the first one, which should be long, stands
@@ -287,7 +287,7 @@ def differences(
     return Differences(*(one / bound for one in most))
 
 
-def _gradient(model: nn.Module, losses: UnitLosses, unit: object) -> list[torch.Tensor]:
+def _gradient(model: nn.Module, losses: _UnitLosses, unit: object) -> list[torch.Tensor]:
     """Return the gradient of one unit as plain autograd finds it, and leave none behind."""
     losses(model, [unit]).sum().backward()
     trained = [one for one in model.parameters() if one.requires_grad]

@@ -83,7 +83,7 @@ def poisson_sample(units: Iterable[Unit], probability: float, *, entropy: Entrop
     return chosen
 
 
-CentralUnit = Literal["record", "person"]
+_CentralUnit = Literal["record", "person"]
 
 _MARGIN: Final = 1 + 1e-6  # so that steps that are recorded in parts fit the budget of the whole
 
@@ -95,7 +95,7 @@ class UnitPrivacy:
 
     epsilon: float
     delta: float
-    unit: CentralUnit
+    unit: _CentralUnit
     neighbors: NeighboringRelation
     clip: float
 
@@ -193,7 +193,7 @@ class CentralPrivacy(UnitPrivacy):
     epsilon: float
     delta: float
     _: KW_ONLY
-    unit: CentralUnit
+    unit: _CentralUnit
     neighbors: NeighboringRelation
     sampling_probability: float
     steps: int
@@ -206,7 +206,7 @@ class CentralPrivacy(UnitPrivacy):
         for name in ("epsilon", "clip", "expected_batch"):
             _validate.positive(name, getattr(self, name))
         _validate.failure_probability("delta", self.delta, zero=False)
-        _validate.one_of("unit", self.unit, get_args(CentralUnit))
+        _validate.one_of("unit", self.unit, get_args(_CentralUnit))
         _validate.one_of("neighbors", self.neighbors, (ADD_OR_REMOVE_ONE, REPLACE_SPECIAL))
         _validate.integer("steps", self.steps, at_least=1)
         sampling_threshold(self.sampling_probability)

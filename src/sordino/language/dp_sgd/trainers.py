@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sordino.language.rewards.text_rewards import TextRewardModel
 
 
-def unit_losses(
+def _unit_losses(
     margins: torch.Tensor, units: Sequence[UnitPairs], loss: PreferenceLoss
 ) -> torch.Tensor:
     """Return the loss of every unit, shape (units,): the sum over its pairs."""
@@ -64,10 +64,10 @@ def reward_losses(
     inputs = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}
     rewards = model(**inputs, use_cache=False).logits.squeeze(-1)
     first, second = rewards.chunk(2)
-    return unit_losses(first - second, units, loss)
+    return _unit_losses(first - second, units, loss)
 
 
-def policy_losses(
+def _policy_losses(
     model: PreTrainedModel,
     units: Sequence[UnitPairs],
     *,
@@ -81,7 +81,7 @@ def policy_losses(
     pairs = [pair for unit in units for pair in unit]
     gaps = log_ratio_gaps(model, pairs, padding=padding)
     reference = torch.tensor([pair.reference for pair in pairs], dtype=gaps.dtype)
-    return unit_losses(temperature * (gaps - reference.to(gaps.device)), units, loss)
+    return _unit_losses(temperature * (gaps - reference.to(gaps.device)), units, loss)
 
 
 def log_ratio_gaps(
@@ -302,7 +302,7 @@ class CentralDPOTrainer(CentralTraining):
 
     def _losses(self, model: PreTrainedModel, units: Sequence[UnitPairs]) -> torch.Tensor:
         """Return the loss of every unit."""
-        return policy_losses(
+        return _policy_losses(
             model,
             units,
             temperature=self.args.temperature,

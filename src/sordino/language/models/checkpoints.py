@@ -81,10 +81,10 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
             tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:  # a loader raises whatever it meets
         raise UsageError(f"The tokenizer of {str(folder)!r} cannot be loaded.") from error
-    return ready_tokenizer(tokenizer, name=str(folder))
+    return _ready_tokenizer(tokenizer, name=str(folder))
 
 
-def ready_tokenizer(tokenizer: PreTrainedTokenizerBase, *, name: str) -> PreTrainedTokenizerBase:
+def _ready_tokenizer(tokenizer: PreTrainedTokenizerBase, *, name: str) -> PreTrainedTokenizerBase:
     """Return a tokenizer that is set, in place, to pad on the right with a token of its own."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -165,7 +165,7 @@ def matching_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Return a tokenizer that is ready, from the folder of the model if none is given."""
     if tokenizer is not None:
-        return ready_tokenizer(tokenizer, name="processing_class")
+        return _ready_tokenizer(tokenizer, name="processing_class")
     folder = Path(getattr(model.config, "_name_or_path", "") or "no folder")
     if not folder.is_dir():
         raise UsageError("The model knows no folder of a tokenizer: pass processing_class.")

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-class Rollout(NamedTuple):
+class _Rollout(NamedTuple):
     """Two answers to each of n prompts: rows i and n + i answer prompt i."""
 
     prompt_ids: torch.Tensor  # as in `Completions`, as are the next three; 2n rows
@@ -86,9 +86,9 @@ class Collection:
     def __init__(self, batches: int) -> None:
         """Start without any."""
         self.batches, self.place = batches, 0
-        self.rollouts: list[Rollout] = []
+        self.rollouts: list[_Rollout] = []
 
-    def rollout(self, make: Callable[[], Rollout], *, fresh: bool) -> Rollout:
+    def rollout(self, make: Callable[[], _Rollout], *, fresh: bool) -> _Rollout:
         """Return the rollout of the next batch: made now, or, if there is one, as before."""
         place, self.place = self.place, (self.place + 1) % self.batches
         if fresh and place == 0:
@@ -111,7 +111,7 @@ class Collection:
         found = {name: part.to(device) for name, part in load_file(path).items()}
         batches = sorted({name.split(".")[0] for name in found})
         self.rollouts = [
-            Rollout(**{name: found[f"{batch}.{name}"] for name in Rollout._fields})
+            _Rollout(**{name: found[f"{batch}.{name}"] for name in _Rollout._fields})
             for batch in batches
         ]
 
@@ -211,7 +211,7 @@ class RebelConfig(TrainingArguments):
 
 
 @dataclass(frozen=True)
-class Collector:
+class _Collector:
     """Draws two answers to each prompt and asks what they are worth."""
 
     accelerator: Accelerator  # of the trainer
@@ -223,7 +223,7 @@ class Collector:
 
     def collect(
         self, policy: PreTrainedModel, prompts: list[Text]
-    ) -> tuple[Rollout, dict[str, torch.Tensor]]:
+    ) -> tuple[_Rollout, dict[str, torch.Tensor]]:
         """Return two answers to each prompt, and what the policy's own ones say of it."""
         on_policy = self.settings.samples == "on_policy"
         with evaluating(policy):
@@ -243,7 +243,7 @@ class Collector:
         own = slice(None if on_policy else len(prompts))
         lengths = drawn.completion_mask.sum(dim=1).to(start)
         said = {"reward": rewards, "kl": away, "length": lengths}
-        rollout = Rollout(*drawn, start, rewards - self.settings.temperature * away)
+        rollout = _Rollout(*drawn, start, rewards - self.settings.temperature * away)
         return rollout, {name: value[own].mean() for name, value in said.items()}
 
     def _answers(self, model: PreTrainedModel, prompts: list[Text]) -> Completions:
@@ -370,7 +370,7 @@ class RebelTrainer(Trainer):
         self._metrics: dict[str, list[float]] = defaultdict(list)
         if reference is not None:
             reference = self.accelerator.prepare_model(reference, evaluation_mode=True)
-        self._collector = Collector(self.accelerator, tokenizer, functions, reference, args)
+        self._collector = _Collector(self.accelerator, tokenizer, functions, reference, args)
 
     def _get_train_sampler(self, train_dataset: Sequence[Text] | None = None) -> CollectionOrder:
         """Return the order of the prompts: every collection as often as it is used."""
@@ -389,7 +389,7 @@ class RebelTrainer(Trainer):
         with upstream():
             return super().train(resume_from_checkpoint=folder)
 
-    def _collect(self, prompts: list[Text]) -> Rollout:
+    def _collect(self, prompts: list[Text]) -> _Rollout:
         """Return new answers, and remember what they say of the policy."""
         with torch.no_grad():
             rollout, said = self._collector.collect(self.model_wrapped, prompts)

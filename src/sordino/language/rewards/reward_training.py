@@ -78,7 +78,7 @@ class PrivateRewardConfig(PrivateTrainingSettings, RewardConfig):
         super().__post_init__()
 
 
-class HeadFirst(TrainerCallback):
+class _HeadFirst(TrainerCallback):
     """Lets everything but the head learn only after so many epochs."""
 
     # Where training stands decides, and nothing that is remembered, so a run that is resumed is in
@@ -186,7 +186,7 @@ class PrivateRewardTrainer(LabelTraining, RewardTrainer):
                 eval_dataset=held_out,
                 processing_class=tokenizer,
                 peft_config=with_head(peft_config),
-                callbacks=[*(callbacks or []), HeadFirst(args.head_epochs)],
+                callbacks=[*(callbacks or []), _HeadFirst(args.head_epochs)],
                 optimizers=optimizers,
             )
 

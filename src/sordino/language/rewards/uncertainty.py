@@ -22,7 +22,7 @@ from sordino.errors import DataError, UsageError
 from sordino.privacy.ledger_chain import digest_of_array
 from sordino.rewards.confidence import ConfidenceEllipsoid, flattest_curvature
 
-FEWEST_FOR_A_CENTER = 3
+_FEWEST_FOR_A_CENTER = 3
 """Answers to one prompt from which on their mean is the center; two are always equally far."""
 
 _ARRAYS = {"center", "metric", "noise"}  # of the ellipsoid, and not plain numbers
@@ -139,7 +139,7 @@ class LastLayerUncertainty:
         totals = np.zeros((len(counts), len(self.mean)))
         np.add.at(totals, prompts, rows)
         centers = totals / np.maximum(counts, 1)[:, None]
-        centers[counts < FEWEST_FOR_A_CENTER] = self.mean
+        centers[counts < _FEWEST_FOR_A_CENTER] = self.mean
         return np.asarray(self.radius * self.ellipsoid.widths(rows - centers[prompts]))
 
     def to_dict(self) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def adapters(rank: int, task: str) -> LoraConfig | None:
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type=task)
 
 
-def log_of(
+def _log_of(
     trainer: Trainer, progress: Progress | None, *, resume: bool | None = None
 ) -> list[dict[str, Any]]:
     """Run a trainer; return its log, whose lines it prints nowhere else."""
@@ -131,7 +131,7 @@ def log_of(
     ]
 
 
-def save_policy(trainer: Trainer, folder: Path) -> None:
+def _save_policy(trainer: Trainer, folder: Path) -> None:
     """Write a policy, without the pickled settings that transformers adds: they name folders."""
     with quiet():
         trainer.save_model(str(folder))
@@ -160,7 +160,7 @@ def count_fitting(
     return len(checkpoint_tokens(model, terms, writes=writes).pairs(pairs)[2])
 
 
-def reference_tokenizer(pairs: Comparisons, size: TinyModel) -> PreTrainedTokenizerBase:
+def _reference_tokenizer(pairs: Comparisons, size: TinyModel) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a tiny reference, a function of public texts alone."""
     texts = [
         text if isinstance(text, str) else "\n".join(turn["content"] for turn in text)
@@ -172,7 +172,7 @@ def reference_tokenizer(pairs: Comparisons, size: TinyModel) -> PreTrainedTokeni
 
 def planned_tokens(pairs: Comparisons, size: TinyModel, terms: TrainingTerms) -> DialogueTokens:
     """Return how a tiny reference that is not built yet would turn texts into tokens."""
-    return DialogueTokens(reference_tokenizer(pairs, size), size.context, terms.overlong)
+    return DialogueTokens(_reference_tokenizer(pairs, size), size.context, terms.overlong)
 
 
 def refuse_unreadable(
@@ -214,7 +214,7 @@ def build_reference(
     """Write a tiny model that read both answers of every pair; return its loss at every step."""
     # It is a label-free reference: tokenizer and weights are functions of public texts.
     dialogues = list(both_answers(pairs))
-    tokenizer = reference_tokenizer(pairs, size)
+    tokenizer = _reference_tokenizer(pairs, size)
     model = build_tiny(size, tokenizer)
     losses = pretrain(model, tokenizer, dialogues, steps=steps, seed=size.seed, progress=progress)
     for made in (model, tokenizer):
@@ -252,7 +252,7 @@ def train_reward(
         processing_class=tokenizer,
         peft_config=adapters(terms.lora, "SEQ_CLS"),
     )
-    log = log_of(trainer, progress)
+    log = _log_of(trainer, progress)
     reward = trainer.text_reward()
     if uncertain:
         reward = reward.with_uncertainty(private, overlong=terms.overlong)
@@ -286,8 +286,8 @@ def train_policy(
         processing_class=tokenizer,
         peft_config=adapters(terms.lora, "CAUSAL_LM"),
     )
-    log = log_of(trainer, progress)
-    save_policy(trainer, folder)
+    log = _log_of(trainer, progress)
+    _save_policy(trainer, folder)
     write_json(folder / TRAINING_LOG, log, force=True)
     return log
 
@@ -324,8 +324,8 @@ def improve_policy(
         max_completion_length=terms.max_new_tokens,
         **silence(terms),
     )
-    log = log_of(trainer, progress)
-    save_policy(trainer, folder)
+    log = _log_of(trainer, progress)
+    _save_policy(trainer, folder)
     promise.write(folder, title=f"A policy improved by {terms.update}")
     write_json(folder / TRAINING_LOG, log, force=True)
     return log
@@ -477,14 +477,14 @@ def train_centrally(  # noqa: PLR0913 (each is one choice of the user)
         config = CentralRewardConfig(**settings)
         given["peft_config"] = adapters(terms.lora, "SEQ_CLS")
         trainer = CentralRewardTrainer(load_reward_checkpoint(model), config, **given)
-        log = log_of(trainer, progress, resume=resume)
+        log = _log_of(trainer, progress, resume=resume)
         trainer.text_reward().save(folder, force=True)
     else:
         policy_config = CentralDPOConfig(**settings, temperature=terms.temperature)
         given["peft_config"] = adapters(terms.lora, "CAUSAL_LM")
         tuner = CentralDPOTrainer(load_causal_model(model), args=policy_config, **given)
-        log = log_of(tuner, progress, resume=resume)
-        save_policy(tuner, folder)
+        log = _log_of(tuner, progress, resume=resume)
+        _save_policy(tuner, folder)
     write_json(folder / TRAINING_LOG, log, force=True)
     for path in folder.glob("checkpoint-*/training_args.bin"):  # pickled, and they name folders
         path.unlink()

@@ -39,10 +39,10 @@ from sordino.language.user_level.slots import (
 from sordino.preferences.records import Text
 from sordino.privacy.ledger import Ledger
 
-PolicyUpdate = Literal["pg", "rebel"]
+_PolicyUpdate = Literal["pg", "rebel"]
 
 
-class PersonAnswers(NamedTuple):
+class _PersonAnswers(NamedTuple):
     """Two answers that one person was shown, and what they were worth."""
 
     # The answers y and y′ after the prompt; `reference` is log π_t(y) − log π_t(y′) under the
@@ -51,11 +51,11 @@ class PersonAnswers(NamedTuple):
     advantage: float  # r(y) − r(y′), each reward clipped
 
 
-def person_losses(
+def _person_losses(
     model: PreTrainedModel,
-    units: Sequence[tuple[PersonAnswers]],
+    units: Sequence[tuple[_PersonAnswers]],
     *,
-    update: PolicyUpdate,
+    update: _PolicyUpdate,
     step: float,
     padding: int,
 ) -> torch.Tensor:
@@ -83,7 +83,7 @@ class _Shown(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class PersonRounds:
+class _PersonRounds:
     """Draws two answers for everybody in a batch, and asks what they are worth."""
 
     # Nothing here sees more than one person at a time: padding and batches round otherwise, and a
@@ -99,7 +99,7 @@ class PersonRounds:
 
     def answers(
         self, policy: PreTrainedModel, people: Sequence[Person], *, entropy: Entropy
-    ) -> list[tuple[PersonAnswers]]:
+    ) -> list[tuple[_PersonAnswers]]:
         """Return what everybody in a batch contributes; nothing of it may leave.
 
         Guarantee:
@@ -119,7 +119,7 @@ class PersonRounds:
         ]
         padding = int(self.tokenizer.pad_token_id)
         known = with_reference_gaps(policy, units, padding=padding)
-        return [(PersonAnswers(unit[0], own),) for unit, own in zip(known, worth, strict=True)]
+        return [(_PersonAnswers(unit[0], own),) for unit, own in zip(known, worth, strict=True)]
 
     def _drawn(
         self, policy: PreTrainedModel, one: Person, entropy: Entropy
@@ -164,7 +164,7 @@ class PersonRounds:
         return first - second
 
 
-PolicySamples = Literal["on_policy", "reference"]
+_PolicySamples = Literal["on_policy", "reference"]
 
 
 @dataclass
@@ -190,8 +190,8 @@ class CentralPolicyConfig(CentralConfig):
         UsageError: A setting cannot be used.
     """
 
-    update: PolicyUpdate = field(default="pg")
-    samples: PolicySamples = field(default="on_policy")
+    update: _PolicyUpdate = field(default="pg")
+    samples: _PolicySamples = field(default="on_policy")
     step: float = field(default=1.0)
     reward_bound: float = field(default=1.0)
     max_completion_length: int = field(default=128)
@@ -206,8 +206,8 @@ class CentralPolicyConfig(CentralConfig):
             UsageError: There is one.
         """
         super().check()
-        _validate.one_of("update", self.update, get_args(PolicyUpdate))
-        _validate.one_of("samples", self.samples, get_args(PolicySamples))
+        _validate.one_of("update", self.update, get_args(_PolicyUpdate))
+        _validate.one_of("samples", self.samples, get_args(_PolicySamples))
         for name in ("step", "reward_bound"):
             _validate.positive(name, getattr(self, name))
         for name in ("max_completion_length", "save_batches"):
@@ -304,10 +304,10 @@ class CentralPolicyTrainer(CentralTraining):
 
     kind = "policy"
     _privacy: SlotPrivacy  # type: ignore[assignment]  # of slots, where pairs have coins
-    _units: Sequence[tuple[PersonAnswers]] = ()  # of the batch that is paid for
+    _units: Sequence[tuple[_PersonAnswers]] = ()  # of the batch that is paid for
     _run: BatchRun
     _people: list[list[Person]]
-    _rounds: PersonRounds
+    _rounds: _PersonRounds
     _replicas = False  # answers and rewards are asked for by one process
     _fixed: PreTrainedModel | None = None
 
@@ -364,7 +364,7 @@ class CentralPolicyTrainer(CentralTraining):
         promise = privacy.promise(simulate_seed).with_caveats(*caveats)
         self._run = BatchRun(privacy, promise, known, carried, ledger, people)
         self._promise = self._run.checkpoint()
-        self._rounds = PersonRounds(
+        self._rounds = _PersonRounds(
             tokenizer=tokenizer,
             functions=functions,
             reward_bound=float(args.reward_bound),
@@ -423,7 +423,7 @@ class CentralPolicyTrainer(CentralTraining):
 
     def _losses(self, model: PreTrainedModel, units: Sequence[Any]) -> torch.Tensor:
         """Return the loss of every person."""
-        return person_losses(
+        return _person_losses(
             model,
             units,
             update=self.args.update,
@@ -441,7 +441,7 @@ class CentralPolicyTrainer(CentralTraining):
     def _nobody(self) -> Sequence[Any]:
         """Return made-up people to test the model on."""
         units = enumerate(super()._nobody())
-        return [(PersonAnswers(unit[0], 1.0 - 2.0 * (at % 2)),) for at, unit in units]
+        return [(_PersonAnswers(unit[0], 1.0 - 2.0 * (at % 2)),) for at, unit in units]
 
     def _ask(self, first: int) -> None:
         """Ask the people of the next batch, if the budget has room for it."""
