@@ -17,7 +17,6 @@ from datasets import Dataset  # noqa: E402
 from peft import LoraConfig, get_peft_model  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-import sordino  # noqa: E402
 from sordino.errors import DataError, PrivacyError, UsageError  # noqa: E402
 from sordino.language.models.checkpoints import load_causal_model, load_tokenizer  # noqa: E402
 from sordino.language.models.generation import (  # noqa: E402
@@ -33,6 +32,7 @@ from sordino.language.policies.rebel import (  # noqa: E402  # noqa: E402
     rebel_loss,
 )
 
+from ._training import ending_at_once, moved  # noqa: E402
 from .conftest import true_reward  # noqa: E402
 
 WORDS = ("the", "answer", "is", "about", "bread", "music", "water", "paper")
@@ -56,23 +56,6 @@ def settings(folder, **chosen):
     fixed = {"max_completion_length": 12, "learning_rate": 3e-3, "save_strategy": "no"}
     sizes = {"per_device_train_batch_size": 8, "max_steps": 2, "steps_per_collection": 2}
     return RebelConfig(str(folder), **{**fixed, **sizes, **chosen})
-
-
-def moved(model, by, seed):
-    """Change every weight of a model a little."""
-    chance = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(by * torch.randn(weight.shape, generator=chance).to(weight))
-    return model
-
-
-def ending_at_once(model, eos):
-    """Make a model say nothing, whatever it is asked."""
-    model.lm_head.register_forward_hook(
-        lambda _, __, logits: logits + 1e4 * (torch.arange(logits.shape[-1]) == eos)
-    )
-    return model
 
 
 # The loss --------------------------------------------------------------------------------------
@@ -420,14 +403,11 @@ def test_a_model_that_brings_its_adapter_keeps_a_copy_as_reference(tiny_llama, t
 
 
 @pytest.fixture
-def promises(word_pairs, open_ledger):
+def promises(private):
     """Return a maker of promises of private rewards, each of a release of its own."""
 
     def make(epsilon=1.0, kind="reward"):
-        private = sordino.privatize(
-            word_pairs(20), sordino.RandomizedResponse(epsilon), ledger=open_ledger(epsilon)
-        )
-        return CheckpointPromise.of(private, kind=kind, loss="debiased")
+        return CheckpointPromise.of(private(20, epsilon=epsilon), kind=kind, loss="debiased")
 
     return make
 

@@ -12,13 +12,8 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 import torch
 
 from sordino.language import (
-    CentralDPOConfig,
-    CentralDPOTrainer,
     CentralPolicyConfig,
     CentralPolicyTrainer,
-    CentralPrivacy,
-    CentralRewardConfig,
-    CentralRewardTrainer,
     SentenceEmbeddings,
     SlotPrivacy,
 )
@@ -33,6 +28,8 @@ from sordino.language.references.tiny import TinyModel
 from sordino.language.studies.pipeline import build_reference
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 from sordino.rewards.release_checks import record_differences
+
+from ._training import privacy
 
 RARE = "zyzzogeton"
 SIZE = TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64)
@@ -58,35 +55,23 @@ def bases(tmp_path_factory):
 
 
 @pytest.fixture
-def train(tmp_path):
+def train(central, ledger_of, tmp_path):
     """Return a maker of each trainer that hides records or persons."""
 
     def make(kind, model, *, tokenizer=None, rows=None, **given):
-        unit = "record" if kind in {"dpo", "reward"} else "person"
-        neighbors = ADD_OR_REMOVE_ONE if unit == "record" else REPLACE_SPECIAL
-        terms = {"unit": unit, "neighbors": neighbors}
-        budget = sordino.Guarantee(9.0, delta=1e-5, trust="central", **terms)
-        given |= {
-            "ledger": sordino.Ledger.open(tmp_path / f"{kind}.db", data="d", budget=budget),
-            "processing_class": tokenizer,
-        }
-        out = str(tmp_path / kind)
-        rows = rows or rows_of()
-        if kind == "policy":
-            people = [{"person": str(at), "prompt": row["prompt"]} for at, row in enumerate(rows)]
-            privacy = SlotPrivacy(4.0, 1e-5, neighbors=neighbors, slots=6, batches=2)
-            config = CentralPolicyConfig(out, max_completion_length=4, reward_bound=1.0)
-            given = {"reward_funcs": lambda prompts, **_: [0.0] * len(prompts)} | given
-            return CentralPolicyTrainer(
-                model, config, train_dataset=people, privacy=privacy, **given
-            )
-        privacy = CentralPrivacy(
-            4.0, 1e-5, sampling_probability=0.5, steps=1, expected_batch=6, **terms
+        rows, given = rows or rows_of(), {"processing_class": tokenizer, **given}
+        if kind != "policy":
+            terms = privacy(sampling_probability=0.5, steps=1, expected_batch=6)
+            given = {"declare_unread": False, "folder": kind, "terms": terms, **given}
+            return central(sordino.read_pairs(rows), kind=kind, model=model, **given)
+        return CentralPolicyTrainer(
+            model,
+            CentralPolicyConfig(str(tmp_path / kind), max_completion_length=4, reward_bound=1.0),
+            train_dataset=[{"person": str(at), **row} for at, row in enumerate(rows)],
+            privacy=SlotPrivacy(4.0, 1e-5, neighbors=REPLACE_SPECIAL, slots=6, batches=2),
+            ledger=ledger_of(unit="person", neighbors=REPLACE_SPECIAL),
+            **{"reward_funcs": lambda prompts, **_: [0.0] * len(prompts), **given},
         )
-        more = {"train_dataset": sordino.read_pairs(rows), "privacy": privacy, **given}
-        if kind == "dpo":
-            return CentralDPOTrainer(model, args=CentralDPOConfig(out), **more)
-        return CentralRewardTrainer(model, CentralRewardConfig(out), **more)
 
     return make
 

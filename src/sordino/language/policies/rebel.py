@@ -414,9 +414,9 @@ class RebelTrainer(Trainer):
         elif self.args.should_save:  # what an earlier run promised is not about these weights
             for name in (PROMISE_FILE, CARD_FILE):
                 (folder / name).unlink(missing_ok=True)
-        chunked = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        partitioned = self.is_fsdp_enabled or self.is_deepspeed_enabled
         with upstream():
-            if _internal_call or chunked or not is_adapted(self.model):
+            if _internal_call or partitioned or not is_adapted(self.model):
                 super().save_model(output_dir, _internal_call)
             elif self.args.should_save:
                 plain(self.accelerator.unwrap_model(self.model)).save_pretrained(folder)

@@ -101,8 +101,8 @@ class PrivateTraining(Trainer):
         """Write model, tokenizer, promise and model card to a folder that transformers loads."""
         # Adapters are merged first, so that the folder stands alone. The checkpoints of a run keep
         # them apart, as resuming needs them.
-        chunked = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        if _internal_call or chunked or not is_adapted(self.model):
+        partitioned = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if _internal_call or partitioned or not is_adapted(self.model):
             super().save_model(output_dir, _internal_call)
         elif self.args.should_save:
             self._write_marks(self.model)
