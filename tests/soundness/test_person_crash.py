@@ -27,7 +27,7 @@ DRIVER = textwrap.dedent(
     from sordino.preferences.pairs import read_pairs
     from sordino.preferences.records import canonical, person_key
     from sordino.privacy.ledger import Ledger, Reservation
-    from sordino.privatization import answers
+    from sordino.privatization import answers as module
     from sordino.privatization.randomization import Randomization
 
     mode, folder = sys.argv[1], Path(sys.argv[2])
@@ -36,7 +36,7 @@ DRIVER = textwrap.dedent(
     COIN = sordino.RandomizedResponse(0.5)
     BUDGET = sordino.Guarantee(1000.0, delta=0.0, unit="person", neighbors=sordino.REPLACE_ONE,
                                trust="central")
-    answers._BATCH = 1
+    module._BATCH = 1
     moment, deadly = 0, None
 
     def tick():
@@ -70,7 +70,7 @@ DRIVER = textwrap.dedent(
 
     def privatize(home):
         ledger = Ledger.open(home / "spend.db", data="answers", budget=BUDGET)
-        answers.privatize_file(raw, home / "out.jsonl", COIN, ledger=ledger, cap=cap,
+        module.privatize_file(raw, home / "out.jsonl", COIN, ledger=ledger, cap=cap,
                               force=True)
 
     def child(home, at):
