@@ -72,13 +72,6 @@ def doubled_average_ranks(
     return doubled
 
 
-def complete_ballots(
-    starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
-) -> Bool[np.ndarray, " n"]:
-    """Return which ballots have no tie and list every candidate; ranks must be consecutive."""
-    return np.asarray(np.maximum.reduceat(ranks, starts[:-1]) == np.diff(starts))
-
-
 def _groups(
     starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
 ) -> tuple[Integer[np.ndarray, " m"], Bool[np.ndarray, " m"], Integer[np.ndarray, " n"]]:

@@ -17,7 +17,6 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from .ballots import (
     array_ranks,
     bounds_of,
-    complete_ballots,
     doubled_average_ranks,
     flat_ranks,
     item_names,
@@ -214,7 +213,8 @@ class Rankings(Slates):
     @property
     def complete(self) -> Bool[np.ndarray, " n"]:
         """Return which ballots have no tie and list every candidate; as private as the ranks."""
-        return complete_ballots(self.starts, self.ranks)
+        # Ranks are consecutive: the last one is K where nobody ties and nobody is missing.
+        return np.asarray(np.maximum.reduceat(self.ranks, self.starts[:-1]) == self.sizes)
 
     def doubled_ranks(self) -> Integer[np.ndarray, " m"]:
         """Return twice the average rank of every candidate, from 2 to 2K: exact whole numbers.

@@ -147,27 +147,14 @@ class Trajectories:
         cls,
         sums: Sequence[Float[np.ndarray, " d"]],
         labels: object,
-        persons: Iterable[str] | None = None,
+        persons: Iterable[str] | None,
         *,
         horizon: int,
         feature_bound: float | None,
-        drop_identical: bool = False,
+        drop_identical: bool,
         dimension: int | None = None,
     ) -> Trajectories:
-        """Return comparisons of which :func:`step_sum` has made each row.
-
-        Args:
-            sums: x of each comparison, shape (n, d).
-            labels: As in :meth:`from_steps`.
-            persons: Likewise.
-            horizon: H, of which ``step_sum`` has been told.
-            feature_bound: L, likewise.
-            drop_identical: As in :meth:`from_steps`.
-            dimension: d, where there may be no comparison.
-
-        Raises:
-            DataError: As :meth:`from_steps`.
-        """
+        """Return comparisons of which :func:`step_sum` has made each row; there may be none."""
         widths = {len(row) for row in sums} | ({dimension} - {None})
         if len(widths) > 1:
             raise DataError("The steps of all trajectories must have as many features.")

@@ -11,13 +11,13 @@ from sordino.errors import DataError
 from sordino.preferences.ballots import (
     array_ranks,
     bounds_of,
-    complete_ballots,
     consecutive_ranks,
     doubled_average_ranks,
     flat_ranks,
     number_rank,
     order_ranks,
 )
+from sordino.preferences.rankings import Rankings
 
 BALLOTS = st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=6), min_size=1, max_size=8)
 
@@ -58,7 +58,7 @@ def test_consecutive_ranks_say_the_same_in_one_way(ballots):
 @given(BALLOTS)
 def test_complete_means_no_tie_and_nobody_left_out(ballots):
     starts, ranks = flat(ballots)
-    found = complete_ballots(starts, consecutive_ranks(starts, ranks))
+    found = Rankings.from_flat(np.arange(len(ranks))[:, None], starts, ranks).complete
     wanted = [0 not in ballot and len(set(ballot)) == len(ballot) for ballot in ballots]
     assert found.tolist() == wanted
 
@@ -66,7 +66,6 @@ def test_complete_means_no_tie_and_nobody_left_out(ballots):
 def test_no_ballot_at_all():
     starts, ranks = bounds_of([0], 0), np.zeros(0, dtype=np.int64)
     assert flat_ranks(ranks, starts).tolist() == doubled_average_ranks(starts, ranks).tolist() == []
-    assert complete_ballots(starts, ranks).tolist() == []
 
 
 def test_large_ranks_do_not_run_over():
