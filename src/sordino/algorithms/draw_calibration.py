@@ -74,20 +74,6 @@ def bounded_range_of_draws(
     return found
 
 
-def target_of(
-    epsilon: float | None,
-    delta: float,
-    draws: int,
-    neighbors: NeighboringRelation,
-    *,
-    adaptive: bool = False,
-) -> float | None:
-    """Return the bounded range that one draw may have; None if no epsilon was given."""
-    if epsilon is None:
-        return None
-    return bounded_range_of_draws(epsilon, delta, draws, neighbors=neighbors, adaptive=adaptive)
-
-
 def settle(
     range_of: Callable[[float], float],
     *,

@@ -9,7 +9,6 @@ from typing import Final
 from sordino.algorithms.draw_calibration import (
     bounded_range_of_draws,
     settle,
-    target_of,
     usual_temperature,
 )
 from sordino.errors import UsageError
@@ -98,9 +97,12 @@ def multi_armed_policy(  # noqa: PLR0913 (each is one choice of the user)
             shrinkage, reward_range=width, center=center, penalty=penalty
         )
 
+    target = None
+    if epsilon is not None:
+        target = bounded_range_of_draws(epsilon, delta, draws, neighbors=neighbors)
     found, heat = settle(
         range_of,
-        target=target_of(epsilon, delta, draws, neighbors),
+        target=target,
         temperature=temperature,
         regularization=shrinkage,
         name="shrinkage",
@@ -177,9 +179,14 @@ def linear_policy(  # noqa: PLR0913 (each is one choice of the user)
             penalty=penalty,
         )
 
+    target = None
+    if epsilon is not None:
+        target = bounded_range_of_draws(
+            epsilon, delta, draws, neighbors=neighbors, adaptive=adaptive
+        )
     found, heat = settle(
         range_of,
-        target=target_of(epsilon, delta, draws, neighbors, adaptive=adaptive),
+        target=target,
         temperature=temperature,
         regularization=ridge,
         name="ridge",

@@ -330,22 +330,6 @@ class LinearLearner:
 Learner: TypeAlias = LinearLearner | FiniteLearner
 
 
-@dataclass
-class Transcript:
-    """What happened in every round, one array for all rounds between two refits."""
-
-    # The two actions of every round.
-    actions: list[Integer[np.ndarray, "n 2"]] = field(default_factory=list)
-    # How the two differ, as the learner encodes them.
-    questions: list[Float[np.ndarray, "n m"]] = field(default_factory=list)
-    # Randomized answers, −1 where both actions were the same and nobody was asked.
-    answers: list[Integer[np.ndarray, " n"]] = field(default_factory=list)
-    # How far two rewards that were still possible disagreed on the question.
-    widths: list[Float[np.ndarray, " n"]] = field(default_factory=list)
-    # What the second policy gave away in the round's context, where that is known.
-    regrets: list[Float[np.ndarray, " n"]] = field(default_factory=list)
-
-
 @dataclass(kw_only=True)
 class Play:
     """One run: rounds between two refits are drawn and asked together."""
@@ -360,7 +344,18 @@ class Play:
     scale: float  # what the bonus is multiplied by
     bonus_bound: float  # where the bonus is cut
     entropy: _random.Entropy  # source of the words that actions are drawn with
-    transcript: Transcript = field(default_factory=Transcript)  # what happened so far
+    # What happened so far, one array for all rounds between two refits.
+
+    # The two actions of every round.
+    actions: list[Integer[np.ndarray, "n 2"]] = field(default_factory=list)
+    # How the two differ, as the learner encodes them.
+    questions: list[Float[np.ndarray, "n m"]] = field(default_factory=list)
+    # Randomized answers, −1 where both actions were the same and nobody was asked.
+    answers: list[Integer[np.ndarray, " n"]] = field(default_factory=list)
+    # How far two rewards that were still possible disagreed on the question.
+    widths: list[Float[np.ndarray, " n"]] = field(default_factory=list)
+    # What the second policy gave away in the round's context, where that is known.
+    regrets: list[Float[np.ndarray, " n"]] = field(default_factory=list)
 
     def play(self, rounds: int) -> None:
         """Play so many rounds.
@@ -385,17 +380,16 @@ class Play:
         differences = encoded[rows, actions[:, 0]] - encoded[rows, actions[:, 1]]
         size = self.learner.take(differences)
         contexts, actions, differences = contexts[:size], actions[:size], differences[:size]
-        kept = self.transcript
-        kept.widths.append(self.learner.belief.widths(differences))
+        self.widths.append(self.learner.belief.widths(differences))
         self._note_regret(contexts, policies[which[1]][:size])
         asked = np.flatnonzero(actions[:, 0] != actions[:, 1])  # which is public
         answers = np.full(size, -1, dtype=np.int8)
         if len(asked):
             answers[asked] = self.ask(contexts[asked], *actions[asked].T)
         self.learner.learn(differences[asked], answers[asked])
-        kept.actions.append(actions)
-        kept.questions.append(differences)
-        kept.answers.append(answers)
+        self.actions.append(actions)
+        self.questions.append(differences)
+        self.answers.append(answers)
         self.contexts.drop(size)
         return size
 
@@ -423,7 +417,7 @@ class Play:
             reference = _reference_of(world, contexts)
             best = gibbs_rows(world.rewards(contexts), self.temperature, reference)
             lost = xlogy(chances, chances / best).sum(axis=1)
-            self.transcript.regrets.append(self.temperature * np.maximum(lost, 0.0))
+            self.regrets.append(self.temperature * np.maximum(lost, 0.0))
 
 
 def _reference_of(world: object, contexts: Features) -> Float[np.ndarray, "n k"]:
@@ -690,7 +684,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     released = ledger.charge(
         coin.event,
         played,
-        digest=lambda run: _digest(run.transcript),
+        digest=_digest,
         promise=promise,
         stored=False,
         details={"rounds": rounds},
@@ -698,18 +692,18 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     return _finished(run, promise, released.release_id, released.artifact)
 
 
-def _digest(transcript: Transcript) -> str:
+def _digest(run: Play) -> str:
     """Return the SHA-256 of all questions and randomized answers."""
     questions = hashlib.sha256(b"sordino.online\n")
-    for differences, actions in zip(transcript.questions, transcript.actions, strict=True):
+    for differences, actions in zip(run.questions, run.actions, strict=True):
         questions.update(actions.astype("<i8").tobytes())
         questions.update(differences.astype("<f8").tobytes())
-    return digest_of_answers(questions.hexdigest(), np.concatenate(transcript.answers))
+    return digest_of_answers(questions.hexdigest(), np.concatenate(run.answers))
 
 
 def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> OnlineRun:
     """Return the run with what it promises."""
-    kept, learner = run.transcript, run.learner
+    learner = run.learner
     reward = None
     if isinstance(learner, LinearLearner):
         # Without a confidence set: that of a fixed design does not hold for questions that were
@@ -734,11 +728,11 @@ def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> 
         guarantee=promise,
         release_ids=(release_id,),
         artifact=artifact,
-        actions=np.concatenate(kept.actions),
-        answers=np.concatenate(kept.answers),
-        regrets=np.concatenate(kept.regrets) if kept.regrets else None,
-        widths=np.concatenate(kept.widths),
-        refits=len(kept.answers),
+        actions=np.concatenate(run.actions),
+        answers=np.concatenate(run.answers),
+        regrets=np.concatenate(run.regrets) if run.regrets else None,
+        widths=np.concatenate(run.widths),
+        refits=len(run.answers),
         radius=learner.belief.radius,
         exploration=run.exploration,
         heuristic="optimistic" in EXPLORATIONS[run.exploration]
