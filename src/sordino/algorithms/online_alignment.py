@@ -74,7 +74,7 @@ def loss_gap(confidence: float, *, candidates: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FiniteBelief:
+class _FiniteBelief:
     """What was known at a refit; it stays as it is until the next."""
 
     # Source: docs/policy_optimization.md, "Online alignment": widths are the largest disagreement
@@ -180,7 +180,7 @@ class FiniteLearner:
     def _refresh(self) -> None:
         """Set what is known."""
         best = int(np.argmin(self.losses))
-        self.belief = FiniteBelief(
+        self.belief = _FiniteBelief(
             best=best,
             possible=self.losses <= self.losses[best] + self._gap,
             radius=self._gap,
@@ -209,7 +209,7 @@ def self_normalized_radius(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LinearBelief:
+class _LinearBelief:
     """What was known at a refit; it stays as it is until the next."""
 
     # Source: docs/policy_optimization.md, "Online alignment": with an estimate of round t0 the
@@ -317,7 +317,7 @@ class LinearLearner:
         root = np.linalg.inv(np.linalg.cholesky(metric)).T
         log_volume = -2 * float(np.log(np.diagonal(root) * math.sqrt(self._start)).sum())
         self._inverse, self._grown = root @ root.T, 0.0
-        self.belief = LinearBelief(
+        self.belief = _LinearBelief(
             weights=weights,
             root=root,
             radius=self_normalized_radius(

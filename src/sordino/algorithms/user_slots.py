@@ -74,7 +74,7 @@ def refuse_shifting(neighbors: NeighboringRelation) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class UserBatch:
+class _UserBatch:
     """The users of one closed batch, as an environment that has no others."""
 
     features: Float[np.ndarray, "m k d"]  # of every action of every user
@@ -137,7 +137,7 @@ class UserSlots:
         """Add users who arrived since."""
         self._arrivals = chain(self._arrivals, arrivals)
 
-    def batch(self, number: int, size: int) -> UserBatch:
+    def batch(self, number: int, size: int) -> _UserBatch:
         """Return a batch once it has all its users; asked again, it has the same ones."""
         if number < self._number:
             raise UsageError(
@@ -156,7 +156,7 @@ class UserSlots:
                 f"has {shapes[wrong[0]]}, user 0 has {shapes[0]}. Nothing was spent on this batch."
             )
         features = np.asarray(self._rows, dtype=np.float64)
-        return UserBatch(features=features, feature_bound=self.feature_bound, feel=self._reward)
+        return _UserBatch(features=features, feature_bound=self.feature_bound, feel=self._reward)
 
     def _fill(self, size: int) -> None:
         """Give slots of the open batch to persons who have none yet."""
@@ -289,7 +289,7 @@ class RunUsers:
             # user was shown, so whoever knew every action would learn no more.
             rng = np.random.Generator(np.random.PCG64([int(word) for word in source.words(4)]))
             size, world = self.slots.batch, self.environment
-            open_now: Environment | UserBatch = (
+            open_now: Environment | _UserBatch = (
                 world.batch(number, size) if isinstance(world, UserSlots) else world
             )
             self._open[number] = (open_now, bounded_contexts(open_now, rng, size), rng)

@@ -22,8 +22,8 @@ from sordino.preferences.records import Text
 
 from .values import best_value, kl_regret, regularized_value
 
-TRUTH_FORMAT = "sordino.truth"
-TRUTH_VERSION = 1
+_TRUTH_FORMAT = "sordino.truth"
+_TRUTH_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class TrueReward:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the truth as JSON holds it."""
-        return {"format": TRUTH_FORMAT, "version": TRUTH_VERSION, "weights": self.weights}
+        return {"format": _TRUTH_FORMAT, "version": _TRUTH_VERSION, "weights": self.weights}
 
     @classmethod
     def load(cls, path: Path) -> TrueReward:
         """Return the truth that :func:`sordino.simulate_pairs` was run with."""
         problem = "The truth cannot be used"
-        weights = read_json(path, kind=TRUTH_FORMAT, version=TRUTH_VERSION, problem=problem)
+        weights = read_json(path, kind=_TRUTH_FORMAT, version=_TRUTH_VERSION, problem=problem)
         try:
             return cls({str(word): float(w) for word, w in weights["weights"].items()})
         except (KeyError, TypeError, ValueError, AttributeError):

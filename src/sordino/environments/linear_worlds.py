@@ -93,7 +93,7 @@ class LinearRewardWorld(ABC):
         return max(best - self.value(policy.probabilities(features), features), 0.0)
 
 
-def unit_vectors(rng: np.random.Generator, *shape: int) -> Float[np.ndarray, "*shape"]:
+def _unit_vectors(rng: np.random.Generator, *shape: int) -> Float[np.ndarray, "*shape"]:
     """Return uniform unit vectors along the last axis; no square sum exceeds 1 by a rounding."""
     rows = rng.standard_normal(shape)
     lengths = np.sqrt(np.einsum("...d,...d->...", rows, rows))
@@ -145,7 +145,7 @@ class Sphere(LinearRewardWorld):
     def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
         """Return the features of all actions of n users, all of norm 1."""
         size = _validate.integer("n", n, at_least=1)
-        return unit_vectors(rng, size, self.actions, self.dimension)
+        return _unit_vectors(rng, size, self.actions, self.dimension)
 
 
 _BENEFIT, _OF_SEVERITY = 0.8, 1.6  # of the largest dose: for everybody, and by severity
@@ -287,7 +287,7 @@ class LogLinearBandit(LinearRewardWorld):
         """Return a world with features and θ* that are uniform unit vectors."""
         sizes = {"contexts": contexts, "actions": actions, "dimension": dimension}
         s, k, d = (_validate.integer(name, size, at_least=1) for name, size in sizes.items())
-        features, truth = unit_vectors(rng, s, k, d), unit_vectors(rng, d)
+        features, truth = _unit_vectors(rng, s, k, d), _unit_vectors(rng, d)
         return cls(reward_noise, weights=truth, features=features)
 
     @classmethod

@@ -21,7 +21,7 @@ from .worst_case import PlausibleRewards
 Block: TypeAlias = tuple[Any, Float[np.ndarray, " _"], list[Any]]
 """Rows A, their bounds b, and the cones that b − Ax is in."""
 
-SCALE_FREE = 1e-10  # feasibility and gap that the solver is asked for, in its own units
+_SCALE_FREE = 1e-10  # feasibility and gap that the solver is asked for, in its own units
 _GOOD = {"Solved", "AlmostSolved", "InsufficientProgress", "NumericalError", "MaxIterations"}
 
 
@@ -30,7 +30,7 @@ def solve_conic(
     blocks: Sequence[Block],
     *,
     quadratic: Any | None = None,
-    atol: float = SCALE_FREE,
+    atol: float = _SCALE_FREE,
 ) -> tuple[Float[np.ndarray, " x"], Float[np.ndarray, " z"]]:
     """Return the minimizer of a conic program, and the multipliers of its rows."""
     # Every caller certifies by itself what is returned, so an answer that the solver only calls

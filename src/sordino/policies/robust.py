@@ -169,7 +169,7 @@ _DESCENT = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Certified:
+class _Certified:
     """A policy, its worst case less the penalty, and what no policy exceeds."""
 
     chances: Float[np.ndarray, " m"]  # probabilities of all candidates
@@ -185,7 +185,7 @@ def best_tempered(
     temperature: float,
     reference_vector: Float[np.ndarray, " d"],
     gap: float = 1e-4,
-) -> Certified:
+) -> _Certified:
     """Return the policy that is best in the worst case less temperature · KL, up to the gap."""
     # Source: docs/planning.md, "With a KL penalty": minimize the log-sum-exp over the set of
     # rewards by Newton steps; the gradient there is the mean features of the Gibbs policy.
@@ -222,12 +222,12 @@ class _Search:
     ) -> None:
         self.rewards, self.contexts, self.offset = rewards, contexts, offset
 
-    def state(self, theta: Float[np.ndarray, " d"], level: float) -> Certified:
+    def state(self, theta: Float[np.ndarray, " d"], level: float) -> _Certified:
         """Return the Gibbs policy of a reward, with its value and the bound."""
         soft, chances = self.contexts.soft(theta, level)
         moments = self.contexts.moments(chances) - self.offset
         worst = self.rewards.worst(moments).value
-        return Certified(
+        return _Certified(
             chances=chances,
             theta=theta,
             value=worst - level * self.contexts.kl(chances),
@@ -270,7 +270,7 @@ class _Search:
 
 
 Solver = Literal["frank-wolfe", "cone-program"]
-ContextSolver = Literal["frank-wolfe", "cone-program", "smoothing"]
+_ContextSolver = Literal["frank-wolfe", "cone-program", "smoothing"]
 _SOLVERS = (None, "frank-wolfe", "cone-program", "smoothing")
 _MANY = 64  # features above which best responses are too many, and smoothing is faster
 _DIGITS = 1e-9  # what an interior-point solver gives less is given nothing
@@ -289,7 +289,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     temperature: float | None = None,
     within_ball: bool = True,
     gap: float = 1e-4,
-    solver: ContextSolver | None = None,
+    solver: _ContextSolver | None = None,
 ) -> StochasticPolicy:
     """Return the policy whose least mean reward, over all that may be true, is largest.
 
@@ -421,7 +421,7 @@ def _solved(
     temperature: float | None,
     gap: float,
     solver: str | None,
-) -> Certified:
+) -> _Certified:
     """Return the policy of one solver, with the value of what is handed out."""
     if solver is None:
         if len(offset) > _MANY:
@@ -460,4 +460,4 @@ def _solved(
         value -= temperature * contexts.kl(chances)
     if solver == "cone-program":
         refuse_gap(upper, value, gap)
-    return Certified(chances=chances, value=value, upper=upper, theta=theta)
+    return _Certified(chances=chances, value=value, upper=upper, theta=theta)

@@ -384,9 +384,9 @@ class ReleasedMoment:
         return cls(matrix=matrix, mechanism=SecondMoment(neighbors=neighbors, **settings))
 
 
-KIND = "record"
-MOMENT_FAILURE = 1e-3
-"""Probability that the noise of the second moment may be larger than the metric allows for."""
+_KIND = "record"
+# probability that the noise of the second moment is larger than the metric allows for
+_MOMENT_FAILURE = 1e-3
 _ROOM = 1e-6  # relative: what the metric keeps above 0 at the least ridge
 
 
@@ -453,7 +453,7 @@ class RecordEllipsoid(Ellipsoid):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the set as JSON holds it; the metric as its packed lower triangle."""
-        return {"kind": KIND} | super().to_dict()
+        return {"kind": _KIND} | super().to_dict()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RecordEllipsoid:
@@ -465,7 +465,7 @@ class RecordEllipsoid(Ellipsoid):
             metric = unpacked(values["metric"], len(center))
         except (KeyError, OverflowError, TypeError, ValueError):
             kind = None
-        if kind != KIND:
+        if kind != _KIND:
             raise DataError("The confidence set has a field that is missing or malformed.")
         return cls(**{**plain, "center": center, "metric": metric})
 
@@ -491,7 +491,7 @@ def least_ridge(noise: SecondMoment, *, d: int, ball: float) -> float:
     """Return the least ridge for which the noise of a second moment leaves a confidence set."""
     # Source: docs/central.md, "Confidence under record privacy": Λ ≥ 2γν, so that γG ≤ M on the
     # event that the noise is at most ν.
-    norm = noise.operator_norm_bound(d, failure_probability=MOMENT_FAILURE)
+    norm = noise.operator_norm_bound(d, failure_probability=_MOMENT_FAILURE)
     return 2 * _slope(noise.bound, ball) * norm * (1 + _ROOM)
 
 
@@ -525,7 +525,7 @@ def record_ellipsoid(
     assert ridge is not None  # noqa: S101 - for the type checker: it is set once it is built
     refuse_small_ridge(ridge, moment.mechanism, d=moment.d, ball=ball)
     slope = _slope(moment.bound, ball)
-    norm = moment.operator_norm_bound(failure_probability=MOMENT_FAILURE)
+    norm = moment.operator_norm_bound(failure_probability=_MOMENT_FAILURE)
     metric = slope * (moment.matrix - norm * np.eye(moment.d)) + ridge * np.eye(moment.d)
     # Wherever the noise is within its bound, all eigenvalues are above: only where the set may
     # fail anyway is anything changed.
@@ -543,11 +543,11 @@ def record_ellipsoid(
         standard_deviation=mechanism.standard_deviation,
         output_standard_deviation=mechanism.output_standard_deviation,
         inexactness=mechanism.mu_output * mechanism.output_standard_deviation / 2,
-        moment_failure=MOMENT_FAILURE,
+        moment_failure=_MOMENT_FAILURE,
     )
 
 
-Bends = Callable[[SizeGroup, Float[np.ndarray, "g k k"]], Float[np.ndarray, "g k k"]]
+_Bends = Callable[[SizeGroup, Float[np.ndarray, "g k k"]], Float[np.ndarray, "g k k"]]
 
 _BLOCK = 1 << 20
 
@@ -634,7 +634,7 @@ def _flattest(loss: PairwiseComposite | FirstChoice, ball: float) -> Float[np.nd
     return _total(loss, choices if isinstance(loss, FirstChoice) else pairs)
 
 
-def _total(loss: PairwiseComposite | FirstChoice, bends: Bends) -> Float[np.ndarray, "d d"]:
+def _total(loss: PairwiseComposite | FirstChoice, bends: _Bends) -> Float[np.ndarray, "d d"]:
     """Return Σ counts Σ_{a<b} bends_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ over all slates."""
     d = loss.features.shape[1]
     total = np.zeros((d, d))

@@ -277,7 +277,7 @@ class ChoiceEvidence(BallotEvidence):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class OpenBallots(BallotEvidence):
+class _OpenBallots(BallotEvidence):
     """Ballots as they are, with the Plackett–Luce likelihood."""
 
     method = "plackett-luce"
@@ -287,7 +287,7 @@ class OpenBallots(BallotEvidence):
     feature_bound: float
 
     @classmethod
-    def of(cls, rankings: Rankings, features: Features | None) -> OpenBallots:
+    def of(cls, rankings: Rankings, features: Features | None) -> _OpenBallots:
         """Return the likelihood; items without features have one entry in each row."""
         if rankings.items is None:
             rows: Any = rankings.flat_features(features)
@@ -701,7 +701,7 @@ def fit_unprotected_rankings(
     ball = _validate.workable("ball", ball)
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     digest = rankings.public_digest
-    ballots = OpenBallots.of(rankings, features)
+    ballots = _OpenBallots.of(rankings, features)
     released = ledger.charge(
         mechanism.event,
         lambda: ballots,

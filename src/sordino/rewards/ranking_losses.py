@@ -62,14 +62,13 @@ class Terms(ABC):
         return replace(self, rows=self.rows[:, ballots], weights=self.weights[..., ballots])
 
 
-class StageTerms(Terms):
+class _StageTerms(Terms):
     """Σ_j times_j · log Σ_{a ≥ j} e^{score_a}: choices from what is left, best first."""
 
     # Rows are in the order of the ballot; weights say how often each candidate is chosen from those
     # from here on, shape (k, g).
 
     def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
-        """Return the function of every ballot."""
         return np.asarray((self.weights * _left(scores)).sum(axis=0))
 
     def slopes(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
@@ -91,11 +90,10 @@ class StageTerms(Terms):
         return np.asarray(np.logaddexp.accumulate(logs, axis=0))
 
 
-class PairTerms(Terms):
+class _PairTerms(Terms):
     """weight · Σ_{a<b} log(e^{score_a} + e^{score_b}), one weight for every ballot."""
 
     def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
-        """Return the function of every ballot."""
         total = np.zeros(scores.shape[1])
         for a in range(len(scores) - 1):
             total += np.logaddexp(scores[a], scores[a + 1 :]).sum(axis=0)
@@ -355,7 +353,7 @@ class PlackettLuce(BallotLoss):
 
 def _stages(
     starts: Int64[np.ndarray, " s"], ranks: Int64[np.ndarray, " m"]
-) -> Iterator[tuple[StageTerms, Float[np.ndarray, "k g"]]]:
+) -> Iterator[tuple[_StageTerms, Float[np.ndarray, "k g"]]]:
     """Yield the stages of the ballots of each size, and which candidates are chosen."""
     for group in groups_by_size(starts):
         key = ranks[group.rows]
@@ -370,7 +368,7 @@ def _stages(
         first = np.maximum.accumulate(np.where(new, np.arange(len(key))[:, np.newaxis], 0), axis=0)
         columns = np.broadcast_to(np.arange(key.shape[1]), key.shape)
         np.add.at(times, (first, columns), chosen.astype(np.float64))
-        yield StageTerms(rows, times), chosen.astype(np.float64)
+        yield _StageTerms(rows, times), chosen.astype(np.float64)
 
 
 def pair_weight(size: int) -> float:
@@ -448,7 +446,7 @@ class PairwiseComposite(_OneSum):
     # − 1)). Sums, not means; no ridge.
 
     def _terms_of(self, group: SizeGroup) -> Terms:
-        return PairTerms(group.rows, pair_weight(group.size) * self.counts[group.slates])
+        return _PairTerms(group.rows, pair_weight(group.size) * self.counts[group.slates])
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,4 +460,4 @@ class FirstChoice(_OneSum):
     def _terms_of(self, group: SizeGroup) -> Terms:
         times = np.zeros(group.rows.shape)
         times[0] = self.counts[group.slates]
-        return StageTerms(group.rows, times)
+        return _StageTerms(group.rows, times)

@@ -53,10 +53,8 @@ _BLOCK: Final = 4096
 ATOL: Final = 1e-8
 """Accepted norm of the gradient, as a share of the longest feature difference that may be."""
 
-DOUBT_ROUNDING: Final = 2.0**-20
-"""Share by which a computed norm in Σ⁻¹ may be off."""
-
-ROUNDED: Final = 2.0  # the true gradient is within this many times what was accepted
+_DOUBT_ROUNDING: Final = 2.0**-20  # share by which a computed norm in Σ⁻¹ may be off
+_ROUNDED: Final = 2.0  # the true gradient is within this many times what was accepted
 
 
 def refuse_spending(given: Mapping[str, object]) -> None:
@@ -202,13 +200,13 @@ class RecordBound:
             spread=spread,
             bound=self.bound,
             ball=ball,
-            inexactness=spread / 2 * ROUNDED * self.atol / self.settings.ridge,
+            inexactness=spread / 2 * _ROUNDED * self.atol / self.settings.ridge,
         )
         doubt, penalty = 0.0, self.settings.penalty
         if penalty > 0:  # how far one record moves the penalty of a candidate at most
             ridge = self.settings.doubt_ridge
             longest = float(np.linalg.norm(centered(options), axis=1).max(initial=0.0))
-            rounding = 4 * DOUBT_ROUNDING / math.sqrt(ridge)
+            rounding = 4 * _DOUBT_ROUNDING / math.sqrt(ridge)
             doubt = penalty * longest * (penalty_step(ridge, step=self.bound**2) + rounding)
         return (min(changes * once, 2 * ball * spread) + changes * doubt) * UP
 
@@ -257,7 +255,7 @@ class LabelBound:
         # of its gradient over √ridge, because M ⪰ ridge·I.
         moved, leverage = self.curvature.range(options), self.curvature.leverage
         if leverage > 0:
-            off = ROUNDED * self.atol / math.sqrt(self.settings.ridge)
+            off = _ROUNDED * self.atol / math.sqrt(self.settings.ridge)
             moved *= 1 + 2 * off / leverage
         return min(moved, 2 * self.settings.ball * farthest_rows(options)) * UP
 
