@@ -21,7 +21,7 @@ class NonPrivate(Answers):
 
     Guarantee:
         None: ε = ∞ for every unit and relation. Only a ledger whose budget is infinite accepts
-        it. Shown by tests/unit/mechanisms/test_no_privacy.py.
+        it. Shown by tests/unit/mechanisms/test_many_releases.py.
 
     Example:
         >>> from sordino._random import entropy

@@ -75,6 +75,7 @@ class Answers(ABC):
         Guarantee:
             None for all rows together: each row is one release. Never call it on private values.
         """
+        trials = _validate.integer("trials", trials, at_least=1)
         checked = self._checked(values)
         rows = self.release(np.tile(checked, trials), entropy=entropy)
         return rows.reshape(trials, len(checked))

@@ -1,7 +1,6 @@
 """One drawn action: settings, errors, the sampler's words, and what an auditor may ask."""
 
 import math
-import pickle
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -13,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from sordino._random import SimulatedEntropy, SystemEntropy
+from sordino._random import SimulatedEntropy
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms import gibbs, gibbs_draws
-from sordino.mechanisms.base import Mechanism, Repeatable
 from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.gibbs_draws import draw_actions, log_chances, thresholds
 from sordino.privacy import accounting
@@ -60,25 +58,6 @@ def made(temperature=0.5, **settings):
 # --- contract --------------------------------------------------------------------------------
 
 
-def test_it_is_a_mechanism_that_repeats():
-    assert isinstance(made(), Mechanism)
-    assert isinstance(made(), Repeatable)
-    assert pickle.loads(pickle.dumps(made())) == made()  # noqa: S301 - our own bytes
-    assert hash(made()) == hash(made())
-    with pytest.raises(AttributeError):
-        made().temperature = 1.0
-
-
-def test_a_release_is_one_action_and_repeats_are_rows():
-    values = np.array([[0.0, 1.0, 0.3]])
-    one = made().release(values, entropy=SimulatedEntropy(3))
-    many = made().repeat(values, 50, entropy=SimulatedEntropy(3))
-    assert (one.shape, one.dtype) == ((1,), np.int64)
-    assert (many.shape, many.dtype) == ((50, 1), np.int64)
-    assert one.tolist() == many[0].tolist()
-    assert 0 <= made().release(values, entropy=SystemEntropy())[0] < 3
-
-
 @pytest.mark.parametrize("neighbors", RELATIONS)
 def test_sensitivity_event_and_guarantee_agree(neighbors):
     mechanism = made(neighbors=neighbors)
@@ -117,39 +96,19 @@ def test_units():
             made().guarantee(unit=unit, neighbors=neighbors, trust="central")
 
 
-@pytest.mark.parametrize("bad", [None, "REPLACE_ONE", 1])
-def test_relations_are_relations(bad):
-    for ask in (made().sensitivity, made().bounded_range, made().worst_case):
-        with pytest.raises(UsageError, match="neighbors"):
-            ask(bad)
-    with pytest.raises(UsageError, match="neighbors"):
-        made(neighbors=bad)
-
-
 # --- settings --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({"temperature": 0.0}, "temperature"),
-        ({"temperature": math.inf}, "temperature"),
-        ({"temperature": True}, "temperature"),
-        ({"bound": -1.0}, "bound"),
-        ({"bound": math.nan}, "bound"),
         ({"bound": 1.7e308}, "bound"),
-        ({"grid": 0.0}, "grid"),
         ({"grid": 1.5}, "grid"),
         ({"grid": 1e-13}, "grid"),
         ({"grid": 5e-324}, "grid"),
-        ({"reference": ()}, "reference"),
         ({"reference": (1.0,)}, "reference"),
         ({"reference": (1.0, 0.0)}, "reference"),
-        ({"reference": (0.5, 0.6)}, "reference"),
-        ({"reference": (1.5, -0.5)}, "reference"),
-        ({"reference": (0.5, math.nan)}, "reference"),
         ({"reference": (0.5, math.inf)}, "reference"),
-        ({"reference": (2.0**-17,) * 2**17}, "reference"),
     ],
 )
 def test_settings_that_are_refused(settings, word):
@@ -219,41 +178,6 @@ def test_a_temperature_that_no_float_holds_is_refused():
 
 
 # --- data ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        np.array([[0.0, 1.0, 2.0], [0.0, math.nan, 123.456]]),
-        np.array([[0.0, 1.0, 2.0], [math.inf, 0.0, 123.456]]),
-        np.array([[0.0, 123.456]]),
-        np.array([0.0, 1.0, 123.456]),
-        np.array([["a", "b", "123.456"]]),
-        np.zeros((2, 0)),
-    ],
-)
-def test_scores_that_cannot_be_used_draw_nothing_and_are_not_shown(bad):
-    with pytest.raises(DataError) as error:
-        made().release(bad, entropy=Words())
-    assert "123" not in str(error.value)
-    if len(bad) == 2 and bad.shape[1]:
-        assert "row 1" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        np.zeros(137),
-        np.zeros((137, 3, 1)),
-        np.zeros((137, 0)),
-        np.full((137, 3), "x"),
-        [[0.0]] * 137,
-    ],
-)
-def test_scores_that_cannot_be_used_do_not_tell_how_many_there_are(bad):
-    with pytest.raises(DataError) as caught:
-        made()._totals(bad)
-    assert "137" not in str(caught.value)
 
 
 def test_a_mask_hides_nothing_so_it_is_refused():

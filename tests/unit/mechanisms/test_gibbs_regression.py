@@ -7,11 +7,8 @@ import pytest
 from scipy.optimize import minimize
 
 from sordino._random import SimulatedEntropy
-from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.base import Repeatable
+from sordino.errors import DataError, UsageError
 from sordino.mechanisms.regressions.base import (
-    LeastSquares,
-    Oracle,
     PlainRegression,
     RegressionTerms,
 )
@@ -23,7 +20,7 @@ from sordino.mechanisms.regressions.gibbs import (
     loss_range,
 )
 from sordino.privacy.events import BoundedRangeEvent, NonPrivateEvent
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 TERMS = {"feature_bound": 1.0, "target_bound": 1.0, "radius": 2.0, "rows": 400}
 FOUR = ((0.0, 0.0), (1.0, 1.0), (-1.0, 0.5), (0.0, 2.0))
@@ -40,13 +37,6 @@ def batch(d=2, rows=400, seed=0):
     features = g.normal(size=(rows, d))
     features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1)
     return features, features @ np.full(d, 0.5) + g.uniform(-0.2, 0.2, size=rows)
-
-
-@pytest.mark.parametrize("candidates", [None, FOUR])
-def test_it_is_a_regression_that_can_be_played(candidates):
-    assert isinstance(ExponentialRegression(candidates), Oracle)
-    assert isinstance(made(candidates=candidates), LeastSquares)
-    assert isinstance(made(candidates=candidates), Repeatable)
 
 
 @pytest.mark.parametrize("candidates", [None, FOUR])
@@ -98,21 +88,6 @@ def test_a_draw_in_a_ball_has_caveats_and_a_choice_has_none():
     terms = {"unit": "record", "neighbors": REPLACE_SPECIAL, "trust": "central"}
     assert made().guarantee(**terms).caveats == ("real-arithmetic", "timing")
     assert made(candidates=FOUR).guarantee(**terms).caveats == ()
-
-
-@pytest.mark.parametrize("candidates", [None, FOUR])
-def test_adding_and_removing_is_refused(candidates):
-    with pytest.raises(PrivacyError, match="moves all later users to another slot"):
-        made(neighbors=ADD_OR_REMOVE_ONE, candidates=candidates)
-    mechanism = made(candidates=candidates)
-    for ask in (mechanism.sensitivity, mechanism.bounded_range, mechanism.worst_case):
-        with pytest.raises(PrivacyError, match="ADD_OR_REMOVE_ONE"):
-            ask(ADD_OR_REMOVE_ONE)
-
-
-def test_it_promises_nothing_for_a_person():
-    with pytest.raises(PrivacyError, match="unit='person'"):
-        made().guarantee(unit="person", neighbors=REPLACE_SPECIAL, trust="central")
 
 
 @pytest.mark.parametrize("d", [1, 2, 10])

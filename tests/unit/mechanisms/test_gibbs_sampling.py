@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.base import Mechanism, Repeatable
 from sordino.mechanisms.gibbs import SoftmaxMechanism, least_temperature
 from sordino.mechanisms.gibbs_draws import SLACK
 from sordino.privacy.events import BoundedRangeEvent
@@ -23,11 +22,6 @@ REFERENCE = (0.5, 0.2, 0.3)
 def made(temperature=0.5, **settings):
     given = {"score_range": 0.25, "reference": REFERENCE, "neighbors": ADD_OR_REMOVE_ONE}
     return SoftmaxMechanism(temperature, **{**given, **settings})
-
-
-def test_it_is_a_mechanism_that_can_be_played():
-    assert isinstance(made(), Mechanism)
-    assert isinstance(made(), Repeatable)
 
 
 def test_chances_are_the_reference_tilted_by_the_scores():
@@ -95,25 +89,6 @@ def test_log_ratios_of_many_draws_add():
     single = made().log_ratio(np.array([[0], [1]]), case)
     both = choice.log_ratio(np.array([[0, 1], [1, 1]]), case)
     np.testing.assert_allclose(both, [single.sum(), 2 * single[1]], rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"temperature": 0.0}, "temperature"),
-        ({"temperature": math.inf}, "temperature"),
-        ({"score_range": -1.0}, "score_range"),
-        ({"score_range": math.inf}, "score_range must be finite"),
-        ({"reference": (0.5, 0.4)}, "sum to 1"),
-        ({"reference": (0.0, 0.0)}, "at least 1 of them"),
-        ({"draws": 0}, "draws"),
-        ({"draws": 1.5}, "draws"),
-        ({"neighbors": "add"}, "neighbors"),
-    ],
-)
-def test_settings_are_checked(settings, message):
-    with pytest.raises(UsageError, match=message):
-        made(settings.pop("temperature", 0.5), **settings)
 
 
 @pytest.mark.parametrize("scores", [[0.0, 1.0], [0.0, math.nan, 1.0], [0.0, math.inf, 1.0]])

@@ -9,7 +9,6 @@ from scipy import sparse
 
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.base import Mechanism, Repeatable
 from sordino.mechanisms.label_sum import (
     LabelGaussian,
     LabelStatistic,
@@ -51,16 +50,6 @@ def test_the_noise_is_that_of_the_formula():
     assert abs(longest / NOISE.mu - 1) < 1e-5
 
 
-def test_a_design_is_a_mechanism_that_an_auditor_can_play():
-    design = NOISE.prepare(normal(5, 2))
-    assert isinstance(design, Mechanism)
-    assert isinstance(design, Repeatable)
-    assert design.event == NOISE.event
-    assert design.sensitivity(REPLACE_ONE) == NOISE.sensitivity(REPLACE_ONE) == NOISE.event.mu
-    case = design.worst_case(REPLACE_ONE)
-    assert case.one.shape == case.other.shape == (5,)
-
-
 def test_labels_and_persons_are_promised():
     promise = NOISE.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     assert 1 - 1e-9 < promise.epsilon <= 1
@@ -95,17 +84,10 @@ def test_anything_else_is_refused(unit, neighbors, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"epsilon": 0.0}, "epsilon"),
-        ({"epsilon": math.inf}, "epsilon"),
-        ({"delta": 0.0}, "delta"),
-        ({"delta": 1.0}, "delta"),
         ({"delta": 1e-308}, "too small"),
         ({"shaped": "yes"}, "shaped"),
-        ({"records_per_person": 0}, "records_per_person"),
-        ({"records_per_person": 1.5}, "records_per_person"),
         ({"grid": 2.0**-11}, "grid"),
         ({"grid": 2.0**-25}, "grid"),
-        ({"grid": 0.0}, "grid"),
     ],
 )
 def test_a_setting_out_of_range_is_refused(given, said):
@@ -323,8 +305,3 @@ def test_a_design_of_another_mechanism_is_refused():
         NOISE.release(np.array([0, 1, 1]), design=design, entropy=SystemEntropy())
     again = LabelGaussian(9.0, delta=1e-6)
     again.release(np.array([0, 1, 1]), design=design, entropy=SystemEntropy())
-
-
-def test_no_trials_are_refused():
-    with pytest.raises(UsageError, match="trials"):
-        NOISE.prepare(normal(3, 2)).repeat(np.zeros(3, dtype=int), 0, entropy=SystemEntropy())

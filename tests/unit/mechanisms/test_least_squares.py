@@ -192,11 +192,3 @@ def test_shares_out_of_range_are_refused():
     ):  # fmt: skip
         with pytest.raises(UsageError):
             make()
-
-
-@pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: oracle.name)
-def test_system_entropy_draws_exact_noise(oracle):
-    rows, targets = world(64, 3)
-    found = calibrated(oracle, 64)
-    one, other = (found.release(rows, targets, entropy=entropy(None)) for _ in range(2))
-    assert not np.array_equal(one.weights, other.weights)

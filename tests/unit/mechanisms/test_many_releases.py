@@ -1,4 +1,4 @@
-"""Many releases of made-up labels at once, and what an auditor can tell from them."""
+"""Answers to labels, by a coin or as they are: many at once, and what can be told from them."""
 
 from __future__ import annotations
 
@@ -8,33 +8,24 @@ import math
 import numpy as np
 import pytest
 
-from sordino._random import SimulatedEntropy
+from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.errors import DataError
-from sordino.mechanisms.base import Repeatable, WorstCase
+from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import REPLACE_ONE
 
 COIN = RandomizedResponse(1.0)
 LABELS = np.array([0, 1, 2], dtype=np.int8)
 
 
+@pytest.mark.parametrize("bad", [[3], [-1, 0], [0.5], [[1]]])
 @pytest.mark.parametrize("mechanism", [COIN, NonPrivate()])
-def test_every_row_is_one_release(mechanism):
-    """Row by row the same words give the same answers as one release after the other."""
-    assert isinstance(mechanism, Repeatable)
-    rows = mechanism.repeat(LABELS, 50, entropy=SimulatedEntropy(1))
-    source = SimulatedEntropy(1)
-    singly = [mechanism.release(LABELS, entropy=source) for _ in range(50)]
-    assert rows.shape == (50, 3)
-    assert rows.dtype == np.int8
-    assert np.array_equal(rows, singly)
-
-
-@pytest.mark.parametrize("mechanism", [COIN, NonPrivate()])
-def test_labels_are_checked(mechanism):
-    with pytest.raises(DataError, match="index 0"):
-        mechanism.repeat(np.array([3]), 5, entropy=SimulatedEntropy(1))
+def test_labels_are_checked(mechanism, bad):
+    for drawn in (mechanism.release, lambda *a, **k: mechanism.repeat(*a, 5, **k)):
+        with pytest.raises(DataError, match="index 0"):
+            drawn(np.array(bad), entropy=SimulatedEntropy(1))
 
 
 def test_a_subclass_that_spoils_release_spoils_repeat():
@@ -77,3 +68,35 @@ def test_without_noise_an_answer_is_possible_for_one_input_only():
     same = WorstCase(np.array([0, 2]), np.array([0, 1]))
     found = NonPrivate().log_ratio(outputs, same).tolist()
     assert found == [math.inf, -math.log(2), 0.0, 0.0]
+
+
+class Words:
+    randomness = "system"
+
+    def __init__(self, words):
+        self.given, self.taken = np.array(words, dtype=np.uint64), 0
+
+    def words(self, n):
+        self.taken += n
+        return self.given[:n]
+
+
+def test_decided_labels_are_released_as_they_are():
+    labels = np.array([1, 0, 0, 1, 1], dtype=np.int8)
+    answers = NonPrivate().release(labels, entropy=SystemEntropy())
+    assert answers.tolist() == labels.tolist()
+    assert answers.dtype == np.int8
+
+
+@pytest.mark.parametrize(("word", "said"), [(0, 1), (2**63 - 1, 1), (2**63, 0), (2**64 - 1, 0)])
+def test_undecided_labels_take_the_first_half_of_the_words_for_one(word, said):
+    entropy = Words([word] * 3)
+    answers = NonPrivate().release(np.array([1, UNDECIDED, 0]), entropy=entropy)
+    assert answers.tolist() == [1, said, 0]
+    assert entropy.taken == 3
+
+
+def test_undecided_labels_fall_to_both_sides():
+    """All alike among 200 with chance 2^-199: no false alarm, and a constant never passes."""
+    answers = NonPrivate().release(np.full(200, UNDECIDED), entropy=SystemEntropy())
+    assert set(answers.tolist()) == {0, 1}

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino._random import entropy
-from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms import gaussian as second_moment
-from sordino.mechanisms.base import Mechanism, Repeatable
 from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
 from sordino.mechanisms.grid import outer_products
 from sordino.privacy.events import GaussianEvent
@@ -197,8 +196,6 @@ def test_the_log_ratio_is_that_of_what_is_released(relation):
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_stated_loss_is_that_of_the_gaussian(relation):
     noise = made(relation)
-    assert isinstance(noise, Mechanism)
-    assert isinstance(noise, Repeatable)
     found = noise.guarantee(unit="record", neighbors=relation, trust="central")
     assert 0.9999 < found.epsilon <= 1.0
     assert found.caveats == ()
@@ -232,12 +229,6 @@ def test_settings_out_of_range_are_refused(change):
     assert SecondMoment(**usual).mu(REPLACE_ONE) > 0
     with pytest.raises(UsageError):
         SecondMoment(**usual | change)
-
-
-def test_values_that_cannot_be_used_are_named_by_index_only():
-    with pytest.raises(DataError, match="row 1") as caught:
-        made().release(np.array([[0.25, 0.0], [math.nan, 0.0]]), entropy=entropy(0))
-    assert "0.25" not in str(caught.value)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1.0, 50.0])
