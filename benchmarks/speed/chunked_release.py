@@ -37,8 +37,8 @@ from sordino.engines.ray_data import RayData
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
-from sordino.rewards.chunk_fit import fit_released_chunks
-from sordino.rewards.label_release import release_chunks
+from sordino.rewards.label_release import release_labels
+from sordino.rewards.reward_fit import fit
 
 D = 64
 FILE = 1_000_000
@@ -159,10 +159,10 @@ def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
             seconds["survey"] = time.perf_counter() - start
             start = time.perf_counter()
             noise = LabelGaussian(1.0, delta=1e-10)
-            released = release_chunks(survey, noise, ledger=ledger, engine=counted)
+            released = release_labels(survey, noise, ledger=ledger)
             seconds["release"] = time.perf_counter() - start
             start = time.perf_counter()
-            found = fit_released_chunks(released, ball=10.0)
+            found = fit(released, ball=10.0)
             seconds["fit"] = time.perf_counter() - start
         cores = time.process_time() - cores
     start = time.perf_counter()

@@ -11,9 +11,9 @@ import numpy as np
 import sordino
 from sordino._random import SimulatedEntropy
 from sordino.environments.preference_worlds import Judgments
-from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.evidence import Design
+from sordino.rewards.reward_fit import fit_design
 
 NEVER = 40.0  # an epsilon at which no answer is ever flipped
 

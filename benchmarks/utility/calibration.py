@@ -20,9 +20,9 @@ from _worlds import randomized, versions
 import sordino
 from sordino.environments.preference_worlds import Judgments, LinearPreferences
 from sordino.environments.values import plain_logistic_scale, population_slope, prefer_first
-from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.evidence import Design
 from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.reward_fit import fit_design
 from sordino.rewards.solver import minimize_ridge
 
 DIMENSION, SIZE, RIDGE, BALL, FRESH = 8, 2.0, 1.0, 100.0, 50_000

@@ -21,11 +21,9 @@ from scipy.special import expit
 import sordino
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.label_sum import LabelDesign, LabelGaussian
-from sordino.rewards.answer_fit import fit_design
-from sordino.rewards.estimation import label_ellipsoid, label_standard_errors
-from sordino.rewards.evidence import Design, LabelEvidence
+from sordino.rewards.evidence import Design, Evidence
 from sordino.rewards.metrics import measure_statistic
-from sordino.rewards.ridge_selection import fit_statistic
+from sordino.rewards.reward_fit import ellipsoid_of, fit_design, fit_sum, standard_errors
 
 BALL = 100.0
 FRESH = 50_000  # comparisons that accuracy is measured on
@@ -85,10 +83,10 @@ def truth(d: int, norm: float, generator: np.random.Generator) -> np.ndarray:
     return theta * (norm / np.linalg.norm(theta))
 
 
-def evidence(design: LabelDesign, rows: np.ndarray, labels: np.ndarray, seed: int) -> LabelEvidence:
+def evidence(design: LabelDesign, rows: np.ndarray, labels: np.ndarray, seed: int) -> Evidence:
     """Return what a fit sees of made-up labels; no ledger, for they are nobody's."""
     released = design.statistic(labels, entropy=SimulatedEntropy(seed))
-    return LabelEvidence(
+    return Evidence(
         differences=rows,
         statistic=released.value,
         factor=released.factor,
@@ -134,7 +132,7 @@ def cost(setting: Setting, *, runs: int, seed: int) -> dict[str, Any]:
         labels = (generator.random(setting.n) < expit(rows @ theta)).astype(np.int8)
         known = evidence(mechanism.prepare(rows), rows, labels, run)
         fits = (
-            fit_statistic(known, ball=BALL).solution.theta,
+            fit_sum(known, ball=BALL).solution.theta,
             randomized(rows, labels, epsilon=setting.epsilon, seed=run),
             unprotected(rows, labels),
         )
@@ -172,11 +170,11 @@ def coverage(setting: Cover, *, fits: int, seed: int) -> dict[str, float]:
     for fit in range(fits):
         labels = (generator.random(setting.n) < expit(rows @ theta)).astype(np.int8)
         known = evidence(design, rows, labels, fit)
-        found = fit_statistic(known, ridge=setting.ridge, ball=setting.ball)
-        ellipsoid = label_ellipsoid(known, found, ball=setting.ball)
+        found = fit_sum(known, ridge=setting.ridge, ball=setting.ball)
+        ellipsoid = ellipsoid_of(known, found, ball=setting.ball)
         held.append(ellipsoid.contains(theta, 0.95))
         ratios.append(ellipsoid.radius(0.95) / ellipsoid.distance(theta))
-        scores.append((found.solution.theta - theta) / label_standard_errors(known, found))
+        scores.append((found.solution.theta - theta) / standard_errors(known, found))
     return {
         "coverage": float(np.mean(held)),
         "radius_over_error_median": float(np.median(ratios)),
@@ -196,7 +194,7 @@ def free_metrics(setting: Setting, *, fits: int, seed: int) -> dict[str, float]:
         labels = (generator.random(setting.n) < chances).astype(np.int8)
         known = evidence(design, rows, labels, fit)
         found = measure_statistic(known, ball=BALL)
-        margins = rows @ fit_statistic(known, ball=BALL).solution.theta
+        margins = rows @ fit_sum(known, ball=BALL).solution.theta
         expected = float(np.mean(np.logaddexp(0, margins) - chances * margins))
         error = found["negative_log_likelihood_standard_error"]
         gaps.append((found["negative_log_likelihood"] - expected, error))

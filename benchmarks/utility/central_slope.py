@@ -27,7 +27,7 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import REPLACE_SPECIAL
 from sordino.rewards.pair_losses import DebiasedLogistic, debias
 from sordino.rewards.record_release import HeldRecords, release_records
-from sordino.rewards.ridge_selection import fit_statistic
+from sordino.rewards.reward_fit import fit_sum
 from sordino.rewards.solver import minimize_ridge
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -52,7 +52,7 @@ def distances(n: int, *, d: int, seed: int) -> dict[str, float]:
     plain = debiased(rows, labels, 0.0)
     design = LabelGaussian(EPSILON, delta=DELTA).prepare(rows)
     noise = [int(word) for word in generator.integers(2**32, size=3)]
-    summed = fit_statistic(evidence(design, rows, labels, noise[0]), ridge=RIDGE, ball=BALL)
+    summed = fit_sum(evidence(design, rows, labels, noise[0]), ridge=RIDGE, ball=BALL)
     tilt = ObjectivePerturbation(
         EPSILON, delta=DELTA, bound=1.0, neighbors=REPLACE_SPECIAL, ridge=RIDGE
     )

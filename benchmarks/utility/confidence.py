@@ -16,10 +16,9 @@ import numpy as np
 from scipy.special import expit
 
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.confidence import confidence_ellipsoid
-from sordino.rewards.evidence import Design
-from sordino.rewards.ridge_selection import choose_ridge, ridges
+from sordino.rewards.evidence import Design, ridges
+from sordino.rewards.reward_fit import choose_ridge, fit_design
 
 
 @dataclass(frozen=True)

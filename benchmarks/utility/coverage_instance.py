@@ -25,8 +25,7 @@ from scipy.stats import t as student
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.policies.robust import robust_policy
 from sordino.rewards.confidence import ConfidenceEllipsoid
-from sordino.rewards.estimation import label_ellipsoid
-from sordino.rewards.ridge_selection import fit_statistic
+from sordino.rewards.reward_fit import ellipsoid_of, fit_sum
 
 SIZES = (10_000, 20_000, 30_000, 60_000, 100_000)
 SCALES = (1.0, 0.3)
@@ -108,8 +107,8 @@ def estimate(
     """Return the confidence set of one release of all labels."""
     mechanism = LabelGaussian(setting.epsilon, delta=setting.delta)
     released = evidence(mechanism.prepare(rows), rows, labels, seed)
-    found = fit_statistic(released, ball=setting.ball, ridge=setting.ridge)
-    return label_ellipsoid(released, found, ball=setting.ball)
+    found = fit_sum(released, ball=setting.ball, ridge=setting.ridge)
+    return ellipsoid_of(released, found, ball=setting.ball)
 
 
 def values(setting: Instance, *, n: int, seed: int, scales: tuple[float, ...]) -> list[float]:

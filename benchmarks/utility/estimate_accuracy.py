@@ -27,11 +27,10 @@ from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.guarantee import REPLACE_SPECIAL
-from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.evidence import Design
 from sordino.rewards.forecast import estimate
 from sordino.rewards.record_release import HeldRecords, release_records
-from sordino.rewards.ridge_selection import fit_statistic
+from sordino.rewards.reward_fit import fit_design, fit_sum
 
 BALL = 100.0
 DELTA = 1e-6
@@ -151,7 +150,7 @@ def from_coins(
 def from_sum(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> np.ndarray:
     """Return the weights of a fit on the noised sum of all labels, its ridge chosen on the sum."""
     design = LabelGaussian(epsilon, delta=DELTA).prepare(rows)
-    return fit_statistic(evidence(design, rows, labels, seed), ball=BALL).solution.theta
+    return fit_sum(evidence(design, rows, labels, seed), ball=BALL).solution.theta
 
 
 def from_tilt(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> np.ndarray:

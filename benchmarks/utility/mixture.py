@@ -15,8 +15,8 @@ import numpy as np
 from scipy.special import expit
 
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.evidence import Design
+from sordino.rewards.reward_fit import fit_design
 
 D = 5
 BALL = 20.0

@@ -143,7 +143,7 @@ def _ours(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> di
     from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
     from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
     from sordino.rewards.record_release import HeldRecords, release_records
-    from sordino.rewards.ridge_selection import fit_statistic
+    from sordino.rewards.reward_fit import fit_sum
 
     def record(relation: Any) -> np.ndarray:
         noise = ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=relation)
@@ -157,7 +157,7 @@ def _ours(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> di
     known = evidence(design, rows, labels, seed)
     return {
         "not_private": unprotected(rows, labels),
-        "label": fit_statistic(known, ball=BALL).solution.theta,
+        "label": fit_sum(known, ball=BALL).solution.theta,
         "record_zero_out": record(REPLACE_SPECIAL),
         "record_replace": record(REPLACE_ONE),
         "randomized_response": randomized(rows, labels, epsilon=epsilon, seed=seed),

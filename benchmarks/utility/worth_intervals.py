@@ -26,13 +26,9 @@ import sordino
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings
 from sordino.reporting.result import calibration_bins
-from sordino.rewards import metrics
+from sordino.rewards.metrics import HeldOut, legible, measure_predictions
 
-METRICS: dict[str, Any] = {
-    "accuracy": metrics.accuracy,
-    "negative_log_likelihood": metrics.negative_log_likelihood,
-    "calibration_slope": metrics.calibration_slope,
-}
+METRICS = ("accuracy", "negative_log_likelihood", "calibration_slope")
 
 
 @dataclass(frozen=True)
@@ -98,14 +94,18 @@ def metric_coverage(n: int, epsilon: float, *, fits: int, seed: int) -> dict[str
         margins = generator.standard_normal(n)
         labels = generator.random(n) < expit(margins)
         answers = (labels ^ (generator.random(n) < flip)).astype(np.int64)
-        told: dict[str, Any] = {}
-        for name, measure in METRICS.items():
-            found = measure(margins, answers, flip)
+        predicted = HeldOut(differences=margins, answers=answers, flip_probability=flip)
+        measured = measure_predictions(predicted, temperature=1.0)
+        rate = measured.win_rate
+        told: dict[str, Any] = {
+            "win_rate": rate.value,
+            "win_rate_interval": [rate.lower, rate.upper],
+        }
+        for name in METRICS:
+            found = getattr(measured, name)
             told[name] = None if found is None else found.value
             told[f"{name}_standard_error"] = None if found is None else found.standard_error
-        rate = metrics.win_rate(expit(margins), answers, flip)
-        told |= {"win_rate": rate.value, "win_rate_interval": [rate.lower, rate.upper]}
-        shown = metrics.legible(told)
+        shown = legible(told)
         true = {"accuracy": right, "negative_log_likelihood": loss, "calibration_slope": 1.0}
         for name, value in true.items():
             if shown[name] is not None:

@@ -23,7 +23,7 @@ ABOUT_PRIVACY_ALSO = {
     "sordino.policies.withheld",  # what draws promise
     "sordino.rewards.forecast",  # what an epsilon would cost
     "sordino.rewards.pair_losses",  # the likelihood of a randomized answer
-    "sordino.rewards.private_metric_releases",  # what metrics may cost
+    "sordino.rewards.private_metrics",  # what metrics may cost
     "sordino.reporting.wording",  # how a spend reads
     "sordino.reporting.result",  # what an epsilon was foreseen to give
 }

@@ -16,7 +16,7 @@ with install_import_hook("sordino", "lenient.check"):
     import sordino
     from sordino.environments.annotators import simulate_pairs
     from sordino.rewards.evidence import Design
-    from sordino.rewards.answer_fit import cross_fit
+    from sordino.rewards.metrics import cross_fit
     from sordino.rewards.estimation import fit_reward
     from sordino.reporting import result
     rows, truth = simulate_pairs(200, seed=1, people=40)

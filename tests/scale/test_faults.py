@@ -20,9 +20,9 @@ from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
-from sordino.rewards.chunk_fit import fit_released_chunks
-from sordino.rewards.label_release import release_chunks
-from sordino.rewards.record_release import fit_record_chunks
+from sordino.rewards.label_release import release_labels
+from sordino.rewards.record_release import fit_records
+from sordino.rewards.reward_fit import fit
 
 FILES, ROWS, D = 240, 25, 3
 KILLS = 50
@@ -112,8 +112,8 @@ def workers(*, busy):
 
 def outcome(folder, survey, engine, ledger):
     """What is released and fitted, as bytes."""
-    found = release_chunks(survey, NOISE, ledger=ledger, engine=engine, simulate_seed=3)
-    weights = fit_released_chunks(found, ball=10.0).weights
+    found = release_labels(survey, NOISE, ledger=ledger, simulate_seed=3)
+    weights = fit(found, ball=10.0).weights
     evidence = found.evidence
     return (
         found.artifact,
@@ -170,7 +170,7 @@ TILT, MOMENT = joint_mechanisms(2.0, ridge=4.0, **TERMS)
 
 def records(survey, engine, ledger):
     """What is released of whole records."""
-    found = fit_record_chunks(
+    found = fit_records(
         survey,
         TILT,
         ledger=ledger,

@@ -21,7 +21,6 @@ from sordino.preferences.features import HashedText
 from sordino.preferences.records import canonical, person_key
 from sordino.privatization.chunk_tasks import PartedMemo
 from sordino.privatization.chunks import privatize_chunks
-from sordino.rewards.chunk_fit import fit_answer_chunks
 
 COIN = sordino.RandomizedResponse(1.0)
 FILES, PEOPLE = 60, 40
@@ -108,7 +107,7 @@ def test_files_and_fit_are_those_of_one_process(ray_engine, tmp_path, linked):
         found.append(contents(out))
         answers = find_chunks(out, privatized=True)
         fits.append(
-            fit_answer_chunks(
+            sordino.fit_reward(
                 answers, features=HashedText(dimension=8), ball=10.0, engine=engine
             ).weights
         )

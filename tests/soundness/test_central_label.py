@@ -13,9 +13,9 @@ from sordino._random import SystemEntropy
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.rewards import label_release
-from sordino.rewards.estimation import fit_released
 from sordino.rewards.label_release import release_labels
 from sordino.rewards.metrics import measure_statistic
+from sordino.rewards.reward_fit import fit
 
 N, D = 120, 4
 MECHANISM = LabelGaussian(1.0, delta=1e-6)
@@ -67,7 +67,7 @@ def artifacts(folder, monkeypatch, labels, *, outcome, mechanism=MECHANISM, unit
         reward = sordino.fit_reward(pairs, mechanism=mechanism, ledger=ledger, ball=3.0)
         reward.save(folder / "reward.json")
         released = release_labels(pairs, mechanism, ledger=ledger)
-        again = fit_released(released, ball=3.0, criterion="thinning")
+        again = fit(released, ball=3.0, criterion="thinning")
         shown = {
             "reward": (folder / "reward.json").read_bytes(),
             "again": json.dumps(again.to_dict()),
@@ -163,7 +163,7 @@ def test_nothing_after_the_release_spends_or_looks_at_labels(tmp_path, monkeypat
     released = release_labels(pairs, MECHANISM, ledger=ledger)
     before = ledger.head
     monkeypatch.setattr(SystemEntropy, "words", lambda *_: pytest.fail("coins were drawn"))
-    reward = fit_released(released, ball=3.0, criterion=criterion)
+    reward = fit(released, ball=3.0, criterion=criterion)
     measure_statistic(released.evidence, ball=3.0)
     sordino.certify(reward, ledger)
     assert ledger.head == before
@@ -184,7 +184,7 @@ def test_over_the_budget_nothing_is_drawn(tmp_path, monkeypatch):
 def test_a_budget_that_another_process_used_up_is_seen(tmp_path, monkeypatch):
     """The first check is a courtesy; what counts is the one under the ledger's lock."""
     ledger = account(tmp_path, 1.2)
-    honest = label_release._prepared
+    honest = label_release.Judged.prepare
 
     def prepared(*given):
         elsewhere = sordino.Ledger.open(ledger.path)
@@ -192,7 +192,7 @@ def test_a_budget_that_another_process_used_up_is_seen(tmp_path, monkeypatch):
         elsewhere.reserve(MECHANISM.event, promise=promise)
         return honest(*given)
 
-    monkeypatch.setattr(label_release, "_prepared", prepared)
+    monkeypatch.setattr(label_release.Judged, "prepare", prepared)
     monkeypatch.setattr(label_sum, "with_noise", lambda *_: pytest.fail("noise was drawn"))
     with pytest.raises(sordino.BudgetExceeded):
         sordino.fit_reward(pairs_of(labels_of()), mechanism=MECHANISM, ledger=ledger)

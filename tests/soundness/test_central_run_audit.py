@@ -33,9 +33,10 @@ from sordino.reporting.result import (
     describe_ledger_rows,
 )
 from sordino.reporting.summary import summarize
-from sordino.rewards.estimation import fit_released, fit_reward
+from sordino.rewards.estimation import fit_reward
 from sordino.rewards.label_release import release_labels
 from sordino.rewards.metrics import measure_statistic
+from sordino.rewards.reward_fit import fit
 
 DELTA = 1e-6
 EVERYTHING = 2.5e-6  # the δ at which a reward and its metrics are composed
@@ -70,7 +71,7 @@ def released(kind, pairs, ledger):
             "name": "label-gaussian", "epsilon": noise.epsilon, "delta": DELTA, "mu": noise.mu,
             "shaped": True, "records_per_person": noise.records_per_person,
         }  # fmt: skip
-        return fit_released(labels, ball=8.0), told, measure_statistic(labels.evidence, ball=8.0)
+        return fit(labels, ball=8.0), told, measure_statistic(labels.evidence, ball=8.0)
     given = {"delta": DELTA, "bound": 2.0, "neighbors": neighbors}
     tilt, moment = ObjectivePerturbation(1.0, **given), None
     if kind == "moment":

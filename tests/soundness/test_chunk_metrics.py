@@ -11,10 +11,10 @@ from sordino.engines.engine import InProcess
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.grid import GRID_SLACK
 from sordino.preferences.chunk_survey import survey_chunks
-from sordino.rewards.chunk_fit import fit_released_chunks
-from sordino.rewards.label_release import release_chunks
-from sordino.rewards.private_metric_releases import measure_label_chunks
-from sordino.rewards.private_metrics import held_out_rows
+from sordino.rewards.label_release import release_labels
+from sordino.rewards.private_metrics import measure_labels
+from sordino.rewards.release_checks import held_out_rows
+from sordino.rewards.reward_fit import fit
 
 N, D, DELTA = 240, 3, 1e-6
 WEIGHTS = [1.0, -0.5, 0.2]
@@ -63,13 +63,11 @@ def sums(folder, monkeypatch, rows, labels, persons, *, most=None):
         patched.setattr(label_sum, "with_noise", watched)
         chunks = sordino.find_chunks(folder / "in")
         with survey_chunks(chunks, engine, most=most, hold_out=True) as survey:
-            fitted, measured = survey.divided()
-            given = {"ledger": ledger, "engine": engine}
-            released = release_chunks(fitted, noise, simulate_seed=0, **given)
-            reward = fit_released_chunks(released, ball=4.0)
+            given = {"ledger": ledger, "simulate_seed": 0}
+            reward = fit(release_labels(survey, noise, held_out=True, **given), ball=4.0)
             reward.weights[:] = WEIGHTS  # public, and no function of labels here
             given |= {"temperature": 0.5, "simulate_seed": 1}
-            measure_label_chunks(reward, measured, noise, **given)
+            measure_labels(reward, survey, noise, **given)
     return seen, noise.mu
 
 

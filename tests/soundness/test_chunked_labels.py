@@ -17,7 +17,7 @@ from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelGaussian
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import Chunk, find_chunks
-from sordino.rewards.label_release import release_chunks
+from sordino.rewards.label_release import release_labels
 
 NOISE = LabelGaussian(1.0, delta=1e-6)
 
@@ -163,7 +163,7 @@ def write(folder, x, y, *, people=None, files=3):
 def released(chunks, ledger, engine, noise=NOISE, **settings):
     most = noise.records_per_person
     with survey_chunks(chunks, engine, most=most) as survey:
-        return release_chunks(survey, noise, ledger=ledger, engine=engine, **settings)
+        return release_labels(survey, noise, ledger=ledger, **settings)
 
 
 def test_machines_that_run_tasks_twice_change_nothing(tmp_path, accounts, monkeypatch):
@@ -242,7 +242,7 @@ def test_files_of_other_persons_are_refused_before_the_spend(tmp_path, accounts,
     with survey_chunks(chunks, InProcess(), most=1) as survey:
         write(tmp_path / "in", x, y, people=["p0"] * len(x), files=1)
         with pytest.raises(DataError, match="changed while it was read"):
-            release_chunks(survey, noise, ledger=ledger, engine=InProcess())
+            release_labels(survey, noise, ledger=ledger)
     assert not ledger.spends
 
 
@@ -271,7 +271,7 @@ def test_a_cap_holds_over_files(tmp_path, accounts):
         ledger = accounts(unit="person")
         found = released(chunks, ledger, InProcess(), noise, simulate_seed=1)
         sums.append(found.evidence.statistic.tobytes())
-        assert found.evidence.rows.shape[0] == 32
+        assert len(found.evidence) == 32
     assert sum(one != sums[-1] for one in sums[:-1]) == 2
 
 
@@ -286,7 +286,7 @@ def test_a_promise_to_a_person_needs_a_cap_and_a_survey_for_it(tmp_path, account
         survey_chunks(chunks, InProcess(), most=4) as survey,
         pytest.raises(UsageError, match="surveyed for most=4"),
     ):
-        release_chunks(survey, noise, ledger=ledger, engine=InProcess())
+        release_labels(survey, noise, ledger=ledger)
     assert not ledger.spends
 
 

@@ -1,6 +1,7 @@
 """Whole records in many files: clipped in tasks, tilted and noised once, whatever tasks do."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.features import HashedText
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.confidence import least_ridge
-from sordino.rewards.record_release import ChunkedRecords, fit_record_chunks, fit_records
+from sordino.rewards.record_release import ChunkedRecords, fit_records
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -81,7 +82,7 @@ def fitted(chunks, path, neighbors=REPLACE_ONE, engine=None, **settings):
 def released(chunks, noise, ledger, engine=None, **given):
     engine = engine or InProcess()
     with survey_chunks(chunks, engine) as survey:
-        return fit_record_chunks(survey, noise, ledger=ledger, engine=engine, **given)
+        return fit_records(survey, noise, ledger=ledger, **given)
 
 
 # --- the same as in memory --------------------------------------------------------------------
@@ -167,14 +168,14 @@ def test_the_gradient_is_as_small_as_the_promise_needs(world, tmp_path, monkeypa
 
 def test_every_task_clips_what_it_reads(world, tmp_path, monkeypatch):
     seen = []
-    honest = ChunkedRecords.minimize
+    honest = ChunkedRecords.loss
 
-    def minimize(self, tilt, mechanism, **given):
+    def loss(self, tilt, entropy):
         for chunk in self.rows.chunks:
             seen.extend(block for _, block, _ in self.rows.read(chunk))
-        return honest(self, tilt, mechanism, **given)
+        return honest(self, tilt, entropy)
 
-    monkeypatch.setattr(ChunkedRecords, "minimize", minimize)
+    monkeypatch.setattr(ChunkedRecords, "loss", loss)
     fitted(write(tmp_path / "in", *world), tmp_path / "l")
     rows = np.concatenate(seen)
     assert rows.shape == (N, D)
@@ -201,7 +202,7 @@ def test_coins_are_fair_differ_by_place_and_run_and_stay(world, tmp_path, monkey
     rows, _ = world
     chunks = write(tmp_path / "in", rows, np.full(N, 0.5))
     drawn = []
-    honest = sordino.rewards.record_release.minimize_chunked
+    honest = sordino.rewards.record_release.minimize_tilted
 
     def minimize(loss, *given, **settings):
         passes = [
@@ -212,7 +213,7 @@ def test_coins_are_fair_differ_by_place_and_run_and_stay(world, tmp_path, monkey
         assert np.concatenate(passes[1]).tolist() == drawn[-1].tolist()
         return honest(loss, *given, **settings)
 
-    monkeypatch.setattr(sordino.rewards.record_release, "minimize_chunked", minimize)
+    monkeypatch.setattr(sordino.rewards.record_release, "minimize_tilted", minimize)
     for name, seed in {"a": None, "b": None, "c": 0, "d": 0, "e": 1}.items():
         fitted(chunks, tmp_path / name, simulate_seed=seed)
     for coins in drawn:
@@ -247,9 +248,10 @@ def test_nobody_is_told_how_many_passes_a_fit_of_records_takes(world, tmp_path):
 
     chunks = write(tmp_path / "in", *world)
     noise, moment = mechanisms(REPLACE_ONE)
-    given = {"ball": BALL, "second_moment": moment, "engine": Watched()}
-    with survey_chunks(chunks, InProcess()) as survey:
-        fit_record_chunks(survey, noise, ledger=opened(tmp_path / "l", REPLACE_ONE), **given)
+    given = {"ball": BALL, "second_moment": moment}
+    with survey_chunks(chunks, Watched(), taken=lambda *_: None) as survey:
+        told.clear()
+        fit_records(survey, noise, ledger=opened(tmp_path / "l", REPLACE_ONE), **given)
     assert len(told) >= 5
     assert set(told) == {None}
 
@@ -286,10 +288,10 @@ def test_over_budget_no_feature_is_made(world, tmp_path):
         def fold(self, *_, **__):
             raise AssertionError
 
-    with survey_chunks(chunks, InProcess()) as survey, pytest.raises(BudgetExceeded):
-        fit_record_chunks(
-            survey, noise, ledger=ledger, engine=Unused(), ball=BALL, second_moment=moment
-        )
+    with survey_chunks(chunks, InProcess()) as survey:
+        unused = replace(survey, engine=Unused())
+        with pytest.raises(BudgetExceeded):
+            fit_records(unused, noise, ledger=ledger, ball=BALL, second_moment=moment)
     assert not ledger.spends
 
 
@@ -343,7 +345,7 @@ def test_other_mechanisms_and_settings_are_refused(world, tmp_path):
     with pytest.raises(UsageError, match="part of the promise"):
         sordino.fit_reward(chunks, **given, ridge=1.0)
     with pytest.raises(UsageError, match="held_out"):
-        sordino.fit_reward(chunks, **given, held_out=np.zeros(N, bool))
+        sordino.fit_reward(chunks, **given, held_out=True)
     with pytest.raises(UsageError, match="files of vectors"):
         sordino.fit_reward(chunks, **given, features=HashedText(dimension=4))
     assert not ledger.spends

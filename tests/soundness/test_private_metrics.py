@@ -8,6 +8,7 @@ import dataclasses
 import json
 import sqlite3
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,18 +25,18 @@ from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.privacy.spend import event_of
-from sordino.rewards import label_release, private_metric_releases, private_metrics, record_release
-from sordino.rewards.label_release import countable_rows
+from sordino.rewards import private_metrics, record_release
+from sordino.rewards.label_release import Judged, countable_rows
 from sordino.rewards.metrics import slope_of_sum
 from sordino.rewards.model import RewardModel
-from sordino.rewards.private_metric_releases import (
+from sordino.rewards.private_metrics import (
+    MarginSums,
+    NoisedSums,
     measure_labels,
     measure_records,
     record_metrics_mechanism,
 )
-from sordino.rewards.private_metrics import held_out_rows
-from sordino.rewards.record_release import clipped_records
-from sordino.rewards.release_checks import record_differences
+from sordino.rewards.release_checks import UNREAD, held_out_rows
 
 DELTA = 1e-6
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
@@ -75,7 +76,7 @@ def reward_on(ledger, weights):
     budget = ledger.budget
     mechanism = TILTS[budget.neighbors] if budget.unit == "record" else OF_PERSONS
     promise = mechanism.guarantee(unit=budget.unit, neighbors=budget.neighbors, trust="central")
-    entry = ledger.reserve(mechanism.event, promise=promise, details=dict(private_metrics.UNREAD))
+    entry = ledger.reserve(mechanism.event, promise=promise, details=dict(UNREAD))
     entry.commit("00")
     return reward_of(weights, promise, (entry.release_id,))
 
@@ -122,16 +123,27 @@ weightings = st.lists(
 
 def label_design(weights, mechanism, temperature):
     """What :func:`measure_labels` releases labels with; no label is at hand."""
-    pairs = label_pairs([0] * N)
-    out = held_out_rows(pairs)
-    margins = private_metric_releases._margins(reward_of(weights), pairs, out)
-    rows = countable_rows(pairs)
+    judged = judged_part("held-out")
+    margins = private_metrics._margins(reward_of(weights), judged)
     limited = mechanism.records_per_person is not None
     return mechanism.prepare(
-        private_metric_releases._vectors(margins, temperature)[0],
-        persons=pairs.persons if limited else None,
-        rows=rows[out[rows]],
-    ), out
+        vectors_of(margins, temperature)[0],
+        persons=judged.source.persons if limited else None,
+        rows=judged.rows,
+    ), held_out_rows(judged.source)
+
+
+def judged_part(part):
+    """The rows of one part that may count; no label is at hand."""
+    pairs = label_pairs([0] * N)
+    whole = Judged(source=pairs, rows=countable_rows(pairs), n=N, linked=True, repeats=False)
+    return whole.part(part)
+
+
+def vectors_of(margins, temperature):
+    """What labels are summed with, and the sums of all margins."""
+    known = MarginSums.of_all(margins, temperature)
+    return private_metrics._columns(temperature, known.sizes, margins), known
 
 
 def totals_of(design, *labellings_):
@@ -181,7 +193,7 @@ def test_the_worst_label_comes_close_to_the_sensitivity():
     assert max(moves) == pytest.approx(LABELS.mu * design.scale, rel=1e-5)
     main = LABELS.prepare(
         label_pairs(np.zeros(N)).given,
-        rows=label_release._unread_rows(label_pairs(np.zeros(N)), out),
+        rows=judged_part("fitted").rows,
     )
     none, *single = totals_of(main, np.zeros(N), *np.eye(N))
     read = np.array([not np.array_equal(none, total) for total in single])
@@ -225,13 +237,10 @@ def test_labels_show_in_the_two_sums_alone(tmp_path, noise, replayed, unit):
         replayed()
         pairs = label_pairs(generator.choice([0, 1, 0.5], size=N))
         ledger = account(tmp_path / str(run), unit=unit)
-        out = held_out_rows(pairs)
         reward = sordino.fit_reward(
-            pairs, mechanism=mechanism, ledger=ledger, held_out=out, ball=3.0
+            pairs, mechanism=mechanism, ledger=ledger, held_out=True, ball=3.0
         )
-        found = measure_labels(
-            reward, pairs, mechanism, held_out=out, ledger=ledger, temperature=0.5
-        )
+        found = measure_labels(reward, pairs, mechanism, ledger=ledger, temperature=0.5)
         seen.append(shown(found, ledger, reward))
     assert seen[0] == seen[1]
     assert not np.array_equal(noise.totals[0], noise.totals[2])  # the labels were read
@@ -268,7 +277,7 @@ def record_total(made, relation, weights):
     """The sum of :func:`measure_records` before the noise."""
     pairs = record_pairs(made)
     part = pairs.part(np.flatnonzero(held_out_rows(pairs)).tolist())
-    vectors_ = private_metric_releases._record_vectors(reward_of(weights), part, 0.7)
+    vectors_ = private_metrics._record_vectors(reward_of(weights), part, 0.7)
     return NOISES[relation]._sum(vectors_).astype(float)
 
 
@@ -298,12 +307,12 @@ def test_the_worst_record_comes_close_to_the_sensitivity():
     at = np.flatnonzero(held_out_rows(found[0]))[:1].tolist()
     wrong, right = (
         NOISES[REPLACE_ONE]._sum(
-            private_metric_releases._record_vectors(reward_of([1.0]), pairs.part(at), 1.0)
+            private_metrics._record_vectors(reward_of([1.0]), pairs.part(at), 1.0)
         )
         * NOISES[REPLACE_ONE].step
         for pairs in found
     )
-    bound = private_metric_releases.RECORD_BOUND
+    bound = private_metrics.RECORD_BOUND
     assert np.linalg.norm(wrong) == pytest.approx(bound, rel=1e-5)
     assert np.linalg.norm(wrong - right) == pytest.approx(3**0.5, abs=0.02)  # both count as 1
 
@@ -317,9 +326,10 @@ def test_the_fit_sees_one_change_at_most_too(relation, made, at, new):
     seen = []
     for part in (made, neighbor(made, relation, at, new)):
         pairs = record_pairs(part)
-        kept = record_release._seen(pairs, held_out_rows(pairs))
-        rows = clipped_records(record_differences(kept, None), TILTS[relation], None).tolist()
-        pairs_of = zip(rows, kept.labels.tolist(), strict=True)
+        kept = record_release._clipped(
+            pairs, TILTS[relation], None, None, lambda _d: None, unread=True
+        )
+        pairs_of = zip(kept.records.tolist(), kept.labels.tolist(), strict=True)
         seen.append(Counter((*row, label) for row, label in pairs_of))
     gone, come = (seen[0] - seen[1]).total(), (seen[1] - seen[0]).total()
     sides = held_out_rows(record_pairs([made[at], new])).tolist()
@@ -343,7 +353,7 @@ def test_records_that_prefer_nothing_add_nothing(tmp_path, noise):
         ledger = account(tmp_path / str(len(part)), unit="record", neighbors=REPLACE_SPECIAL)
         reward = dataclasses.replace(reward_on(ledger, [1.0]), features=features)
         measure_records(
-            reward, pairs, NOISES[REPLACE_SPECIAL], held_out=held_out_rows(pairs), ledger=ledger,
+            reward, pairs, NOISES[REPLACE_SPECIAL], ledger=ledger,
             temperature=1.0,
         )  # fmt: skip
         totals.append(noise.totals[-1].tolist())
@@ -357,10 +367,10 @@ def test_a_margin_depends_on_its_own_record_to_the_last_bit(n, d, seed):
     """``rows @ weights`` fails this: the order of its additions depends on how many rows are."""
     generator = np.random.default_rng(seed)
     rows, weights = generator.normal(size=(n, d)), generator.normal(size=d)
-    together = private_metric_releases._record_margins(rows, weights)
-    alone = [private_metric_releases._record_margins(rows[[i]], weights)[0] for i in range(n)]
+    together = private_metrics._record_margins(rows, weights)
+    alone = [private_metrics._record_margins(rows[[i]], weights)[0] for i in range(n)]
     assert together.tolist() == alone
-    turned = private_metric_releases._record_margins(np.asfortranarray(rows), weights)
+    turned = private_metrics._record_margins(np.asfortranarray(rows), weights)
     assert turned.tolist() == alone
 
 
@@ -380,13 +390,10 @@ def test_records_show_in_released_numbers_alone(
         replayed()
         pairs, _ = linear_world(n, 2, seed=run)
         ledger = account(tmp_path / str(run), unit="record", neighbors=relation)
-        out = held_out_rows(pairs)
         reward = sordino.fit_reward(
-            pairs, mechanism=TILTS[relation], ledger=ledger, held_out=out, ball=3.0
+            pairs, mechanism=TILTS[relation], ledger=ledger, held_out=True, ball=3.0
         )
-        found = measure_records(
-            reward, pairs, NOISES[relation], held_out=out, ledger=ledger, temperature=0.5
-        )
+        found = measure_records(reward, pairs, NOISES[relation], ledger=ledger, temperature=0.5)
         assert found.accuracy is not None
         seen.append(shown(found, ledger, reward))
     assert seen[0] == seen[1]
@@ -403,29 +410,26 @@ def test_nothing_told_by_errors_either(tmp_path, linear_world):
         asked = {"ledger": ledger, "temperature": 1.0}
         noise_ = NOISES[ADD_OR_REMOVE_ONE]
         out = held_out_rows(pairs)
-        with pytest.raises(sordino.PrivacyError) as caught:
-            measure_records(reward, pairs, noise_, held_out=~out, **asked)
-        messages.add(str(caught.value))
         bad = dataclasses.replace(pairs, given=np.where(out, np.nan, 1.0)[:, np.newaxis])
         if out.any():
             with pytest.raises(sordino.DataError) as caught:
-                measure_records(reward, bad, noise_, held_out=out, **asked)
+                measure_records(reward, bad, noise_, **asked)
             messages.add(str(caught.value))
         long = dataclasses.replace(reward, weights=np.ones(5))
         with pytest.raises(sordino.UsageError) as caught:
-            measure_records(long, pairs, noise_, held_out=out, **asked)
+            measure_records(long, pairs, noise_, **asked)
         messages.add(str(caught.value))
         assert len(ledger.spends) == 1
-        none = measure_records(reward, pairs, noise_, held_out=out, simulate_seed=1, **asked)
+        none = measure_records(reward, pairs, noise_, simulate_seed=1, **asked)
         assert set(none.to_dict().values()) == {None}
         messages.add(none.reason)
-    assert len(messages) == 4
+    assert len(messages) == 3
 
 
 # --- the order of the steps -------------------------------------------------------------------
 
 
-def purchase(folder, unit, linear_world, *, epsilon=9.0, **settings_):
+def purchase(folder, unit, linear_world, *, epsilon=9.0, held_out=True):
     """A fit without the held-out rows, and a function that buys metrics on them."""
     pairs, _ = linear_world(80, 3)
     relation = REPLACE_SPECIAL if unit == "record" else REPLACE_ONE
@@ -435,13 +439,10 @@ def purchase(folder, unit, linear_world, *, epsilon=9.0, **settings_):
         if unit == "record"
         else (LABELS, LABELS, measure_labels)
     )
-    out = held_out_rows(pairs)
-    kept = settings_.pop("held_out", out)
-    reward = sordino.fit_reward(pairs, mechanism=main, ledger=ledger, held_out=kept, ball=3.0)
+    reward = sordino.fit_reward(pairs, mechanism=main, ledger=ledger, held_out=held_out, ball=3.0)
 
-    def buy(**given_):
-        asked = {"held_out": out, "ledger": ledger, "temperature": 1.0} | given_
-        return measure(reward, pairs, noise_, **asked)
+    def buy():
+        return measure(reward, pairs, noise_, ledger=ledger, temperature=1.0)
 
     return buy, ledger, reward
 
@@ -480,7 +481,7 @@ def test_over_the_budget_nothing_is_drawn(tmp_path, monkeypatch, linear_world, u
 
 @pytest.mark.parametrize("unit", ["label", "record"])
 def test_a_reward_that_saw_these_rows_is_not_judged_by_them(tmp_path, linear_world, unit):
-    buy, ledger, _ = purchase(tmp_path, unit, linear_world, held_out=None)
+    buy, ledger, _ = purchase(tmp_path, unit, linear_world, held_out=False)
     with pytest.raises(sordino.UsageError, match="fitted on all rows"):
         buy()
     assert len(ledger.spends) == 1
@@ -489,16 +490,14 @@ def test_a_reward_that_saw_these_rows_is_not_judged_by_them(tmp_path, linear_wor
 @pytest.mark.parametrize("unit", ["label", "record"])
 def test_rows_chosen_otherwise_are_refused(tmp_path, linear_world, unit):
     """By labels, say: then the noise of the fit would hide nothing."""
-    buy, ledger, _ = purchase(tmp_path / "0", unit, linear_world)
     pairs, _ = linear_world(80, 3)
-    wrong = [pairs.labels == 1, np.zeros(80, bool), np.zeros(79, bool), np.zeros(80), [0, 1], None]
-    for rows in wrong:
-        with pytest.raises(sordino.PrivacyError, match="held_out_rows"):
-            buy(held_out=rows)
-    assert len(ledger.spends) == 1
-    for number, rows in enumerate(wrong[:-1]):
-        with pytest.raises(sordino.PrivacyError, match="held_out_rows"):
-            purchase(tmp_path / f"{number + 1}", unit, linear_world, held_out=rows)
+    rule = held_out_rows(pairs)
+    for rows in (pairs.labels == 1, rule, ~rule, np.zeros(79, bool), np.zeros(80), [0, 1], None):
+        with pytest.raises(sordino.PrivacyError, match="held_out_rows") as caught:
+            purchase(tmp_path, unit, linear_world, held_out=rows)
+        assert "80" not in str(caught.value)
+    ledger = sordino.Ledger.open(tmp_path / "spend.db")
+    assert not ledger.spends
 
 
 @pytest.mark.parametrize("unit", ["label", "record"])
@@ -545,23 +544,26 @@ def truths_of(margins, chance, *, cut):
     )
 
 
-def label_runs():
+def label_runs(*, forgets=False):
     """300 rows with new labels every time; the truth is that of these questions."""
     generator = np.random.default_rng(5)
     rows = generator.normal(size=(300, 3)) / 2
     margins, chance = rows @ WEIGHTS, expit(rows @ TRUE)
-    vectors_, scales = private_metric_releases._vectors(margins, 0.5)
+    vectors_, known = vectors_of(margins, 0.5)
     design = LABELS.prepare(vectors_)
     for run in range(RUNS):
         labels = (generator.random(300) < chance).astype(np.int8)
         released = design.statistic(labels, entropy=_random.entropy(run))
-        found = private_metric_releases._noised_sums(released, scales, margins, 0.5).estimates()
+        paid = SimpleNamespace(value=released.value, known=design)
+        sums = NoisedSums.of(paid, margins, known, 0.5)
+        sums = dataclasses.replace(sums, variances=np.zeros(3)) if forgets else sums
+        found = sums.estimates()
         names = ("accuracy", "win_rate", "negative_log_likelihood", "calibration_slope")
         yield tuple(found[name] for name in names)
 
 
 @pytest.mark.deep
-def test_intervals_on_labels_hold_the_truth(monkeypatch):
+def test_intervals_on_labels_hold_the_truth():
     """1,500 runs at epsilon 1, where noise and the sampling error of 300 labels are alike.
 
     At 95 % coverage a share has a standard deviation of .0056; below .93 is 3.5 of them: a false
@@ -578,13 +580,7 @@ def test_intervals_on_labels_hold_the_truth(monkeypatch):
     shares = coverages(runs, truths)
     assert min(shares) >= 0.93, shares
     assert max(shares) <= 0.995, shares
-    honest = private_metric_releases._noised_sums
-
-    def forgetful(*given_):
-        return dataclasses.replace(honest(*given_), variances=np.zeros(3))
-
-    monkeypatch.setattr(private_metric_releases, "_noised_sums", forgetful)
-    assert max(coverages(list(label_runs()), truths)) < 0.92
+    assert max(coverages(list(label_runs(forgets=True)), truths)) < 0.92
 
 
 def record_runs():
@@ -594,9 +590,9 @@ def record_runs():
     for run in range(RUNS):
         rows = generator.normal(size=(generator.binomial(900, 0.2), 3)) / 2
         labels = generator.random(len(rows)) < expit(rows @ TRUE)
-        w = private_metric_releases._measured(rows @ WEIGHTS, labels.astype(int), 0.5)
+        w = private_metrics._measured(rows @ WEIGHTS, labels.astype(int), 0.5)
         sums = mechanism.release(w, entropy=_random.entropy(run))
-        yield private_metric_releases._ratios(sums, mechanism.standard_deviation)
+        yield private_metrics._ratios(sums, mechanism.standard_deviation)
 
 
 def test_intervals_on_records_hold_the_truth():
@@ -620,7 +616,7 @@ def test_the_mechanism_of_records_is_cut_to_the_bound():
     for label in (0, 1, 2):
         labels = np.full(len(margins), label)
         for temperature in (1e-6, 1.0, 1e6):
-            w = private_metric_releases._measured(margins, labels, temperature)
+            w = private_metrics._measured(margins, labels, temperature)
             assert np.isfinite(w).all()
-            assert np.linalg.norm(w, axis=1).max() <= private_metric_releases.RECORD_BOUND
+            assert np.linalg.norm(w, axis=1).max() <= private_metrics.RECORD_BOUND
     assert isinstance(NOISES[REPLACE_ONE], GaussianMechanism)

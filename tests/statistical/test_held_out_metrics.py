@@ -9,14 +9,15 @@ from scipy.special import expit
 
 import sordino
 from sordino.reporting.result import measure_policy, measure_reward
-from sordino.rewards.answer_fit import cross_fit, fit_design
 from sordino.rewards.evidence import Design
-from sordino.rewards.private_metric_releases import (
+from sordino.rewards.metrics import cross_fit
+from sordino.rewards.private_metrics import (
     measure_labels,
     measure_records,
     record_metrics_mechanism,
 )
-from sordino.rewards.private_metrics import held_out_rows
+from sordino.rewards.release_checks import held_out_rows
+from sordino.rewards.reward_fit import fit_design
 
 NAMES = ("accuracy", "negative_log_likelihood", "win_rate")
 TEMPERATURE = 0.5

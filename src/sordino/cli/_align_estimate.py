@@ -42,34 +42,33 @@ from sordino.reporting.result import (
     measure_decisive,
     predict_utility,
 )
-from sordino.rewards.chunk_fit import fit_released_chunks
 from sordino.rewards.confidence import least_ridge
-from sordino.rewards.estimation import EXPECTED_PASSES, fit_released, fit_reward
+from sordino.rewards.estimation import EXPECTED_PASSES, fit_reward
 from sordino.rewards.label_release import (
     countable_rows,
     label_promise,
     promise_of,
-    release_chunks,
     release_labels,
 )
 from sordino.rewards.metrics import legible, measure_statistic
 from sordino.rewards.model import RewardModel
-from sordino.rewards.private_metric_releases import (
+from sordino.rewards.private_metrics import (
     METRICS_PASSES,
-    measure_label_chunks,
+    SHARE,
+    PrivateMetrics,
     measure_labels,
     measure_records,
     record_metrics_mechanism,
 )
-from sordino.rewards.private_metrics import (
-    SHARE,
-    PrivateMetrics,
+from sordino.rewards.ranking_fit import ranking_promise
+from sordino.rewards.record_release import fit_records
+from sordino.rewards.release_checks import (
+    entropy_of,
     held_out_rows,
+    record_promise,
     refuse_one_sided,
 )
-from sordino.rewards.ranking_fit import ranking_promise
-from sordino.rewards.record_release import fit_record_chunks
-from sordino.rewards.release_checks import entropy_of, record_promise
+from sordino.rewards.reward_fit import fit
 
 from ._align_run import (
     NO_METRICS,
@@ -426,10 +425,10 @@ class _OfLabels(_Labels):
             self.mechanism,
             ledger=ledger,
             features=settings.features(len(self.pairs)),
-            held_out=held_out,
+            held_out=held_out is not None,
             simulate_seed=settings.simulate_seed,
         )
-        reward = fit_released(released, ridge=settings.ridge, ball=settings.ball)
+        reward = fit(released, ridge=settings.ridge, ball=settings.ball)
         vectors = self.pairs.differences(reward.features)
         if held_out is None or not isinstance(self.noise.metrics, LabelGaussian):
             free = measure_statistic(released.evidence, ridge=settings.ridge, ball=settings.ball)
@@ -438,7 +437,6 @@ class _OfLabels(_Labels):
             reward,
             self.pairs,
             self.noise.metrics,
-            held_out=held_out,
             ledger=ledger,
             temperature=settings.policy_temperature,
             simulate_seed=settings.other_seed,
@@ -600,27 +598,24 @@ class _OfLabelChunks(_OfChunks, _Labels):
         """Return what one noised sum of the labels in many files teaches, and what was bought."""
         settings, read = self.settings, self.read
         seen, held_out = self._parts(read.survey)
-        released = release_chunks(
-            seen,
+        released = release_labels(
+            read.survey,
             self.mechanism,
             ledger=ledger,
-            engine=read.engine,
             features=self.features(seen.counted),
+            held_out=held_out is not None,
             simulate_seed=settings.simulate_seed,
-            taken=read.taken,
         )
-        reward = fit_released_chunks(released, ridge=settings.ridge, ball=settings.ball)
+        reward = fit(released, ridge=settings.ridge, ball=settings.ball)
         paid = None
         if held_out is not None and isinstance(self.noise.metrics, LabelGaussian):
-            paid = measure_label_chunks(
+            paid = measure_labels(
                 reward,
-                held_out,
+                read.survey,
                 self.noise.metrics,
                 ledger=ledger,
-                engine=read.engine,
                 temperature=settings.policy_temperature,
                 simulate_seed=settings.other_seed,
-                taken=read.taken,
             )
         return _Fitted.of(reward, paid, ledger, vectors=released.evidence.sample)
 
@@ -715,7 +710,6 @@ class _OfRecords(_Records):
     def fitted(self, ledger: Ledger) -> _Fitted:
         """Return what a tilted fit of records teaches, and what was bought besides."""
         settings, pairs, noise = self.settings, self.pairs, self.noise
-        held_out = None if noise.metrics is None else held_out_rows(pairs)
         reward = fit_reward(
             pairs,
             mechanism=self.mechanism,
@@ -724,16 +718,15 @@ class _OfRecords(_Records):
             features=settings.features(self.n),
             ball=settings.ball,
             ellipsoid=settings.confidence is not None,
-            held_out=held_out,
+            held_out=noise.metrics is not None,
             simulate_seed=settings.simulate_seed,
         )
         paid = None
-        if held_out is not None and isinstance(noise.metrics, GaussianMechanism):
+        if isinstance(noise.metrics, GaussianMechanism):
             paid = measure_records(
                 reward,
                 pairs,
                 noise.metrics,
-                held_out=held_out,
                 ledger=ledger,
                 temperature=settings.policy_temperature,
                 simulate_seed=settings.other_seed,
@@ -758,18 +751,17 @@ class _OfRecordChunks(_OfChunks, _Records):
         """Return what a tilted fit of the records in many files teaches."""
         settings, read = self.settings, self.read
         read.taken.stop_counting("Fitting")
-        fit = fit_record_chunks(
+        reward = fit_records(
             read.survey,
             self.mechanism,
             second_moment=self.noise.second_moment,
             ledger=ledger,
-            engine=read.engine,
             features=self.features(self.n),
             ball=settings.ball,
             ellipsoid=settings.confidence is not None,
             simulate_seed=settings.simulate_seed,
         )
-        return _Fitted.of(RewardModel(**vars(fit)), None, ledger)
+        return _Fitted.of(reward, None, ledger)
 
 
 class _OfRankings(_Estimate):

@@ -22,8 +22,9 @@ from sordino.reporting.result import (
     measure_reward,
     predict_utility,
 )
-from sordino.rewards.answer_fit import cross_fit
-from sordino.rewards.estimation import fit_answers
+from sordino.rewards.evidence import Released
+from sordino.rewards.metrics import cross_fit
+from sordino.rewards.reward_fit import fit
 
 from ._align_run import (
     Learned,
@@ -143,7 +144,8 @@ class LabelNoise(LearningRun):
         }
         with Bar.shown("Fitting") as bar:
             features = HashedText(dimension=asked.text_dimension)
-            reward, design = fit_answers(private, features=features, **fitting)
+            released = Released.of_answers(private, features)
+            reward, design = fit(released, **fitting), released.evidence
             held_out = cross_fit(design, **fitting, progress=bar)
         policy = make_policy(reward, **asked.policy_terms)
         arrived = private if isinstance(pairs, PrivatePairs) else None

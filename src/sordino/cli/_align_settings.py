@@ -16,8 +16,8 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.features import HashedText, usable_dimension, usual_features
 from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import NeighboringRelation
-from sordino.rewards.answer_fit import METHODS
 from sordino.rewards.evidence import MOST_FEATURES
+from sordino.rewards.reward_fit import METHODS
 
 from ._settings import (
     DELTA,

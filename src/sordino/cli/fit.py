@@ -12,11 +12,12 @@ from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
-from sordino.rewards.answer_fit import METHODS, cross_fit
-from sordino.rewards.chunk_fit import fit_and_measure_chunks
-from sordino.rewards.estimation import fit_answers
-from sordino.rewards.evidence import refuse_too_few
+from sordino.rewards.answer_files import fit_and_measure_chunks
+from sordino.rewards.evidence import Released, refuse_too_few
+from sordino.rewards.metrics import cross_fit
 from sordino.rewards.model import RewardModel
+from sordino.rewards.reward_fit import METHODS
+from sordino.rewards.reward_fit import fit as fit_released
 
 from ._app import Bar, app, finish
 from ._settings import (
@@ -85,8 +86,10 @@ def _fitted_file(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str, 
     refuse_too_few(pairs)
     ridge, ball, method = settings.ridge, settings.ball, settings.method
     features = HashedText(dimension=settings.dimension)
-    reward, design = fit_answers(pairs, features=features, ridge=ridge, ball=ball, method=method)
-    return reward, measure_reward(cross_fit(design, ridge=ridge, ball=ball, method=method)), {}
+    released = Released.of_answers(pairs, features)
+    reward = fit_released(released, ridge=ridge, ball=ball, method=method)
+    held_out = cross_fit(released.evidence, ridge=ridge, ball=ball, method=method)
+    return reward, measure_reward(held_out), {}
 
 
 def _fitted_files(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str, Any]]:

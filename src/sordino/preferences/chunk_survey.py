@@ -240,6 +240,12 @@ class ChunkSurvey:
     # What is fitted and what is held out, if that was asked for. In each of them no more rows of
     # one person count than are permitted; here, both count.
     parts: tuple[ChunkSurvey, ChunkSurvey] | None = None
+    engine: Engine  # where the files are read again
+    taken: Taken | None = None  # called as chunks are done
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave behind what no task needs: the engine, and whoever watches it."""
+        return {**vars(self), "engine": None, "taken": None}
 
     def divided(self) -> tuple[ChunkSurvey, ChunkSurvey]:
         """The same with only the rows that a fit may see, and with only the held-out ones."""
@@ -314,6 +320,8 @@ def survey_chunks(
             most=most,
             largest=doubts.largest,
             digests=tuple(one.digest for one in told),
+            engine=engine,
+            taken=taken,
         )
         if not hold_out:
             yield whole

@@ -23,9 +23,8 @@ from sordino.preferences.records import Text
 from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.rewards import metrics
-from sordino.rewards.evidence import HeldOut
 from sordino.rewards.forecast import utility_curve
+from sordino.rewards.metrics import HeldOut, legible, measure_predictions
 from sordino.rewards.model import RewardModel
 
 _LONGEST = 400  # characters of a text that are shown
@@ -122,27 +121,17 @@ def _clean(text: Text) -> str:
 
 def measure_reward(held_out: HeldOut) -> dict[str, Any]:
     """Return debiased metrics of a reward on held-out randomized answers; they cost nothing."""
-    given = (held_out.differences, held_out.answers, held_out.flip_probability)
-    who, wider = held_out.clusters, held_out.widening
-    slope = metrics.calibration_slope(*given, clusters=who)
-    loss = metrics.negative_log_likelihood(*given, clusters=who)
-    return metrics.RewardMetrics(
-        accuracy=metrics.accuracy(*given, clusters=who).widened(wider),
-        negative_log_likelihood=loss.widened(wider),
-        calibration_slope=None if slope is None else slope.widened(wider),
-    ).to_dict()
+    return measure_predictions(held_out, widening=held_out.widening).to_dict()
 
 
 def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:
     """Return how often a Gibbs policy on the two answers picks the preferred one, debiased."""
-    chances = expit(held_out.differences / temperature)
-    rate = metrics.win_rate(
-        chances, held_out.answers, held_out.flip_probability, clusters=held_out.clusters
-    )
-    rate = rate.widened(held_out.widening).interval(lower=0.0, upper=1.0)
+    widening = held_out.widening
+    rate = measure_predictions(held_out, temperature=temperature, widening=widening).win_rate
+    assert rate is not None  # noqa: S101 - for the type checker: there is a temperature
     return {
         "temperature": temperature,
-        **metrics.legible({"win_rate": rate.value, "win_rate_interval": [rate.lower, rate.upper]}),
+        **legible({"win_rate": rate.value, "win_rate_interval": [rate.lower, rate.upper]}),
         "kl": mean_kl(held_out.differences, temperature),
     }
 
@@ -215,13 +204,14 @@ def measure_public(reward: RewardModel, pairs: Pairs, temperature: float) -> dic
     if not len(decided):
         raise DataError("No pair is left to evaluate on: every public judgment is undecided.")
     gaps = np.asarray(pairs.differences(reward.features) @ reward.weights)[decided]
-    labels = pairs.labels[decided]
-    given = (gaps, labels, 0.0)
+    public = HeldOut(differences=gaps, answers=pairs.labels[decided], flip_probability=0.0)
+    measured = measure_predictions(public, temperature=temperature)
+    assert measured.win_rate is not None  # noqa: S101 - for the type checker
     return {
         "pairs": len(decided),
-        "accuracy": metrics.accuracy(*given).value,
-        "negative_log_likelihood": metrics.negative_log_likelihood(*given).value,
-        "win_rate": metrics.win_rate(expit(gaps / temperature), labels, 0.0).value,
+        "accuracy": measured.accuracy.value,
+        "negative_log_likelihood": measured.negative_log_likelihood.value,
+        "win_rate": measured.win_rate.value,
     }
 
 

@@ -6,26 +6,13 @@ estimate. It says nothing of a feature map that cannot express what people want.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from sordino.mechanisms.grid import row_weights
+from sordino.mechanisms.grid import Rows, row_weights
 
 from .pair_losses import answer_probability, weighted_grams
-
-__all__ = [
-    "answer_sum_covariance",
-    "debiased_covariance",
-    "debiased_noise",
-    "debiased_slope",
-    "isotropic_efficiency",
-    "mixture_covariance",
-    "mixture_information",
-    "roots_of_variances",
-]
 
 _FAINT = 1e-12  # of the trace of a matrix: next to it, its smallest eigenvalues are rounding
 
@@ -72,24 +59,35 @@ def isotropic_efficiency(
 
 
 def debiased_covariance(
-    differences: Any,
+    differences: Rows,
     theta: Float[np.ndarray, " d"],
     flip_probability: float,
     *,
+    noise: Float[np.ndarray, "d d"] | None = None,
     ridge: float,
+    longest: float = np.inf,
     step: int = 1,
+    n: int | None = None,
 ) -> Float[np.ndarray, "d d"]:
-    """Return the covariance of the debiased estimate, as if θ were true."""
-    # Source: docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n, the ridge in A.
+    """Return the covariance of the debiased estimate, the ridge in its bend.
+
+    Without noise in the sum of answers it is as if θ were true; with noise whatever they were. Of n
+    rows in all, every so many-th of those that are given is taken.
+    """
+    # Source: docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n. docs/central.md, "Label
+    # privacy, one Gaussian release": (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹; an answer has variance ¼ at
+    # most, so that this never states too little where Λ is small.
     margins = np.asarray(differences @ theta)
-    weights = debiased_slope(margins), debiased_noise(margins, flip_probability)
-    bend, noise = weighted_grams(differences, *weights, step=step)
-    share = _share(len(margins), step)
-    return _sandwich(share * bend, share * noise, ridge)
+    counted = row_weights(differences, longest)
+    answers = debiased_noise(margins, flip_probability) if noise is None else counted**2 / 4
+    bend, drawn = weighted_grams(differences, counted * debiased_slope(margins), answers, step=step)
+    share = _share(len(margins), step, n)
+    spread = share * drawn if noise is None else share * drawn + noise
+    return _sandwich(share * bend, spread, ridge)
 
 
 def mixture_covariance(
-    differences: Any,
+    differences: Rows,
     theta: Float[np.ndarray, " d"],
     flip_probability: float,
     *,
@@ -106,26 +104,6 @@ def mixture_covariance(
     return _sandwich(information, information, ridge)
 
 
-def answer_sum_covariance(
-    differences: Any,
-    theta: Float[np.ndarray, " d"],
-    noise: Float[np.ndarray, "d d"],
-    *,
-    ridge: float,
-    longest: float = np.inf,
-    step: int = 1,
-) -> Float[np.ndarray, "d d"]:
-    """Return the covariance of an estimate from Σ wyx and noise, whatever the answers were."""
-    # Source: docs/central.md, "Label privacy, one Gaussian release": (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹.
-    # An answer has variance ¼ at most, so this never states too little where Λ is small.
-    margins = np.asarray(differences @ theta)
-    counted = row_weights(differences, longest)
-    weights = counted * debiased_slope(margins), counted**2 / 4
-    bend, answers = weighted_grams(differences, *weights, step=step)
-    share = _share(len(margins), step)
-    return _sandwich(share * bend, share * answers + noise, ridge)
-
-
 def roots_of_variances(covariance: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
     """The standard deviations; a variance below the rounding of the largest counts as that."""
     # Rounding can leave the smallest below 0, and a root of that is no number.
@@ -135,9 +113,9 @@ def roots_of_variances(covariance: Float[np.ndarray, "d d"]) -> Float[np.ndarray
     return np.asarray(np.sqrt(np.maximum(variances, faintest)))
 
 
-def _share(n: int, step: int) -> float:
-    """Return how many rows each row that was taken stands for."""
-    return n / max(len(range(0, n, step)), 1)
+def _share(rows: int, step: int, n: int | None = None) -> float:
+    """Return how many of n rows each row that was taken stands for."""
+    return (rows if n is None else n) / max(len(range(0, rows, step)), 1)
 
 
 def _sandwich(

@@ -1,18 +1,11 @@
-"""A reward from judgments in many files, in one call: survey, release, fit.
-
-From one released sum of labels to a reward; nothing here reads a label or spends.
-
-From judgments to a reward, with every number it reports already private.
-"""
+"""From judgments to a reward, with every number it reports already private."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
-
-import numpy as np
-from jaxtyping import Bool, Float
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from sordino import _validate
 from sordino.engines.engine import Engine, InProcess, refuse_other_engines
@@ -23,7 +16,7 @@ from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs, PrivatePairs
@@ -34,221 +27,29 @@ from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import use_unprotected
 from sordino.privatization.choices import PrivateChoices
 
-from .answer_fit import BALL, METHODS, answers_ellipsoid, fit_design, standard_errors
-from .chunk_fit import fit_answer_chunks, fit_released_chunks
-from .confidence import ConfidenceEllipsoid, confidence_ellipsoid
-from .covariance import answer_sum_covariance, roots_of_variances
-from .evidence import MOST_FEATURES, Design, LabelEvidence
-from .label_release import ReleasedLabels, release_chunks, release_labels
+from .answer_files import opened_answers
+from .evidence import Released
+from .label_release import release_labels
 from .model import RewardModel
 from .ranking_fit import RankingMechanism, fit_choices, fit_rankings
-from .record_release import fit_record_chunks, fit_records
-from .ridge_selection import LabelFit, accepted_gradient, fit_statistic
-from .withheld import WithheldReward, refuse_spending, refuse_without_withholding
-
-_ROWS = 128  # rows a feature that standard errors rest on
-
-
-def fit_released(
-    released: ReleasedLabels,
-    *,
-    ridge: float | None = None,
-    ball: float,
-    ellipsoid: bool | None = None,
-    criterion: str | None = None,
-) -> RewardModel:
-    """Return the reward that explains one released sum best; as often as one likes, for free."""
-    evidence = released.evidence
-    found = fit_statistic(evidence, ridge=ridge, ball=ball, criterion=criterion)
-    if ellipsoid is None:
-        ellipsoid = len(evidence.statistic) <= MOST_FEATURES
-    return RewardModel(
-        weights=found.weights,
-        features=released.features,
-        guarantee=released.guarantee,
-        method="label-gaussian",
-        ridge=found.ridge,
-        ball=ball,
-        gradient_norm=found.solution.gradient_norm,
-        atol=accepted_gradient(evidence),
-        pairs=len(evidence),
-        standard_errors=label_standard_errors(evidence, found),
-        ellipsoid=label_ellipsoid(evidence, found, ball=ball) if ellipsoid else None,
-        release_ids=released.release_ids,
-        artifact=released.artifact,
-        statistic=evidence.statistic,
-    )
-
-
-def label_standard_errors(
-    evidence: LabelEvidence, found: LabelFit
-) -> Float[np.ndarray, " d"] | None:
-    """Return the asymptotic standard error of every weight; None for too many features."""
-    # Source: docs/central.md, "Label privacy, one Gaussian release": the roots of the diagonal of
-    # (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹.
-    n, d = evidence.differences.shape
-    if d > MOST_FEATURES:
-        return None
-    covariance = answer_sum_covariance(
-        evidence.differences,
-        found.solution.theta,
-        evidence.covariance,
-        ridge=found.ridge + found.solution.multiplier,
-        longest=evidence.longest,
-        step=max(1, n // (_ROWS * d)),
-    )
-    return roots_of_variances(covariance)
-
-
-def label_ellipsoid(
-    evidence: LabelEvidence, found: LabelFit, *, ball: float
-) -> ConfidenceEllipsoid:
-    """Return the set around a fit that holds the truth, as often as it is asked to."""
-    # Source: docs/local.md, confidence and pessimism: κ = 1, with √h(M^{-1/2}VM^{-1/2}, t) added
-    # for the noise and t = log(2 · candidates/(1 − confidence)).
-    return confidence_ellipsoid(
-        evidence.differences,
-        found.solution,
-        flip_probability=0.0,
-        ball=ball,
-        ridge=found.ridge,
-        candidates=found.candidates,
-        covariance=evidence.covariance,
-        rounding=evidence.rounding,
-        longest=evidence.longest,
-    )
-
-
-_ANSWERS = "debiased"  # the one likelihood that answers in many files are fitted by
+from .record_release import fit_records
+from .release_checks import refuse_own_rows
+from .reward_fit import BALL, METHODS, fit
+from .withheld import WithheldReward
 
 EXPECTED_PASSES = 18
 """How often files are read in all, about: 12 to 18 times in what was measured, see
 docs/howto/cluster.md. A fit that is hard to certify takes more."""
 
-
-def fit_chunks(  # noqa: PLR0913 (each is one choice of the user)
-    chunks: Chunks,
-    mechanism: object,
-    *,
-    ledger: Ledger | None = None,
-    engine: Engine | None = None,
-    scratch: str | Path | None = None,
-    features: Features | None = None,
-    ridge: float | None = None,
-    ball: float,
-    ellipsoid: bool | None = None,
-    simulate_seed: int | None = None,
-    others: Mapping[str, object],
-) -> RewardModel:
-    """Return the reward of one noised sum of the labels in many files, or of their answers.
-
-    Guarantee:
-        That of :func:`~sordino.rewards.label_release.release_chunks`, or of
-        :func:`~sordino.rewards.record_release.fit_record_chunks`. Shown by
-        tests/soundness/test_chunked_labels.py and tests/soundness/test_chunked_records.py. Of
-        randomized answers, exactly what they promise.
-    """
-    fitted: Any = {"features": features, "ridge": ridge, "ball": ball, "ellipsoid": ellipsoid}
-    if chunks.privatized:
-        _refuse_spending({"mechanism": mechanism, "ledger": ledger, "simulate_seed": simulate_seed})
-        if others.get("method") == _ANSWERS:
-            others = {**others, "method": None}
-        _refuse_settings(others)
-        return fit_answer_chunks(chunks, engine=engine, scratch=scratch, **fitted)
-    engine = InProcess() if engine is None else engine
-    refuse_other_engines(engine)
-    spending: Any = {
-        "ledger": _account(mechanism, ledger),
-        "engine": engine,
-        "features": features,
-        "simulate_seed": simulate_seed,
-    }
-    if isinstance(mechanism, ObjectivePerturbation):
-        moment: Any = others.get("second_moment")
-        _refuse_settings({**others, "second_moment": None})
-        kept: Any = {"ball": ball, "second_moment": moment, "ellipsoid": ellipsoid}
-        with survey_chunks(chunks, engine, scratch=scratch) as survey:
-            return RewardModel(**vars(fit_record_chunks(survey, mechanism, **spending, **kept)))
-    held_out = _holds_out(others.get("held_out"))
-    _refuse_settings({**others, "held_out": None})
-    noise = _for_labels(mechanism)
-    asked: Any = {"most": noise.records_per_person, "hold_out": held_out, "scratch": scratch}
-    with survey_chunks(chunks, engine, **asked) as survey:
-        seen = survey.divided()[0] if held_out else survey
-        released = release_chunks(seen, noise, **spending)
-        return fit_released_chunks(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
-
-
-def _account(mechanism: object, ledger: Ledger | None) -> Ledger | None:
-    """Return where the spend is recorded; refuse to go without."""
-    if mechanism is None or isinstance(ledger, Ledger):
-        return ledger
-    raise UsageError(
-        "The mechanism spends, so a ledger is needed to record it. Nothing was spent. Pass "
-        "ledger=sordino.Ledger.open(...)."
-    )
-
-
-def _holds_out(asked: object) -> bool:
-    """Return whether rows are left for metrics; which ones, a public rule says and no mask."""
-    if asked is None or isinstance(asked, bool):
-        return bool(asked)
-    raise UsageError(
-        "held_out must be True for judgments in many files: the public rule says of each row where "
-        "it belongs. Nothing was spent."
-    )
-
-
-def refuse_without_chunks(engine: object, scratch: object) -> None:
-    """Refuse to say where files are read where there are none."""
-    given = {"engine": engine, "scratch": scratch}
-    wrong = [name for name, value in given.items() if value is not None]
-    if wrong:
-        raise UsageError(
-            f"{wrong[0]} is for judgments in files that memory does not hold, from "
-            "sordino.find_chunks(...); these are in memory. Nothing was spent. Leave it out."
-        )
-
-
-def _refuse_spending(given: Mapping[str, object]) -> None:
-    """Refuse to spend on answers that are private already."""
-    wrong = [name for name, value in given.items() if value is not None]
-    if wrong:
-        raise UsageError(
-            f"These answers are private already: leave {wrong[0]} out. Nothing was spent."
-        )
-
-
-def _refuse_settings(others: Mapping[str, object]) -> None:
-    """Refuse settings that many files do not have."""
-    wrong = [name for name, value in others.items() if value is not None]
-    if wrong:
-        raise UsageError(
-            f"{wrong[0]} is not there for judgments in many files. Nothing was spent. Leave it "
-            "out, or read few enough of them into memory with sordino.read_pairs."
-        )
-
-
-def _for_labels(mechanism: object) -> LabelGaussian:
-    """Return noise for labels; refuse none, and what is not built for many files."""
-    if isinstance(mechanism, LabelGaussian):
-        return mechanism
-    ways = (
-        "Release their sum with noise, mechanism=sordino.LabelGaussian(epsilon=..., delta=...) "
-        "and a ledger; or protect whole records, mechanism=sordino.ObjectivePerturbation(...); or "
-        "randomize them first with `sordino privatize` and fit the answers, "
-        "find_chunks(..., privatized=True)."
-    )
-    if mechanism is None:
-        raise PrivacyError(
-            "These are raw judgments; a reward fitted on them would give them away. Nothing was "
-            f"fitted. {ways}"
-        )
-    raise UsageError(
-        f"mechanism={type(mechanism).__name__} is not there for judgments in many files. Nothing "
-        f"was spent. {ways}"
-    )
-
+_WAYS = (
+    "release their sum with noise, mechanism=sordino.LabelGaussian(epsilon=..., delta=...) and a "
+    "ledger; or protect whole records, mechanism=sordino.ObjectivePerturbation(...)"
+)
+_GIVES_AWAY = "a reward fitted on them would give them away. Nothing was fitted."
+_INFINITE = (
+    "To record an infinite spend instead, pass mechanism=sordino.NonPrivate() and a ledger whose "
+    "budget is infinite."
+)
 
 if TYPE_CHECKING:
 
@@ -278,7 +79,7 @@ if TYPE_CHECKING:
         ellipsoid: bool | None = None,
         mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
         second_moment: SecondMoment | None = None,
-        held_out: Bool[np.ndarray, " n"] | bool | None = None,
+        held_out: bool = False,
         ledger: Ledger | None = None,
         simulate_seed: int | None = None,
         engine: Engine | None = None,
@@ -296,7 +97,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     ellipsoid: bool | None = None,
     mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
     second_moment: SecondMoment | None = None,
-    held_out: Bool[np.ndarray, " n"] | bool | None = None,
+    held_out: bool = False,
     ledger: Ledger | None = None,
     simulate_seed: int | None = None,
     withhold: bool = False,
@@ -342,9 +143,9 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         second_moment: With an ``ObjectivePerturbation`` made by
             :func:`~sordino.mechanisms.gaussian.joint_mechanisms`, its other half: the
             second moment is then released too, and with it a confidence set.
-        held_out: With such a mechanism, rows that the fit must not see, so that metrics can be
-            bought on them: what :func:`~sordino.rewards.private_metrics.held_out_rows` returns. Of
-            many files True, for labels.
+        held_out: With such a mechanism, whether the fit leaves the rows of a fifth of the
+            questions unread, so that metrics can be bought on them: which, a public rule says,
+            :func:`~sordino.rewards.release_checks.held_out_rows`. Not for records in many files.
         ledger: Where a mechanism's spend is recorded, before its noise is drawn.
         simulate_seed: A seed for the mechanism's noise, for study; the guarantee then says
             ``simulated``.
@@ -387,163 +188,189 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     ball = _validate.workable("ball", ball)
     ridge = None if ridge is None else _validate.workable("ridge", ridge)
     _validate.one_of("method", method, METHODS)
-    if ellipsoid and isinstance(features, Features):
-        d = features.dimension
-        _validate.refuse_unholdable("dimension", d, 4 * d**2)  # of a set: spreads and metric
-    if isinstance(pairs, Trajectories):
-        pairs = pairs.pairs
-    terms = {"unit": unit, "neighbors": neighbors, "bound": bound, "penalty_ridge": penalty_ridge}
-    of_pairs = {
+    refuse_own_rows(held_out)
+    pairs = pairs.pairs if isinstance(pairs, Trajectories) else pairs
+    given: dict[str, object] = {
+        "features": features,
+        "mechanism": mechanism,
+        "ledger": ledger,
+        "simulate_seed": simulate_seed,
         "method": None if method == "auto" else method,
         "second_moment": second_moment,
-        "held_out": held_out,
+        "held_out": held_out or None,
+        "ellipsoid": ellipsoid,
+        "ridge": ridge,
+        "engine": engine,
+        "scratch": scratch,
+        "withhold": withhold or None,
+        "unit": unit,
+        "neighbors": neighbors,
+        "bound": bound,
+        "penalty": penalty or None,
+        "penalty_ridge": penalty_ridge,
     }
-    if isinstance(mechanism, ObjectivePerturbation) and ridge is not None:
-        raise UsageError(
-            f"ridge={ridge!r}: the ridge of record privacy is part of the promise, "
-            "ObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here."
-        )
-    if isinstance(pairs, Chunks):
-        there: Any = {"ledger": ledger, "engine": engine, "scratch": scratch}
-        fitted: Any = {"features": features, "ridge": ridge, "ball": ball, "ellipsoid": ellipsoid}
-        others = {**of_pairs, **terms, "withhold": withhold or None, "penalty": penalty or None}
-        return fit_chunks(
-            pairs, mechanism, **there, **fitted, simulate_seed=simulate_seed, others=others
-        )
-    refuse_without_chunks(engine, scratch)
-    rows: Any = held_out  # checked where it is used
+    _refuse_what_does_not_apply(pairs, given)
     if withhold:
-        given = {"ellipsoid": ellipsoid, "mechanism": mechanism, "ledger": ledger}
-        refuse_spending({**of_pairs, **given, "simulate_seed": simulate_seed})
-        rest = {"features": features, "ridge": ridge, "ball": ball, "penalty": penalty}
-        kept: Any = {"pairs": pairs, **terms, **rest}  # of what kind each is, is checked there
-        return WithheldReward(**kept)
-    refuse_without_withholding(terms | {"penalty": penalty or None})
-    if isinstance(pairs, Rankings | PrivateChoices):
-        _refuse_settings_of_pairs(of_pairs)
-        if isinstance(pairs, PrivateChoices):
-            _refuse_mechanism(mechanism, ledger, simulate_seed)
-            return fit_choices(
-                pairs, features=features, ridge=ridge, ball=ball, ellipsoid=ellipsoid
-            )
+        kept: Any = {"unit": unit, "neighbors": neighbors, "ridge": ridge}  # none are refused there
+        return WithheldReward(
+            cast("Any", pairs),
+            **kept,
+            features=features,
+            ball=ball,
+            bound=bound,
+            penalty=penalty,
+            penalty_ridge=penalty_ridge,
+        )
+    if isinstance(pairs, PrivateChoices):
+        return fit_choices(pairs, features=features, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
+    if isinstance(pairs, Rankings):
         return fit_rankings(
             pairs,
-            _ranking_mechanism(mechanism),
-            ledger=_spent(method, ledger),
+            _for_rankings(mechanism),
+            ledger=_paying(ledger),
             features=features,
             ridge=ridge,
             ball=ball,
             ellipsoid=ellipsoid,
             simulate_seed=simulate_seed,
         )
-    if isinstance(mechanism, LabelGaussian) and isinstance(pairs, Pairs) and second_moment is None:
-        released = release_labels(
-            pairs,
-            mechanism,
-            ledger=_spent(method, ledger),
-            features=features,
-            held_out=rows,
-            simulate_seed=simulate_seed,
-        )
-        return fit_released(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
-    if isinstance(mechanism, ObjectivePerturbation) and isinstance(pairs, Pairs):
-        found = fit_records(
-            pairs,
-            mechanism,
-            ledger=_spent(method, ledger),
-            features=features,
-            ball=ball,
-            second_moment=second_moment,
-            ellipsoid=ellipsoid,
-            held_out=rows,
-            simulate_seed=simulate_seed,
-        )
-        return RewardModel(**vars(found))
-    _refuse_settings_of_mechanisms(second_moment, held_out, simulate_seed)
-    reward, _ = fit_answers(
-        _private(pairs, mechanism, ledger, features),
-        features=features,
-        method=method,
-        ridge=ridge,
-        ball=ball,
-        ellipsoid=ellipsoid,
+    if isinstance(mechanism, ObjectivePerturbation):
+        with _opened(pairs, mechanism, engine, scratch) as records:
+            return fit_records(
+                records,
+                mechanism,
+                ledger=_paying(ledger),
+                features=features,
+                ball=ball,
+                second_moment=second_moment,
+                ellipsoid=ellipsoid,
+                held_out=held_out,
+                simulate_seed=simulate_seed,
+            )
+    if isinstance(mechanism, LabelGaussian):
+        with _opened(pairs, mechanism, engine, scratch, hold_out=held_out) as judgments:
+            released = release_labels(
+                judgments,
+                mechanism,
+                ledger=_paying(ledger),
+                features=features,
+                held_out=held_out,
+                simulate_seed=simulate_seed,
+            )
+            return fit(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
+    if isinstance(pairs, Chunks):
+        if not pairs.privatized:
+            raise _refusal_of_files(mechanism)
+        with opened_answers(pairs, features, engine, scratch=scratch) as (_, answers):
+            return fit(answers, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
+    if not isinstance(pairs, PrivatePairs):
+        pairs = _answers_of_no_coin(pairs, mechanism, ledger, features)
+    one_by_one = Released.of_answers(pairs, features)
+    return fit(one_by_one, ridge=ridge, ball=ball, ellipsoid=ellipsoid, method=method)
+
+
+_OF_DRAWS = ("unit", "neighbors", "bound", "penalty", "penalty_ridge")
+_OF_PAIRS = ("method", "second_moment", "held_out")
+_SPENDING = ("mechanism", "ledger", "simulate_seed")
+_MANY_FILES = (
+    "is not there for judgments in many files. Nothing was spent. Leave it out, or read few enough "
+    "of them into memory with sordino.read_pairs."
+)
+_IN_MEMORY = (
+    "is for judgments in files that memory does not hold, from sordino.find_chunks(...); these are "
+    "in memory. Nothing was spent. Leave it out."
+)
+_PART_OF_PROMISE = (
+    "is part of the promise of record privacy, ObjectivePerturbation(ridge=...). Nothing was "
+    "spent. Leave it out here."
+)
+_WITHHELD = (
+    "has no meaning with withhold=True: the fit is exact, releases nothing and spends nothing. "
+    "Nothing was fitted. Leave it out; each draw from sordino.gibbs_policy(withheld, "
+    "temperature=...) spends and takes the ledger."
+)
+_TO_WITHHOLD = (
+    "is for withhold=True. Nothing was spent. Leave it out, or withhold the reward; for other fits "
+    "the mechanism says what is promised."
+)
+_RANKED = "is for pairs, and these are rankings. Nothing was spent. Leave it out."
+_PRIVATE = "spends, and these answers are private already. Nothing was spent. Leave it out."
+_ONE_BY_ONE = (
+    "is for answers that were randomized one by one, which this mechanism does not do. Nothing was "
+    "spent. Leave it out."
+)
+_OF_RECORDS = "goes with ObjectivePerturbation. Nothing was spent. Leave it out here."
+_FREE = (
+    "goes with a mechanism for raw labels or records: metrics on randomized answers are free. "
+    "Nothing was spent. Leave it out here."
+)
+_NO_NOISE = "is for a mechanism that adds noise. Nothing was spent. Leave it out here."
+
+
+def _refuse_what_does_not_apply(pairs: object, given: Mapping[str, object]) -> None:
+    """Refuse settings that this kind of data, mechanism or fit does not have, in this order."""
+    mechanism, withheld = given["mechanism"], given["withhold"] is not None
+    in_files, ranked = isinstance(pairs, Chunks), isinstance(pairs, Rankings | PrivateChoices)
+    private = isinstance(pairs, PrivatePairs | PrivateChoices)
+    private |= isinstance(pairs, Chunks) and pairs.privatized
+    of_records = isinstance(mechanism, ObjectivePerturbation)
+    noised = of_records or isinstance(mechanism, LabelGaussian)
+    rules = (
+        (of_records, ("ridge",), _PART_OF_PROMISE),
+        (in_files, ("withhold", *_OF_DRAWS), _MANY_FILES),
+        (not in_files, ("engine", "scratch"), _IN_MEMORY),
+        (withheld, (*_OF_PAIRS, "ellipsoid", *_SPENDING), _WITHHELD),
+        (not withheld, _OF_DRAWS, _TO_WITHHOLD),
+        (ranked, _OF_PAIRS, _RANKED),
+        (private, _SPENDING, _PRIVATE),
+        (in_files and private and given["method"] != "debiased", ("method",), _MANY_FILES),
+        (noised, ("method",), _ONE_BY_ONE),
+        (not of_records, ("second_moment",), _OF_RECORDS),
+        (not noised, ("held_out",), _FREE),
+        (not noised and not ranked, ("simulate_seed",), _NO_NOISE),
     )
-    return reward
+    for applies, names, why in rules:
+        for name in names if applies else ():
+            if given[name] is not None:
+                raise UsageError(f"{name} {why}")
+    features = given["features"]
+    if given["ellipsoid"] and isinstance(features, Features):
+        d = features.dimension
+        _validate.refuse_unholdable("dimension", d, 4 * d**2)  # of a set: spreads and metric
 
 
-def fit_answers(
-    private: PrivatePairs,
+def _paying(ledger: Ledger | None) -> Ledger:
+    """Return where the spend is recorded; refuse to go without."""
+    if isinstance(ledger, Ledger):
+        return ledger
+    raise UsageError(
+        "The mechanism spends, so a ledger is needed to record it. Nothing was spent. Pass "
+        "ledger=sordino.Ledger.open(...)."
+    )
+
+
+@contextmanager
+def _opened(
+    pairs: Pairs | PrivatePairs | Chunks,
+    mechanism: LabelGaussian | ObjectivePerturbation,
+    engine: Engine | None,
+    scratch: str | Path | None,
     *,
-    features: Features | None,
-    method: str,
-    ridge: float | None,
-    ball: float,
-    ellipsoid: bool | None = None,
-) -> tuple[RewardModel, Design]:
-    """Return the reward of :func:`fit_reward`, and the design it was fitted on."""
-    # The design is made here and nowhere else: a reward speaks for the answers behind it.
-    design = Design.of(private, features)
-    if ellipsoid is None:
-        ellipsoid = design.differences.shape[1] <= MOST_FEATURES
-    found = fit_design(design, ridge=ridge, ball=ball, method=method)
-    reward = RewardModel(
-        weights=found.solution.theta,
-        features=features,
-        guarantee=private.guarantee,
-        method=found.method,
-        ridge=found.ridge,
-        ball=ball,
-        gradient_norm=found.solution.gradient_norm,
-        atol=accepted_gradient(design),
-        pairs=len(private),
-        standard_errors=standard_errors(design, found),
-        ellipsoid=answers_ellipsoid(design, found, ball) if ellipsoid else None,
-        release_ids=private.release_ids,
-        artifact=private.artifact,
-    )
-    return reward, design
+    hold_out: bool = False,
+) -> Iterator[Pairs | ChunkSurvey]:
+    """Yield judgments as a release reads them: files are surveyed once."""
+    assert not isinstance(pairs, PrivatePairs)  # noqa: S101 - no mechanism is for them
+    if not isinstance(pairs, Chunks):
+        yield pairs
+        return
+    engine = InProcess() if engine is None else engine
+    refuse_other_engines(engine)
+    most = mechanism.records_per_person if isinstance(mechanism, LabelGaussian) else None
+    with survey_chunks(pairs, engine, most=most, hold_out=hold_out, scratch=scratch) as survey:
+        yield survey
 
 
-def _spent(method: str, ledger: Ledger | None) -> Ledger:
-    """Return the ledger of a release by a curator; refuse a method that needs single answers."""
-    if method != "auto":
-        raise UsageError(
-            f"method={method!r} is for answers that were randomized one by one, which this "
-            "mechanism does not do. Nothing was spent. Leave method out."
-        )
-    if ledger is None:
-        raise UsageError(
-            "The mechanism spends, so a ledger is needed to record it. Nothing was spent. Pass "
-            "ledger=sordino.Ledger.open(...)."
-        )
-    return ledger
-
-
-def _refuse_settings_of_mechanisms(
-    second_moment: object, held_out: object, simulate_seed: int | None
-) -> None:
-    """Refuse settings that only mechanisms have, where there is none that has them."""
-    if second_moment is not None:
-        raise UsageError("second_moment goes with ObjectivePerturbation: leave it out here.")
-    if held_out is not None:
-        raise UsageError(
-            "held_out goes with a mechanism for raw labels or records: metrics on randomized "
-            "answers are free. Nothing was spent. Leave it out here."
-        )
-    if simulate_seed is not None:
-        raise UsageError("simulate_seed is for a mechanism that adds noise: leave it out here.")
-
-
-def _refuse_settings_of_pairs(given: Mapping[str, object]) -> None:
-    """Refuse settings that rankings do not have."""
-    wrong = [name for name, value in given.items() if value is not None]
-    if wrong:
-        raise UsageError(
-            f"{wrong[0]} is for pairs, and these are rankings. Nothing was spent. Leave it out."
-        )
-
-
-def _ranking_mechanism(mechanism: object) -> RankingMechanism:
+def _for_rankings(mechanism: object) -> RankingMechanism:
     """Return what rankings are protected by; refuse none, and what is for pairs."""
     if isinstance(mechanism, RankingGaussian | RankingObjectivePerturbation | NonPrivate):
         return mechanism
@@ -551,49 +378,42 @@ def _ranking_mechanism(mechanism: object) -> RankingMechanism:
         "Release their sum with noise, mechanism=RankingGaussian(epsilon, delta=..., "
         "statistic='borda') and a ledger; or randomize first choices one by one with "
         "privatize_choices(rankings, KaryRandomizedResponse(epsilon, categories), ledger=...); or "
-        "protect whole records, mechanism=RankingObjectivePerturbation(...). To record an "
-        "infinite spend instead, pass mechanism=sordino.NonPrivate() and a ledger whose budget is "
-        "infinite."
+        f"protect whole records, mechanism=RankingObjectivePerturbation(...). {_INFINITE}"
     )
     if mechanism is not None:
         raise UsageError(
             f"mechanism={type(mechanism).__name__} is for pairs, and these are rankings. Nothing "
             f"was spent. {ways}"
         )
-    raise PrivacyError(
-        "These are raw rankings; a reward fitted on them would give them away. Nothing was "
-        f"fitted. {ways}"
+    raise PrivacyError(f"These are raw rankings; {_GIVES_AWAY} {ways}")
+
+
+def _refusal_of_files(mechanism: object) -> PrivacyError | UsageError:
+    """Return why raw judgments in many files are not fitted without noise for them."""
+    ways = (
+        f"{_WAYS[0].upper()}{_WAYS[1:]}; or randomize them first with `sordino privatize` and fit "
+        "the answers, find_chunks(..., privatized=True)."
+    )
+    if mechanism is None:
+        return PrivacyError(f"These are raw judgments; {_GIVES_AWAY} {ways}")
+    return UsageError(
+        f"mechanism={type(mechanism).__name__} is not there for judgments in many files. Nothing "
+        f"was spent. {ways}"
     )
 
 
-def _refuse_mechanism(mechanism: object, ledger: object, simulate_seed: int | None = None) -> None:
-    """Refuse to spend on answers that are private already."""
-    if mechanism is not None or ledger is not None:
-        raise UsageError("These answers are private already: leave mechanism and ledger out.")
-    if simulate_seed is not None:
-        raise UsageError("simulate_seed is for a mechanism that adds noise: leave it out here.")
-
-
-def _private(
-    pairs: Any, mechanism: object, ledger: Ledger | None, features: Features | None
+def _answers_of_no_coin(
+    pairs: object, mechanism: object, ledger: Ledger | None, features: Features | None
 ) -> PrivatePairs:
-    """Return answers that may be fitted; record the spend if raw ones are used as they are."""
-    if isinstance(pairs, PrivatePairs):
-        _refuse_mechanism(mechanism, ledger)
-        return pairs
+    """Return raw judgments as answers of a coin that never falls; record the infinite spend."""
     if not isinstance(pairs, Pairs):
         raise UsageError(f"pairs must come from read_pairs, got {type(pairs).__name__}.")
     if not isinstance(mechanism, NonPrivate) or ledger is None:
         raise PrivacyError(
-            "These are raw judgments; a reward fitted on them would give them away. Nothing was "
-            "fitted. Randomize them first with sordino.privatize(pairs, "
-            "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that "
-            "sordino privatize wrote; or release their sum with noise, "
-            "mechanism=sordino.LabelGaussian(epsilon=..., delta=...) and a ledger; or protect "
-            "whole records, mechanism=sordino.ObjectivePerturbation(...); or keep the reward to "
-            "yourself and release only actions drawn from it, withhold=True. To record an infinite "
-            "spend instead, pass mechanism=sordino.NonPrivate() and a ledger whose budget is "
-            "infinite."
+            f"These are raw judgments; {_GIVES_AWAY} Randomize them first with "
+            "sordino.privatize(pairs, sordino.RandomizedResponse(epsilon=...), ledger=...), or "
+            f"read a file that sordino privatize wrote; or {_WAYS}; or keep the reward to yourself "
+            f"and release only actions drawn from it, withhold=True. {_INFINITE}"
         )
     pairs.differences(features)  # what cannot be used is refused before the entry
     return use_unprotected(pairs, mechanism, ledger=ledger)

@@ -1,39 +1,267 @@
-"""How much of a released estimate is signal: what noise alone would explain is taken out again.
+"""What a fit sees of pairs: public vectors, with one sum of answers or the answers themselves.
 
-A fit of a noised sum takes every direction alike, but the noise is known: its covariance is public.
-So the most that can be learned of the weights is their mean given what was released, for a prior
-that all directions share. How wide that prior is, the release itself says, by its likelihood.
-
-What a fit sees after all labels were released as one sum: public vectors, the sum, its noise.
-
-What a fit sees: feature differences, randomized answers, and who belongs together.
-
-What a fit sees after all rankings were released as one sum: public slates, and that sum.
+Everything here is public or already private: a released sum of labels with its noise, or answers
+that were randomized one by one. Vectors are in memory or in files; sums over them are one path.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
+from sordino import _validate
 from sordino._random import SimulatedEntropy, normals
-from sordino.errors import DataError
-from sordino.mechanisms.grid import row_weights
+from sordino.engines.engine import ChunkedRows
+from sordino.errors import DataError, UsageError
+from sordino.mechanisms.grid import Rows, RowSource, row_weights
+from sordino.preferences.chunk_reading import answered_vectors, judged_vectors
+from sordino.preferences.chunk_survey import ChunkSurvey, digest_of_chunk
+from sordino.preferences.chunks import Chunk, Chunks
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features
 from sordino.preferences.folds import MEASURING, folds_of, question_folds, question_numbers
 from sordino.preferences.pairs import PrivatePairs
+from sordino.privacy.guarantee import Guarantee
 
-from .covariance import debiased_slope
+from .covariance import debiased_covariance, debiased_noise, debiased_slope
 from .forecast_model import spread_of
 from .pair_losses import DebiasedLogistic, MixtureLogistic, debias, weighted_grams
+from .solver import ChunkedLoss, Solution
+
+MOST_FEATURES = 1024
+"""Most features for which a matrix of features by features is made unasked."""
+
+SHARE = 0.5  # c: how much noise a part that is fitted gets; the other gets 1/c
+_ROWS = 32  # rows a feature that a matrix rests on
+_ROWS_OF_ERRORS = 128  # and standard errors
+_FLOPS = 1 << 27  # a matrix this cheap takes every row
+ANSWER_POWERS = (-3, -2, -1, 0, 1, 2)  # of four, around the ridge that public settings suggest
+_SUM_POWERS = (*ANSWER_POWERS, 3, 4)
+
+
+def ridges_around(middle: float, powers: Iterable[int] = ANSWER_POWERS) -> list[float]:
+    """Return a ridge for each power of four, around one that public settings suggest."""
+    return [middle * 4.0**power for power in powers]
+
+
+def ridges(feature_bound: float, flip_probability: float) -> list[float]:
+    """Return the ridges that are tried for randomized answers: powers of four around L²/κ²."""
+    return ridges_around((feature_bound / (1 - 2 * flip_probability)) ** 2)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Evidence:
+    """What a fit sees where answers are known as one sum; all of it is public.
+
+    The sum is of labels, with noise, or of randomized answers, each debiased.
+    """
+
+    differences: RowSource  # x, one row for each pair that counts, in memory or in files
+    statistic: Float[np.ndarray, " d"]  # T̃ = Σ wyx, w = min(1, longest/‖x‖), with its noise
+    # F; the noise that was added to the sum has covariance V = FFᵀ. None where none was, and each
+    # answer was randomized.
+    factor: Float[np.ndarray, "d r"] | None = None
+    flip_probability: float = 0.0  # chance that an answer in the sum is not the judgment
+    feature_bound: float  # bound L on the norm of one answer's features
+    # How far the grid moved the sum at most, in standard deviations of the noise.
+    rounding: float = 0.0
+    inflation: float = 1.0  # variance of T̃ over that of the released sum: above 1 for a part of it
+    longest: float = np.inf  # rows that are longer count less; with infinity every one counts 1
+    known_squares: float | None = None  # Σ‖x‖², where it was measured with the sum
+
+    def __len__(self) -> int:
+        """Return the number of pairs that count."""
+        return int(self.differences.shape[0])
+
+    def __repr__(self) -> str:
+        """Return the size."""
+        return f"Evidence(n={len(self)}, d={len(self.statistic)})"
+
+    @cached_property
+    def loss(self) -> DebiasedLogistic | ChunkedLoss:
+        """Return the loss that answers enter through their sum alone."""
+        if not isinstance(self.differences, ChunkedRows):
+            return DebiasedLogistic.of_statistic(self.differences, self.statistic, self.weights)
+        part = self.statistic * (self.sample.shape[0] / len(self))
+        sample = DebiasedLogistic.of_statistic(self.sample, part, self.weights)
+        return ChunkedLoss(self.differences, self.statistic, longest=self.longest, sample=sample)
+
+    @property
+    def _step(self) -> int:
+        """Return which rows a matrix rests on: every so many-th."""
+        d = len(self.statistic)
+        return max(1, len(self) // max(_ROWS * d, _FLOPS // d**2))
+
+    @cached_property
+    def sample(self) -> Rows:
+        """Return the rows in memory; of files evenly spaced ones, enough for matrices: one pass."""
+        if isinstance(self.differences, ChunkedRows):
+            return np.asarray(self.differences.fold(partial(_every, self._step), _stacked))
+        return self.differences
+
+    @cached_property
+    def weights(self) -> Float[np.ndarray, " m"]:
+        """Return w, how much each row of the sample counts."""
+        return row_weights(self.sample, self.longest)
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"] | None:
+        """Return V, the covariance of the noise that was added; None where none was."""
+        return None if self.factor is None else np.asarray(self.factor @ self.factor.T)
+
+    @property
+    def squares(self) -> float:
+        """Return Σ‖x‖², the trace of G."""
+        if self.known_squares is None:
+            return float((self.sample**2).sum())
+        return self.known_squares
+
+    @property
+    def public_ridge(self) -> float:
+        """Return the ridge that public numbers suggest, which no answer decides."""
+        # L² is the prior that a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as much
+        # as noise inflates the variance of the sum: tr(G/4 + V)/tr(G/4) times, or 1/κ² times.
+        if self.factor is None:
+            return (self.feature_bound / (1 - 2 * self.flip_probability)) ** 2
+        added = float(np.sum(self.factor**2))
+        return self.feature_bound**2 * (1 + 4 * added / self.squares)
+
+    def ridges(self) -> list[float]:
+        """Return the ridges that are tried: powers of four around the public one."""
+        powers = ANSWER_POWERS if self.factor is None else _SUM_POWERS
+        return ridges_around(self.public_ridge, powers)
+
+    def value(self, found: Solution) -> float:
+        """Return the loss at a solution, without its ridge."""
+        if found.value is not None:
+            return found.value
+        assert isinstance(self.loss, DebiasedLogistic)  # noqa: S101 - in files it is known
+        return self.loss.value(found.theta)
+
+    def in_span(self) -> tuple[Evidence, Float[np.ndarray, "d r"]]:
+        """Return the evidence in an orthonormal basis of what the vectors span, and that basis."""
+        # Weights that minimize a loss and a ridge lie in that span, and keep their norm there.
+        assert self.factor is not None  # noqa: S101 - for the type checker
+        basis = np.linalg.qr(self.factor)[0]
+        inside = {
+            "differences": np.asarray(self.sample @ basis),
+            "statistic": basis.T @ self.statistic,
+            "factor": basis.T @ self.factor,
+        }
+        return replace(self, **inside), basis
+
+    def mean_and_spread(
+        self, theta: Float[np.ndarray, " d"]
+    ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
+        """Return Σ wa(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σwx/2; and the covariance of T̃."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release"; a of `secant_slope`.
+        margins = np.asarray(self.sample @ theta)
+        bends = self.weights * secant_slope(margins)
+        mean, drawn = self._grams(bends, self.weights**2 * debiased_slope(margins))
+        return mean, self.inflation * self._with_noise(drawn)
+
+    def optimism(self, solution: Solution, ridge: float) -> float:
+        """Return by how much a fit flatters itself on the sum it was made of."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release": tr[(H + ΛI)⁻¹S], S = H + V
+        # the covariance of T̃ or, of randomized answers, Σ p(1 − p)/κ² xxᵀ; from Stein's identity,
+        # the trace of ∂θ̂/∂T̃ · Cov(T̃). Where the ball binds, with its multiplier in Λ and without
+        # the direction of θ̂, in which the fit cannot move.
+        margins = np.asarray(self.sample @ solution.theta)
+        noise = debiased_noise(margins, self.flip_probability)
+        bend, drawn = self._grams(self.weights * debiased_slope(margins), self.weights * noise)
+        shift = ridge + solution.multiplier
+        response = np.linalg.inv(bend + shift * np.eye(len(bend)))
+        if solution.multiplier > 0:
+            along = response @ solution.theta
+            response -= np.outer(along, along) / (solution.theta @ along)
+        return self.inflation * float(np.sum(response * self._with_noise(drawn)))
+
+    def scatter(self, solution: Solution, ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the asymptotic covariance of the estimate."""
+        n, d = self.differences.shape
+        whole = isinstance(self.differences, ChunkedRows)  # what was read of files is a sample
+        return debiased_covariance(
+            self.sample,
+            solution.theta,
+            self.flip_probability,
+            noise=self.covariance,
+            ridge=ridge + solution.multiplier,
+            longest=self.longest,
+            step=1 if whole else max(1, n // (_ROWS_OF_ERRORS * d)),
+            n=n,
+        )
+
+    def variance_along(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return θᵀ(H + V)θ, the variance of T̃ᵀθ; no matrix is made."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release".
+        assert self.factor is not None  # noqa: S101 - for the type checker
+        margins = np.asarray(self.sample @ theta)
+        drawn = float(debiased_slope(margins) @ (self.weights * margins) ** 2)
+        return drawn + float(np.sum((theta @ self.factor) ** 2))
+
+    def thinned(self, theta: Float[np.ndarray, " d"], draws: int, purpose: str) -> list[Thinned]:
+        """Return pairs of independent parts of T̃, to fit on and to judge by, several times."""
+        # The split is drawn from what was released, so it hides nothing and needs no entropy: it
+        # comes from a digest of T̃, and the same T̃ is always split the same way.
+        # Source: docs/central.md, "Label privacy, one Gaussian release": T₁ = T̃ + cξ, T₂ = T̃ −
+        # ξ/c, ξ ~ N(0, H + V).
+        assert self.factor is not None  # noqa: S101 - for the type checker
+        digest = hashlib.sha256(purpose.encode() + b"\n" + self.statistic.tobytes()).digest()
+        entropy = SimulatedEntropy(int.from_bytes(digest[:8], "big"))
+        spreads = self.weights * np.sqrt(debiased_slope(np.asarray(self.sample @ theta)))
+        parts = []
+        for _ in range(draws):
+            drawn = self.sample.T @ (spreads * normals(entropy, len(self)))
+            drawn += self.factor @ normals(entropy, self.factor.shape[1])
+            fitted = replace(self, statistic=self.statistic + SHARE * drawn, inflation=1 + SHARE**2)
+            parts.append(Thinned(fitted, judged=self.statistic - drawn / SHARE))
+        return parts
+
+    def _grams(self, *weights: Float[np.ndarray, " m"]) -> list[Float[np.ndarray, "d d"]]:
+        """Return Σ wxxᵀ for each list of weights, from enough rows."""
+        step = 1 if isinstance(self.differences, ChunkedRows) else self._step
+        share = len(range(0, self.sample.shape[0], step)) / len(self)
+        return [
+            np.asarray(total / share) for total in weighted_grams(self.sample, *weights, step=step)
+        ]
+
+    def _with_noise(self, drawn: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of answers with that of the noise that was added."""
+        return drawn if self.covariance is None else drawn + self.covariance
+
+
+def _every(step: int, first: int, block: Any, *_: Any) -> Float[np.ndarray, "k d"]:
+    """Return the rows of a block whose number is a multiple of the step."""
+    kept = block[-first % step :: step]
+    return np.asarray(kept.toarray() if issparse(kept) else kept)
+
+
+def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the rows of one block above those of another."""
+    return np.concatenate([one, other])
+
+
+@dataclass(frozen=True, eq=False)
+class Thinned:
+    """Two parts of one released sum, each of them unbiased and independent of the other."""
+
+    fitted: Evidence  # evidence with T₁
+    judged: Float[np.ndarray, " d"]  # T₂, by which a fit on T₁ is judged
+
+    def score(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return the loss of weights from T₁ on T₂, summed: unbiased for fresh answers."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release".
+        loss = self.fitted.loss
+        assert isinstance(loss, DebiasedLogistic)  # noqa: S101 - files are not thinned
+        return replace(loss, pull=self.judged).value(theta)
+
 
 Measure = Callable[
     [Float[np.ndarray, " d"]], tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]
@@ -62,6 +290,9 @@ def shrunk_weights(
     theta: Float[np.ndarray, " d"], ridge: float, measure: Measure, *, mean_square: float
 ) -> Float[np.ndarray, " d"]:
     """Return the mean of the weights given what was released; it costs nothing more."""
+    # A fit of a noised sum takes every direction alike, but the noise is known: its covariance is
+    # public. So the most that can be learned is the mean of the weights given what was released,
+    # for a prior that all directions share; how wide it is, the release says by its likelihood.
     # Source: docs/central.md, "Label privacy, one Gaussian release": s = (A + ΛI)θ̂ is the released
     # sum without its mean, s ∼ N(Aθ, C); with θ ∼ N(0, τ²I) the mean of θ is τ²Aᵀ(τ²AAᵀ + C)⁻¹s. Of
     # τ the mean is taken by its likelihood, log τ ∼ .9 N(log τ₀, ¼²) + .1 N(log τ₀, 2²).
@@ -100,132 +331,115 @@ def _posterior_mean(
     return np.asarray(right.T @ (shares * seen))
 
 
-SHARE = 0.5  # c: how much noise a part that is fitted gets; the other gets 1/c
-_ROWS = 32  # rows a feature that a matrix rests on
-_FLOPS = 1 << 27  # a matrix this cheap takes every row
+def counted_vectors(
+    survey: ChunkSurvey, features: Features | None, *, answers: bool = False
+) -> ChunkedRows:
+    """Return the feature differences of the rows that count, with labels or answers beside them."""
+    shape = survey.counted, width_of(survey.chunks, features)
+    read = _Counted(survey, features, answers)
+    return ChunkedRows(survey.engine, survey.chunks.chunks, read, shape, survey.taken)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class LabelEvidence:
-    """What a fit sees after all labels were released as one sum; all of it is public."""
-
-    differences: Float[np.ndarray, "n d"] | csr_array  # x, one row for each pair that counts
-    statistic: Float[np.ndarray, " d"]  # T̃ = Σ wyx + noise, w = min(1, longest/‖x‖)
-    factor: Float[np.ndarray, "d r"]  # F; the noise has covariance V = FFᵀ
-    feature_bound: float  # bound L on the norm of one answer's features
-    # How far the grid moved the sum at most, in standard deviations of the noise.
-    rounding: float = 0.0
-    inflation: float = 1.0  # variance of T̃ over that of the released sum: above 1 for a part of it
-    longest: float = np.inf  # rows that are longer count less; with infinity every one counts 1
-
-    def __len__(self) -> int:
-        """Return the number of pairs that count."""
-        return int(self.differences.shape[0])
-
-    def __repr__(self) -> str:
-        """Return the size."""
-        return f"LabelEvidence(n={len(self)}, d={len(self.statistic)})"
-
-    @cached_property
-    def loss(self) -> DebiasedLogistic:
-        """Return the loss that answers enter through their sum alone."""
-        return DebiasedLogistic.of_statistic(self.differences, self.statistic, self.weights)
-
-    @cached_property
-    def weights(self) -> Float[np.ndarray, " n"]:
-        """Return w, how much each row counts."""
-        return row_weights(self.differences, self.longest)
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Return V, the covariance of the noise."""
-        return np.asarray(self.factor @ self.factor.T)
-
-    @property
-    def squares(self) -> float:
-        """Return Σ‖x‖², the trace of G."""
-        return float((self.differences**2).sum())
-
-    def in_span(self) -> tuple[LabelEvidence, Float[np.ndarray, "d r"]]:
-        """Return the evidence in an orthonormal basis of what the vectors span, and that basis."""
-        # Weights that minimize a loss and a ridge lie in that span, and keep their norm there.
-        basis = np.linalg.qr(self.factor)[0]
-        inside = {
-            "differences": np.asarray(self.differences @ basis),
-            "statistic": basis.T @ self.statistic,
-            "factor": basis.T @ self.factor,
-        }
-        return replace(self, **inside), basis
-
-    def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return H = Σ wσ′(θᵀx)xxᵀ: the curvature, and at least the variance of Σ wyx."""
-        # It rests on enough rows.
-        # Source: docs/central.md, "Label privacy, one Gaussian release".
-        return self._grams(self.weights * self._slopes(theta))[0]
-
-    def mean_and_spread(
-        self, theta: Float[np.ndarray, " d"]
-    ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
-        """Return Σ wa(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σwx/2; and the covariance of T̃."""
-        # Source: docs/central.md, "Label privacy, one Gaussian release"; a of `secant_slope`.
-        margins = np.asarray(self.differences @ theta)
-        bends = self.weights * secant_slope(margins)
-        both = self._grams(bends, self.weights**2 * debiased_slope(margins))
-        return both[0], self.inflation * (both[1] + self.covariance)
-
-    def variance_along(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return θᵀ(H + V)θ, the variance of T̃ᵀθ; no matrix is made."""
-        # Source: docs/central.md, "Label privacy, one Gaussian release".
-        margins = np.asarray(self.differences @ theta)
-        drawn = float(debiased_slope(margins) @ (self.weights * margins) ** 2)
-        return drawn + float(np.sum((theta @ self.factor) ** 2))
-
-    def thinned(self, theta: Float[np.ndarray, " d"], draws: int, purpose: str) -> list[Thinned]:
-        """Return pairs of independent parts of T̃, to fit on and to judge by, several times."""
-        # The split is drawn from what was released, so it hides nothing and needs no entropy: it
-        # comes from a digest of T̃, and the same T̃ is always split the same way.
-        # Source: docs/central.md, "Label privacy, one Gaussian release": T₁ = T̃ + cξ, T₂ = T̃ −
-        # ξ/c, ξ ~ N(0, H + V).
-        digest = hashlib.sha256(purpose.encode() + b"\n" + self.statistic.tobytes()).digest()
-        entropy = SimulatedEntropy(int.from_bytes(digest[:8], "big"))
-        spreads = self.weights * np.sqrt(self._slopes(theta))
-        parts = []
-        for _ in range(draws):
-            drawn = self.differences.T @ (spreads * normals(entropy, len(self)))
-            drawn += self.factor @ normals(entropy, self.factor.shape[1])
-            fitted = replace(self, statistic=self.statistic + SHARE * drawn, inflation=1 + SHARE**2)
-            parts.append(Thinned(fitted, judged=self.statistic - drawn / SHARE))
-        return parts
-
-    def _grams(self, *weights: Float[np.ndarray, " n"]) -> list[Float[np.ndarray, "d d"]]:
-        """Return Σ wxxᵀ for each list of weights, from enough rows."""
-        n, d = self.differences.shape
-        step = max(1, n // max(_ROWS * d, _FLOPS // d**2))
-        share = len(range(0, n, step)) / n
-        totals = weighted_grams(self.differences, *weights, step=step)
-        return [np.asarray(total / share) for total in totals]
-
-    def _slopes(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " n"]:
-        """Return σ′(θᵀx)."""
-        return debiased_slope(np.asarray(self.differences @ theta))
+def verified(rows: ChunkedRows, survey: ChunkSurvey) -> ChunkedRows:
+    """Return rows that are refused if what is public of their file is not what was surveyed."""
+    # Which rows of a person count was decided then: in other files too many might.
+    return replace(rows, read=_Verified(rows.read, survey))
 
 
-@dataclass(frozen=True, eq=False)
-class Thinned:
-    """Two parts of one released sum, each of them unbiased and independent of the other."""
+@dataclass(frozen=True)
+class _Verified:
+    """From a chunk to its blocks; after the last one, the chunk is compared with the survey."""
 
-    fitted: LabelEvidence  # evidence with T₁
-    judged: Float[np.ndarray, " d"]  # T₂, by which a fit on T₁ is judged
+    read: Callable[[Any], Iterable[tuple[Any, ...]]]
+    survey: ChunkSurvey
 
-    def score(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return the loss of weights from T₁ on T₂, summed: unbiased for fresh answers."""
-        # Source: docs/central.md, "Label privacy, one Gaussian release".
-        loss = replace(self.fitted.loss, pull=self.judged)
-        return loss.value(theta)
+    def __call__(self, chunk: Chunk) -> Iterator[tuple[Any, ...]]:
+        """Yield the blocks."""
+        yield from self.read(chunk)
+        if digest_of_chunk(self.survey.chunks, chunk) != self.survey.digests[chunk.number]:
+            raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
 
 
-MOST_FEATURES = 1024
-"""Most features for which a matrix of features by features is made unasked."""
+def width_of(chunks: Chunks, features: Features | None) -> int:
+    """Return how many features the records of many files have."""
+    if (chunks.dimension is None) == (features is None):
+        raise UsageError(
+            "features must be given for files of texts, and left out for files of vectors."
+        )
+    d = chunks.dimension if features is None else features.dimension
+    assert d is not None  # noqa: S101 - for the type checker
+    _validate.refuse_unholdable("dimension", d, 4 * d**2)
+    return d
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """From a chunk to its blocks of rows that count."""
+
+    survey: ChunkSurvey
+    features: Features | None
+    answers: bool
+
+    def __call__(self, chunk: Chunk) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
+        """Yield (number of the first row, differences, labels)."""
+        selection = self.survey.selection
+        out, before = selection.left_out(chunk.number), selection.before(chunk.number)
+        first, start = 0, self.survey.starts[chunk.number] - before
+        read = answered_vectors if self.answers else judged_vectors
+        for rows, labels in read(self.survey.chunks, chunk, self.features):
+            counts = np.ones(len(labels), dtype=bool)
+            counts[out[(out >= first) & (out < first + len(labels))] - first] = False
+            first += len(labels)
+            kept = rows if counts.all() else rows[np.flatnonzero(counts)]
+            if kept.shape[0]:
+                numbers = kept.data if issparse(kept) else kept
+                _validate.finite_array("features", np.ravel(numbers), ndim=1)
+                yield start, kept, labels[counts]
+                start += kept.shape[0]
+
+
+@dataclass(eq=False)
+class _Sums:
+    """What some answers add up to."""
+
+    agreed: Float[np.ndarray, " d"]  # Σ zx, z the randomized answer
+    total: Float[np.ndarray, " d"]  # Σ x
+    longest: float  # the largest ‖x‖²
+    rows: int  # how many
+
+    def plus(self, other: _Sums) -> _Sums:
+        """Return the sums of both."""
+        return _Sums(
+            self.agreed + other.agreed,
+            self.total + other.total,
+            max(self.longest, other.longest),
+            self.rows + other.rows,
+        )
+
+
+def _sums(_first: int, block: Any, answers: Integer[np.ndarray, " n"]) -> _Sums:
+    """Return what the answers of one block add up to."""
+    lengths = block.power(2).sum(axis=1) if issparse(block) else (block**2).sum(axis=1)
+    return _Sums(
+        np.asarray(block.T @ answers.astype(np.float64)).ravel(),
+        np.asarray(block.sum(axis=0)).ravel(),
+        float(np.max(lengths)),
+        len(answers),
+    )
+
+
+def evidence_of_answers(rows: ChunkedRows, features: Features | None, flips: float) -> Evidence:
+    """Return what a fit sees: Σ ỹx = (Σ zx − f Σ x)/κ, and the bound of the features."""
+    found = rows.fold(_sums, _Sums.plus)
+    if found.rows != rows.shape[0]:
+        raise DataError("The input changed while it was read. Nothing was fitted.")
+    bound = float(np.sqrt(found.longest)) / 2 if features is None else features.feature_bound
+    return Evidence(
+        differences=rows,
+        statistic=(found.agreed - flips * found.total) / (1 - 2 * flips),
+        feature_bound=bound,
+        flip_probability=flips,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -253,7 +467,9 @@ class Design:
             differences=differences[once],
             answers=pairs.answers[once],
             flip_probability=pairs.flip_probability,
-            feature_bound=known_feature_bound(differences, features),
+            feature_bound=longest_row(differences) / 2
+            if features is None
+            else features.feature_bound,
             questions=question_numbers(pairs.keys)[once],
             clusters=clusters,
         )
@@ -299,22 +515,38 @@ def refuse_too_few(pairs: Comparisons) -> None:
         )
 
 
-def known_feature_bound(differences: Any, features: Features | None) -> float:
-    """Return the bound on one answer's features; half the largest difference where none is set."""
-    # Features are public under a label guarantee, so their largest norm may be used.
-    if features is not None:
-        return features.feature_bound
-    return float(np.sqrt((differences**2).sum(axis=1).max())) / 2
+def longest_row(differences: Any) -> float:
+    """Return the largest ‖x‖; features are public under a label guarantee, so it may be used."""
+    return float(np.sqrt((differences**2).sum(axis=1).max()))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class HeldOut:
-    """Predictions for answers that the fit behind them did not see."""
+Known = TypeVar("Known", "Evidence", "Design")
 
-    # `widening` is by how much errors grow because another fit, on all answers, is spoken of.
 
-    differences: Float[np.ndarray, " n"]
-    answers: Integer[np.ndarray, " n"]
-    flip_probability: float
-    clusters: Integer[np.ndarray, " n"] | None
-    widening: float = 1.0
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Released(Generic[Known]):
+    """All that is known of judgments after their release: everything done with it is free."""
+
+    evidence: Known  # what was released, and the public vectors it is about
+    guarantee: Guarantee  # what the release promises
+    artifact: str  # SHA-256 of what was released
+    features: Features | None  # turns texts into vectors; None if pairs were made from features
+    pairs: int  # how many there are
+    release_ids: tuple[str, ...] = ()  # ledger entries that paid
+    method: str | None = None  # how a reward says that it was fitted; None: by which likelihood
+
+    def __repr__(self) -> str:
+        """Return size and promise."""
+        return f"Released({self.evidence!r}, {self.guarantee})"
+
+    @classmethod
+    def of_answers(cls, pairs: PrivatePairs, features: Features | None) -> Released[Design]:
+        """Return what is known of answers that were randomized one by one."""
+        return Released(
+            evidence=Design.of(pairs, features),
+            guarantee=pairs.guarantee,
+            artifact=pairs.artifact,
+            features=features,
+            pairs=len(pairs),
+            release_ids=pairs.release_ids,
+        )

@@ -1,32 +1,25 @@
-"""From raw judgments to one noised sum of them: the spend is written first, then noise is drawn.
+"""From raw judgments to one noised sum of their labels: the spend is written, then noise is drawn.
 
-From labels in many files to one noised sum: the spend is written first, then noise is drawn.
+Judgments are in memory or in files. Of files an engine's tasks add up whole numbers, and this
+process alone writes to the ledger and draws.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from sordino import _random
 from sordino._random import Entropy
-from sordino.engines.engine import ChunkedRows, Engine, Taken
+from sordino.engines.engine import ChunkedRows
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.grid import Rows
-from sordino.mechanisms.label_sum import (
-    ChunkedLabels,
-    ChunkedStatistic,
-    LabelDesign,
-    LabelGaussian,
-    LabelStatistic,
-)
+from sordino.mechanisms.grid import RowSource
+from sordino.mechanisms.label_sum import ChunkedLabels, LabelGaussian
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.chunk_survey import ChunkSurvey, Part
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
@@ -35,145 +28,265 @@ from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.randomization import refuse_unlinked
 
-from .chunk_evidence import RawEvidence, counted_vectors, verified
-from .evidence import LabelEvidence, known_feature_bound
-from .private_metrics import UNREAD, checked_rows, refuse_one_sided
-from .release_checks import entropy_of, refuse_large_delta
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ReleasedLabels:
-    """All that is known of labels after their release: everything done with it is free."""
-
-    evidence: LabelEvidence  # the sum, its noise, and the public vectors it is about
-    guarantee: Guarantee  # what the release promises
-    release_ids: tuple[str, ...]  # ledger entries that paid
-    artifact: str  # SHA-256 of the released sum
-    features: Features | None  # turns texts into vectors; None if pairs were made from features
-
-    def __repr__(self) -> str:
-        """Return size and promise."""
-        return f"ReleasedLabels({self.evidence!r}, {self.guarantee})"
+from .evidence import Evidence, Released, counted_vectors, longest_row, verified
+from .release_checks import (
+    UNREAD,
+    entropy_of,
+    held_out_rows,
+    refuse_large_delta,
+    refuse_one_sided,
+    refuse_own_rows,
+)
 
 
 def release_labels(
-    pairs: Pairs,
+    judgments: Pairs | ChunkSurvey,
     mechanism: LabelGaussian,
     *,
     ledger: Ledger,
     features: Features | None = None,
-    held_out: Bool[np.ndarray, " n"] | None = None,
+    held_out: bool = False,
     simulate_seed: int | None = None,
-) -> ReleasedLabels:
+) -> Released[Evidence]:
     """Return all labels as one noised sum, after recording the spend.
 
     Guarantee:
         That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, or
         unit ``"person"`` for all labels of one person (caveat ``labels-only``). Where persons are
-        known and the unit is the label, the caveat is ``person-group``. Labels are read
-        once, when the noise is added. Shown by tests/soundness/test_central_label.py.
+        known and the unit is the label, the caveat is ``person-group``. In memory labels are read
+        once, when the noise is added; of files wherever and however often a task runs: tasks draw
+        nothing. Shown by tests/soundness/test_central_label.py and
+        tests/soundness/test_chunked_labels.py.
     """
     # A repeat of one person to one question is the same observation and does not count. With
     # `records_per_person` the rows of a person that count are the first in the order of a digest of
     # person and question, which anybody can compute: no label and no coin decides.
-    refuse_other_arguments("release_labels", pairs, mechanism, ledger)
-    _checked_promise(pairs, mechanism, ledger, entropy_of(simulate_seed))
-    rows = _unread_rows(pairs, held_out)
-    differences = pairs.differences(features)
-    found = release_sum(
-        pairs,
+    judged = Judged.of("release_labels", judgments, mechanism, ledger)
+    refuse_own_rows(held_out)
+    entropy = entropy_of(simulate_seed)
+    promise = judged.promise(mechanism, ledger, entropy)
+    judged = judged.part("fitted") if held_out else judged
+    vectors = judged.vectors(features)
+    released = release_sum(
+        judged,
         mechanism,
-        vectors=differences,
-        rows=rows,
-        details=None if held_out is None else UNREAD,
+        vectors,
+        promise=promise,
+        details=UNREAD if held_out else {},
         ledger=ledger,
-        simulate_seed=simulate_seed,
+        entropy=entropy,
     )
-    return ReleasedLabels(
-        evidence=_evidence(differences, found, features, mechanism.longest),
-        guarantee=found.guarantee,
-        release_ids=(found.release_id,),
-        artifact=found.artifact,
+    known = released.known
+    reach = longest_row(vectors) if known.longest is None else known.longest
+    n = known.counted.shape[0]
+    return Released(
+        evidence=Evidence(
+            differences=known.counted,
+            statistic=released.value,
+            factor=known.factor,
+            feature_bound=reach / 2 if features is None else features.feature_bound,
+            # Of each row every coordinate is rounded by one step at most: twice a half.
+            rounding=float(n * np.sqrt(known.factor.shape[1]) / known.scale),
+            longest=mechanism.longest,
+            known_squares=known.squares,
+        ),
+        guarantee=promise,
+        release_ids=(released.release_id,),
+        artifact=released.artifact,
         features=features,
+        pairs=n,
+        method="label-gaussian",
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PreparedSum:
+    """One sum Σ y v made ready: all that is public of it, and what draws its noised value."""
+
+    draw: Callable[[], Float[np.ndarray, " d"]]
+    counted: RowSource  # the vectors v that count
+    used: Bool[np.ndarray, " n"] | None  # which rows these are; None of files
+    factor: Float[np.ndarray, "d r"]  # F; the noise has covariance FFᵀ
+    scale: float  # standard deviation of the noise, in steps of its grid
+    squares: float | None = None  # Σ‖v‖², where it was measured with the sum
+    longest: float | None = None  # the largest ‖v‖, likewise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelSum:
     """One noised sum of labels times public vectors, and the entry that paid for it."""
 
-    statistic: LabelStatistic  # the sum and its noise
-    scale: float  # standard deviation of the noise, in steps of its grid
-    guarantee: Guarantee  # what the release promises
+    value: Float[np.ndarray, " d"]
+    known: PreparedSum  # its noise, and what it is about
     release_id: str  # the ledger entry
     artifact: str  # SHA-256 of the sum and what it is about
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judged:
+    """Raw judgments whose labels are to be summed, and what is public of them."""
+
+    source: Pairs | ChunkSurvey
+    rows: Int64[np.ndarray, " k"] | None  # which may count, in order of preference; None of files
+    n: int  # how many there are
+    linked: bool  # whether it is known who answered
+    repeats: bool  # whether a question occurs twice, and nothing says who answered
+
+    @classmethod
+    def of(
+        cls,
+        asked: str,
+        source: Pairs | ChunkSurvey,
+        mechanism: LabelGaussian,
+        ledger: Ledger,
+    ) -> Judged:
+        """Return judgments that may be released; refuse other kinds, orders and settings."""
+        if not isinstance(source, Pairs | ChunkSurvey):
+            raise PrivacyError(
+                f"{asked} takes raw judgments; these are released already, so they can be used as "
+                "they are."
+            )
+        if not isinstance(mechanism, LabelGaussian) or not isinstance(ledger, Ledger):
+            raise UsageError(f"{asked} needs a LabelGaussian and a Ledger. Nothing was released.")
+        most = mechanism.records_per_person
+        if isinstance(source, ChunkSurvey):
+            if source.part != "all":
+                raise UsageError(
+                    f"{asked} takes the whole survey, not a part of it; held_out=True leaves the "
+                    "held-out rows to metrics. Nothing was released."
+                )
+            if source.most != most:
+                raise UsageError(
+                    f"The files were surveyed for most={source.most!r} rows of one person, and the "
+                    f"mechanism has records_per_person={most!r}. Nothing was released. Survey them "
+                    "for the same."
+                )
+            linked, repeats = source.linked, source.repeats
+            return cls(source=source, rows=None, n=source.n, linked=linked, repeats=repeats)
+        source.refuse_other_order()
+        if most is not None and source.persons is None:
+            refuse_unlinked(f"a limit of {most} records of one person")
+        return cls(source=source, rows=countable_rows(source), n=len(source), **_links(source))
+
+    @property
+    def public_digest(self) -> str:
+        """Return the digest of all that is public of all judgments, held out or not."""
+        return self.source.public_digest
+
+    def promise(self, mechanism: LabelGaussian, ledger: Ledger, entropy: Entropy) -> Guarantee:
+        """Return what a release promises; refuse what the ledger would refuse."""
+        terms = {"linked": self.linked, "repeats": self.repeats}
+        promise = promise_of(mechanism, ledger, entropy, n=self.n, **terms)
+        ledger.check_data(None, self.bound_digest(promise))
+        ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
+        return promise
+
+    def bound_digest(self, promise: Guarantee) -> str | None:
+        """Return the digest that binds a ledger of labels to these judgments."""
+        return self.public_digest if promise.unit == "label" else None
+
+    def part(self, part: Part) -> Judged:
+        """Return those on one side of the public rule for held-out rows."""
+        if isinstance(self.source, ChunkSurvey):
+            fitted, held_out = self.source.divided()
+            return replace(self, source=fitted if part == "fitted" else held_out)
+        assert self.rows is not None  # noqa: S101 - for the type checker
+        out = held_out_rows(self.source)
+        refuse_one_sided(out)
+        return replace(self, rows=self.rows[out[self.rows] == (part == "held-out")])
+
+    def vectors(self, features: Features | None) -> RowSource:
+        """Return the feature differences: in memory of all, in files of those that count."""
+        if isinstance(self.source, ChunkSurvey):
+            return counted_vectors(self.source, features)
+        return self.source.differences(features)
+
+    def prepare(
+        self, mechanism: LabelGaussian, vectors: RowSource, entropy: Entropy
+    ) -> PreparedSum:
+        """Return the release made ready; in memory no label is read."""
+        # Whatever is wrong with vectors, files or the grid is found here, before anything is spent.
+        source = self.source
+        if isinstance(source, Pairs):
+            assert not isinstance(vectors, ChunkedRows)  # noqa: S101 - for the type checker
+            limited = mechanism.records_per_person is not None
+            persons = source.persons if limited else None
+            design = mechanism.prepare(vectors, persons=persons, rows=self.rows)
+            return PreparedSum(
+                draw=lambda: mechanism.release(source.labels, design=design, entropy=entropy).value,
+                counted=vectors[np.flatnonzero(design.used)],
+                used=design.used,
+                factor=design.factor,
+                scale=design.scale,
+            )
+        assert isinstance(vectors, ChunkedRows)  # noqa: S101 - for the type checker
+        in_files = ChunkedLabels.prepare(mechanism, vectors)
+        total = in_files.total(verified(vectors, source) if source.linked else vectors)
+        known = total.described(np.zeros(vectors.shape[1]))
+        return PreparedSum(
+            draw=lambda: total.release(entropy=entropy),
+            counted=vectors,
+            used=None,
+            factor=known.factor,
+            scale=known.scale,
+            squares=known.squares,
+            longest=known.longest,
+        )
+
+
 def release_sum(
-    pairs: Pairs,
+    judged: Judged,
     mechanism: LabelGaussian,
+    vectors: RowSource,
     *,
-    vectors: Rows,
-    rows: Sequence[int] | Int64[np.ndarray, " k"],
-    details: Mapping[str, str] | None,
+    promise: Guarantee,
+    details: Mapping[str, str],
     ledger: Ledger,
-    simulate_seed: int | None,
+    entropy: Entropy,
 ) -> LabelSum:
-    """Return Σ y v over some rows with noise, after recording the spend.
+    """Return Σ y v over the rows that count with noise, after recording the spend.
 
     Guarantee:
         As :func:`release_labels` states it. Shown by tests/soundness/test_central_label.py.
     """
-    entropy = entropy_of(simulate_seed)
-    promise = _checked_promise(pairs, mechanism, ledger, entropy)
-    design = _prepared(pairs, mechanism, vectors, rows)
+    prepared = judged.prepare(mechanism, vectors, entropy)
+    most = mechanism.records_per_person
     released = ledger.charge(
-        design.event,
-        lambda: mechanism.release(pairs.labels, design=design, entropy=entropy).value,
-        digest=lambda value: digest_of_statistic(pairs.public_digest, value),
+        mechanism.event,
+        prepared.draw,
+        digest=lambda value: digest_of_statistic(judged.public_digest, value),
         promise=promise,
-        public_digest=_public_digest(pairs, promise),
-        details=entry_details(mechanism, details),
+        public_digest=judged.bound_digest(promise),
+        details={**({} if most is None else {"cap": most}), **details} or None,
     )
     return LabelSum(
-        statistic=LabelStatistic(released.value, factor=design.factor, used=design.used),
-        scale=design.scale,
-        guarantee=promise,
+        value=released.value,
+        known=prepared,
         release_id=released.release_id,
         artifact=released.artifact,
     )
-
-
-def refuse_other_arguments(asked: str, pairs: Any, mechanism: Any, ledger: Any) -> None:
-    """Refuse what is released already, or not in canonical order, and other settings."""
-    if not isinstance(pairs, Pairs):
-        raise PrivacyError(
-            f"{asked} takes raw judgments; these are released already, so they can be used as "
-            "they are."
-        )
-    if not isinstance(mechanism, LabelGaussian) or not isinstance(ledger, Ledger):
-        raise UsageError(f"{asked} needs a LabelGaussian and a Ledger. Nothing was released.")
-    pairs.refuse_other_order()
-    if mechanism.records_per_person is not None and pairs.persons is None:
-        refuse_unlinked(f"a limit of {mechanism.records_per_person} records of one person")
 
 
 def label_promise(
     pairs: Pairs | Rankings,
     mechanism: LabelGaussian | RankingGaussian,
     ledger: Ledger,
-    entropy: _random.Entropy,
+    entropy: Entropy,
 ) -> Guarantee:
     """Return what a release promises under the terms of a ledger, with every caveat."""
+    return promise_of(mechanism, ledger, entropy, n=len(pairs), **_links(pairs))
+
+
+def _links(pairs: Pairs | Rankings) -> dict[str, bool]:
+    """Return whether it is known who answered, and else whether a question occurs twice."""
     linked = pairs.persons is not None
-    repeats = not linked and len(set(pairs.keys)) < len(pairs)
-    return promise_of(mechanism, ledger, entropy, linked=linked, repeats=repeats, n=len(pairs))
+    return {"linked": linked, "repeats": not linked and len(set(pairs.keys)) < len(pairs)}
 
 
 def promise_of(
     mechanism: LabelGaussian | RankingGaussian,
     ledger: Ledger,
-    entropy: _random.Entropy,
+    entropy: Entropy,
     *,
     linked: bool,
     repeats: bool,
@@ -193,50 +306,6 @@ def promise_of(
     }
     named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
     return replace(named, randomness=entropy.randomness)
-
-
-def _checked_promise(
-    pairs: Pairs, mechanism: LabelGaussian, ledger: Ledger, entropy: _random.Entropy
-) -> Guarantee:
-    """Return what the release promises; refuse what the ledger would refuse."""
-    promise = label_promise(pairs, mechanism, ledger, entropy)
-    ledger.check_data(None, _public_digest(pairs, promise))
-    ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
-    return promise
-
-
-def _public_digest(pairs: Pairs, promise: Guarantee) -> str | None:
-    """Return the digest that binds a ledger of labels to all pairs, held out or not."""
-    return pairs.public_digest if promise.unit == "label" else None
-
-
-def entry_details(
-    mechanism: LabelGaussian, details: Mapping[str, str] | None
-) -> dict[str, Any] | None:
-    """Return what the entry says besides, or None."""
-    most = mechanism.records_per_person
-    return {**({} if most is None else {"cap": most}), **(details or {})} or None
-
-
-def _prepared(
-    pairs: Pairs,
-    mechanism: LabelGaussian,
-    vectors: Rows,
-    rows: Sequence[int] | Int64[np.ndarray, " k"],
-) -> LabelDesign:
-    """Return the release made ready; no label is read."""
-    limited = mechanism.records_per_person is not None
-    return mechanism.prepare(vectors, persons=pairs.persons if limited else None, rows=rows)
-
-
-def _unread_rows(pairs: Pairs, held_out: Bool[np.ndarray, " n"] | None) -> Int64[np.ndarray, " k"]:
-    """Return the rows that may count and are not held out, in order of preference."""
-    rows = countable_rows(pairs)
-    if held_out is None:
-        return rows
-    kept = checked_rows(pairs, held_out)
-    refuse_one_sided(kept)
-    return np.asarray(rows[~kept[rows]])
 
 
 def countable_rows(pairs: Pairs | Rankings) -> Int64[np.ndarray, " k"]:
@@ -260,160 +329,3 @@ def digest_of_statistic(public_digest: str, statistic: Float[np.ndarray, " d"]) 
     return hashlib.sha256(
         f"{public_digest}\n".encode() + statistic.astype("<f8").tobytes()
     ).hexdigest()
-
-
-def _evidence(
-    differences: Any, found: LabelSum, features: Features | None, longest: float
-) -> LabelEvidence:
-    """Return what a fit sees of a release."""
-    released = found.statistic
-    rows = np.flatnonzero(released.used)
-    # Of each row every coordinate is rounded by one step at most: twice a half.
-    steps = len(rows) * np.sqrt(released.factor.shape[1])
-    return LabelEvidence(
-        differences=differences[rows],
-        statistic=released.value,
-        factor=released.factor,
-        feature_bound=known_feature_bound(differences, features),
-        rounding=float(steps / found.scale),
-        longest=longest,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ReleasedChunks:
-    """All that is known of labels in many files after their release; all use of it is free."""
-
-    evidence: RawEvidence  # the sum, its noise, and the public vectors it is about
-    guarantee: Guarantee  # what the release promises
-    release_ids: tuple[str, ...]  # ledger entries that paid
-    artifact: str  # SHA-256 of the released sum
-    features: Features | None  # turns texts into vectors; None for files of vectors
-
-    def __repr__(self) -> str:
-        """Return size and promise."""
-        return f"ReleasedChunks({self.evidence!r}, {self.guarantee})"
-
-
-def release_chunks(
-    survey: ChunkSurvey,
-    mechanism: LabelGaussian,
-    *,
-    ledger: Ledger,
-    engine: Engine,
-    features: Features | None = None,
-    simulate_seed: int | None = None,
-    taken: Taken | None = None,
-) -> ReleasedChunks:
-    """Return all labels of many files as one noised sum, after recording the spend.
-
-    Guarantee:
-        That of :func:`~sordino.rewards.label_release.release_labels`, wherever and however often
-        a task runs: tasks draw nothing. Shown by tests/soundness/test_chunked_labels.py.
-    """
-    # The same as `release_labels`: the engine's tasks add up whole numbers, and this process alone
-    # writes to the ledger and draws.
-    refuse_other_settings("release_chunks", survey, mechanism, ledger)
-    if survey.part == "held-out":
-        raise UsageError("Held-out rows are for metrics. Nothing was released. Fit the others.")
-    entropy = entropy_of(simulate_seed)
-    promise = checked_promise(survey, mechanism, ledger, entropy)
-    rows = counted_vectors(survey, engine, features, taken=taken)
-    released = release_sum_of_chunks(
-        survey,
-        mechanism,
-        rows,
-        promise=promise,
-        details=UNREAD if survey.part == "fitted" else None,
-        ledger=ledger,
-        entropy=entropy,
-    )
-    found = released.statistic
-    bound = found.longest / 2 if features is None else features.feature_bound
-    return ReleasedChunks(
-        evidence=RawEvidence(
-            rows=rows,
-            statistic=found.value,
-            factor=found.factor,
-            feature_bound=bound,
-            # Of each row every coordinate is rounded by one step at most: twice a half.
-            rounding=float(found.rows * np.sqrt(found.factor.shape[1]) / found.scale),
-            squares=found.squares,
-            longest=mechanism.longest,
-        ),
-        guarantee=promise,
-        release_ids=(released.release_id,),
-        artifact=released.artifact,
-        features=features,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ChunkSum:
-    """One noised sum of labels times public vectors in many files, and the entry that paid."""
-
-    statistic: ChunkedStatistic  # the sum and its noise
-    release_id: str  # the ledger entry
-    artifact: str  # SHA-256 of the sum and what it is about
-
-
-def release_sum_of_chunks(
-    survey: ChunkSurvey,
-    mechanism: LabelGaussian,
-    rows: ChunkedRows,
-    *,
-    promise: Guarantee,
-    details: Mapping[str, str] | None,
-    ledger: Ledger,
-    entropy: Entropy,
-) -> ChunkSum:
-    """Return Σ y v over the rows that count with noise, after recording the spend.
-
-    Guarantee:
-        As :func:`release_chunks` states it. Shown by tests/soundness/test_chunked_labels.py.
-    """
-    design = ChunkedLabels.prepare(mechanism, rows)
-    total = design.total(verified(rows, survey) if survey.linked else rows)
-    released = ledger.charge(
-        mechanism.event,
-        lambda: total.release(entropy=entropy),
-        digest=lambda value: digest_of_statistic(survey.public_digest, value),
-        promise=promise,
-        public_digest=_digest(survey, promise),
-        details=entry_details(mechanism, details),
-    )
-    return ChunkSum(
-        statistic=total.described(released.value),
-        release_id=released.release_id,
-        artifact=released.artifact,
-    )
-
-
-def checked_promise(
-    survey: ChunkSurvey, mechanism: LabelGaussian, ledger: Ledger, entropy: Entropy
-) -> Guarantee:
-    """Return what a release promises; refuse what the ledger would refuse."""
-    linked, repeats = survey.linked, survey.repeats
-    promise = promise_of(mechanism, ledger, entropy, linked=linked, repeats=repeats, n=survey.n)
-    ledger.check_data(None, _digest(survey, promise))
-    ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
-    return promise
-
-
-def _digest(survey: ChunkSurvey, promise: Guarantee) -> str | None:
-    """Return the digest that binds a ledger of labels to all records, held out or not."""
-    return survey.public_digest if promise.unit == "label" else None
-
-
-def refuse_other_settings(
-    asked: str, survey: ChunkSurvey, mechanism: LabelGaussian, ledger: Ledger
-) -> None:
-    """Refuse a survey that was made for another limit of one person's rows, and other kinds."""
-    if not isinstance(mechanism, LabelGaussian) or not isinstance(ledger, Ledger):
-        raise UsageError(f"{asked} needs a LabelGaussian and a Ledger. Nothing was released.")
-    if survey.most != mechanism.records_per_person:
-        raise UsageError(
-            f"The files were surveyed for most={survey.most!r} rows of one person, and the "
-            f"mechanism has records_per_person={mechanism.records_per_person!r}. Nothing was "
-            "released. Survey them for the same."
-        )

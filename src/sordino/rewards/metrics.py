@@ -1,37 +1,48 @@
-"""What randomized answers say about predictions, with the randomization taken out.
+"""What a reward measures for free: on randomized answers, or on a sum that was released.
 
-Every number here estimates what the answers before the flips would have given. The answers were
-private when they arrived, so that nothing is spent. Predictions must come from other records
-than these (held-out), or the numbers flatter.
-
-How good a reward is, from the one sum that was released; it costs nothing.
-
-The sum is split into two independent parts (Gaussian thinning): one is fitted, the other judges.
-What is judged is a fit with a quarter more noise than the released one, on fresh answers to the
-same questions. Held-out accuracy is no function of the sum, so it is not told.
-
-What metrics are made of: sums over public margins, in memory or in files, and one noised sum.
+Every number estimates what the answers before the flips would have given; they were private when
+they arrived, so that nothing is spent. Predictions must come from fits on other records (held-out),
+or the numbers flatter. They are in memory, or in files of which sums are taken by parts. A released
+sum is split into two independent parts (Gaussian thinning): one is fitted, the other judges. What
+is judged then is a fit with a quarter more noise than the released one, on fresh answers to the
+same questions; held-out accuracy is no function of the sum, so it is not told.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from operator import add
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from sordino._validate import failure_probability, finite_array
+from sordino.engines.engine import Engine, Taken
+from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError
+from sordino.preferences.chunk_reading import comparisons
+from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.chunks import Chunk
+from sordino.preferences.features import Features
+from sordino.preferences.folds import FOLDS, MEASURING
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.records import person_key
 
 from .covariance import debiased_slope
-from .evidence import MOST_FEATURES, LabelEvidence, Thinned
-from .pair_losses import debias, debiased_loss, softplus
-from .ridge_selection import fit_statistic, label_ridges
+from .evidence import MOST_FEATURES, Design, Evidence, Thinned
+from .pair_losses import debias, debiased_loss
+from .reward_fit import BALL, fit_design, fit_sum
+from .solver import each_added
+
+T = TypeVar("T")
 
 VAGUE = 0.1
 """A standard error above which a share or a loss is told as a sentence, and not as a number."""
@@ -81,29 +92,6 @@ class Interval(Estimate):
     lower: float
     upper: float
     confidence: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardMetrics:
-    """What the predictions of a reward say about randomized answers."""
-
-    accuracy: Estimate  # how often the predicted preference is the true one
-    negative_log_likelihood: Estimate  # the mean logistic loss on the true answers
-    # The factor that would calibrate the predictions; None without a finite one.
-    calibration_slope: Estimate | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return every number and its standard error, as results hold them."""
-        slope, likelihood = self.calibration_slope, self.negative_log_likelihood
-        found = {
-            "accuracy": self.accuracy.value,
-            "accuracy_standard_error": self.accuracy.standard_error,
-            "negative_log_likelihood": likelihood.value,
-            "negative_log_likelihood_standard_error": likelihood.standard_error,
-            "calibration_slope": None if slope is None else slope.value,
-            "calibration_slope_standard_error": None if slope is None else slope.standard_error,
-        }
-        return legible(found)
 
 
 def legible(measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,92 +144,342 @@ def refit_widening(parts: int, *, measured: int) -> float:
     return math.sqrt(1 + measured / (parts - 1))
 
 
-def accuracy(
-    differences: Float[np.ndarray, " n"],
-    answers: Int[np.ndarray, " n"],
-    flip_probability: float,
+@dataclass(frozen=True, kw_only=True)
+class AnswerMetrics:
+    """What the predictions of a reward say about randomized answers, and a policy of it."""
+
+    accuracy: Estimate  # how often the predicted preference is the true one
+    negative_log_likelihood: Estimate  # the mean logistic loss on the true answers
+    # The factor that would calibrate the predictions, below 1 where they are too sure of
+    # themselves; None without a finite one.
+    calibration_slope: Estimate | None
+    # How often a Gibbs policy on the two answers picks the preferred one; None where no temperature
+    # was given.
+    win_rate: Interval | None
+    rows: int  # how many answers it was measured on
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every number of the reward and its standard error, as results hold them."""
+        told: dict[str, Any] = {}
+        for name in ("accuracy", "negative_log_likelihood", "calibration_slope"):
+            estimate: Estimate | None = getattr(self, name)
+            told[name] = None if estimate is None else estimate.value
+            told[f"{name}_standard_error"] = None if estimate is None else estimate.standard_error
+        return legible(told)
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """Predictions for the answers of some people, all of whose answers are here."""
+
+    differences: Float[np.ndarray, " n"]  # predicted reward of the first minus the second
+    # ỹ, the answers with their randomization taken out in expectation.
+    targets: Float[np.ndarray, " n"]
+    # Who answered, numbered from 0; None where every answer counts as a person's.
+    persons: Integer[np.ndarray, " n"] | None
+
+    def by_person(self, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " g"]:
+        """Return the sum of values of every person."""
+        return values if self.persons is None else np.bincount(self.persons, weights=values)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeldOut:
+    """Predictions in memory, for answers that the fit behind them did not see."""
+
+    differences: Float[np.ndarray, " n"]
+    answers: Integer[np.ndarray, " n"]
+    flip_probability: float
+    clusters: Integer[np.ndarray, " n"] | None = None  # who answered
+    widening: float = 1.0  # of errors, because a fit on all answers is spoken of
+
+    @property
+    def linked(self) -> bool:
+        """Return whether it is known who answered."""
+        return self.clusters is not None
+
+    def fold(self, task: Callable[[Predicted], T], _plus: object = None) -> T:
+        """Return what a task makes of them; refuse what does not fit."""
+        predictions = finite_array("predictions", self.differences, ndim=1)
+        targets = debias(self.answers, self.flip_probability)
+        if len(targets) != len(predictions) or len(targets) == 0:
+            raise DataError(
+                "predictions and answers must be as many and at least one, got shapes "
+                f"{predictions.shape} and {targets.shape}."
+            )
+        persons = None
+        if self.clusters is not None:
+            who = np.asarray(self.clusters)
+            if who.dtype.kind not in "iu" or who.shape != targets.shape:
+                raise DataError(
+                    f"clusters must be one integer a record, got dtype {who.dtype} and shape "
+                    f"{who.shape}."
+                )
+            persons = np.unique(who, return_inverse=True)[1]
+        return task(Predicted(predictions, targets, persons))
+
+
+def cross_fit(
+    design: Design,
     *,
-    clusters: Int[np.ndarray, " n"] | None = None,
-) -> Estimate:
-    """Return how often the predicted preference is the true one."""
-    # Source: docs/local.md, metrics on randomized labels: (mean(sign agrees with z) − f)/(1 − 2f),
-    # standard error √(p(1 − p)/n)/(1 − 2f).
-    differences, targets = _checked(differences, answers, flip_probability)
-    debiased = agreements(greedy_picks(differences), targets)
-    value = float(np.mean(debiased))
-    if clusters is not None:
-        return Estimate(value, _standard_error(debiased, clusters))
-    return Estimate(value, accuracy_error(value, flip_probability, len(targets)))
+    ridge: float | None = None,
+    ball: float = BALL,
+    method: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> HeldOut:
+    """Return predictions for every observation from fits that did not see its question."""
+    # Each fit chooses its own ridge and method without the part that it is measured on.
+    folds = design.folds(MEASURING)
+    predictions = np.zeros(len(design))
+    parts = np.unique(folds)
+    for done, fold in enumerate(parts):
+        if progress:
+            progress(done, FOLDS)
+        inside = design.part(folds != fold)
+        if not len(inside):
+            raise DataError("These are too few different questions to hold any out.")
+        found = fit_design(inside, ridge=ridge, ball=ball, level=2, method=method)
+        rows = np.flatnonzero(folds == fold)
+        predictions[rows] = design.differences[rows] @ found.weights
+    return HeldOut(
+        differences=predictions,
+        answers=design.answers,
+        flip_probability=design.flip_probability,
+        clusters=design.clusters,
+        widening=refit_widening(len(parts), measured=len(parts)),
+    )
 
 
-def negative_log_likelihood(
-    differences: Float[np.ndarray, " n"],
-    answers: Int[np.ndarray, " n"],
-    flip_probability: float,
+_ROW: Final = [("who", "<u8", 2), ("difference", "<f8"), ("answer", "?")]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Predictions:
+    """Predictions in a folder that all machines see, in parts that memory holds."""
+
+    engine: Engine  # where they are added up
+    exchange: Exchange  # where they are
+    chunks: int  # from how many chunks they came
+    flip_probability: float  # chance that an answer is not the judgment
+    linked: bool  # whether it is known who answered
+    taken: Taken | None = None  # called as parts are done
+
+    def fold(self, task: Callable[[Predicted], T], plus: Callable[[T, T], T]) -> T:
+        """Return the sum of ``task(part)`` over all parts; a part may be empty."""
+        read = _OfPart(self.exchange, self.chunks, self.flip_probability, self.linked, task)
+        total: T = self.engine.fold(range(PARTS), read, plus, taken=self.taken)
+        return total
+
+
+@dataclass(frozen=True)
+class _OfPart:
+    """A task on the predictions of one part."""
+
+    exchange: Exchange
+    chunks: int
+    flip_probability: float
+    linked: bool
+    task: Callable[[Predicted], Any]
+
+    def __call__(self, part: int) -> Any:
+        """Return what the task makes of them."""
+        rows = self.exchange.read(part, self.chunks)
+        persons = None
+        if self.linked:
+            persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel()
+        targets = debias(rows["answer"].astype(np.int8), self.flip_probability)
+        return self.task(Predicted(rows["difference"], targets, persons))
+
+
+@contextmanager
+def opened_predictions(
+    survey: ChunkSurvey,
+    weights: Float[np.ndarray, " d"],
     *,
-    clusters: Int[np.ndarray, " n"] | None = None,
-) -> Estimate:
-    """Return the mean logistic loss that the predictions have on the true answers."""
-    # Source: docs/local.md, debiased likelihood: mean of softplus(Δ) − ỹΔ.
-    differences, targets = _checked(differences, answers, flip_probability)
-    return _mean(debiased_loss(differences, targets), clusters)
-
-
-def calibration_slope(
-    differences: Float[np.ndarray, " n"],
-    answers: Int[np.ndarray, " n"],
+    features: Features | None,
     flip_probability: float,
-    *,
-    clusters: Int[np.ndarray, " n"] | None = None,
-) -> Estimate | None:
-    """Return the factor by which predicted differences should be multiplied; 1 is calibrated."""
-    # Below 1 the predictions are too sure of themselves, above 1 not sure enough.
-    # Source: docs/local.md, metrics on randomized labels: root b of Σ (σ(bΔ) − ỹ)Δ = 0. The
-    # standard error is the delta method's: √Σ(score²)/Σσ′(bΔ)Δ².
-    differences, targets = _checked(differences, answers, flip_probability)
-    unit = float(np.max(np.abs(differences)))
+    scratch: str | Path | None = None,
+) -> Iterator[Predictions]:
+    """Read the answers that count once; keep the predictions for as long as the context is open."""
+    with opened_exchange(_ROW, scratch) as exchange:
+        task = _Predict(survey, exchange, weights, features)
+        chunks = survey.chunks.chunks
+        if survey.engine.fold(chunks, task, add, taken=survey.taken) != survey.counted:
+            raise DataError("The input changed while it was read. Nothing was measured.")
+        yield Predictions(
+            engine=survey.engine,
+            exchange=exchange,
+            chunks=len(chunks),
+            flip_probability=flip_probability,
+            linked=survey.linked,
+            taken=survey.taken,
+        )
+
+
+@dataclass(frozen=True)
+class _Predict:
+    """The task: leave the predictions for a chunk, and return how many there are."""
+
+    survey: ChunkSurvey
+    exchange: Exchange
+    weights: Float[np.ndarray, " d"]
+    features: Features | None
+
+    def __call__(self, chunk: Chunk) -> int:
+        """Return the number of answers of one chunk that count."""
+        out, first, found = self.survey.selection.left_out(chunk.number), 0, [np.zeros(0, _ROW)]
+        for pairs in comparisons(self.survey.chunks, chunk):
+            assert isinstance(pairs, Pairs)  # noqa: S101 - whose labels are the answers here
+            counts = np.ones(len(pairs), dtype=bool)
+            counts[out[(out >= first) & (out < first + len(pairs))] - first] = False
+            first += len(pairs)
+            if counts.any():
+                found.append(self._rows(pairs, np.flatnonzero(counts)))
+        rows = np.concatenate(found)
+        parts = rows["who"][:, 0] if self.survey.linked else np.arange(len(rows))
+        self.exchange.write(chunk.number, rows, (parts % PARTS).astype(np.int64))
+        return len(rows)
+
+    def _rows(self, pairs: Pairs, counts: Integer[np.ndarray, " k"]) -> np.ndarray:
+        """Return what is kept of the answers of a block that count."""
+        rows = np.zeros(len(counts), _ROW)
+        rows["difference"] = pairs.differences(self.features)[counts] @ self.weights
+        rows["answer"] = pairs.labels[counts]
+        if pairs.persons is not None:
+            digests = b"".join(person_key(pairs.persons[index])[:16] for index in counts)
+            rows["who"] = np.frombuffer(digests, dtype=">u8").reshape(-1, 2)
+        return rows
+
+
+_ACCURACY, _LOSS, _WINS = range(3)
+_EVEN: Final = math.inf  # a temperature at which nobody wins
+
+
+@dataclass(frozen=True, eq=False)
+class _Totals:
+    """What some predictions add up to."""
+
+    rows: int  # how many
+    values: Float[np.ndarray, " k"]  # the sums of what accuracy, loss and win rate are means of
+    # Σ(1[Δ < 0] − ỹ)Δ and Σ(1[Δ > 0] − ỹ)Δ: the scores of an infinite slope.
+    limits: Float[np.ndarray, " two"]
+    unit: float  # the largest |Δ|
+
+    def plus(self, other: _Totals) -> _Totals:
+        """Return the totals of both."""
+        return _Totals(
+            self.rows + other.rows,
+            self.values + other.values,
+            self.limits + other.limits,
+            max(self.unit, other.unit),
+        )
+
+
+def measure_predictions(
+    predictions: HeldOut | Predictions, *, temperature: float | None = None, widening: float = 1.0
+) -> AnswerMetrics:
+    """Return what predictions say about answers, with the randomization taken out; it is free."""
+    # Source: docs/local.md, metrics on randomized labels. Accuracy is (mean(sign agrees with z) −
+    # f)/(1 − 2f), its standard error √(p(1 − p)/n)/(1 − 2f) where it is not known who answered;
+    # the loss is the mean of softplus(Δ) − ỹΔ, the win rate that of ỹp + (1 − ỹ)(1 − p), and the
+    # slope the root b of Σ (σ(bΔ) − ỹ)Δ = 0, with the error √Σ(score²)/Σσ′(bΔ)Δ² (delta method).
+    # Errors are robust to dependence between the answers of a person.
+    heat = _EVEN if temperature is None else temperature
+    total = predictions.fold(partial(_totals, heat), _Totals.plus)
+    means, unit, rows = total.values / total.rows, total.unit, total.rows
+    root, information = _slope(predictions, total), 0.0
+    if root is not None:  # where the scores add up to 0, up to rounding
+        at = predictions.fold(partial(_scores, np.array([root]), unit), add)
+        means, information = np.append(means, at[0] / rows), float(at[1, 0])
+    persons, squares = predictions.fold(partial(_spread, heat, means, root, unit), each_added)
+    errors = [clustered_error(float(of), int(persons), rows) for of in squares]
+    if not predictions.linked:
+        value = float(means[_ACCURACY])
+        errors[_ACCURACY] = accuracy_error(value, predictions.flip_probability, rows)
+    known = [
+        Estimate(float(mean), error).widened(widening)
+        for mean, error in zip(means[:3], errors[:3], strict=True)
+    ]
+    slope = None
+    if root is not None:
+        # A subnormal information would divide to nonsense: nothing is known about such a slope.
+        enough = information > np.finfo(float).tiny
+        error = errors[-1] * rows / information if enough else math.inf
+        slope = Estimate(root / unit, error / unit).widened(widening)
+    wins = None if temperature is None else known[_WINS].interval(lower=0.0, upper=1.0)
+    return AnswerMetrics(
+        accuracy=known[_ACCURACY],
+        negative_log_likelihood=known[_LOSS],
+        calibration_slope=slope,
+        win_rate=wins,
+        rows=rows,
+    )
+
+
+def _values(part: Predicted, heat: float) -> Float[np.ndarray, "3 n"]:
+    """Return what accuracy, loss and win rate are means of: how often the winner is picked."""
+    gaps, targets = part.differences, part.targets
+    # a reward picks the first answer of each pair with chance 1, 0, or ½ without a gap
+    greedy, tilted = 0.5 + 0.5 * np.sign(gaps), expit(gaps / heat)
+    picks = [targets * chance + (1 - targets) * (1 - chance) for chance in (greedy, tilted)]
+    return np.stack([picks[0], debiased_loss(gaps, targets), picks[1]])
+
+
+def _totals(heat: float, part: Predicted) -> _Totals:
+    """Return the totals of one part."""
+    gaps, targets = part.differences, part.targets
+    limits = [((side - targets) * gaps).sum() for side in (gaps < 0, gaps > 0)]
+    unit = float(np.abs(gaps).max(initial=0.0))
+    return _Totals(len(gaps), _values(part, heat).sum(axis=1), np.array(limits), unit)
+
+
+def _slope(predictions: HeldOut | Predictions, total: _Totals) -> float | None:
+    """Return the calibration slope of Δ in its unit, or None where no finite one fits best."""
+    if isinstance(predictions, HeldOut):
+        return predictions.fold(_root_of_part)
+    if not total.limits[0] < 0 < total.limits[1]:
+        return None
+
+    def rising(trials: Float[np.ndarray, " k"]) -> Float[np.ndarray, "2 k"]:
+        return predictions.fold(partial(_scores, trials, total.unit), add)
+
+    return crossing(rising, FARTHEST)
+
+
+def _root_of_part(part: Predicted) -> float | None:
+    """Return the slope of predictions that are all here."""
+    unit = float(np.max(np.abs(part.differences)))
     if unit == 0:
         return None
-    scaled = differences / unit
-    root = increasing_root(scaled, float(targets @ scaled))
-    if root is None:
-        return None
-    scores, bends = slope_scores(scaled, targets, root)
-    error = _standard_error(scores, clusters) * len(scores)
-    return slope_estimate(root, unit, float(np.sum(bends)), error)
+    scaled = part.differences / unit
+    return increasing_root(scaled, float(part.targets @ scaled))
 
 
-def win_rate(
-    probabilities_of_first: Float[np.ndarray, " n"],
-    answers: Int[np.ndarray, " n"],
-    flip_probability: float,
-    *,
-    confidence: float = 0.95,
-    clusters: Int[np.ndarray, " n"] | None = None,
-) -> Interval:
-    """Return how often a policy that picks the first with these probabilities picks the winner."""
-    # Source: docs/local.md, metrics on randomized labels: mean of ỹp + (1 − ỹ)(1 − p), normal
-    # interval clipped to [0, 1].
-    picks_first, targets = _checked(probabilities_of_first, answers, flip_probability)
-    outside = (picks_first < 0) | (picks_first > 1)
-    if outside.any():
-        raise DataError(
-            f"probabilities_of_first must be in [0, 1]: row {int(np.argmax(outside))} is not."
-        )
-    estimate = _mean(agreements(picks_first, targets), clusters)
-    return estimate.interval(confidence, lower=0.0, upper=1.0)
+def _scores(
+    trials: Float[np.ndarray, " k"], unit: float, part: Predicted
+) -> Float[np.ndarray, "2 k"]:
+    """Return the sums of the scores of one part, and their derivatives, at every trial."""
+    found = [_slope_scores(part, unit, slope) for slope in trials]
+    return np.array([[score.sum(), bend.sum()] for score, bend in found]).T
 
 
-def greedy_picks(differences: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return how likely a reward picks the first answer of each pair: 1, 0, or ½ without a gap."""
-    return np.asarray(0.5 + 0.5 * np.sign(differences))
+def _slope_scores(
+    part: Predicted, unit: float, slope: float
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return (σ(bΔ) − ỹ)Δ and its derivative σ′(bΔ)Δ² for every record."""
+    scaled = part.differences / unit
+    chosen = expit(slope * scaled)
+    return (chosen - part.targets) * scaled, chosen * (1 - chosen) * scaled**2
 
 
-def agreements(
-    picks_first: Float[np.ndarray, " n"], targets: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
-    """Ỹp + (1 − ỹ)(1 − p) for every record: how often the winner is picked, in expectation."""
-    return np.asarray(targets * picks_first + (1 - targets) * (1 - picks_first))
+def _spread(
+    heat: float, means: Float[np.ndarray, " k"], root: float | None, unit: float, part: Predicted
+) -> list[np.ndarray]:
+    """Return how many persons are in one part, and the squares of what each deviates."""
+    values = list(_values(part, heat))
+    values += [] if root is None else [_slope_scores(part, unit, root)[0]]
+    sums = [part.by_person(of - mean) for of, mean in zip(values, means, strict=True)]
+    return [np.array(len(sums[0])), np.array([float(of @ of) for of in sums])]
 
 
 def accuracy_error(value: float, flip_probability: float, rows: int) -> float:
@@ -258,55 +496,6 @@ def clustered_error(squares: float, clusters: int, rows: int) -> float:
     if clusters == 1:
         return math.inf
     return math.sqrt(clusters / (clusters - 1) * squares) / rows
-
-
-def slope_scores(
-    scaled: Float[np.ndarray, " n"], targets: Float[np.ndarray, " n"], slope: float
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return (σ(bΔ) − ỹ)Δ and its derivative σ′(bΔ)Δ² for every record."""
-    chosen = expit(slope * scaled)
-    return (chosen - targets) * scaled, chosen * (1 - chosen) * scaled**2
-
-
-def slope_estimate(root: float, unit: float, information: float, error: float) -> Estimate:
-    """Return a calibration slope and its error, by the delta method."""
-    # A subnormal information would divide to nonsense: nothing is known about such a slope.
-    error = error / information if information > np.finfo(float).tiny else math.inf
-    return Estimate(root / unit, error / unit)
-
-
-def _checked(
-    predictions: np.ndarray, answers: np.ndarray, flip_probability: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the predictions and the debiased targets; refuse what does not fit."""
-    predictions = finite_array("predictions", predictions, ndim=1)
-    targets = debias(answers, flip_probability)
-    if len(targets) != len(predictions) or len(targets) == 0:
-        raise DataError(
-            "predictions and answers must be as many and at least one, got shapes "
-            f"{predictions.shape} and {targets.shape}."
-        )
-    return predictions, targets
-
-
-def _mean(values: np.ndarray, clusters: np.ndarray | None) -> Estimate:
-    """Return the mean and its standard error."""
-    return Estimate(float(np.mean(values)), _standard_error(values, clusters))
-
-
-def _standard_error(values: np.ndarray, clusters: np.ndarray | None) -> float:
-    """Return the standard error of the mean of values, robust to dependence within clusters."""
-    # Without clusters every record is one of its own, and this is the usual standard error.
-    sums = values - np.mean(values)
-    if clusters is not None:
-        labels = np.asarray(clusters)
-        if labels.dtype.kind not in "iu" or labels.shape != values.shape:
-            raise DataError(
-                f"clusters must be one integer a record, got dtype {labels.dtype} and shape "
-                f"{labels.shape}."
-            )
-        sums = np.bincount(np.unique(labels, return_inverse=True)[1], weights=sums)
-    return clustered_error(float(sums @ sums), len(sums), len(values))
 
 
 def increasing_root(
@@ -330,23 +519,88 @@ def increasing_root(
     return float(brentq(rising, -reach, reach, xtol=1e-14, rtol=1e-13, maxiter=500))
 
 
-_DRAWS = 10
-_MIDDLE = 3  # of the candidates: the ridge that public settings suggest
+Rising = Callable[[Float[np.ndarray, " k"]], Float[np.ndarray, "2 k"]]
+"""From trials to the sum and its derivative at each, in one pass."""
+
+_NEAR: Final = 4.0 ** np.arange(9)  # where a root is looked for first
+_GRID: Final = 9  # trials that shrink the bracket whatever the guess is worth
+_AROUND: Final = 0.5 * 10.0 ** -np.arange(1, 13)  # of the bracket, on both sides of the guess
+_WIDE: Final = 4.0  # ratio of the ends from which on magnitudes are tried
+_CLOSE: Final = 1e-12  # relative; the guess inside is closer by far
+_PASSES: Final = 60
+
+
+def crossing(rising: Rising, farthest: float) -> float | None:
+    """Return where a sum crosses zero, from below; None if not between −farthest and farthest."""
+    # Every pass tries points closely around a guess and some across the bracket, so that a good
+    # guess makes it ten times narrower than its own error, and a bad one does no harm.
+    trials = np.concatenate([[-farthest], -_NEAR[::-1], [0.0], _NEAR, [farthest]])
+    found = rising(trials)
+    if found[0, 0] > 0 or found[0, -1] < 0:
+        return None
+    for _ in range(_PASSES):
+        above = 1 + int(np.argmax(found[0, 1:] >= 0))
+        ends, found = trials[above - 1 : above + 1], found[:, above - 1 : above + 1]
+        guess = _guess(ends, *found)
+        if not found[0].all() or ends[1] - ends[0] <= _CLOSE * float(np.abs(ends).max()):
+            break
+        inner = _inner(ends, guess)
+        if not len(inner):
+            break
+        trials = np.concatenate([ends[:1], inner, ends[1:]])
+        found = np.concatenate([found[:, :1], rising(inner), found[:, 1:]], axis=1)
+    return guess
+
+
+def _guess(
+    ends: Float[np.ndarray, " two"],
+    values: Float[np.ndarray, " two"],
+    bends: Float[np.ndarray, " two"],
+) -> float:
+    """Return where the cubic through both ends, as a function of the value, is at value 0."""
+    # Source: Inverse Hermite interpolation.
+    if values[0] == 0 or values[1] == 0:
+        return float(ends[0] if values[0] == 0 else ends[1])
+    height, width = float(values[1] - values[0]), float(ends[1] - ends[0])
+    share = -float(values[0]) / height
+    straight = float(ends[0]) + share * width
+    if not (bends > 0).all():
+        return straight
+    with np.errstate(over="ignore", invalid="ignore"):
+        first, last = height / bends - width
+        bent = straight + share * (1 - share) * ((1 - share) * first - share * last)
+    return float(bent) if ends[0] <= bent <= ends[1] else straight
+
+
+def _inner(ends: Float[np.ndarray, " two"], guess: float) -> Float[np.ndarray, " k"]:
+    """Return what to try between two ends."""
+    low, high = ends
+    width = high - low
+    if low * high > 0 and max(low / high, high / low) > _WIDE:
+        grid = np.geomspace(low, high, _GRID)
+    else:
+        grid = np.linspace(low, high, _GRID)
+    around = width * _AROUND
+    trials = np.concatenate([grid, [guess], guess - around, guess + around])
+    return np.unique(trials[(trials > low) & (trials < high)])
+
+
+_SPLITS = 10  # of the sum
 
 
 def measure_statistic(
-    evidence: LabelEvidence, *, ridge: float | None = None, ball: float
+    evidence: Evidence, *, ridge: float | None = None, ball: float
 ) -> dict[str, float | None]:
     """Return what a reward measures on held-out answers, with None where nothing is free."""
     # Source: docs/central.md, "Label privacy, one Gaussian release": fit on T₁, score on T₂.
     if ridge is None and len(evidence.statistic) > MOST_FEATURES:
-        ridge = label_ridges(evidence)[_MIDDLE]
-    pilot = fit_statistic(evidence, ridge=ridge, ball=ball).weights
-    parts = evidence.thinned(pilot, _DRAWS, "measure")
-    fits = [fit_statistic(part.fitted, ridge=ridge, ball=ball).weights for part in parts]
+        ridge = evidence.public_ridge
+    pilot = fit_sum(evidence, ridge=ridge, ball=ball).weights
+    parts = evidence.thinned(pilot, _SPLITS, "measure")
+    fits = [fit_sum(part.fitted, ridge=ridge, ball=ball).weights for part in parts]
     shared = float(np.mean([evidence.variance_along(theta) for theta in fits]))
-    loss = _loss(parts, fits, shared)
-    slope = _slope(parts, fits, shared)
+    loss = _thinned_loss(parts, fits, shared)
+    slope = _thinned_slope(parts, fits, shared)
     return {
         "accuracy": None,
         "accuracy_standard_error": None,
@@ -357,20 +611,20 @@ def measure_statistic(
     }
 
 
-def _loss(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate:
+def _thinned_loss(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate:
     """Return the mean loss of fits on T₁, by T₂."""
     # Source: docs/central.md, "Label privacy, one Gaussian release".
     n = parts[0].fitted.weights.sum()
     scores = np.array([part.score(theta) for part, theta in zip(parts, fits, strict=True)])
-    return Estimate(float(scores.mean()) / n, _spread(scores, shared) / n)
+    return Estimate(float(scores.mean()) / n, _split_error(scores, shared) / n)
 
 
-def _slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate | None:
+def _thinned_slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate | None:
     """Return the factor by which predicted differences should be multiplied; 1 is calibrated."""
     # Source: docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = T₂ᵀθ, which stands
     # for Σ wyΔ; both summed over the splits.
     margins = np.stack(
-        [part.fitted.differences @ theta for part, theta in zip(parts, fits, strict=True)]
+        [part.fitted.sample @ theta for part, theta in zip(parts, fits, strict=True)]
     )
     pulls = np.array([part.judged @ theta for part, theta in zip(parts, fits, strict=True)])
     weights = parts[0].fitted.weights
@@ -379,7 +633,7 @@ def _slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Esti
         return None
     slope, information = found
     scores = pulls - (expit(slope * margins) * margins) @ weights
-    error = _spread(scores, shared) * len(parts)
+    error = _split_error(scores, shared) * len(parts)
     return Estimate(slope, error / information if information else math.inf)
 
 
@@ -400,167 +654,7 @@ def slope_of_sum(
     return slope, float(np.sum(weights * debiased_slope(slope * margins) * margins**2))
 
 
-def _spread(scores: Float[np.ndarray, " k"], shared: float) -> float:
+def _split_error(scores: Float[np.ndarray, " k"], shared: float) -> float:
     """Return the standard error of the mean over splits of one sum."""
     # T̃ᵀθ is common to all of them; what each split added averages out.
     return math.sqrt(shared + float(scores.var(ddof=1)) / len(scores))
-
-
-def label_columns(margins: Float[np.ndarray, " n"], temperature: float) -> Float[np.ndarray, "n 3"]:
-    """Return v = (sign(m), 2σ(m/temperature) − 1, m), which labels are summed with."""
-    # Source: docs/central.md, "Metrics that are paid for".
-    with np.errstate(over="ignore", under="ignore"):
-        tilted = np.tanh(margins / (2 * temperature))  # 2σ(m) − 1 without its rounding near 0
-    return np.stack([np.sign(margins), tilted, margins], axis=1)
-
-
-def refuse_no_preference(largest: float) -> None:
-    """Refuse to measure a reward that prefers nothing; margins are public."""
-    if largest == 0:
-        raise DataError(
-            "The reward scores both answers of every held-out pair alike: it prefers nothing, so "
-            "there is nothing to measure. Nothing was spent."
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class MarginSums:
-    """What some margins add up to; no label is in it."""
-
-    rows: int  # how many
-    below: float  # #{m < 0} + ½ #{m = 0}
-    loses: float  # Σ (1 − p), p = σ(m/temperature)
-    loses_squared: float  # Σ (1 − p)²
-    softplus: float  # Σ softplus(m)
-    positive: float
-    negative: float
-    squares: float  # Σ m²
-    sizes: Float[np.ndarray, " 3"]  # the largest size of each of `label_columns`
-
-    @classmethod
-    def of(cls, margins: Float[np.ndarray, " n"], temperature: float) -> MarginSums:
-        """Return the sums of some margins."""
-        with np.errstate(over="ignore"):
-            loses = expit(-margins / temperature)
-        return cls(
-            rows=len(margins),
-            below=float(np.sum(margins < 0) + np.sum(margins == 0) / 2),
-            loses=float(loses.sum()),
-            loses_squared=float(loses @ loses),
-            softplus=float(softplus(margins).sum()),
-            positive=float(margins[margins > 0].sum()),
-            negative=float(margins[margins < 0].sum()),
-            squares=float(margins @ margins),
-            sizes=np.abs(label_columns(margins, temperature)).max(axis=0, initial=0.0),
-        )
-
-    def plus(self, other: MarginSums) -> MarginSums:
-        """Return the sums of both."""
-        return MarginSums(
-            self.rows + other.rows,
-            self.below + other.below,
-            self.loses + other.loses,
-            self.loses_squared + other.loses_squared,
-            self.softplus + other.softplus,
-            self.positive + other.positive,
-            self.negative + other.negative,
-            self.squares + other.squares,
-            np.maximum(self.sizes, other.sizes),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class SlopeSums:
-    """What some margins add up to if labels have chances σ(bm), for some slopes b."""
-
-    pulls: Float[np.ndarray, " b"]  # Σ σ(bm)m, what Σ ym would be
-    information: Float[np.ndarray, " b"]  # Σ σ′(bm)m², its slope in b
-    losses: Float[np.ndarray, " b"]  # Σ of the expected loss softplus(m) − ym
-    squares: Float[np.ndarray, " b"]  # Σ of its expected square
-
-    @classmethod
-    def of(cls, margins: Float[np.ndarray, " n"], slopes: Sequence[float]) -> SlopeSums:
-        """Return the sums of some margins."""
-        first, second = softplus(-margins), softplus(margins)
-        sums = np.array([_at_slope(margins, first, second, slope) for slope in slopes])
-        return cls(*sums.T)
-
-    def plus(self, other: SlopeSums) -> SlopeSums:
-        """Return the sums of both."""
-        return SlopeSums(
-            self.pulls + other.pulls,
-            self.information + other.information,
-            self.losses + other.losses,
-            self.squares + other.squares,
-        )
-
-
-def _at_slope(margins: Any, first: Any, second: Any, slope: float) -> tuple[float, ...]:
-    """Return the four sums of :class:`SlopeSums` at one slope."""
-    chances = expit(slope * margins)
-    return (
-        float(chances @ margins),
-        float(debiased_slope(slope * margins) @ margins**2),
-        float(chances @ first + (1 - chances) @ second),
-        float(chances @ first**2 + (1 - chances) @ second**2),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class NoisedSums:
-    """The released Σ y v with its noise, and all that is public of the margins it is about."""
-
-    known: MarginSums  # sums of the margins of all rows that count
-    totals: Float[np.ndarray, " 3"]  # the released sum, on the scale of the columns
-    variances: Float[np.ndarray, " 3"]  # of its noise
-    slope: float | None  # the root b of Σ σ(bm)m = Σ ym; None where there is none
-    bent: SlopeSums  # sums at that slope; at 0 where there is none
-
-    def estimates(self) -> dict[str, Any]:
-        """Return numbers of :class:`~sordino.rewards.private_metrics.PrivateMetrics`, by name."""
-        return {
-            "accuracy": self._accuracy(),
-            "negative_log_likelihood": self._loss(),
-            "calibration_slope": self._slope(),
-            "win_rate": self._win_rate().interval(lower=0.0, upper=1.0),
-            "pairs": self.known.rows,
-        }
-
-    def _accuracy(self) -> Estimate:
-        """Return (Σ y sign + #{m < 0} + ½ #{m = 0})/k; it is 0 or 1 (or ½) a row."""
-        # Source: docs/central.md, "Metrics that are paid for".
-        value = (self.known.below + self.totals[0]) / self.known.rows
-        share = min(max(value, 0.0), 1.0)
-        return self._estimate(value, share * (1 - share), self.variances[0])
-
-    def _win_rate(self) -> Estimate:
-        """Return (Σ (1 − p) + Σ y(2p − 1))/k."""
-        # Source: docs/central.md, "Metrics that are paid for": of a row that wins with 1 − p + y(2p
-        # − 1) the square is (1 − p)² + y(2p − 1) for y = 0 and 1, and less for ½.
-        value = (self.known.loses + self.totals[1]) / self.known.rows
-        square = (self.known.loses_squared + self.totals[1]) / self.known.rows
-        return self._estimate(value, square - value**2, self.variances[1])
-
-    def _loss(self) -> Estimate:
-        """Return (Σ softplus(m) − Σ ym)/k."""
-        # Source: docs/central.md, "Metrics that are paid for": how far losses spread is taken at
-        # chances σ(bm), b the slope, which have the same mean loss.
-        value = (self.known.softplus - self.totals[2]) / self.known.rows
-        mean, square = (
-            float(sums[0]) / self.known.rows for sums in (self.bent.losses, self.bent.squares)
-        )
-        return self._estimate(value, square - mean**2, self.variances[2])
-
-    def _slope(self) -> Estimate | None:
-        """Return the root b of Σ σ(bm)m = Σ ym; None where there is none."""
-        # Source: docs/central.md, "Metrics that are paid for".
-        if self.slope is None:
-            return None
-        information = float(self.bent.information[0])
-        error = float(np.sqrt(information + self.variances[2]))
-        return Estimate(self.slope, error / information if information else np.inf)
-
-    def _estimate(self, value: float, variance: float, noise: float) -> Estimate:
-        """Return a mean over rows, from the variance of one row and that of the summed noise."""
-        k = self.known.rows
-        return Estimate(float(value), float(np.sqrt(max(variance, 0.0) / k + noise / k**2)))

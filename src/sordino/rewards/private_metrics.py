@@ -1,7 +1,10 @@
-"""Metrics that were bought: which rows are kept for them, what they say, and what all of it costs.
+"""Metrics that are bought: which rows are kept for them, what they say, and what all of it costs.
 
 A reward is fitted without one fifth of the questions, and a second release reads those alone. So
 nothing in the metrics was fitted to what they measure, and the ledger holds an entry for each.
+On labels the margins are public vectors like any others, and one sum of three numbers a row is
+released as a fit's is. On records everything is private, and so is how many are held out: one sum
+of four numbers is released, the count among them, and metrics are ratios of released numbers.
 """
 
 from __future__ import annotations
@@ -9,61 +12,51 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Float, Integer
+from scipy.special import expit
 
-from sordino.errors import BudgetExceeded, PrivacyError, UsageError
-from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.folds import FOLDS, held_out_questions, refuse_one_side
+from sordino import _validate
+from sordino.engines.engine import ChunkedRows
+from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
+from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.grid import RowSource
+from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.folds import FOLDS
+from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
-from sordino.privacy.events import Event, GaussianEvent
-from sordino.privacy.guarantee import Guarantee, merge
+from sordino.privacy.events import UNDECIDED, Event, GaussianEvent
+from sordino.privacy.guarantee import Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import Row
+from sordino.privacy.ledger_chain import Row, digest_of_array
 from sordino.privacy.spend import event_of
 
-from .metrics import Estimate, Interval, legible
+from .covariance import debiased_slope
+from .evidence import counted_vectors
+from .label_release import Judged, LabelSum, release_sum
+from .metrics import FARTHEST, Estimate, Interval, crossing, legible, slope_of_sum
 from .model import RewardModel
+from .pair_losses import softplus
+from .release_checks import (
+    MEASURED,
+    NOTE,
+    entropy_of,
+    held_out_rows,
+    record_differences,
+    record_promise,
+)
+from .solver import each_added
+
+T = TypeVar("T")
 
 SHARE: Final = 1 / FOLDS
 """Share of the questions that is held out, about."""
-
-_NOTE: Final = "held_out"
-UNREAD: Final[Mapping[str, str]] = {_NOTE: "unread"}
-"""What a ledger entry says of a release that did not read the held-out rows."""
-MEASURED: Final[Mapping[str, str]] = {_NOTE: "measured"}
-"""What it says of a release that read nothing else."""
-
-
-def held_out_rows(pairs: Comparisons) -> Bool[np.ndarray, " n"]:
-    """Return which rows are kept for metrics: one fifth of the questions, by their keys alone."""
-    # It is a public rule that looks at one row at a time: no label, no order, no other record and
-    # no coin decides. All answers to one question are on one side.
-    # Source: docs/central.md, "Metrics that are paid for".
-    return held_out_questions(pairs.keys)
-
-
-def checked_rows(pairs: Comparisons, held_out: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-    """Return the rows that are held out; refuse all but those of the public rule."""
-    # A mask of the user's own could be made from labels, or from other records than the row's own;
-    # then what a release promises would not hold. How many rows there are is not said.
-    expected, given = held_out_rows(pairs), np.asarray(held_out)
-    if given.dtype != np.bool_ or not np.array_equal(given, expected):
-        raise PrivacyError(
-            "held_out must be what held_out_rows(pairs) returns for the same pairs: it reads "
-            "nothing but questions, and other rows could be chosen by their labels. Nothing was "
-            "spent."
-        )
-    return expected
-
-
-def refuse_one_sided(rows: Bool[np.ndarray, " n"]) -> None:
-    """Refuse a hold-out of nothing or of everything; only where questions are public."""
-    refuse_one_side(pairs=len(rows), held_out=int(rows.sum()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,7 +108,7 @@ class PrivateMetrics:
         return replace(reward, release_ids=ids, guarantee=promise)
 
 
-def refuse_unfit(reward: Any, event: Event, ledger: Ledger, *, method: str) -> None:
+def _refuse_unfit(reward: object, event: Event, ledger: Ledger, *, method: str) -> None:
     """Refuse a reward that saw what would judge it, or that could not state both promises."""
     if not isinstance(reward, RewardModel) or reward.method != method:
         raise UsageError(
@@ -123,10 +116,10 @@ def refuse_unfit(reward: Any, event: Event, ledger: Ledger, *, method: str) -> N
             f"{getattr(reward, 'method', type(reward).__name__)!r}. Nothing was spent."
         )
     rows = _entries(reward.release_ids, ledger)
-    if any(_NOTE not in (json.loads(row.payload).get("details") or {}) for row in rows):
+    if any(NOTE not in (json.loads(row.payload).get("details") or {}) for row in rows):
         raise UsageError(
             "This reward was fitted on all rows, also on those that would judge it. Nothing was "
-            "spent. Fit it with held_out=held_out_rows(pairs)."
+            "spent. Fit it with held_out=True."
         )
     _together(_events(rows) + Counter([event]), ledger)
 
@@ -162,3 +155,469 @@ def _together(events: Counter[Event], ledger: Ledger) -> float:
             "ledger with a larger delta, or a reward with a smaller one."
         )
     return epsilon
+
+
+def measure_labels(
+    reward: RewardModel,
+    judgments: Pairs | ChunkSurvey,
+    mechanism: LabelGaussian,
+    *,
+    ledger: Ledger,
+    temperature: float,
+    simulate_seed: int | None = None,
+) -> PrivateMetrics:
+    """Return what a reward measures on labels that it was fitted without, and pay for it.
+
+    Guarantee:
+        That of the mechanism for one label, or for all labels of one person, as
+        :func:`~sordino.rewards.label_release.release_labels` states it: the three numbers are
+        public, being made of released weights and public features. With the release of the
+        reward it composes on the ledger. Shown by tests/soundness/test_private_metrics.py and
+        tests/soundness/test_chunk_metrics.py.
+    """
+    # One sum Σ y v is released over the held-out rows that count, v = (sign(m), 2σ(m/temperature) −
+    # 1, m) with m = θᵀx; accuracy, win rate, likelihood and calibration slope all follow from it.
+    # Their standard errors cover the choice of these questions and labels, judgments being
+    # independent of each other, and the noise; the slope's holds for these questions. Of files each
+    # sum is a pass; no list of margins is ever made.
+    # Source: docs/central.md, "Metrics that are paid for".
+    judged = Judged.of("measure_labels", judgments, mechanism, ledger)
+    temperature = _validate.positive("temperature", temperature)
+    entropy = entropy_of(simulate_seed)
+    judged = judged.part("held-out")
+    _refuse_unfit(reward, mechanism.event, ledger, method="label-gaussian")
+    promise = judged.promise(mechanism, ledger, entropy)
+    margins = _margins(reward, judged)
+    known = MarginSums.of_all(margins, temperature)
+    if known.sizes[2] == 0:
+        raise DataError(
+            "The reward scores both answers of every held-out pair alike: it prefers nothing, so "
+            "there is nothing to measure. Nothing was spent."
+        )
+    released = release_sum(
+        judged,
+        mechanism,
+        _turned(margins, partial(_columns, temperature, known.sizes), len(known.sizes)),
+        promise=promise,
+        details=MEASURED,
+        ledger=ledger,
+        entropy=entropy,
+    )
+    return PrivateMetrics(
+        **NoisedSums.of(released, margins, known, temperature).estimates(),
+        event=mechanism.event,
+        guarantee=promise,
+        release_id=released.release_id,
+        artifact=released.artifact,
+        judged=reward.artifact,
+    )
+
+
+Margins = Float[np.ndarray, " n"] | ChunkedRows
+"""θᵀx of rows in memory, 0 where they are not held out; or of the rows in files that count."""
+
+
+def _margins(reward: RewardModel, judged: Judged) -> Margins:
+    """Return θᵀx of the held-out rows; no label is read."""
+    source = judged.source
+    if isinstance(source, Pairs):
+        chosen = held_out_rows(source)
+        part = source.part(np.flatnonzero(chosen).tolist())
+        margins = np.zeros(len(source))
+        margins[chosen] = reward.score_features(part.differences(reward.features))
+        return margins
+    rows = counted_vectors(source, reward.features)
+    if rows.shape[1] != len(reward.weights):
+        raise DataError(f"rows must have shape (n, {len(reward.weights)}), got {rows.shape}.")
+    return _turned(rows, partial(_scored, reward.weights), 1)
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """From a chunk to its blocks with something else in place of the vectors."""
+
+    read: Callable[[Any], Iterable[tuple[Any, ...]]]
+    turn: Callable[[Any], np.ndarray]
+
+    def __call__(self, chunk: Any) -> Iterator[tuple[int, np.ndarray, Integer[np.ndarray, " k"]]]:
+        """Yield (number of the first row, what is made of the block, labels)."""
+        for first, block, labels in self.read(chunk):
+            yield first, self.turn(block), labels
+
+
+def _turned(rows: Margins, turn: Callable[[Any], np.ndarray], width: int) -> RowSource:
+    """Return what is made of each row: so many numbers."""
+    if not isinstance(rows, ChunkedRows):
+        return turn(rows)
+    return replace(rows, read=_Turned(rows.read, turn), shape=(rows.shape[0], width))
+
+
+def _scored(weights: Float[np.ndarray, " d"], block: Any) -> Float[np.ndarray, " k"]:
+    """Return the margins of a block; no label is read."""
+    return np.asarray(block @ weights, dtype=np.float64)
+
+
+def label_columns(margins: Float[np.ndarray, " n"], temperature: float) -> Float[np.ndarray, "n 3"]:
+    """Return v = (sign(m), 2σ(m/temperature) − 1, m), which labels are summed with."""
+    # Source: docs/central.md, "Metrics that are paid for".
+    with np.errstate(over="ignore", under="ignore"):
+        tilted = np.tanh(margins / (2 * temperature))  # 2σ(m) − 1 without its rounding near 0
+    return np.stack([np.sign(margins), tilted, margins], axis=1)
+
+
+def _columns(
+    temperature: float, sizes: Float[np.ndarray, " 3"], margins: Float[np.ndarray, " k"]
+) -> Float[np.ndarray, "k 3"]:
+    """Return the columns that labels are summed with, each divided by its largest size."""
+    # A column of zeros (scores that vanish beside the temperature) stays one, and carries no noise.
+    return label_columns(margins, temperature) / np.where(sizes > 0, sizes, 1.0)
+
+
+def _summed(margins: Margins, task: Callable[..., T], plus: Callable[[T, T], T]) -> T:
+    """Return the sum of a task over margins, in memory or in files."""
+    return margins.fold(task, plus) if isinstance(margins, ChunkedRows) else task(0, margins)
+
+
+@dataclass(frozen=True, eq=False)
+class MarginSums:
+    """What some margins add up to; no label is in it."""
+
+    rows: int  # how many
+    below: float  # #{m < 0} + ½ #{m = 0}
+    loses: float  # Σ (1 − p), p = σ(m/temperature)
+    loses_squared: float  # Σ (1 − p)²
+    softplus: float  # Σ softplus(m)
+    positive: float  # Σ m over m > 0
+    negative: float  # likewise
+    sizes: Float[np.ndarray, " 3"]  # the largest size of each of `label_columns`
+
+    @classmethod
+    def of(
+        cls, temperature: float, _first: int, margins: Float[np.ndarray, " n"], _labels: object = 0
+    ) -> MarginSums:
+        """Return the sums of one block of margins."""
+        with np.errstate(over="ignore"):
+            loses = expit(-margins / temperature)
+        return cls(
+            rows=len(margins),
+            below=float(np.sum(margins < 0) + np.sum(margins == 0) / 2),
+            loses=float(loses.sum()),
+            loses_squared=float(loses @ loses),
+            softplus=float(softplus(margins).sum()),
+            positive=float(margins[margins > 0].sum()),
+            negative=float(margins[margins < 0].sum()),
+            sizes=np.abs(label_columns(margins, temperature)).max(axis=0, initial=0.0),
+        )
+
+    @classmethod
+    def of_all(cls, margins: Margins, temperature: float) -> MarginSums:
+        """Return the sums of all margins; refuse files that changed."""
+        found = _summed(margins, partial(cls.of, temperature), cls.plus)
+        if found.rows != margins.shape[0]:
+            raise DataError("The input changed while it was read. Nothing was spent.")
+        return found
+
+    def plus(self, other: MarginSums) -> MarginSums:
+        """Return the sums of both."""
+        mine, theirs = vars(self), vars(other)
+        sizes = np.maximum(self.sizes, other.sizes)
+        return MarginSums(**{**{name: mine[name] + theirs[name] for name in mine}, "sizes": sizes})
+
+
+@dataclass(frozen=True, eq=False)
+class SlopeSums:
+    """What some margins add up to if labels have chances σ(bm), for some slopes b."""
+
+    sums: Float[np.ndarray, " b"]  # Σ σ(bm)m, what Σ ym would be
+    information: Float[np.ndarray, " b"]  # Σ σ′(bm)m², its slope in b
+    losses: Float[np.ndarray, " b"]  # Σ of the expected loss softplus(m) − ym
+    squares: Float[np.ndarray, " b"]  # Σ of its expected square
+
+    @classmethod
+    def of(
+        cls,
+        slopes: list[float],
+        _first: int,
+        margins: Float[np.ndarray, " n"],
+        _labels: object = 0,
+    ) -> SlopeSums:
+        """Return the sums of one block of margins."""
+        first, second = softplus(-margins), softplus(margins)
+        rows = []
+        for slope in slopes:
+            chances = expit(slope * margins)
+            rows.append(
+                (
+                    float(chances @ margins),
+                    float(debiased_slope(slope * margins) @ margins**2),
+                    float(chances @ first + (1 - chances) @ second),
+                    float(chances @ first**2 + (1 - chances) @ second**2),
+                )
+            )
+        return cls(*np.array(rows).T)
+
+    def plus(self, other: SlopeSums) -> SlopeSums:
+        """Return the sums of both."""
+        return SlopeSums(*each_added(list(vars(self).values()), list(vars(other).values())))
+
+
+@dataclass(frozen=True, eq=False)
+class NoisedSums:
+    """The released Σ y v with its noise, and all that is public of the margins it is about."""
+
+    known: MarginSums  # sums of the margins of all rows that count
+    totals: Float[np.ndarray, " 3"]  # the released sum, on the scale of the columns
+    variances: Float[np.ndarray, " 3"]  # of its noise
+    slope: float | None  # the root b of Σ σ(bm)m = Σ ym; None where there is none
+    bent: SlopeSums  # sums at that slope; at 0 where there is none
+
+    @classmethod
+    def of(
+        cls, released: LabelSum, margins: Margins, whole: MarginSums, temperature: float
+    ) -> NoisedSums:
+        """Return all sums that go with a released one, from the sums of all margins."""
+        known, sizes, used = whole, whole.sizes, released.known.used
+        if not isinstance(margins, ChunkedRows):
+            margins = margins[used]
+            known = MarginSums.of(temperature, 0, margins)
+        totals, factor = released.value * sizes, released.known.factor
+        slope = _slope(margins, known, float(totals[2]))
+        return cls(
+            known=known,
+            totals=totals,
+            variances=np.diagonal(factor @ factor.T) * sizes**2,
+            slope=slope,
+            bent=_summed(margins, partial(SlopeSums.of, [slope or 0.0]), SlopeSums.plus),
+        )
+
+    def estimates(self) -> dict[str, Any]:
+        """Return numbers of :class:`PrivateMetrics`, by name."""
+        return {
+            "accuracy": self._accuracy(),
+            "negative_log_likelihood": self._loss(),
+            "calibration_slope": self._slope(),
+            "win_rate": self._win_rate().interval(lower=0.0, upper=1.0),
+            "pairs": self.known.rows,
+        }
+
+    def _accuracy(self) -> Estimate:
+        """Return (Σ y sign + #{m < 0} + ½ #{m = 0})/k; it is 0 or 1 (or ½) a row."""
+        # Source: docs/central.md, "Metrics that are paid for".
+        value = (self.known.below + self.totals[0]) / self.known.rows
+        share = min(max(value, 0.0), 1.0)
+        return self._estimate(value, share * (1 - share), self.variances[0])
+
+    def _win_rate(self) -> Estimate:
+        """Return (Σ (1 − p) + Σ y(2p − 1))/k."""
+        # Source: docs/central.md, "Metrics that are paid for": of a row that wins with 1 − p + y(2p
+        # − 1) the square is (1 − p)² + y(2p − 1) for y = 0 and 1, and less for ½.
+        value = (self.known.loses + self.totals[1]) / self.known.rows
+        square = (self.known.loses_squared + self.totals[1]) / self.known.rows
+        return self._estimate(value, square - value**2, self.variances[1])
+
+    def _loss(self) -> Estimate:
+        """Return (Σ softplus(m) − Σ ym)/k."""
+        # Source: docs/central.md, "Metrics that are paid for": how far losses spread is taken at
+        # chances σ(bm), b the slope, which have the same mean loss.
+        value = (self.known.softplus - self.totals[2]) / self.known.rows
+        mean, square = (
+            float(sums[0]) / self.known.rows for sums in (self.bent.losses, self.bent.squares)
+        )
+        return self._estimate(value, square - mean**2, self.variances[2])
+
+    def _slope(self) -> Estimate | None:
+        """Return the root b of Σ σ(bm)m = Σ ym; None where there is none."""
+        # Source: docs/central.md, "Metrics that are paid for".
+        if self.slope is None:
+            return None
+        information = float(self.bent.information[0])
+        error = float(np.sqrt(information + self.variances[2]))
+        return Estimate(self.slope, error / information if information else np.inf)
+
+    def _estimate(self, value: float, variance: float, noise: float) -> Estimate:
+        """Return a mean over rows, from the variance of one row and that of the summed noise."""
+        k = self.known.rows
+        return Estimate(float(value), float(np.sqrt(max(variance, 0.0) / k + noise / k**2)))
+
+
+def _slope(margins: Margins, known: MarginSums, total: float) -> float | None:
+    """Return the root b of Σ σ(bm)m = total; None where no finite b fits."""
+    # Source: docs/local.md, metrics on randomized labels.
+    if not isinstance(margins, ChunkedRows):
+        found = slope_of_sum(margins, total)
+        return None if found is None else found[0]
+    if not known.negative < total < known.positive:
+        return None
+    unit = float(known.sizes[2])
+
+    def rising(trials: Float[np.ndarray, " k"]) -> Float[np.ndarray, "2 k"]:
+        at = _summed(margins, partial(SlopeSums.of, (trials / unit).tolist()), SlopeSums.plus)
+        return np.stack([(at.sums - total) / unit, at.information / unit**2])
+
+    root = crossing(rising, FARTHEST)
+    return None if root is None else root / unit
+
+
+METRICS_PASSES: Final = 18
+"""How often files are read for metrics, about; none of it is for the fit."""
+
+
+RECORD_BOUND = math.sqrt(1 + 3 / 4)
+"""Bound on the norm of what one record adds: a count, and three numbers in [−½, ½]."""
+
+_MARGIN: Final = 4.0  # larger margins count as this in the loss
+_MOST_LOSS: Final = float(np.logaddexp(0.0, _MARGIN))
+_LEAST: Final = 5.0  # standard deviations of noise that the noised count must reach
+_TOO_FEW = (
+    "The noised number of held-out records is below five standard deviations of its noise, so "
+    "ratios to it would say nothing. Use a larger epsilon or more records."
+)
+
+
+def record_metrics_mechanism(
+    epsilon: float, *, delta: float, neighbors: NeighboringRelation
+) -> GaussianMechanism:
+    """Return the noise of least size that keeps (epsilon, delta) for metrics on records."""
+    return GaussianMechanism.calibrated(
+        epsilon, delta=delta, bound=RECORD_BOUND, neighbors=neighbors
+    )
+
+
+def measure_records(
+    reward: RewardModel,
+    pairs: Pairs,
+    mechanism: GaussianMechanism,
+    *,
+    ledger: Ledger,
+    temperature: float,
+    simulate_seed: int | None = None,
+) -> PrivateMetrics:
+    """Return what a reward measures on records that it was fitted without, and pay for it.
+
+    Guarantee:
+        GaussianEvent of the mechanism for one record, under the relation of the ledger's budget.
+        w is a function of its own record and of released weights, which the mechanism cuts to
+        :data:`RECORD_BOUND`. It composes with the release of the reward, whatever one change
+        does. Which side a record is on depends on its own question, so no other record changes
+        sides with it. Zero-out: a record of identical answers, or of features that do not differ,
+        adds nothing to the fit but a constant and w = 0 here, so that emptying a record is
+        removing it from its side; add/remove: one side gains or loses one record. Either way the
+        other release reads the same records as before. Replace: the new record may be on the
+        other side. Then the fit loses a record and the metrics gain one, or the reverse; each is
+        the replacement of a record by an empty one, or of an empty one, which both mechanisms
+        promise to hide, and the two promises are composed. Shown by
+        tests/soundness/test_private_metrics.py.
+    """
+    # The sum of w = (1, correct − ½, win − ½, loss/cap − ½) over the held-out records is released.
+    # The loss is that of margins cut to ±4 and cap the largest there is. An undecided judgment is
+    # half correct and half won, and its loss is the mean of both sides. Standard errors are read
+    # off the released sum alone: they hold for the choice of records, which spread as far as
+    # numbers of that mean can (too wide for win rate and loss), and for the noise.
+    # Source: docs/central.md, "Metrics that are paid for".
+    _refuse_other_arguments(pairs, mechanism, ledger)
+    temperature = _validate.positive("temperature", temperature)
+    entropy = entropy_of(simulate_seed)
+    n, read = len(pairs) + pairs.dropped, reward.features
+    promise = record_promise(mechanism, ledger, entropy, n=n, features=read)
+    _refuse_unfit(reward, mechanism.event, ledger, method="objective-perturbation")
+    ledger.check(mechanism.event, promise=promise)  # before the work on texts
+    part = pairs.part(np.flatnonzero(held_out_rows(pairs)).tolist())
+    vectors = _record_vectors(reward, part, temperature)
+    released = ledger.charge(
+        mechanism.event,
+        lambda: mechanism.release(vectors, entropy=entropy),
+        digest=digest_of_array,
+        promise=promise,
+        details=dict(MEASURED),
+    )
+    sums = released.value
+    told = sums[0] >= _LEAST * mechanism.standard_deviation
+    correct, won, loss = _ratios(sums, mechanism.standard_deviation) if told else (None,) * 3
+    return PrivateMetrics(
+        accuracy=correct,
+        negative_log_likelihood=loss,
+        calibration_slope=None,
+        win_rate=None if won is None else won.interval(lower=0.0, upper=1.0),
+        pairs=None,
+        event=mechanism.event,
+        guarantee=promise,
+        release_id=released.release_id,
+        artifact=released.artifact,
+        judged=reward.artifact,
+        reason=None if told else _TOO_FEW,
+    )
+
+
+def _refuse_other_arguments(pairs: object, mechanism: object, ledger: object) -> None:
+    """Refuse what is no raw pairs, and a mechanism that this sum or this ledger is not for."""
+    if not isinstance(pairs, Pairs):
+        raise UsageError(f"pairs must be raw judgments (Pairs), got {type(pairs).__name__}.")
+    if not isinstance(mechanism, GaussianMechanism) or not isinstance(ledger, Ledger):
+        raise UsageError("measure_records needs a GaussianMechanism and a Ledger.")
+    made = (mechanism.bound, mechanism.records_per_person, mechanism.neighbors)
+    if made != (RECORD_BOUND, None, ledger.budget.neighbors):
+        raise UsageError(
+            f"mechanism must have bound={RECORD_BOUND!r}, no records_per_person and the ledger's "
+            f"neighbors={ledger.budget.neighbors.name}, got bound={mechanism.bound!r}, "
+            f"records_per_person={mechanism.records_per_person!r}, "
+            f"neighbors={mechanism.neighbors.name}. Nothing was spent. Make it with "
+            "record_metrics_mechanism."
+        )
+
+
+def _record_vectors(
+    reward: RewardModel, part: Pairs, temperature: float
+) -> Float[np.ndarray, "n 4"]:
+    """Return w of every record, a function of that record alone; 0 where both answers are alike."""
+    rows = record_differences(part, reward.features)
+    if rows.shape[1] != len(reward.weights):
+        raise UsageError(
+            f"The reward weighs {len(reward.weights)} features, and records have {rows.shape[1]}. "
+            "Nothing was spent."
+        )
+    vectors = _measured(_record_margins(rows, reward.weights), part.labels, temperature)
+    return np.where(rows.any(axis=1, keepdims=True), vectors, 0.0)
+
+
+def _record_margins(
+    rows: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, " n"]:
+    """Return θᵀx of every record, to the last bit the same whatever the other records are."""
+    # A product of matrices may add up a row in an order that depends on how many rows there are,
+    # and so one record could turn the sign of another one's margin. A margin that overflows in both
+    # directions prefers nothing.
+    with np.errstate(all="ignore"):
+        products = np.ascontiguousarray(rows) * weights
+        totals = np.asarray(np.add.reduce(products, axis=1))
+    return np.where(np.isnan(totals), 0.0, totals)
+
+
+def _measured(
+    margins: Float[np.ndarray, " n"], labels: Integer[np.ndarray, " n"], temperature: float
+) -> Float[np.ndarray, "n 4"]:
+    """Return (1, correct − ½, win − ½, loss/cap − ½) of every record."""
+    first = np.where(labels == UNDECIDED, 0.5, labels)
+    with np.errstate(over="ignore", under="ignore"):
+        chances = expit(margins / temperature)
+    cut = np.clip(margins, -_MARGIN, _MARGIN)
+    loss = first * np.logaddexp(0.0, -cut) + (1 - first) * np.logaddexp(0.0, cut)
+    columns = [
+        (first - 0.5) * np.sign(margins),
+        (first - 0.5) * (2 * chances - 1),
+        loss / _MOST_LOSS - 0.5,
+    ]
+    return np.stack([np.ones(len(margins)), *columns], axis=1)
+
+
+def _ratios(sums: Float[np.ndarray, " 4"], spread: float) -> tuple[Estimate, Estimate, Estimate]:
+    """Return correct, won and loss for each record, from the noised sums alone."""
+    # Source: docs/central.md, "Metrics that are paid for": u = ½ + S/N, with variance u(1 − u)/N +
+    # s²(1 + (S/N)²)/N²; numbers in [0, 1] of mean u spread no further.
+    count, ratios = float(sums[0]), sums[1:] / sums[0]
+    means = np.clip(0.5 + ratios, 0.0, 1.0)
+    errors = np.sqrt(means * (1 - means) / count + (spread / count) ** 2 * (1 + ratios**2))
+    correct, won, loss = (
+        Estimate(float(size * (0.5 + ratio)), float(size * error))
+        for size, ratio, error in zip((1.0, 1.0, _MOST_LOSS), ratios, errors, strict=True)
+    )
+    return correct, won, loss

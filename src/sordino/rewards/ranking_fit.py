@@ -37,12 +37,12 @@ from sordino.privatization.randomization import refuse_unlinked
 
 from .confidence import ranking_covariance, ranking_ellipsoid
 from .covariance import roots_of_variances
-from .evidence import MOST_FEATURES
+from .evidence import MOST_FEATURES, ridges_around
 from .label_release import countable_rows, digest_of_statistic, label_promise
 from .model import RewardModel, centered_weights, offered_items, unoffered_names, worth_intervals
 from .ranking_losses import BallotLoss, FirstChoice, PairwiseComposite, PlackettLuce, gram
 from .release_checks import entropy_of, record_promise, record_rows
-from .ridge_selection import accepted_gradient, ridges_around
+from .reward_fit import accepted_gradient
 from .solver import Solution, minimize_ridge, minimize_tilted, refuse_drowned, ridge_of, ridge_path
 
 RankingMechanism = RankingGaussian | RankingObjectivePerturbation | NonPrivate

@@ -1,20 +1,18 @@
 """What every release by a curator settles before anything is spent.
 
-What is refused under record privacy before anything is spent, in words that tell no record.
-
-Prompts, answers and persons are private, and under ADD_OR_REMOVE_ONE so is how many records there
-are. No message names a record or a number of them.
+Of records, prompts, answers and persons are private, and under ADD_OR_REMOVE_ONE so is how many
+there are: no message names a record or a number of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.sparse import issparse
 
 from sordino import _random, _validate
@@ -22,7 +20,9 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
+from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
+from sordino.preferences.folds import held_out_questions, refuse_one_side
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -56,6 +56,37 @@ def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
             f"mechanism may publish one {promise.unit} outright and still keep its promise. "
             f"{ways}{0.01 / n:.0e}."
         )
+
+
+NOTE: Final = "held_out"
+UNREAD: Final[Mapping[str, str]] = {NOTE: "unread"}
+"""What a ledger entry says of a release that did not read the held-out rows."""
+MEASURED: Final[Mapping[str, str]] = {NOTE: "measured"}
+"""What it says of a release that read nothing else."""
+
+
+def held_out_rows(pairs: Comparisons) -> Bool[np.ndarray, " n"]:
+    """Return which rows are kept for metrics: one fifth of the questions, by their keys alone."""
+    # It is a public rule that looks at one row at a time: no label, no order, no other record and
+    # no coin decides. All answers to one question are on one side. No other rows can be held out:
+    # they could be chosen by their labels, or by other records than the row's own.
+    # Source: docs/central.md, "Metrics that are paid for".
+    return held_out_questions(pairs.keys)
+
+
+def refuse_own_rows(held_out: object) -> None:
+    """Refuse a choice of rows where only the public rule may choose."""
+    if not isinstance(held_out, bool):
+        raise PrivacyError(
+            f"held_out must be True or False, got {type(held_out).__name__}: the public rule of "
+            "held_out_rows says of each row where it belongs, and other rows could be chosen by "
+            "their labels. Nothing was spent."
+        )
+
+
+def refuse_one_sided(rows: Bool[np.ndarray, " n"]) -> None:
+    """Refuse a hold-out of nothing or of everything; only where questions are public."""
+    refuse_one_side(pairs=len(rows), held_out=int(rows.sum()))
 
 
 def record_promise(

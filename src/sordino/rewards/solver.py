@@ -2,24 +2,15 @@
 
 The objective is ``F(θ) = Σ [softplus(θᵀx) − ỹθᵀx] + (ridge/2)‖θ‖²`` over ``‖θ‖ ≤ ball``, or
 the same with another convex function of margins that are linear in θ, as that of ballots.
-Passes over the data (one multiplication by the differences, one by their transpose) are
-L-BFGS steps whose first metric is an approximate Hessian, refreshed when that is cheaper than
-going on; with few features this is Newton's method. What is returned carries the norm of the
-gradient at exactly the returned weights, and nothing uncertified is ever returned but by
-:func:`nearest_minimum`, for releases in which a refusal would be an output.
+In memory, passes over the data (one multiplication by the differences, one by their transpose)
+are L-BFGS steps whose first metric is an approximate Hessian, refreshed when that is cheaper
+than going on; with few features this is Newton's method. The line search takes no pass: along a
+step the objective is a function of margins that are known. Over files, where reading costs more
+than adding up, each pass is a step of Newton's method for all ridges at once.
 
-Descent with L-BFGS steps on top of an approximate Hessian: the passes over the data.
-
-A pass is one multiplication by the rows of the loss and one by their transpose. The line search
-needs neither: along a step the objective is a function of margins that are already known.
-
-The minimizer of a tilted objective: never refused, nor drowned by the noise added to it.
-
-From the debiased estimate to the maximum of the likelihood of what was released.
-
-The likelihood of randomized answers is not convex, so the search starts at the debiased
-estimate, which is close where there are many answers; a single step from there is already
-efficient. Where no better point is found, the start stays.
+What is returned carries the norm of the gradient at exactly the returned weights, and nothing
+uncertified is ever returned but by :func:`nearest_minimum`, for releases in which a refusal would
+be an output.
 """
 
 from __future__ import annotations
@@ -30,23 +21,33 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
+import scipy.optimize
 from jaxtyping import Float
 from scipy.sparse import csr_array, issparse
+from scipy.special import expit
 
 from sordino._validate import finite_array, integer, non_negative, positive
+from sordino.engines.engine import ChunkedRows
 from sordino.errors import ConvergenceError, DataError, UsageError
+from sordino.mechanisms.grid import row_weights
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 
-from .covariance import mixture_information
+from .covariance import debiased_slope
 from .pair_losses import (
+    DebiasedLogistic,
     MarginLoss,
-    MixtureLogistic,
     Solver,
     inverse,
+    softplus,
     weighted_grams,
 )
+
+Tilt = ObjectivePerturbation | RankingObjectivePerturbation
+"""What tilts an objective whose minimizer is released."""
 
 _MEMORY = 12  # pairs of steps and gradient changes that L-BFGS keeps
 _BLOCK = 1 << 18  # numbers of a block of rows that stays in cache: 2 MiB
@@ -55,6 +56,60 @@ _SPARSE_ROWS = 512
 _FAR = 100.0  # a step this long is taken wherever it goes down (the loss may be unbounded)
 _REUSE = 2.0  # ratio of shifts within which one factorization serves both
 _ENOUGH = 0.4  # share of the slope that may be left along a step
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkedLoss:
+    """Σ w(softplus(θᵀx) − yθᵀx) − pullᵀθ over rows in files."""
+
+    # Source: docs/central.md, "Label privacy, one Gaussian release"; docs/local.md, debiased
+    # likelihood.
+
+    rows: ChunkedRows  # x, and y beside them if they are decided
+    pull: Float[np.ndarray, " d"]  # what is known of Σ wyx besides
+    # Whether every y, 0 or 1, is known. Else it is left out, and the pull is all that is known.
+    decided: bool = False
+    longest: float = math.inf  # rows that are longer count less; with infinity every one counts 1
+    sample: DebiasedLogistic | None = None  # the same of evenly spaced rows, to start from
+
+    def measure(
+        self, points: Float[np.ndarray, "k d"], bent: int
+    ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k d"], Float[np.ndarray, "d d"]]:
+        """Return values and gradients at some points, and the Hessian at one, in one pass."""
+        task = _MeasuredBlock(points, bent, self.decided, self.longest)
+        values, gradients, hessian = self.rows.fold(task, each_added)
+        return values - points @ self.pull, gradients - self.pull, hessian
+
+
+@dataclass(frozen=True, eq=False)
+class _MeasuredBlock:
+    """The task: the loss of a block at some points."""
+
+    points: Float[np.ndarray, "k d"]
+    bent: int
+    decided: bool
+    longest: float
+
+    def __call__(self, _first: int, block: Any, *others: Any) -> list[np.ndarray]:
+        """Return values and gradients at all points, and the Hessian at one."""
+        margins = np.asarray(block @ self.points.T)
+        counted = row_weights(block, self.longest)
+        [hessian] = weighted_grams(block, counted * debiased_slope(margins[:, self.bent]))
+        values, slopes = counted @ softplus(margins), counted[:, np.newaxis] * expit(margins)
+        if self.decided:
+            # in one sum, which is small at the minimum: two large ones would not cancel exactly
+            labels = others[0]
+            slopes -= labels[:, np.newaxis]
+            values = values - labels @ margins
+        return [values, np.asarray((block.T @ slopes).T), hessian]
+
+
+def each_added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the sums of the first arrays, of the second, and so on."""
+    return [mine + theirs for mine, theirs in zip(one, other, strict=True)]
+
+
+Objective = MarginLoss | ChunkedLoss
 
 
 @dataclass(frozen=True)
@@ -389,10 +444,11 @@ class Solution:
     multiplier: float  # ν, what the ball pushes back; 0 where it does not bind
     # Passes over all the data that were used (those over a starting sample are not counted).
     passes: int
+    value: float | None = None  # the loss there without the ridge, where no pass was needed for it
 
 
 def minimize_ridge(
-    loss: MarginLoss,
+    loss: Objective,
     *,
     ridge: float,
     atol: float,
@@ -403,6 +459,8 @@ def minimize_ridge(
     """Return the weights that minimize the loss plus ridge inside the ball, certified."""
     # Source: docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B.
     shift = _ridge(ridge, ball)
+    if isinstance(loss, ChunkedLoss):
+        return _minimize_chunked(loss, [shift], ball=ball, atol=atol, start=start)[0]
     work = FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
     bound = math.inf if ball is None else positive("ball", ball)
     multiplier = 0.0
@@ -412,13 +470,15 @@ def minimize_ridge(
     return _solve(Metric(work, point), point, shift, bound, multiplier)
 
 
-def nearest_minimum(loss: MarginLoss, *, ridge: float, atol: float, ball: float) -> Solution:
+def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) -> Solution:
     """What :func:`minimize_ridge` does or, where rounding stops it before, its best point."""
     # Whether private data allow a certificate must not show, so that nothing is refused here. In
     # real numbers every certificate is reached: the objective is ridge-strongly convex. In floats
     # the gradient ends at its rounding, which whoever uses this has to keep below what is paid for.
     # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
     shift, bound = _ridge(ridge, None), positive("ball", ball)
+    if isinstance(loss, ChunkedLoss):
+        return _minimize_chunked(loss, [shift], ball=bound, atol=atol, settles=True)[0]
     work = FitState(loss, positive("atol", atol), _MOST_PASSES, settles=True)
     best = _Best(work, shift, bound)
     start, multiplier = _sampled_start(loss, shift, ball)
@@ -446,11 +506,7 @@ class _Best:
         """Take in a point; only one whose margins were multiplied out inside the ball counts."""
         if not point.exact or point.norm > self._ball:
             return
-        whole = point.gradient + self._ridge * point.theta
-        pushed = 0.0
-        if point.norm >= self._ball * _SPHERE:
-            pushed = max(0.0, -float(whole @ point.theta) / self._ball**2)
-        size = norm(whole + pushed * point.theta)
+        size, pushed = _unexplained(point.theta, point.gradient, self._ridge, self._ball)
         if size < self._size:
             self._size = size
             self.solution = Solution(
@@ -461,8 +517,18 @@ class _Best:
             )
 
 
+def _unexplained(
+    theta: np.ndarray, gradient: np.ndarray, ridge: float, ball: float
+) -> tuple[float, float]:
+    """Return the gradient that neither ridge nor ball explains, and what the ball pushes back."""
+    whole, pushed = gradient + ridge * theta, 0.0
+    if norm(theta) >= ball * _SPHERE:
+        pushed = max(0.0, -float(whole @ theta) / ball**2)
+    return norm(whole + pushed * theta), pushed
+
+
 def ridge_path(
-    loss: MarginLoss,
+    loss: Objective,
     ridges: Sequence[float],
     *,
     atol: float,
@@ -474,6 +540,8 @@ def ridge_path(
     # share one approximate Hessian.
     # Source: docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B.
     shifts = [_ridge(ridge, ball) for ridge in ridges]
+    if isinstance(loss, ChunkedLoss):
+        return _minimize_chunked(loss, shifts, ball=ball, atol=atol)
     bound = math.inf if ball is None else positive("ball", ball)
     work = FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
     found: dict[int, Solution] = {}
@@ -504,12 +572,11 @@ def _sampled_start(
     loss: MarginLoss, ridge: float, ball: float | None
 ) -> tuple[np.ndarray | None, float]:
     """Return a rough solution on evenly spaced rows, where the data are many times more."""
-    whole = loss
-    n, d = whole.rows.shape
+    n, d = loss.rows.shape
     step = n // max(_SAMPLE * d, 1000)
     if step < 4:  # noqa: PLR2004
         return None, 0.0
-    sample = whole.sample(step)
+    sample = loss.sample(step)
     rows: Any = sample.rows
     squares = float(np.sum(rows.data**2) if issparse(rows) else np.vdot(rows, rows))
     if not 0 < squares < math.inf:
@@ -641,49 +708,21 @@ def _inside(multiplier: float, low: float, high: float) -> float:
     return low + 0.5 * (high - low) if low > 0 else 0.1 * high
 
 
-@runtime_checkable
-class Tilt(Protocol):
-    """What a minimizer must know of the mechanism that tilts its objective."""
-
-    @property
-    def ridge(self) -> float | None:
-        """Return the strength of the penalty, Λ."""
-        ...
-
-    @property
-    def atol(self) -> float:
-        """Return the largest norm of a gradient that is accepted."""
-        ...
-
-    @property
-    def output_standard_deviation(self) -> float:
-        """Return the noise that is added to every weight."""
-        ...
-
-
 def ridge_of(mechanism: Tilt) -> float:
     """Return Λ, which a mechanism has once it is built."""
     assert mechanism.ridge is not None  # noqa: S101 - for the type checker
     return mechanism.ridge
 
 
-def minimize_tilted(loss: MarginLoss, mechanism: Tilt, *, ball: float) -> Solution:
+def minimize_tilted(loss: Objective, mechanism: Tilt, *, ball: float) -> Solution:
     """Return the minimizer of a tilted objective inside the ball; it is never refused."""
     # Feasible, and pushed back by the ball only on its sphere: it is within atol/Λ of the exact
     # one, for the objective is Λ-strongly convex.
     # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
-    ridge = ridge_of(mechanism)
-    return within_allowance(
-        nearest_minimum(loss, ridge=ridge, atol=mechanism.atol, ball=ball), mechanism
-    )
-
-
-def within_allowance(solution: Solution, mechanism: Tilt) -> Solution:
-    """Return a minimizer as the mechanism takes it: what exceeds ``atol`` is rounding."""
     # The mechanism pays for twice its `atol`, and its least `atol` is above what rounding leaves of
     # a gradient: see `usable_atol`. To refuse what rounding left would tell of the records.
-    # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
-    return replace(solution, gradient_norm=min(solution.gradient_norm, mechanism.atol))
+    found = nearest_minimum(loss, ridge=ridge_of(mechanism), atol=mechanism.atol, ball=ball)
+    return replace(found, gradient_norm=min(found.gradient_norm, mechanism.atol))
 
 
 def refuse_drowned(mechanism: Tilt, *, d: int, ball: float) -> None:
@@ -697,73 +736,118 @@ def refuse_drowned(mechanism: Tilt, *, d: int, ball: float) -> None:
         )
 
 
-_MOST_STEPS = 200
-_MOST_HALVINGS = 40
+_FILE_PASSES = 60
+_ROUNDING = 1e-12  # relative, of a loss that is a sum of very many
 
 
-def refine(
-    loss: MixtureLogistic,
-    start: Float[np.ndarray, " d"],
-    *,
-    ridge: float,
-    atol: float,
-    ball: float,
-) -> Solution:
-    """Return a stationary point of the mixture likelihood plus ridge, certified."""
-    # Newton's method with step-halving; where the Hessian is not positive definite, the expected
-    # one takes its place (Fisher scoring). A step is halved until the loss falls and the ball
-    # holds.
-    # Source: docs/local.md, mixture likelihood; method of scoring, Fisher 1925.
-    search = _Search(loss, positive("ridge", ridge), ball)
-    theta, passes = np.array(start, dtype=np.float64), 0
-    while passes < _MOST_STEPS:
-        gradient = search.gradient(theta)
-        size = float(np.linalg.norm(gradient))
+@dataclass(eq=False)
+class _RidgeSearch:
+    """The way to the minimum for one ridge over files."""
+
+    ridge: float  # Λ
+    point: Float[np.ndarray, " d"]  # where the loss is measured next
+    size: float = math.inf  # the certificate at the last point that was no worse
+    best: tuple[Float[np.ndarray, " d"], float] | None = None  # that point, with its objective
+    nearest: Solution | None = None  # at the point of the least certificate
+    solution: Solution | None = None
+
+    def take(
+        self, value: float, gradient: Float[np.ndarray, " d"], ball: float, atol: float, passes: int
+    ) -> bool:
+        """Take in a measurement; return whether the next point needs a Hessian."""
+        theta = self.point
+        size, pushed = _unexplained(theta, gradient, self.ridge, ball)
+        found = Solution(
+            theta=theta, gradient_norm=size, multiplier=pushed, passes=passes, value=value
+        )
+        if self.nearest is None or size < self.nearest.gradient_norm:
+            self.nearest = found
+        total = value + 0.5 * self.ridge * float(theta @ theta)
+        if self.best is not None and total > self.best[1] + _ROUNDING * abs(self.best[1]):
+            self.point = (theta + self.best[0]) / 2
+            return False
+        self.best, self.size = (theta, total), size
         if size <= atol:
-            return Solution(theta=theta, gradient_norm=size, multiplier=0.0, passes=passes)
-        following = search.step(theta, gradient)
-        if following is None:
-            break
-        theta, passes = following, passes + 1
+            self.solution = found
+        return self.solution is None
+
+
+def _minimize_chunked(
+    loss: ChunkedLoss,
+    ridges: Sequence[float],
+    *,
+    ball: float | None,
+    atol: float,
+    start: Float[np.ndarray, " d"] | None = None,
+    settles: bool = False,
+) -> tuple[Solution, ...]:
+    """Return one certified solution for each ridge, from passes over files that all share."""
+    # Each pass measures the loss and its gradient at a point of every ridge that is not done, and
+    # one Hessian, where it is needed most.
+    bound = math.inf if ball is None else ball
+    starts = [start] * len(ridges) if start is not None else _rough_starts(loss, ridges, ball)
+    searches = [
+        _RidgeSearch(ridge, _shortened(point, bound))
+        for ridge, point in zip(ridges, starts, strict=True)
+    ]
+    for passes in range(1, _FILE_PASSES + 1):
+        left = [search for search in searches if search.solution is None]
+        if not left:
+            return tuple(search.solution for search in searches if search.solution)
+        bent = int(np.argmax([search.size for search in left]))
+        values, gradients, hessian = loss.measure(np.stack([at.point for at in left]), bent)
+        for search, value, gradient in zip(left, values, gradients, strict=True):
+            if search.take(float(value), gradient, bound, atol, passes):
+                search.point = _newton_step(search.point, gradient, hessian, search.ridge, bound)
+    if settles:
+        return tuple(search.nearest for search in searches if search.nearest)
     raise ConvergenceError(
-        f"No stationary point of the mixture likelihood was found within atol={atol!r} inside the "
-        f"ball of {ball!r}; nothing was returned. Use method='debiased', or raise the ridge."
+        f"The fit was not certified to atol={atol!r} within {_FILE_PASSES} passes over the files; "
+        "nothing was returned. Raise the ridge or atol."
     )
 
 
-class _Search:
-    """The penalized loss, and one step of scoring on it."""
+def _rough_starts(
+    loss: ChunkedLoss, ridges: Sequence[float], ball: float | None
+) -> list[Float[np.ndarray, " d"]]:
+    """Return solutions on the sample, so that few passes over the files are left; else zeros."""
+    n, d = loss.rows.shape
+    if loss.sample is None:
+        return [np.zeros(d)] * len(ridges)
+    rows: Any = loss.sample.differences
+    share = rows.shape[0] / n
+    # A tenth of the sampling noise of the gradient: more would be precision about nothing.
+    atol = 0.05 * math.sqrt(float(np.vdot(rows, rows)))
+    path = ridge_path(loss.sample, [ridge * share for ridge in ridges], ball=ball, atol=atol)
+    return [found.theta for found in path]
 
-    def __init__(self, loss: MixtureLogistic, ridge: float, ball: float) -> None:
-        self._loss, self._ridge, self._ball = loss, ridge, ball
 
-    def _value(self, theta: np.ndarray) -> float:
-        return self._loss.value(theta) + 0.5 * self._ridge * float(theta @ theta)
+def _newton_step(
+    theta: Float[np.ndarray, " d"],
+    gradient: Float[np.ndarray, " d"],
+    hessian: Float[np.ndarray, "d d"],
+    ridge: float,
+    ball: float,
+) -> Float[np.ndarray, " d"]:
+    """Return the minimum over the ball of the quadratic that fits the loss here, plus the ridge."""
+    # Source: Nocedal & Wright 2006, ch. 4.3: θ(ν) = (H + (Λ + ν)I)⁻¹(Hθ₀ − g), ‖θ(ν)‖ = B or ν = 0.
+    values, vectors = np.linalg.eigh(hessian)
+    bend = np.maximum(values, 0.0) + ridge
+    target = vectors.T @ (hessian @ theta - gradient)
 
-    def gradient(self, theta: np.ndarray) -> np.ndarray:
-        """Return the gradient with the ridge."""
-        return self._loss.gradient(theta) + self._ridge * theta
+    def offset(pushed: float) -> float:
+        return 1 / ball - 1 / norm(target / (bend + pushed))
 
-    def _curvature(self, theta: np.ndarray) -> np.ndarray:
-        """Return the Hessian where it is positive definite, else what is expected of it."""
-        ridge = self._ridge * np.eye(len(theta))
-        observed = self._loss.hessian(theta) + ridge
-        with suppress(np.linalg.LinAlgError):
-            np.linalg.cholesky(observed)
-            return np.asarray(observed)
-        margins = np.asarray(self._loss.differences @ theta)
-        weights = mixture_information(margins, self._loss.flip_probability)
-        return np.asarray(weighted_grams(self._loss.differences, weights)[0] + ridge)
+    pushed = 0.0
+    if norm(target / bend) > ball:
+        pushed = norm(target) / ball  # there the norm is at most the ball's, up to rounding
+        if offset(pushed) < 0:
+            pushed = scipy.optimize.brentq(offset, 0.0, pushed, xtol=1e-300, rtol=1e-15)
+    return _shortened(np.asarray(vectors @ (target / (bend + pushed))), ball)
 
-    def step(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
-        """Return the first of a halving sequence of points that is better, or None."""
-        direction = -np.linalg.solve(self._curvature(theta), gradient)
-        value, slope = self._value(theta), float(gradient @ direction)
-        rounding = 1e-12 * (1 + abs(value))
-        for halving in range(_MOST_HALVINGS):
-            share = 0.5**halving
-            following = np.asarray(theta + share * direction)
-            inside = math.sqrt(float(following @ following)) <= self._ball
-            if inside and self._value(following) <= value + 1e-4 * share * slope + rounding:
-                return following
-        return None
+
+def _shortened(theta: Float[np.ndarray, " d"], ball: float) -> Float[np.ndarray, " d"]:
+    """Return weights, shortened until they are not outside the ball."""
+    while (length := norm(theta)) > ball:
+        theta = theta * (ball / length * (1 - 2**-52))
+    return theta

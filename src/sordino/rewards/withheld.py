@@ -8,7 +8,7 @@ and, where a label is hidden, the questions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -38,11 +38,11 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Neighborin
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_array
 
-from .answer_fit import BALL
 from .candidates import Candidates
 from .model import RewardModel
 from .pair_losses import DebiasedLogistic
 from .release_checks import record_differences
+from .reward_fit import BALL
 from .solver import nearest_minimum
 
 _LEAST_RIDGE: Final = 2e-6  # of the squared norm of a feature difference
@@ -55,27 +55,6 @@ ATOL: Final = 1e-8
 
 _DOUBT_ROUNDING: Final = 2.0**-20  # share by which a computed norm in Σ⁻¹ may be off
 _ROUNDED: Final = 2.0  # the true gradient is within this many times what was accepted
-
-
-def refuse_spending(given: Mapping[str, object]) -> None:
-    """Refuse settings of releases: a withheld fit releases nothing."""
-    wrong = [name for name, value in given.items() if value is not None]
-    if wrong:
-        raise UsageError(
-            f"{wrong[0]} has no meaning with withhold=True: the fit is exact, releases nothing and "
-            "spends nothing. Nothing was fitted. Leave it out; each draw from "
-            "sordino.gibbs_policy(withheld, temperature=...) spends and takes the ledger."
-        )
-
-
-def refuse_without_withholding(given: Mapping[str, object]) -> None:
-    """Refuse settings that only a withheld fit has."""
-    wrong = [name for name, value in given.items() if value is not None]
-    if wrong:
-        raise UsageError(
-            f"{wrong[0]} is for withhold=True. Nothing was spent. Leave it out, or withhold the "
-            "reward; for other fits the mechanism says what is promised."
-        )
 
 
 def refuse_other_terms(unit: object, neighbors: object) -> None:

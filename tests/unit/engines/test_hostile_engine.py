@@ -18,8 +18,8 @@ from sordino.engines.ray_data import Arrivals, Branches, Merge, SumOfStretch, st
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
-from sordino.rewards.chunk_fit import fit_released_chunks
-from sordino.rewards.label_release import release_chunks
+from sordino.rewards.label_release import release_labels
+from sordino.rewards.reward_fit import fit
 
 
 class Hostile:
@@ -79,8 +79,8 @@ def released(folder, engine, name):
     with sordino.Ledger.open(folder / f"{name}.db", data="test", budget=budget) as ledger:
         noise = LabelGaussian(1.0, delta=1e-6, records_per_person=5)
         with survey_chunks(find_chunks(folder), engine, most=5) as survey:
-            found = release_chunks(survey, noise, ledger=ledger, engine=engine, simulate_seed=7)
-            fitted = fit_released_chunks(found, ball=10.0)
+            found = release_labels(survey, noise, ledger=ledger, simulate_seed=7)
+            fitted = fit(found, ball=10.0)
         return found, fitted, len(ledger.spends)
 
 

@@ -23,7 +23,7 @@ from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.parquet import schema_of
-from sordino.rewards.chunk_evidence import counted_vectors
+from sordino.rewards.evidence import counted_vectors
 
 CANARY = "xylophone-canary"
 
@@ -61,7 +61,7 @@ def surveyed(sources, engine=None, *, most=None, hold_out=False, **reading):
 def geometry(path):
     """All that is public of a release, and its noise's shape."""
     with survey_chunks(find_chunks(path), InProcess()) as found:
-        rows = counted_vectors(found, InProcess(), sordino.HashedText(dimension=16))
+        rows = counted_vectors(found, sordino.HashedText(dimension=16))
         design = ChunkedLabels.prepare(LabelGaussian(1.0, delta=1e-6), rows)
         told = found.n, found.starts, found.public_digest, found.digests
         cuts = [(chunk.start, chunk.rows) for chunk in found.chunks.chunks]

@@ -13,12 +13,11 @@ from scipy.sparse import csr_array
 
 import sordino
 from sordino._random import SimulatedEntropy
-from sordino.rewards import ridge_selection
-from sordino.rewards.estimation import fit_released
-from sordino.rewards.evidence import LabelEvidence
+from sordino.rewards import reward_fit
+from sordino.rewards.evidence import Evidence
 from sordino.rewards.label_release import release_labels
 from sordino.rewards.metrics import measure_statistic
-from sordino.rewards.ridge_selection import fit_statistic
+from sordino.rewards.reward_fit import fit, fit_sum
 
 DELTA = 1e-6
 ADDED, EMPTY, REPLACED = sordino.ADD_OR_REMOVE_ONE, sordino.REPLACE_SPECIAL, sordino.REPLACE_ONE
@@ -154,7 +153,7 @@ def test_a_ridge_is_chosen_and_metrics_are_finite_where_all_agree(account, crite
     pairs = sordino.Pairs.from_features(10 * np.abs(vectors(200, 3)), np.ones(200))
     ledger = account(epsilon=20.0)
     released = release_labels(pairs, labels_noise(20.0), ledger=ledger, simulate_seed=0)
-    found = fit_released(released, ball=5.0, criterion=criterion)
+    found = fit(released, ball=5.0, criterion=criterion)
     assert sound(found)
     assert np.mean(pairs.given @ found.weights > 0) > 0.99
     told = measure_statistic(released.evidence, ball=5.0)
@@ -231,14 +230,14 @@ def test_a_fit_in_the_span_is_the_fit_in_all_directions(monkeypatch, kind, ball)
     labels = (rows[:, 0] > 0).astype(np.int8)
     design = labels_noise(20.0).prepare(rows)
     released = design.statistic(labels, entropy=SimulatedEntropy(0))
-    known = LabelEvidence(
+    known = Evidence(
         differences=kind(rows), statistic=released.value, factor=released.factor, feature_bound=1.0
     )
     for given in ({"ridge": 3.0}, {"criterion": "tic"}):
-        ours = fit_statistic(known, ball=ball, **given)
+        ours = fit_sum(known, ball=ball, **given)
         with monkeypatch.context() as patch:
-            patch.setattr(ridge_selection, "_is_wide", lambda _: False)
-            plain = fit_statistic(known, ball=ball, **given)
+            patch.setattr(reward_fit, "_is_wide", lambda _: False)
+            plain = fit_sum(known, ball=ball, **given)
         assert ours.candidates == plain.candidates
         if ball > 1:  # with a ball that binds, all ridges are as good
             assert ours.ridge == plain.ridge
@@ -331,7 +330,7 @@ def test_a_second_moment_without_its_partner(refuse):
     refuse(
         sordino.PrivacyError, "does not pay", pairs, records_noise(), second_moment=moment, **record
     )
-    refuse(sordino.UsageError, "leave it out", pairs, labels_noise(), second_moment=moment)
+    refuse(sordino.UsageError, "eave it out", pairs, labels_noise(), second_moment=moment)
 
 
 def test_persons_without_a_cap_and_ledgers_that_do_not_fit(refuse):

@@ -25,13 +25,19 @@ from sordino.preferences.pairs import PrivatePairs
 from sordino.privatization import chunk_tasks
 from sordino.privatization import chunks as local_chunks
 from sordino.privatization.chunks import privatize_chunks
-from sordino.rewards import chunk_fit as answers_module
-from sordino.rewards import chunk_metrics as predictions_module
-from sordino.rewards import metrics
-from sordino.rewards.answer_fit import fit_design
-from sordino.rewards.chunk_fit import fit_and_measure_chunks, fit_answer_chunks
-from sordino.rewards.chunk_metrics import crossing, measure_predictions, opened_predictions
+from sordino.rewards import answer_files as answers_module
+from sordino.rewards import metrics as predictions_module
+from sordino.rewards import reward_fit
+from sordino.rewards.answer_files import fit_and_measure_chunks
 from sordino.rewards.evidence import Design
+from sordino.rewards.metrics import (
+    FARTHEST,
+    HeldOut,
+    crossing,
+    measure_predictions,
+    opened_predictions,
+)
+from sordino.rewards.reward_fit import fit_design
 
 COIN = sordino.RandomizedResponse(1.0)
 PARTS = 4
@@ -130,24 +136,20 @@ def held_out_of(design):
     return design.part(measured), design.part(~measured)
 
 
-def in_memory(design, weights, temperature):
+def in_memory(design, weights, temperature, widening=1.0):
     """Return the metrics by the formulas in memory."""
-    gaps = design.differences @ weights
-    given, people = (gaps, design.answers, design.flip_probability), {"clusters": design.clusters}
-    return {
-        "accuracy": metrics.accuracy(*given, **people),
-        "negative_log_likelihood": metrics.negative_log_likelihood(*given, **people),
-        "calibration_slope": metrics.calibration_slope(*given, **people),
-        "win_rate": metrics.win_rate(expit(gaps / temperature), *given[1:], **people),
-    }
+    predictions = HeldOut(
+        differences=design.differences @ weights,
+        answers=design.answers,
+        flip_probability=design.flip_probability,
+        clusters=design.clusters,
+        widening=widening,
+    )
+    found = measure_predictions(predictions, temperature=temperature, widening=widening)
+    return {name: value for name, value in vars(found).items() if name != "rows"}
 
 
-def of_a_refit(wanted):
-    """Return the same with errors √(1 + 1/4) times as large: the released fit saw all parts."""
-    wider = {
-        name: estimate and estimate.widened(math.sqrt(1.25)) for name, estimate in wanted.items()
-    }
-    return wider | {"win_rate": wider["win_rate"].interval(lower=0.0, upper=1.0)}
+OF_A_REFIT = math.sqrt(1.25)  # errors are √(1 + 1/4) times as large: the released fit saw all parts
 
 
 def assert_equal(found, wanted, tolerance):
@@ -168,7 +170,6 @@ def measured(answers, weights, *, engine=None, temperature=None, flips=COIN.flip
         survey_chunks(answers, engine, hold_out=True) as survey,
         opened_predictions(
             survey.divided()[1],
-            engine,
             np.asarray(weights, dtype=np.float64),
             features=None,
             flip_probability=flips,
@@ -211,7 +212,7 @@ def test_the_metrics_are_of_a_fit_that_did_not_see_what_they_are_measured_on(tmp
     reward, found = fit_and_measure_chunks(answers, engine=engine, temperature=0.5, **terms)
     held_out, fitted = held_out_of(design)
     fit = fit_design(fitted, method="debiased", **terms)
-    wanted = of_a_refit(in_memory(held_out, fit.solution.theta, 0.5))
+    wanted = in_memory(held_out, fit.solution.theta, 0.5, OF_A_REFIT)
     assert_equal(found, wanted, 1e-5)  # both fits are certified to no more
     cheating = in_memory(held_out, fit_design(design, **terms).solution.theta, 0.5)
     gap = cheating["negative_log_likelihood"].value - found.negative_log_likelihood.value
@@ -219,7 +220,7 @@ def test_the_metrics_are_of_a_fit_that_did_not_see_what_they_are_measured_on(tmp
     # 4 degrees of freedom over 4, which is below 1/250 in less than one run in ten thousand.
     assert abs(gap) > 2e-5
     alone = Posted()
-    plain = fit_answer_chunks(answers, engine=alone, **terms)
+    plain = sordino.fit_reward(answers, engine=alone, **terms)
     assert np.array_equal(reward.weights, plain.weights)
     assert reward.pairs == plain.pairs == len(design)
     assert engine.readings <= 2 * alone.readings
@@ -230,13 +231,14 @@ def test_the_ridge_is_chosen_on_what_the_fit_sees(tmp_path, monkeypatch):
     held_out, fitted = held_out_of(design_of(tmp_path))
     longest = [np.linalg.norm(part.differences, axis=1).max() for part in (held_out, fitted)]
     assert longest[0] > longest[1]
-    fit = answers_module.fit_evidence
+    fit = reward_fit.fit_sum
 
     def spy(evidence, **terms):
         seen.append((len(evidence), evidence.feature_bound, terms["ridge"]))
         return fit(evidence, **terms)
 
-    monkeypatch.setattr(answers_module, "fit_evidence", spy)
+    for module in (reward_fit, answers_module):
+        monkeypatch.setattr(module, "fit_sum", spy)
     _, found = fit_and_measure_chunks(answers, ball=20.0)
     (n, bound, _), (part, same, asked) = seen
     assert (n, part, same, asked) == (900, 900 - found.rows, bound, None)
@@ -281,14 +283,14 @@ def test_texts_are_measured_as_vectors_are(tmp_path):
     )
     held_out, fitted = held_out_of(whole)
     theta = fit_design(fitted, method="debiased", **terms).solution.theta
-    wanted = of_a_refit(in_memory(held_out, theta, 1.0))
+    wanted = in_memory(held_out, theta, 1.0, OF_A_REFIT)
     wanted.pop("win_rate")
     assert_equal(found, wanted, 1e-4)  # both fits are certified to no more
 
 
 def test_what_cannot_be_measured_is_said_before_the_fit(tmp_path, monkeypatch):
     answers = released(tmp_path, n=1, files=1)
-    monkeypatch.setattr(answers_module, "fit_evidence", None)
+    monkeypatch.setattr(reward_fit, "fit_sum", None)
     with pytest.raises(DataError, match="1 answers are to too few different questions"):
         fit_and_measure_chunks(answers, ball=20.0)
     for wrong in ({"temperature": 0.0}, {"ridge": -1.0}, {"ball": 0.0}):
@@ -303,7 +305,7 @@ def test_files_that_change_while_they_are_read_are_not_measured(tmp_path):
         given = {"features": None, "flip_probability": COIN.flip_probability}
         with (
             pytest.raises(DataError, match="changed"),
-            opened_predictions(part, InProcess(), np.ones(4), **given),
+            opened_predictions(part, np.ones(4), **given),
         ):
             pass
 
@@ -357,7 +359,7 @@ def test_a_crossing_is_found_in_few_passes(slope):
     gaps[0] = 1.0 if abs(slope) <= 1e3 else gaps[0]
     targets = expit(slope * gaps) + 1e-3 * generator.normal(size=400)
     rising, asked = counted(gaps, targets)
-    found = crossing(rising, metrics.FARTHEST)
+    found = crossing(rising, FARTHEST)
     wide = 10 * (1 + abs(slope))
     exact = brentq(lambda at: rising(np.array([at]))[0, 0], -wide, wide, xtol=1e-300, rtol=1e-14)
     bend = rising(np.array([exact]))[1, 0]

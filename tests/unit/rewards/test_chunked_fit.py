@@ -5,11 +5,10 @@ import pytest
 
 from sordino.engines.engine import ChunkedRows, InProcess
 from sordino.errors import ConvergenceError
-from sordino.rewards import newton
+from sordino.rewards import solver
 from sordino.rewards.confidence import flattest_curvature
-from sordino.rewards.newton import ChunkedLoss, minimize_chunked
 from sordino.rewards.pair_losses import DebiasedLogistic
-from sordino.rewards.solver import minimize_ridge
+from sordino.rewards.solver import ChunkedLoss, minimize_ridge, nearest_minimum, ridge_path
 
 D = 5
 
@@ -40,16 +39,14 @@ def test_minimizers_are_those_of_the_solver_in_memory(ball, pushed):
     """With and without a ball that binds; noise may have moved the sum out of all reach."""
     x, rows, total = world()
     ridges = [0.01, 1.0, 100.0, 1e4]
-    found, values = minimize_chunked(
-        ChunkedLoss(rows, pushed * total), ridges, ball=ball, atol=1e-7, starts=np.zeros((4, D))
-    )
+    found = ridge_path(ChunkedLoss(rows, pushed * total), ridges, ball=ball, atol=1e-7)
     loss = DebiasedLogistic.of_statistic(x, pushed * total)
-    for ridge, mine, value in zip(ridges, found, values, strict=True):
+    for ridge, mine in zip(ridges, found, strict=True):
         theirs = minimize_ridge(loss, ridge=ridge, ball=ball, atol=1e-7)
         assert mine.theta == pytest.approx(theirs.theta, abs=2e-7 / ridge + 1e-9, rel=1e-6)
         assert np.linalg.norm(mine.theta) <= ball
         assert mine.multiplier == pytest.approx(theirs.multiplier, rel=1e-4, abs=1e-6)
-        assert value == pytest.approx(loss.value(mine.theta), rel=1e-9)
+        assert mine.value == pytest.approx(loss.value(mine.theta), rel=1e-9)
         left = loss.gradient(mine.theta) + (ridge + mine.multiplier) * mine.theta
         assert np.linalg.norm(left) == pytest.approx(mine.gradient_norm, abs=1e-10)
         assert mine.gradient_norm <= 1e-7
@@ -59,39 +56,31 @@ def test_minimizers_are_those_of_the_solver_in_memory(ball, pushed):
 def test_bad_starts_are_left_behind(size):
     """Margins of hundreds at the start, where the curvature is nothing."""
     x, rows, total = world(size=size)
-    starts = np.full((1, D), 10.0 / size)
-    [found], _ = minimize_chunked(
-        ChunkedLoss(rows, total), [1e-2 * size**2], ball=50 / size, atol=1e-6 * size, starts=starts
-    )
+    terms = {"ridge": 1e-2 * size**2, "ball": 50 / size, "atol": 1e-6 * size}
+    found = minimize_ridge(ChunkedLoss(rows, total), start=np.full(D, 10.0 / size), **terms)
     loss = DebiasedLogistic.of_statistic(x, total)
-    theirs = minimize_ridge(loss, ridge=1e-2 * size**2, ball=50 / size, atol=1e-6 * size)
+    theirs = minimize_ridge(loss, **terms)
     assert found.theta == pytest.approx(theirs.theta, rel=1e-4, abs=1e-5 / size)
 
 
 def test_a_start_outside_the_ball_is_brought_inside():
     _, rows, total = world()
-    [found], _ = minimize_chunked(
-        ChunkedLoss(rows, total), [1.0], ball=0.1, atol=1e-6, starts=np.full((1, D), 1e6)
-    )
+    loss, outside = ChunkedLoss(rows, total), np.full(D, 1e6)
+    found = minimize_ridge(loss, ridge=1.0, ball=0.1, atol=1e-6, start=outside)
     assert np.linalg.norm(found.theta) <= 0.1
 
 
 def test_what_cannot_be_certified_is_not_returned(monkeypatch):
     _, rows, total = world()
-    monkeypatch.setattr(newton, "_PASSES", 2)
+    monkeypatch.setattr(solver, "_FILE_PASSES", 2)
     with pytest.raises(ConvergenceError, match="within 2 passes"):
-        minimize_chunked(
-            ChunkedLoss(rows, total), [1.0], ball=9.0, atol=1e-9, starts=np.zeros((1, D))
-        )
+        minimize_ridge(ChunkedLoss(rows, total), ridge=1.0, ball=9.0, atol=1e-9)
 
 
 def test_where_a_refusal_would_tell_the_nearest_point_is_returned():
     _, rows, total = world()
-    terms = {"ball": 9.0, "starts": np.zeros((1, D))}
-    [usual], _ = minimize_chunked(ChunkedLoss(rows, total), [1.0], atol=1e-9, **terms)
-    [found], _ = minimize_chunked(
-        ChunkedLoss(rows, total), [1.0], atol=1e-300, settles=True, **terms
-    )
+    usual = minimize_ridge(ChunkedLoss(rows, total), ridge=1.0, ball=9.0, atol=1e-9)
+    found = nearest_minimum(ChunkedLoss(rows, total), ridge=1.0, ball=9.0, atol=1e-300)
     assert found.gradient_norm <= 1e-9
     assert found.theta == pytest.approx(usual.theta, abs=1e-8)
 
@@ -101,13 +90,10 @@ def test_a_good_start_needs_few_passes(monkeypatch):
     x, rows, total = world(n=4000)
     ridges = [4.0**power for power in range(-3, 5)]
     part = DebiasedLogistic.of_statistic(x[::10], total / 10)
-    starts = np.stack(
-        [minimize_ridge(part, ridge=r / 10, ball=9.0, atol=1e-3).theta for r in ridges]
-    )
     passes = []
     honest = ChunkedLoss.measure
     monkeypatch.setattr(ChunkedLoss, "measure", lambda *given: passes.append(1) or honest(*given))
-    minimize_chunked(ChunkedLoss(rows, total), ridges, ball=9.0, atol=4e-4, starts=starts)
+    ridge_path(ChunkedLoss(rows, total, sample=part), ridges, ball=9.0, atol=4e-4)
     assert len(passes) <= 10
 
 

@@ -6,11 +6,11 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 import sordino
-from sordino.rewards import ridge_selection
-from sordino.rewards.answer_fit import cross_fit
+from sordino.rewards import reward_fit
 from sordino.rewards.estimation import fit_reward
 from sordino.rewards.evidence import Design, refuse_too_few
-from sordino.rewards.ridge_selection import choose_ridge
+from sordino.rewards.metrics import cross_fit
+from sordino.rewards.reward_fit import choose_ridge
 
 
 def private(ledger, pairs, epsilon: float, seed: int = 1) -> sordino.PrivatePairs:
@@ -149,12 +149,12 @@ def test_too_few_questions_cannot_be_measured(linear_world, ledger):
 
 
 def test_many_pairs_are_chosen_on_one_part(linear_world, ledger, monkeypatch):
-    monkeypatch.setattr(ridge_selection, "_MANY", 100)
+    monkeypatch.setattr(reward_fit, "_MANY", 100)
     pairs, _ = linear_world(400, 3)
     calls = []
-    original = ridge_selection.ridge_path
+    original = reward_fit.ridge_path
     monkeypatch.setattr(
-        ridge_selection, "ridge_path", lambda *a, **k: calls.append(1) or original(*a, **k)
+        reward_fit, "ridge_path", lambda *a, **k: calls.append(1) or original(*a, **k)
     )
     choose_ridge(Design.of(private(ledger, pairs, 1.0), None), ball=20.0)
     assert len(calls) == 1

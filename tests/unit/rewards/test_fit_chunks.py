@@ -100,8 +100,6 @@ def test_over_budget_draws_nothing(files, tmp_path):
 @pytest.mark.parametrize(
     "given",
     [
-        {"method": "debiased"},
-        {"second_moment": object()},
         {"withhold": True},
         {"unit": "label"},
         {"neighbors": sordino.REPLACE_ONE},
@@ -126,7 +124,7 @@ def test_rows_are_held_out_by_the_public_rule_alone(files, tmp_path):
     assert 0.7 * everything.pairs < reward.pairs < 0.9 * everything.pairs
     assert json.loads(ledger.spends[0].payload) != json.loads(whole.spends[0].payload)
     for mask in (np.zeros(N, dtype=bool), "all"):
-        with pytest.raises(UsageError, match="public rule"):
+        with pytest.raises(PrivacyError, match="public rule"):
             sordino.fit_reward(files, ledger=ledger, held_out=mask, **given)
     assert len(ledger.spends) == 1
 

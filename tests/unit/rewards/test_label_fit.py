@@ -13,21 +13,15 @@ from scipy.special import expit
 import sordino
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.rewards import ridge_selection
+from sordino.rewards import reward_fit
 from sordino.rewards import solver as _descent
 from sordino.rewards.confidence import ConfidenceEllipsoid, NoiseTerm, quadratic_tail
-from sordino.rewards.estimation import fit_released, label_ellipsoid, label_standard_errors
-from sordino.rewards.evidence import LabelEvidence
+from sordino.rewards.evidence import Evidence
 from sordino.rewards.label_release import countable_rows, digest_of_statistic, release_labels
 from sordino.rewards.metrics import measure_statistic
 from sordino.rewards.model import RewardModel
 from sordino.rewards.pair_losses import DebiasedLogistic
-from sordino.rewards.ridge_selection import (
-    effective_features,
-    fit_statistic,
-    label_ridges,
-    public_ridge,
-)
+from sordino.rewards.reward_fit import ellipsoid_of, fit, fit_sum, standard_errors
 from sordino.rewards.solver import minimize_ridge, ridge_path
 
 DELTA = 1e-6
@@ -45,7 +39,7 @@ def world(n, d, *, norm=2.0, seed=0):
 def evidence_of(rows, labels, epsilon=1.0, seed=0):
     design = LabelGaussian(epsilon, delta=DELTA).prepare(rows)
     released = design.statistic(labels, entropy=SimulatedEntropy(seed))
-    return LabelEvidence(
+    return Evidence(
         differences=rows,
         statistic=released.value,
         factor=released.factor,
@@ -90,14 +84,14 @@ def test_a_fit_of_rows_that_count_less_is_certified_for_their_sum(n):
     longest = float(np.median(np.linalg.norm(rows, axis=1)))
     counted = np.minimum(1, longest / np.linalg.norm(rows, axis=1))
     statistic = rows.T @ (counted * labels)
-    evidence = LabelEvidence(
+    evidence = Evidence(
         differences=rows,
         statistic=statistic,
         factor=0.1 * np.eye(3),
         feature_bound=1.0,
         longest=longest,
     )
-    found = fit_statistic(evidence, ridge=0.5, ball=100.0).solution
+    found = fit_sum(evidence, ridge=0.5, ball=100.0).solution
     chances = 1 / (1 + np.exp(-rows @ found.theta))
     gradient = rows.T @ (counted * chances) - statistic + 0.5 * found.theta
     assert np.linalg.norm(gradient) <= found.gradient_norm * (1 + 1e-6) + 1e-9 * n
@@ -171,7 +165,7 @@ def test_the_optimism_by_hand():
         weights = expit(rows @ found.theta) * expit(-rows @ found.theta)
         spread = rows.T @ (weights[:, None] * rows) + known.covariance
         expected = np.trace(moved @ spread)
-        assert effective_features(known, found, ridge) == pytest.approx(expected, rel=1e-4)
+        assert known.optimism(found, ridge) == pytest.approx(expected, rel=1e-4)
         assert (found.multiplier > 0) == (ball < 1)
 
 
@@ -183,12 +177,12 @@ def test_both_criteria_are_near_the_best_ridge():
         rows, theta, labels = world(500, 20, norm=1.0, seed=seed)
         known = evidence_of(rows, labels, seed=seed)
         fresh = DebiasedLogistic.of_statistic(rows, rows.T @ expit(rows @ theta))
-        path = ridge_path(known.loss, label_ridges(known), atol=1e-5, ball=100.0)
+        path = ridge_path(known.loss, known.ridges(), atol=1e-5, ball=100.0)
         worst = [fresh.value(found.theta) - fresh.value(theta) for found in path]
         excess["oracle"] += min(worst)
         excess["least"] += worst[0]
         for name in ("tic", "thinning"):
-            found = fit_statistic(known, ball=100.0, criterion=name).solution.theta
+            found = fit_sum(known, ball=100.0, criterion=name).solution.theta
             excess[name] += fresh.value(found) - fresh.value(theta)
     assert excess["tic"] < 5 * excess["oracle"]
     assert excess["thinning"] < 5 * excess["oracle"]
@@ -198,25 +192,25 @@ def test_both_criteria_are_near_the_best_ridge():
 def test_a_ridge_that_is_given_is_used_and_no_other_is_tried():
     rows, _, labels = world(300, 3)
     known = evidence_of(rows, labels)
-    given, chosen = fit_statistic(known, ridge=7.0, ball=9.0), fit_statistic(known, ball=9.0)
+    given, chosen = fit_sum(known, ridge=7.0, ball=9.0), fit_sum(known, ball=9.0)
     assert (given.ridge, given.candidates) == (7.0, 1)
-    assert (chosen.ridge, chosen.candidates) == (public_ridge(known), 1)
+    assert (chosen.ridge, chosen.candidates) == (known.public_ridge, 1)
     assert np.array_equal(given.weights, given.solution.theta)
-    tried = fit_statistic(known, ball=9.0, criterion="tic")
-    assert (tried.ridge in label_ridges(known), tried.candidates) == (True, 8)
+    tried = fit_sum(known, ball=9.0, criterion="tic")
+    assert (tried.ridge in known.ridges(), tried.candidates) == (True, 8)
 
 
 def test_many_features_need_no_matrix(monkeypatch):
     rows, _, labels = world(60, 8)
     known = evidence_of(rows, labels)
-    monkeypatch.setattr(ridge_selection, "MOST_FEATURES", 4)
-    monkeypatch.setattr(LabelEvidence, "covariance", property(lambda _: pytest.fail("made")))
-    by_thinning = fit_statistic(known, ball=9.0, criterion="thinning")
-    assert fit_statistic(known, ball=9.0).ridge == by_thinning.ridge
+    monkeypatch.setattr(reward_fit, "MOST_FEATURES", 4)
+    monkeypatch.setattr(Evidence, "covariance", property(lambda _: pytest.fail("made")))
+    by_thinning = fit_sum(known, ball=9.0, criterion="thinning")
+    assert fit_sum(known, ball=9.0).ridge == by_thinning.ridge
     with pytest.raises(sordino.UsageError, match="at most 4 features, got 8"):
-        fit_statistic(known, ball=9.0, criterion="tic")
+        fit_sum(known, ball=9.0, criterion="tic")
     with pytest.raises(sordino.UsageError, match="criterion must be one of"):
-        fit_statistic(known, ball=9.0, criterion="other")
+        fit_sum(known, ball=9.0, criterion="other")
 
 
 def test_the_parts_of_a_sum():
@@ -245,8 +239,8 @@ def test_the_parts_of_a_sum():
 
 
 def set_of(known, **changes):
-    found = fit_statistic(known, ridge=1.0, ball=1.0)
-    return label_ellipsoid(known, replace(found, **changes), ball=1.0), found
+    found = fit_sum(known, ridge=1.0, ball=1.0)
+    return ellipsoid_of(known, replace(found, **changes), ball=1.0), found
 
 
 def test_the_radius_by_hand():
@@ -314,13 +308,11 @@ def test_a_term_of_trace_alone_is_a_length():
 def test_standard_errors_by_hand():
     rows, _, labels = world(600, 3)
     known = evidence_of(rows, labels)
-    found = fit_statistic(known, ridge=2.0, ball=50.0)
+    found = fit_sum(known, ridge=2.0, ball=50.0)
     weights = expit(rows @ found.solution.theta) * expit(-rows @ found.solution.theta)
     inverse = np.linalg.inv(rows.T @ (weights[:, None] * rows) + 2 * np.eye(3))
     sandwich = inverse @ (rows.T @ rows / 4 + known.covariance) @ inverse
-    np.testing.assert_allclose(
-        label_standard_errors(known, found), np.sqrt(np.diag(sandwich)), rtol=1e-9
-    )
+    np.testing.assert_allclose(standard_errors(known, found), np.sqrt(np.diag(sandwich)), rtol=1e-9)
 
 
 # The whole way.
@@ -583,8 +575,8 @@ def test_a_fit_can_be_repeated_with_other_settings_for_free(tmp_path):
     )
     assert "n=400, d=3" in repr(released)
     before = ledger.head
-    fits = [fit_released(released, ridge=ridge, ball=5.0) for ridge in (0.1, 1.0, None)]
-    fits.append(fit_released(released, ball=5.0, criterion="thinning", ellipsoid=False))
+    fits = [fit(released, ridge=ridge, ball=5.0) for ridge in (0.1, 1.0, None)]
+    fits.append(fit(released, ball=5.0, criterion="thinning", ellipsoid=False))
     assert ledger.head == before
     assert fits[-1].ellipsoid is None
     assert len({fit.artifact for fit in fits}) == 1

@@ -12,8 +12,12 @@ from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.rewards.label_release import label_promise, release_labels
-from sordino.rewards.private_metrics import held_out_rows
-from sordino.rewards.release_checks import LARGEST_DELTA, entropy_of, refuse_large_delta
+from sordino.rewards.release_checks import (
+    LARGEST_DELTA,
+    entropy_of,
+    held_out_rows,
+    refuse_large_delta,
+)
 
 DELTA = 1e-6
 NOISE = LabelGaussian(1.0, delta=DELTA)
@@ -37,7 +41,7 @@ def test_held_out_rows_are_no_part_of_the_sum(pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(label_sum, "with_noise", lambda total, *_: total)
     out = held_out_rows(pairs)
     ledger = account(tmp_path)
-    released = release_labels(pairs, NOISE, ledger=ledger, held_out=out)
+    released = release_labels(pairs, NOISE, ledger=ledger, held_out=True)
     labels = pairs.labels[~out].astype(float)
     np.testing.assert_allclose(released.evidence.statistic, labels @ pairs.given[~out], atol=1e-3)
     assert released.evidence.differences.tolist() == pairs.given[~out].tolist()
@@ -53,7 +57,7 @@ def test_the_ledger_stays_that_of_all_pairs(pairs, tmp_path):
     """Held-out rows or not, it is one data set; the part alone is another one."""
     ledger = account(tmp_path)
     out = held_out_rows(pairs)
-    release_labels(pairs, NOISE, ledger=ledger, held_out=out)
+    release_labels(pairs, NOISE, ledger=ledger, held_out=True)
     assert ledger.public_digest == pairs.public_digest
     release_labels(pairs, NOISE, ledger=ledger)
     with pytest.raises(sordino.LedgerMismatch):
@@ -66,7 +70,7 @@ def test_the_cap_of_a_person_is_filled_from_the_rows_that_remain(linear_world, t
     pairs = sordino.Pairs.from_features(rows.given, rows.labels, persons=people)
     noise = LabelGaussian(1.0, delta=DELTA, records_per_person=4)
     ledger = account(tmp_path, unit="person")
-    released = release_labels(pairs, noise, ledger=ledger, held_out=held_out_rows(pairs))
+    released = release_labels(pairs, noise, ledger=ledger, held_out=True)
     assert len(released.evidence) == 6 * 4
     details = json.loads(ledger.spends[-1].payload)["details"]
     assert details == {"cap": 4, "held_out": "unread"}
@@ -74,9 +78,8 @@ def test_the_cap_of_a_person_is_filled_from_the_rows_that_remain(linear_world, t
 
 def test_a_fit_takes_the_mask_too(pairs, tmp_path):
     ledger = account(tmp_path)
-    out = held_out_rows(pairs)
-    reward = sordino.fit_reward(pairs, mechanism=NOISE, ledger=ledger, held_out=out, ball=4.0)
-    assert reward.pairs == (~out).sum()
+    reward = sordino.fit_reward(pairs, mechanism=NOISE, ledger=ledger, held_out=True, ball=4.0)
+    assert reward.pairs == (~held_out_rows(pairs)).sum()
     assert sordino.certify(reward, ledger).guarantee == reward.guarantee
 
 
@@ -86,18 +89,17 @@ def test_too_few_questions_are_refused_before_anything_is_spent(pairs, tmp_path)
     for side in (out, ~out):
         few = pairs.part(np.flatnonzero(side)[:5].tolist())
         with pytest.raises(DataError, match="too few different questions"):
-            release_labels(few, NOISE, ledger=ledger, held_out=held_out_rows(few))
+            release_labels(few, NOISE, ledger=ledger, held_out=True)
     assert not ledger.spends
 
 
 def test_other_ways_take_no_mask(pairs, tmp_path, ledger):
-    out = held_out_rows(pairs)
     answers = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=ledger(1.0))
     with pytest.raises(sordino.UsageError, match="held_out goes with"):
-        sordino.fit_reward(answers, held_out=out)
+        sordino.fit_reward(answers, held_out=True)
     with pytest.raises(sordino.UsageError, match="held_out goes with"):
         sordino.fit_reward(
-            pairs, mechanism=sordino.NonPrivate(), ledger=account(tmp_path), held_out=out
+            pairs, mechanism=sordino.NonPrivate(), ledger=account(tmp_path), held_out=True
         )
 
 

@@ -15,17 +15,17 @@ from sordino import RandomizedResponse
 from sordino.cli._tables import describe_accuracy
 from sordino.errors import DataError, UsageError
 from sordino.reporting.result import measure_reward
-from sordino.rewards.answer_fit import cross_fit
-from sordino.rewards.estimation import fit_answers
-from sordino.rewards.metrics import (
-    Estimate,
-    Interval,
-    accuracy,
-    calibration_slope,
-    legible,
-    negative_log_likelihood,
-    win_rate,
-)
+from sordino.rewards.evidence import Design
+from sordino.rewards.metrics import Estimate, HeldOut, cross_fit, legible, measure_predictions
+
+
+def measured(differences, answers, flip, *, clusters=None):
+    """Return all metrics of predictions in memory, the policy's at temperature 1."""
+    predictions = HeldOut(
+        differences=differences, answers=answers, flip_probability=flip, clusters=clusters
+    )
+    return measure_predictions(predictions, temperature=1.0)
+
 
 DIFFERENCES = np.array([1.2, -0.4, 0.0, 3.0, -2.2])
 TRUTH = np.array([1, 1, 0, 1, 0])
@@ -46,19 +46,19 @@ def test_unbiased_exactly(flip):
         (1 if difference * (2 * answer - 1) > 0 else 0.5 if difference == 0 else 0)
         for difference, answer in zip(DIFFERENCES, TRUTH, strict=True)
     ]
-    expected = expectation(lambda z: accuracy(DIFFERENCES, z, flip), flip)
+    expected = expectation(lambda z: measured(DIFFERENCES, z, flip).accuracy, flip)
     assert expected == pytest.approx(np.mean(truth), rel=1e-12)
 
     losses = [
         math.log1p(math.exp(-difference * (2 * answer - 1)))
         for difference, answer in zip(DIFFERENCES, TRUTH, strict=True)
     ]
-    expected = expectation(lambda z: negative_log_likelihood(DIFFERENCES, z, flip), flip)
+    expected = expectation(lambda z: measured(DIFFERENCES, z, flip).negative_log_likelihood, flip)
     assert expected == pytest.approx(np.mean(losses), rel=1e-12)
 
-    chance = np.array([0.9, 0.2, 0.5, 1.0, 0.0])
+    chance = 1 / (1 + np.exp(-DIFFERENCES))
     wins = np.where(TRUTH == 1, chance, 1 - chance)
-    expected = expectation(lambda z: win_rate(chance, z, flip), flip)
+    expected = expectation(lambda z: measured(DIFFERENCES, z, flip).win_rate, flip)
     assert expected == pytest.approx(np.mean(wins), rel=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_accuracy_is_the_formula_of_the_specification():
     rng = np.random.default_rng(0)
     differences, answers, flip = rng.standard_normal(50), rng.integers(0, 2, 50), 0.3
     agreement = np.mean((differences > 0) == (answers == 1))
-    found = accuracy(differences, answers, flip)
+    found = measured(differences, answers, flip).accuracy
     assert found.value == pytest.approx((agreement - flip) / (1 - 2 * flip), rel=1e-12)
     error = math.sqrt(agreement * (1 - agreement) / 50) / (1 - 2 * flip)
     assert found.standard_error == pytest.approx(error, rel=1e-12)
@@ -74,52 +74,48 @@ def test_accuracy_is_the_formula_of_the_specification():
 
 def test_a_tie_counts_one_half():
     for answer in (0, 1):
-        tie = accuracy(np.zeros(3), np.full(3, answer), 0.2)
+        tie = measured(np.zeros(3), np.full(3, answer), 0.2).accuracy
         assert tie.value == pytest.approx(0.5, rel=1e-12)
 
 
 def test_perfect_agreement_and_its_opposite():
     for answers, value in ([1, 0], 1.0), ([0, 1], 0.0):
-        found = accuracy(np.array([1.0, -1.0]), np.array(answers), 0.0)
+        found = measured(np.array([1.0, -1.0]), np.array(answers), 0.0).accuracy
         assert found == Estimate(value, 0.0)
 
 
-METRICS = {
-    "accuracy": accuracy,
-    "loss": negative_log_likelihood,
-    "slope": calibration_slope,
-    "win": lambda d, z, f, **more: win_rate(1 / (1 + np.exp(-d)), z, f, **more),
-}
+METRICS = ("accuracy", "negative_log_likelihood", "calibration_slope", "win_rate")
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_records_repeated_in_a_cluster_say_no_more_than_once(name):
     rng = np.random.default_rng(1)
     differences, answers = rng.standard_normal(40), rng.integers(0, 2, 40)
-    once = METRICS[name](differences, answers, 0.2, clusters=np.arange(40))
-    copies = {"clusters": np.repeat(np.arange(40) * 7 - 100, 5)}
-    repeated = METRICS[name](np.repeat(differences, 5), np.repeat(answers, 5), 0.2, **copies)
+    once = getattr(measured(differences, answers, 0.2, clusters=np.arange(40)), name)
+    many = np.repeat(differences, 5), np.repeat(answers, 5), 0.2
+    repeated = getattr(measured(*many, clusters=np.repeat(np.arange(40) * 7 - 100, 5)), name)
     assert repeated.value == pytest.approx(once.value, rel=1e-9)
     assert repeated.standard_error == pytest.approx(once.standard_error, rel=1e-9)
-    naive = METRICS[name](np.repeat(differences, 5), np.repeat(answers, 5), 0.2)
+    naive = getattr(measured(*many), name)
     assert naive.standard_error == pytest.approx(once.standard_error / math.sqrt(5), rel=0.03)
 
 
-@pytest.mark.parametrize("name", ["loss", "slope", "win"])
+@pytest.mark.parametrize("name", METRICS[1:])
 def test_clusters_of_one_change_nothing(name):
     rng = np.random.default_rng(2)
     differences, answers = rng.standard_normal(40), rng.integers(0, 2, 40)
-    alone = METRICS[name](differences, answers, 0.2, clusters=rng.permutation(40))
-    assert alone.standard_error == pytest.approx(
-        METRICS[name](differences, answers, 0.2).standard_error, rel=1e-12
-    )
+    alone = getattr(measured(differences, answers, 0.2, clusters=rng.permutation(40)), name)
+    plain = getattr(measured(differences, answers, 0.2), name)
+    assert alone.standard_error == pytest.approx(plain.standard_error, rel=1e-12)
 
 
 def test_one_cluster_tells_nothing_of_its_error():
-    found = negative_log_likelihood(DIFFERENCES, TRUTH, 0.1, clusters=np.zeros(5, int))
+    found = measured(DIFFERENCES, TRUTH, 0.1, clusters=np.zeros(5, int)).negative_log_likelihood
     assert found.standard_error == math.inf
-    assert negative_log_likelihood(DIFFERENCES[:1], TRUTH[:1], 0.1).standard_error == math.inf
-    interval = win_rate(np.array([0.5]), np.array([1]), 0.1)
+    assert (
+        measured(DIFFERENCES[:1], TRUTH[:1], 0.1).negative_log_likelihood.standard_error == math.inf
+    )
+    interval = measured(np.zeros(1), np.array([1]), 0.1).win_rate
     assert (interval.lower, interval.upper) == (0.0, 1.0)
 
 
@@ -127,7 +123,7 @@ def test_loss_and_win_rate_errors_are_those_of_a_mean():
     flip, n = 0.25, len(TRUTH)
     targets = (TRUTH - flip) / (1 - 2 * flip)
     losses = np.log1p(np.exp(DIFFERENCES)) - targets * DIFFERENCES
-    found = negative_log_likelihood(DIFFERENCES, TRUTH, flip)
+    found = measured(DIFFERENCES, TRUTH, flip).negative_log_likelihood
     assert found.standard_error == pytest.approx(losses.std(ddof=1) / math.sqrt(n), rel=1e-12)
 
 
@@ -146,7 +142,7 @@ def test_calibration_slope_against_50_digits():
 
         root = mpmath.findroot(score, (0.01, 20), solver="anderson")
         information = float(mpmath.diff(score, root))
-    found = calibration_slope(differences, answers, flip)
+    found = measured(differences, answers, flip).calibration_slope
     assert found.value == pytest.approx(float(root), rel=1e-11)
     residuals = (1 / (1 + np.exp(-float(root) * differences)) - targets) * differences
     error = math.sqrt(60 / 59 * np.sum(residuals**2)) / information
@@ -155,31 +151,29 @@ def test_calibration_slope_against_50_digits():
 
 @given(scale=st.floats(1e-6, 1e6))
 def test_the_slope_undoes_the_scale(scale):
-    base = calibration_slope(DIFFERENCES, np.array([1, 1, 0, 0, 0]), 0.1)
-    found = calibration_slope(scale * DIFFERENCES, np.array([1, 1, 0, 0, 0]), 0.1)
+    base = measured(DIFFERENCES, np.array([1, 1, 0, 0, 0]), 0.1).calibration_slope
+    found = measured(scale * DIFFERENCES, np.array([1, 1, 0, 0, 0]), 0.1).calibration_slope
     assert found.value * scale == pytest.approx(base.value, rel=1e-9)
     assert found.standard_error * scale == pytest.approx(base.standard_error, rel=1e-6)
 
 
 def test_no_finite_slope_is_none():
     signs = (DIFFERENCES > 0).astype(int)
-    assert calibration_slope(DIFFERENCES, signs, 0.0) is None
-    assert calibration_slope(DIFFERENCES, 1 - signs, 0.0) is None
-    assert calibration_slope(DIFFERENCES, signs, 0.4) is None
-    assert calibration_slope(np.zeros(5), signs, 0.1) is None
+    assert measured(DIFFERENCES, signs, 0.0).calibration_slope is None
+    assert measured(DIFFERENCES, 1 - signs, 0.0).calibration_slope is None
+    assert measured(DIFFERENCES, signs, 0.4).calibration_slope is None
+    assert measured(np.zeros(5), signs, 0.1).calibration_slope is None
 
 
 def test_interval_is_normal_and_clipped():
-    rng = np.random.default_rng(4)
-    found = win_rate(rng.random(200), rng.integers(0, 2, 200), 0.3, confidence=0.9)
-    assert isinstance(found, Interval)
-    reach = norm.ppf(0.95) * found.standard_error
-    assert found.lower == pytest.approx(found.value - reach, rel=1e-12)
-    assert found.upper == pytest.approx(found.value + reach, rel=1e-12)
-    sure = win_rate(np.ones(4), np.array([1, 1, 1, 0]), 0.4, confidence=0.99)
-    assert (sure.lower, sure.upper) == (0.0, 1.0)
+    found = Estimate(0.7, 0.1).interval(0.9, lower=0.0, upper=1.0)
+    assert found.lower == pytest.approx(0.7 - 0.1 * norm.ppf(0.95), rel=1e-12)
+    assert found.upper == pytest.approx(0.7 + 0.1 * norm.ppf(0.95), rel=1e-12)
+    assert (found.value, found.standard_error, found.confidence) == (0.7, 0.1, 0.9)
+    rate = measured(np.full(4, 50.0), np.array([1, 1, 1, 0]), 0.4).win_rate
+    assert (rate.lower, rate.upper, rate.confidence) == (0.0, 1.0, 0.95)
     # The value itself stays unbiased, even where that is out of range.
-    assert win_rate(np.ones(4), np.ones(4, int), 0.25).value == pytest.approx(1.5)
+    assert measured(np.full(4, 50.0), np.ones(4, int), 0.25).win_rate.value == pytest.approx(1.5)
 
 
 def simulate(rng, persons, each):
@@ -201,20 +195,23 @@ def test_intervals_cover(each):
     moves coverage to below .885 or above .98 and is caught with probability above .97.
     """
     flip, runs, persons = 0.2689414213699951, 1500, 600
-    truths = {"slope": 1.0}
+    truths = {"calibration_slope": 1.0}
     rng = np.random.default_rng(each)
     big, _ = simulate(rng, 400_000, 1)
     chance = 1 / (1 + np.exp(-big))
     truths["accuracy"] = np.mean(np.maximum(chance, 1 - chance))
-    truths["loss"] = np.mean(-chance * np.log(chance) - (1 - chance) * np.log1p(-chance))
-    truths["win"] = np.mean(chance**2 + (1 - chance) ** 2)
+    truths["negative_log_likelihood"] = np.mean(
+        -chance * np.log(chance) - (1 - chance) * np.log1p(-chance)
+    )
+    truths["win_rate"] = np.mean(chance**2 + (1 - chance) ** 2)
     covered = dict.fromkeys(truths, 0)
     clusters = np.repeat(np.arange(persons), each)
     for _ in range(runs):
         differences, truth = simulate(rng, persons, each)
         answers = truth ^ (rng.random(len(truth)) < flip)
+        metrics = measured(differences, answers, flip, clusters=clusters)
         for name, truth_value in truths.items():
-            found = METRICS[name](differences, answers, flip, clusters=clusters)
+            found = getattr(metrics, name)
             if found is not None:  # no finite slope counts as a miss
                 reach = 1.959964 * found.standard_error
                 covered[name] += abs(found.value - truth_value) <= reach
@@ -222,25 +219,27 @@ def test_intervals_cover(each):
         assert abs(count / runs - 0.95) < 0.025, (name, count / runs)
 
 
-def test_arguments_are_refused():
-    with pytest.raises(UsageError, match="flip_probability"):
-        accuracy(DIFFERENCES, TRUTH, 0.5)
-    with pytest.raises(DataError, match="answers must be 0 or 1"):
-        accuracy(DIFFERENCES, TRUTH + 1, 0.1)
-    with pytest.raises(DataError, match="as many"):
-        negative_log_likelihood(DIFFERENCES[:4], TRUTH, 0.1)
-    with pytest.raises(DataError, match="at least one"):
-        calibration_slope(np.zeros(0), np.zeros(0, int), 0.1)
-    with pytest.raises(DataError, match="finite"):
-        accuracy(np.full(5, np.nan), TRUTH, 0.1)
-    with pytest.raises(DataError, match="clusters"):
-        accuracy(DIFFERENCES, TRUTH, 0.1, clusters=np.zeros(4, int))
-    with pytest.raises(DataError, match="clusters"):
-        accuracy(DIFFERENCES, TRUTH, 0.1, clusters=np.zeros(5))
-    with pytest.raises(DataError, match=r"\[0, 1\]: row 3"):
-        win_rate(np.array([0, 1, 0.5, 1.5, 0]), TRUTH, 0.1)
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"flip": 0.5}, UsageError, "flip_probability"),
+        ({"answers": TRUTH + 1}, DataError, "answers must be 0 or 1"),
+        ({"differences": DIFFERENCES[:4]}, DataError, "as many"),
+        ({"differences": np.zeros(0), "answers": np.zeros(0, int)}, DataError, "at least one"),
+        ({"differences": np.full(5, np.nan)}, DataError, "finite"),
+        ({"clusters": np.zeros(4, int)}, DataError, "clusters"),
+        ({"clusters": np.zeros(5)}, DataError, "clusters"),
+    ],
+)
+def test_arguments_are_refused(change, error, said):
+    given_ = {"differences": DIFFERENCES, "answers": TRUTH, "flip": 0.1} | change
+    with pytest.raises(error, match=said):
+        measured(**given_)
+
+
+def test_a_confidence_is_a_share():
     with pytest.raises(UsageError, match="confidence"):
-        win_rate(np.ones(5), TRUTH, 0.1, confidence=1.0)
+        Estimate(0.5, 0.1).interval(1.0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
@@ -249,7 +248,7 @@ def test_answers_that_all_agree_have_no_error_whatever_the_coin(n):
     for epsilon in np.linspace(0.05, 6, 400):
         flips = RandomizedResponse(float(epsilon)).flip_probability
         for sign in (1.0, -1.0):
-            found = accuracy(np.full(n, sign), np.ones(n, dtype=int), flips)
+            found = measured(np.full(n, sign), np.ones(n, dtype=int), flips).accuracy
             assert found.standard_error == pytest.approx(0, abs=1e-6)
 
 
@@ -273,8 +272,7 @@ def test_ten_answers_give_sentences(tmp_path):
     )
     ledger = sordino.Ledger.open(tmp_path / "spend.db", data="pairs", budget=budget)
     private = sordino.privatize(pairs, RandomizedResponse(0.5), ledger=ledger, simulate_seed=0)
-    _, design = fit_answers(private, features=None, method="auto", ridge=None, ball=100.0)
-    measured = measure_reward(cross_fit(design))
-    assert measured["accuracy"] is None
-    assert "too few answers to tell" in describe_accuracy(measured)
-    assert "not available" not in describe_accuracy(measured)
+    told = measure_reward(cross_fit(Design.of(private, None)))
+    assert told["accuracy"] is None
+    assert "too few answers to tell" in describe_accuracy(told)
+    assert "not available" not in describe_accuracy(told)

@@ -21,8 +21,8 @@ from sordino.rewards.confidence import (
     least_ridge,
     record_ellipsoid,
 )
-from sordino.rewards.private_metrics import held_out_rows
 from sordino.rewards.record_release import fit_records
+from sordino.rewards.release_checks import held_out_rows
 
 DELTA = 1e-6
 SETTINGS = {"delta": DELTA, "bound": 1.0, "neighbors": ADD_OR_REMOVE_ONE}
@@ -297,7 +297,7 @@ def test_held_out_records_are_not_seen(pairs, tmp_path, neighbors):
     out = held_out_rows(pairs)
     rest = pairs.part(np.flatnonzero(~out).tolist())
     given = {"neighbors": neighbors}
-    found = fitted(pairs, tmp_path / "0", held_out=out, **given)
+    found = fitted(pairs, tmp_path / "0", held_out=True, **given)
     alone = fitted(rest, tmp_path / "1", **given)
     everything = fitted(pairs, tmp_path / "2", **given)
     assert found.weights.tolist() == alone.weights.tolist()
@@ -313,7 +313,7 @@ def test_the_moment_leaves_them_out_too(pairs, tmp_path):
     noise, moment = with_moment()
     out = held_out_rows(pairs)
     given = {"second_moment": moment, "ball": 1.0}
-    found = fitted(pairs, tmp_path / "0", noise, held_out=out, **given).moment
+    found = fitted(pairs, tmp_path / "0", noise, held_out=True, **given).moment
     alone = fitted(pairs.part(np.flatnonzero(~out).tolist()), tmp_path / "1", noise, **given).moment
     assert found.matrix.tolist() == alone.matrix.tolist()
 

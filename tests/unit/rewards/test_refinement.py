@@ -7,7 +7,8 @@ from scipy.special import expit
 
 import sordino
 from sordino.rewards.pair_losses import DebiasedLogistic, MixtureLogistic, debias
-from sordino.rewards.solver import minimize_ridge, refine
+from sordino.rewards.reward_fit import refine
+from sordino.rewards.solver import minimize_ridge
 
 FLIP = 0.27
 

@@ -31,7 +31,7 @@ from sordino.privacy.events import (
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger_chain import Row, canonical_json
 from sordino.rewards.model import RewardModel
-from sordino.rewards.private_metric_releases import record_metrics_mechanism
+from sordino.rewards.private_metrics import record_metrics_mechanism
 
 SIZES = [(0.01, 1e-9), (0.1, 1e-6), (1.0, 1e-6), (1.0, 1e-12), (4.0, 1e-3), (10.0, 1e-8)]
 RELATIONS = [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, REPLACE_ONE]

@@ -13,13 +13,9 @@ from sordino.mechanisms import gaussian
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards import metrics
-from sordino.rewards.private_metric_releases import (
-    RECORD_BOUND,
-    measure_records,
-    record_metrics_mechanism,
-)
-from sordino.rewards.private_metrics import held_out_rows
+from sordino.rewards.metrics import HeldOut, measure_predictions
+from sordino.rewards.private_metrics import RECORD_BOUND, measure_records, record_metrics_mechanism
+from sordino.rewards.release_checks import held_out_rows
 
 DELTA = 1e-6
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
@@ -45,7 +41,7 @@ def fitted(pairs, ledger):
     neighbors = ledger.budget.neighbors
     tilt = ObjectivePerturbation(5.0, delta=DELTA, bound=1.0, neighbors=neighbors)
     asked = {"mechanism": tilt, "ledger": ledger, "ball": 5.0, "simulate_seed": 0}
-    return sordino.fit_reward(pairs, held_out=held_out_rows(pairs), **asked)
+    return sordino.fit_reward(pairs, held_out=True, **asked)
 
 
 def measured(pairs, folder, *, epsilon=1.0, neighbors=ADD_OR_REMOVE_ONE, temperature=0.5):
@@ -53,7 +49,7 @@ def measured(pairs, folder, *, epsilon=1.0, neighbors=ADD_OR_REMOVE_ONE, tempera
     reward = fitted(pairs, ledger)
     found = measure_records(
         reward, pairs, record_metrics_mechanism(epsilon, delta=DELTA, neighbors=neighbors),
-        held_out=held_out_rows(pairs), ledger=ledger, temperature=temperature, simulate_seed=1,
+        ledger=ledger, temperature=temperature, simulate_seed=1,
     )  # fmt: skip
     return found, reward, ledger
 
@@ -70,12 +66,10 @@ def test_every_number_without_noise(tmp_path, silent):
     found, reward, _ = measured(pairs, tmp_path)
     margins, labels = pairs.given[out] @ reward.weights, pairs.labels[out].astype(int)
     assert np.abs(margins).max() < 4
-    given = (margins, labels, 0.0)
-    assert found.accuracy.value == pytest.approx(metrics.accuracy(*given).value, abs=1e-5)
-    won = metrics.win_rate(expit(margins / 0.5), labels, 0.0)
-    assert found.win_rate.value == pytest.approx(won.value, abs=1e-5)
-    loss = metrics.negative_log_likelihood(*given)
-    assert found.negative_log_likelihood.value == pytest.approx(loss.value, abs=1e-5)
+    predicted = HeldOut(differences=margins, answers=labels, flip_probability=0.0)
+    plain = measure_predictions(predicted, temperature=0.5)
+    for name in ("accuracy", "win_rate", "negative_log_likelihood"):
+        assert getattr(found, name).value == pytest.approx(getattr(plain, name).value, abs=1e-5)
     assert (found.calibration_slope, found.pairs, found.reason) == (None, None, None)
 
 
@@ -171,20 +165,22 @@ def test_no_held_out_record_is_no_error(tmp_path):
     )
     ledger = account(tmp_path)
     tilt = ObjectivePerturbation(5.0, delta=DELTA, bound=1.0, neighbors=ADD_OR_REMOVE_ONE)
-    asked = {"held_out": held_out_rows(pairs), "ledger": ledger}
-    reward = sordino.fit_reward(pairs, mechanism=tilt, features=features, **asked)
+    asked = {"ledger": ledger}
+    reward = sordino.fit_reward(pairs, mechanism=tilt, features=features, held_out=True, **asked)
     noise = record_metrics_mechanism(0.1, delta=DELTA, neighbors=ADD_OR_REMOVE_ONE)
     found = measure_records(reward, pairs, noise, temperature=1.0, simulate_seed=0, **asked)
     assert found.reason
     none = pairs.part([])
-    asked["held_out"] = held_out_rows(none)
-    assert sordino.fit_reward(none, mechanism=tilt, features=features, **asked).pairs is None
+    assert (
+        sordino.fit_reward(none, mechanism=tilt, features=features, held_out=True, **asked).pairs
+        is None
+    )
 
 
 def test_other_mechanisms_are_refused(tmp_path):
     pairs, ledger = world(), account(tmp_path)
     reward = fitted(pairs, ledger)
-    asked = {"held_out": held_out_rows(pairs), "ledger": ledger, "temperature": 1.0}
+    asked = {"ledger": ledger, "temperature": 1.0}
     given = {"delta": DELTA, "bound": RECORD_BOUND, "neighbors": ADD_OR_REMOVE_ONE}
     wrong = [
         given | {"bound": 1.0},
@@ -213,7 +209,5 @@ def test_other_units_are_refused(tmp_path, unit, neighbors):
     ledger = account(tmp_path / "1", unit=unit, neighbors=neighbors)
     noise = record_metrics_mechanism(1.0, delta=DELTA, neighbors=neighbors)
     with pytest.raises(PrivacyError, match="unit='record'"):
-        measure_records(
-            reward, pairs, noise, held_out=held_out_rows(pairs), ledger=ledger, temperature=1.0
-        )
+        measure_records(reward, pairs, noise, ledger=ledger, temperature=1.0)
     assert not ledger.spends
