@@ -9,7 +9,6 @@ that no raw judgment is seen here.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -467,13 +466,15 @@ class ContextStream:
 
 
 @dataclass(frozen=True)
-class _LinearTruth(ABC):
+class _LinearTruth:
     """People who follow a linear reward with Bradley–Terry noise."""
 
+    truth: LinearPreferences | HardInstance
+
     @property
-    @abstractmethod
     def weights(self) -> Float[np.ndarray, " d"]:
         """Return θ*, shape (d,)."""
+        return self.truth.weights
 
     def rewards(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
         """Return the true reward of every action."""
@@ -505,11 +506,6 @@ class LinearRounds(_LinearTruth):
     truth: LinearPreferences
 
     @property
-    def weights(self) -> Float[np.ndarray, " d"]:
-        """Return θ*, shape (d,)."""
-        return self.truth.weights
-
-    @property
     def feature_bound(self) -> float:
         """Return 1, the norm of every action's features."""
         return 1.0
@@ -527,11 +523,6 @@ class HardRounds(_LinearTruth):
     # their norm: rewards are those of the instance up to a number that both actions share.
 
     truth: HardInstance
-
-    @property
-    def weights(self) -> Float[np.ndarray, " d"]:
-        """Return θ*: the reward of the rare action in every context."""
-        return self.truth.weights
 
     def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
         """Return the features of both actions in n uniform contexts."""
