@@ -31,6 +31,10 @@ ATTACKS: Mapping[str, str] = {
     "worst-canary": "One step with a made-up unit, or without it: Looks for a unit whose answers "
     "pull the model one way, takes many noisy steps with it and without it, and tells from a step "
     "which of them it was.",
+    "partners": "A long unit among others: Puts a long made-up unit behind short ones, and beside "
+    "many of any length, and measures how far it moves the sum of clipped gradients.",
+    "texts-read": "Texts read before: Asks model and tokenizer what they have read without "
+    "privacy, and looks whether these records are among it.",
     "noise": "Noise on every tensor: Takes a step that nobody is in, and compares each tensor's "
     "noise with what is stated.",
     "sampler": "Who takes part: Draws many batches of made-up units, and compares who is in them "

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -127,7 +128,12 @@ def test_chance_is_told_in_words_and_never_as_less_than_it_is(chance, text):
     assert row["chance_text"] == text
 
 
-def test_every_attack_has_a_title_and_a_sentence():
+def test_every_attack_of_the_page_has_a_title_and_a_sentence():
+    page = (Path(__file__).parents[3] / "docs/auditing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \|", page, re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"[a-z-]+", row)}
+    assert len(listed) > 30
+    assert listed <= set(ATTACKS)
     for name, text in ATTACKS.items():
         title, tries = text.split(": ", 1)
         (row,) = describe_audit(audit(findings=[found(name)]))["findings"]
