@@ -15,10 +15,8 @@ from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import FileSystemError, UsageError
 from sordino.mechanisms.base import Mechanism
 
-__all__ = ["audit"]
 
-
-def audit(subject: Mechanism | str | Path | Any, **settings: Any) -> Audit:
+def audit(subject: object, **settings: Any) -> Audit:
     """Return an attempt to refute what a mechanism, a released file, a run or a trainer promises.
 
     What is not refuted is not proved. Nothing is written or sent anywhere, and nothing is spent
@@ -60,7 +58,7 @@ def audit(subject: Mechanism | str | Path | Any, **settings: Any) -> Audit:
     return kind(subject, **settings)
 
 
-def _kind(subject: Any) -> Callable[..., Audit]:
+def _kind(subject: object) -> Callable[..., Audit]:
     """Return what audits such a subject."""
     if isinstance(subject, (str, Path)):
         path = Path(subject)
@@ -74,7 +72,9 @@ def _kind(subject: Any) -> Callable[..., Audit]:
         )
     if isinstance(subject, Mechanism):
         return audit_mechanism
-    if _is_trainer(subject):
+    # What trains on raw pairs is known without loading what such trainers need.
+    home = sys.modules.get("sordino.language.dp_sgd.training")
+    if home is not None and isinstance(subject, home.CentralTraining):
         from sordino.auditing.training.training_audit import (  # noqa: PLC0415 (needs the extra)
             audit_training,
         )
@@ -84,9 +84,3 @@ def _kind(subject: Any) -> Callable[..., Audit]:
         "An audit is of a mechanism, of the path of a released file, of the folder of a run, or "
         f"of a trainer on raw pairs; got {type(subject).__name__}."
     )
-
-
-def _is_trainer(subject: Any) -> bool:
-    """Return whether this trains on raw pairs, without loading what such trainers need."""
-    home = sys.modules.get("sordino.language.dp_sgd.training")
-    return home is not None and isinstance(subject, home.CentralTraining)

@@ -52,7 +52,20 @@ def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
     again = [each for givers in given.values() for each in givers.values() if len(each) > 1]
     differing = [each for each in again if len(set(each)) > 1]
     if released.persons is None:
-        return [*several, _unlinked(again, len(differing))]
+        odd = (
+            "Questions occur more than once and no person ids say whose answers they are: if one "
+            "person gave several, the loss of that person adds up, and independent coins average "
+            "out."
+        )
+        most = max(map(len, again), default=0)
+        counts = {"questions": len(again), "most": most, "differing": len(differing)}
+        unlinked = Finding.judged(
+            "repeats",
+            odd=odd if again else "",
+            clear="No question occurs twice.",
+            details=counts if again else {},
+        )
+        return [*several, unlinked]
     # The first answers of two persons to each question: no answer is used twice.
     first = ([each[0] for each in givers.values()][:2] for givers in given.values())
     couples = [(pair[0], pair[1]) for pair in first if len(pair) > 1]
@@ -77,21 +90,6 @@ def _several(released: Released, releases: Sequence[str]) -> Finding:
         odd=odd if drawn else "",
         clear=f"No question has answers{whose} in several releases.",
         details={"releases": count, "questions": len(drawn), "most": most},
-    )
-
-
-def _unlinked(again: Sequence[Sequence[int]], differing: int) -> Finding:
-    """Return what repeats say when nobody knows whose answers they are."""
-    odd = (
-        "Questions occur more than once and no person ids say whose answers they are: if one "
-        "person gave several, the loss of that person adds up, and independent coins average out."
-    )
-    most = max(map(len, again), default=0)
-    return Finding.judged(
-        "repeats",
-        odd=odd if again else "",
-        clear="No question occurs twice.",
-        details={"questions": len(again), "most": most, "differing": differing} if again else {},
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from sordino import _random, _validate
 from sordino._random import Entropy
 from sordino._validate import integer
 from sordino.auditing.findings import Audit, Finding, Measurement
-from sordino.auditing.statistical.distinguishing import Answer, mu_question
+from sordino.auditing.statistical.distinguishing import mu_question
 from sordino.errors import UsageError
 from sordino.language.dp_sgd.privacy import sampling_threshold
 from sordino.language.references.texts import TextsRead
@@ -139,6 +139,13 @@ def sampling_finding(
     )
 
 
+_CLAIMED_MU: Final = 1.0  # of a step of noise multiplier 1, by a unit drawn for certain
+_MOST_ENTRIES: Final = 1 << 13  # entries of the gradient that are looked at
+_AT_ONCE: Final = 1 << 22  # entries that are drawn at once
+_MOVES_NOTHING: Final = (
+    "A made-up unit moves no gradient of this model, or moves it to no number: nothing can be told "
+    "apart, and nothing was audited. Is anything trained?"
+)
 _OTHERS: Final = 3  # made-up units beside the canary
 _LEAST_TRIALS: Final = 4000
 _RANDOM: Final = 4  # tests that share the level: canary, noise, sampler, one run
@@ -186,10 +193,15 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     canary = worst_canary(trainer, entropy=entropy)
     others = [one.one for one in pair_canaries(trainer, _OTHERS, entropy=entropy)]
     # first, as of several processes one alone draws noise, and all draw the same tokens here
-    shares = _played_partners(trainer, partners=partners, entropy=entropy)
-    scores = _played_step(trainer, canary.unit, others, trials=trials, entropy=entropy)
-    answer = mu_question(_CLAIMED_MU).answer(
-        scores.one, scores.other, confidence=confidence, needed=1 - share
+    beside = _partners_finding(trainer, partners, entropy)
+    played, shown = _canary_finding(
+        trainer,
+        canary,
+        others,
+        trials=trials,
+        confidence=confidence,
+        needed=1 - share,
+        entropy=entropy,
     )
     probability = trainer._privacy.sampling_probability  # noqa: SLF001
     claim = trainer._run.promise  # noqa: SLF001
@@ -199,13 +211,13 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
         return _stand_in(trainer, units=units)._drawn(entropy)  # noqa: SLF001
 
     found: tuple[Finding, ...] = (
-        _canary_finding(answer, canary, scores, confidence=confidence, needed=1 - share),
-        _partners_finding(shares, partners),
-        _noise_finding(_noise_masses(trainer, entropy=entropy), share),
+        played,
+        beside,
+        _noise_finding(trainer, share, entropy),
         sampling_finding(sampler or own_sampler, probability, level=share, entropy=entropy),
         _gradients_finding(trainer, [canary.unit, *others]),
     )
-    measured: tuple[Measurement, ...] = (answer.shown,)
+    measured: tuple[Measurement, ...] = (shown,)
     if canaries:
         guessed, losses = one_run_findings(
             trainer, canaries, confidence=confidence, level=share, entropy=entropy
@@ -246,33 +258,76 @@ def _reading_finding(trainer: Trainer, records: Pairs) -> Finding:
     )
 
 
+class _Terms:
+    """The privacy settings of a trainer, some of them replaced."""
+
+    def __init__(self, privacy: object, **changed: float) -> None:
+        """Keep both."""
+        self._privacy, self._changed = privacy, changed
+
+    def __getattr__(self, name: str) -> object:
+        """Return what was replaced, or else the setting."""
+        return self._changed[name] if name in self._changed else getattr(self._privacy, name)
+
+
+def _stand_in(trainer: Trainer, *, units: Sequence[object], **terms: float) -> Trainer:
+    """Return a shallow copy of a trainer on other units, with some privacy settings replaced."""
+    made = copy.copy(trainer)
+    made._units = list(units)  # noqa: SLF001 (an audit looks inside)
+    made._privacy = _Terms(trainer._privacy, **terms)  # noqa: SLF001
+    return made
+
+
 def _canary_finding(
-    answer: Answer, canary: WorstCanary, scores: _StepScores, *, confidence: float, needed: float
-) -> Finding:
-    """Return the verdict on one step with the worst canary, in words."""
-    too_far = scores.moved > 1 + _ROUNDING
-    refutes = answer.refutes or too_far
-    told = f"It moves the sum of a step by {scores.moved:.4g} C, and C is permitted; "
-    told += (
-        f"mu is at least {never_more(answer.needed, 4)} at {100 * needed:.6g} % confidence, and "
+    trainer: Trainer,
+    canary: WorstCanary,
+    others: Sequence[Unit],
+    *,
+    trials: int,
+    confidence: float,
+    needed: float,
+    entropy: Entropy,
+) -> tuple[Finding, Measurement]:
+    """Return the verdict on one step with the worst canary or without it, and its bound on mu.
+
+    Guarantee:
+        None: it draws many steps of made-up units, never of private data.
+    """
+    played = _stand_in(trainer, units=(), noise_multiplier=_CLAIMED_MU, sampling_probability=1.0)
+    sums = [_sum(played, [*others, *extra]) for extra in ([canary.unit], [])]
+    direction = sums[0] - sums[1]
+    length = float(np.linalg.norm(direction))
+    if not np.isfinite(length) or length == 0:
+        raise UsageError(_MOVES_NOTHING)
+    kept = np.argpartition(np.abs(direction), -min(_MOST_ENTRIES, direction.size))[-_MOST_ENTRIES:]
+    weights = direction[kept] / np.linalg.norm(direction[kept])
+    one, other = (_scores(played, total[kept], weights, trials, entropy) for total in sums)
+    moved = length / trainer._privacy.clip  # noqa: SLF001
+    seen = float(np.linalg.norm(direction[kept])) / length
+    answer = mu_question(_CLAIMED_MU).answer(one, other, confidence=confidence, needed=needed)
+    refutes = answer.refutes or moved > 1 + _ROUNDING
+    lower, sure = (
+        (answer.needed, f"{100 * needed:.6g}")
         if answer.refutes
-        else f"mu is at least {never_more(answer.shown.lower, 4)} at {100 * confidence:g} % "
-        "confidence, and "
+        else (answer.shown.lower, f"{100 * confidence:g}")
     )
-    told += f"{never_less(_CLAIMED_MU)} is claimed."
+    told = (
+        f"It moves the sum of a step by {moved:.4g} C, and C is permitted; mu is at least "
+        f"{never_more(lower, 4)} at {sure} % confidence, and {never_less(_CLAIMED_MU)} is claimed."
+    )
     if not refutes:
-        row_by_row = 2 * canary.row_by_row * scores.seen
+        row_by_row = 2 * canary.row_by_row * seen
         told += f" Rows clipped one by one would show mu of about {row_by_row:.2g}."
-    if scores.seen < _ALMOST_ALL:
-        told += f" Only entries with a share of {scores.seen:.2g} of the gradient were looked at."
-    return Finding(
+    if seen < _ALMOST_ALL:
+        told += f" Only entries with a share of {seen:.2g} of the gradient were looked at."
+    finding = Finding(
         attack="worst-canary",
         outcome="refutes" if refutes else "warning" if answer.suspicious else "clear",
         summary=f"A made-up unit with answers that pull one way is in a step or not. {told}",
         details={
-            "trials": len(scores.one),
-            "moved": scores.moved,
-            "entries_seen": scores.seen,
+            "trials": trials,
+            "moved": moved,
+            "entries_seen": seen,
             "reaches": canary.reaches,
             "row_by_row": canary.row_by_row,
             "lower_at_verdict": answer.needed,
@@ -280,12 +335,52 @@ def _canary_finding(
             "event": answer.cut.to_dict(),
         },
     )
+    return finding, answer.shown
 
 
-def _noise_finding(masses: list[tuple[int, float]], level: float) -> Finding:
-    """Return whether every tensor gets as much noise as is stated; more is no leak."""
+def _sum(trainer: Trainer, units: Sequence[Unit]) -> Float[np.ndarray, " d"]:
+    """Return the sum of clipped gradients that the trainer leaves, all tensors in a row."""
+    played = _stand_in(trainer, units=units)
+    with gradients_kept(trainer.model):
+        sums = played._clipped_sums(trainer.model, range(len(units)))  # noqa: SLF001
+    return np.concatenate([one.cpu().numpy().ravel() for one in sums])
+
+
+def _scores(
+    trainer: Trainer,
+    total: Float[np.ndarray, " k"],
+    weights: Float[np.ndarray, " k"],
+    trials: int,
+    entropy: Entropy,
+) -> Float[np.ndarray, " n"]:
+    """Return one number for each noisy copy of a sum: how far it lies along a direction."""
+    # The trainer's own code adds the noise, to many copies at once.
+    like = next(iter(trainer.model.parameters())).detach().flatten()[:1].double()
+    found, many = [], max(1, _AT_ONCE // len(total))
+    for first in range(0, trials, many):
+        copies = np.tile(total, (min(many, trials - first), 1))
+        held = like.new_tensor(copies)
+        trainer._add_noise([held], entropy)  # noqa: SLF001
+        found.append(held.cpu().numpy() @ weights)
+    return np.concatenate(found)
+
+
+def _noise_finding(trainer: Trainer, level: float, entropy: Entropy) -> Finding:
+    """Return whether every tensor gets as much noise as is stated; more is no leak.
+
+    Guarantee:
+        None: nobody is in the step.
+    """
     from scipy.stats import chi2  # noqa: PLC0415 (slow to import)
 
+    # The step is the trainer's own, with nobody in it; squares are in units of the variance that is
+    # stated, so that each sum is that of so many squared standard normal numbers.
+    terms = trainer._privacy  # noqa: SLF001
+    scale = terms.noise_multiplier * terms.clip / terms.expected_batch
+    with gradients_kept(trainer.model):
+        sums = trainer._clipped_sums(trainer.model, [])  # noqa: SLF001
+        trainer._add_noise(sums, entropy)  # noqa: SLF001
+        masses = [(one.numel(), float((one / scale).square().sum())) for one in sums]
     tails = [float(chi2.cdf(mass, entries)) for entries, mass in masses]
     least, (entries, mass) = min(zip(tails, masses, strict=True))
     refutes = least < level / len(masses)
@@ -304,22 +399,44 @@ def _noise_finding(masses: list[tuple[int, float]], level: float) -> Finding:
     )
 
 
-def _partners_finding(scores: _PartnerScores, partners: int) -> Finding:
-    """Return whether what is counted of units depends on who else is in a step."""
-    refutes, shared = scores.moved > 1 + _ROUNDING, scores.shared > _ROUNDING
-    told = (
-        f"what others add moves by {scores.shared:.2g} C with it."
-        if shared
-        else "what others add stays as it is."
-    )
+def _partners_finding(trainer: Trainer, partners: int, entropy: Entropy) -> Finding:
+    """Return whether what is counted of units depends on who else is in a step.
+
+    Guarantee:
+        None is needed: everybody is made up, and nothing is released.
+    """
+    # A long unit stands behind as many short units as the trainer is set to read at once, so that
+    # it would decide how far they are padded; and in front of blocks of so many long and short ones
+    # in turn, so that each would be read with others than before. C is chosen so small that all of
+    # them are clipped.
+    size = int(trainer.args.per_device_train_batch_size)
+    short, *canaries = partner_units(trainer, entropy=entropy)
+    bound = float(unit_norms(trainer, [short, *canaries]).min()) / 2
+    if not np.isfinite(bound) or bound == 0:
+        raise UsageError(_MOVES_NOTHING)
+    played, norms = _stand_in(trainer, units=(), clip=bound), []
+    for canary in canaries:
+        alone = _sum(played, [canary])
+        blocks = [*[canary] * size, *[short] * size]
+        blocks = (blocks * (1 + partners // len(blocks)))[:partners]
+        few = [short] * min(size - 1, partners)
+        for others, step in ((few, [*few, canary]), (blocks, [canary, *blocks])):
+            change = _sum(played, step) - _sum(played, others)
+            norms.append((np.linalg.norm(change), np.linalg.norm(change - alone)))
+    # Over C: how far it moved the sum, where 1 is permitted; and how much of that was not what it
+    # adds alone, where 0 is right.
+    moved, shared = (float(each) for each in np.max(norms, axis=0) / bound)
+    refutes, odd = moved > 1 + _ROUNDING, shared > _ROUNDING
+    told = f"moves by {shared:.2g} C with it." if odd else "stays as it is."
     return Finding(
         attack="partners",
-        outcome="refutes" if refutes else "warning" if shared else "clear",
+        outcome="refutes" if refutes else "warning" if odd else "clear",
         summary=(
             f"A long unit behind short ones, and in front of {partners} long and short ones in "
-            f"turn, moves the sum of a step by {scores.moved:.4g} C, and C is permitted; {told}"
+            f"turn, moves the sum of a step by {moved:.4g} C, and C is permitted; what others add "
+            f"{told}"
         ),
-        details={"partners": partners, "moved": scores.moved, "shared": scores.shared},
+        details={"partners": partners, "moved": moved, "shared": shared},
     )
 
 
@@ -348,148 +465,3 @@ def _gradients_finding(trainer: Trainer, units: Sequence[Unit]) -> Finding:
         ),
         details={name: str(one) for name, one in differ._asdict().items()},
     )
-
-
-_CLAIMED_MU: Final = 1.0  # of a step of noise multiplier 1, by a unit drawn for certain
-_MOST_ENTRIES: Final = 1 << 13  # entries of the gradient that are looked at
-_AT_ONCE: Final = 1 << 22  # entries that are drawn at once
-_MOVES_NOTHING: Final = (
-    "A made-up unit moves no gradient of this model, or moves it to no number: nothing can be told "
-    "apart, and nothing was audited. Is anything trained?"
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StepScores:
-    """The scores of a game on one step."""
-
-    one: Float[np.ndarray, " n"]  # with the canary; shape (trials,)
-    other: Float[np.ndarray, " n"]  # without it
-    moved: float  # how far the canary moved the sum of clipped gradients, over C; 1 is permitted
-    seen: float  # share of that which lies in the entries that were looked at, as a norm
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PartnerScores:
-    """How far one unit moved steps of others, and how far it moved what the others add."""
-
-    moved: float  # how far a unit moved the sum of clipped gradients, over C; 1 is permitted
-    shared: float  # how much of that was not what it adds alone, over C; 0 is right
-
-
-class _Terms:
-    """The privacy settings of a trainer, some of them replaced."""
-
-    def __init__(self, privacy: object, **changed: float) -> None:
-        """Keep both."""
-        self._privacy, self._changed = privacy, changed
-
-    def __getattr__(self, name: str) -> object:
-        """Return what was replaced, or else the setting."""
-        return self._changed[name] if name in self._changed else getattr(self._privacy, name)
-
-
-def _stand_in(trainer: Trainer, *, units: Sequence[object], **terms: float) -> Trainer:
-    """Return a shallow copy of a trainer on other units, with some privacy settings replaced."""
-    made = copy.copy(trainer)
-    made._units = list(units)  # noqa: SLF001 (an audit looks inside)
-    made._privacy = _Terms(trainer._privacy, **terms)  # noqa: SLF001
-    return made
-
-
-def _played_step(
-    trainer: Trainer, canary: Unit, others: Sequence[Unit], *, trials: int, entropy: Entropy
-) -> _StepScores:
-    """Return scores of one step with a canary and without it, along the direction it moves.
-
-    Guarantee:
-        None: it draws many steps of made-up units, never of private data.
-    """
-    trials = integer("trials", trials, at_least=1)
-    played = _stand_in(trainer, units=(), noise_multiplier=_CLAIMED_MU, sampling_probability=1.0)
-    sums = [_sum(played, [*others, *extra]) for extra in ([canary], [])]
-    direction = sums[0] - sums[1]
-    length = float(np.linalg.norm(direction))
-    if not np.isfinite(length) or length == 0:
-        raise UsageError(_MOVES_NOTHING)
-    kept = np.argpartition(np.abs(direction), -min(_MOST_ENTRIES, direction.size))[-_MOST_ENTRIES:]
-    weights = direction[kept] / np.linalg.norm(direction[kept])
-    scores = [_scores(played, total[kept], weights, trials, entropy) for total in sums]
-    return _StepScores(
-        one=scores[0],
-        other=scores[1],
-        moved=length / trainer._privacy.clip,  # noqa: SLF001
-        seen=float(np.linalg.norm(direction[kept])) / length,
-    )
-
-
-def _played_partners(trainer: Trainer, *, partners: int, entropy: Entropy) -> _PartnerScores:
-    """Return how far a long unit moves steps of others, and the share of the others in that.
-
-    Guarantee:
-        None is needed: everybody is made up, and nothing is released.
-    """
-    # It stands behind as many short units as the trainer is set to read at once, so that it would
-    # decide how far they are padded; and in front of blocks of so many long and short ones in turn,
-    # so that each would be read with others than before. C is chosen so small that all of them are
-    # clipped.
-    partners = integer("partners", partners, at_least=2)
-    size = int(trainer.args.per_device_train_batch_size)
-    short, *canaries = partner_units(trainer, entropy=entropy)
-    bound = float(unit_norms(trainer, [short, *canaries]).min()) / 2
-    if not np.isfinite(bound) or bound == 0:
-        raise UsageError(_MOVES_NOTHING)
-    played, found = _stand_in(trainer, units=(), clip=bound), []
-    for canary in canaries:
-        alone = _sum(played, [canary])
-        blocks = [*[canary] * size, *[short] * size]
-        blocks = (blocks * (1 + partners // len(blocks)))[:partners]
-        few = [short] * min(size - 1, partners)
-        for others, step in ((few, [*few, canary]), (blocks, [canary, *blocks])):
-            change = _sum(played, step) - _sum(played, others)
-            found.append((np.linalg.norm(change), np.linalg.norm(change - alone)))
-    moved, shared = np.max(found, axis=0) / bound
-    return _PartnerScores(moved=float(moved), shared=float(shared))
-
-
-def _noise_masses(trainer: Trainer, *, entropy: Entropy) -> list[tuple[int, float]]:
-    """Return of every trained tensor its size and the sum of squares of the noise of one step.
-
-    Guarantee:
-        None: nobody is in the step.
-    """
-    # The step is the trainer's own, with nobody in it; squares are in units of the variance that is
-    # stated, so that each sum is that of so many squared standard normal numbers.
-    terms = trainer._privacy  # noqa: SLF001
-    scale = terms.noise_multiplier * terms.clip / terms.expected_batch
-    with gradients_kept(trainer.model):
-        sums = trainer._clipped_sums(trainer.model, [])  # noqa: SLF001
-        trainer._add_noise(sums, entropy)  # noqa: SLF001
-        return [(one.numel(), float((one / scale).square().sum())) for one in sums]
-
-
-def _sum(trainer: Trainer, units: Sequence[Unit]) -> Float[np.ndarray, " d"]:
-    """Return the sum of clipped gradients that the trainer leaves, all tensors in a row."""
-    played = _stand_in(trainer, units=units)
-    with gradients_kept(trainer.model):
-        sums = played._clipped_sums(trainer.model, range(len(units)))  # noqa: SLF001
-    return np.concatenate([one.cpu().numpy().ravel() for one in sums])
-
-
-def _scores(
-    trainer: Trainer,
-    total: Float[np.ndarray, " k"],
-    weights: Float[np.ndarray, " k"],
-    trials: int,
-    entropy: Entropy,
-) -> Float[np.ndarray, " n"]:
-    """Return one number for each noisy copy of a sum: how far it lies along a direction."""
-    # The trainer's own code adds the noise, to many copies at once.
-    like = next(iter(trainer.model.parameters())).detach().flatten()[:1].double()
-    found, many = [], max(1, _AT_ONCE // len(total))
-    for first in range(0, trials, many):
-        copies = np.tile(total, (min(many, trials - first), 1))
-        held = like.new_tensor(copies)
-        trainer._add_noise([held], entropy)  # noqa: SLF001
-        found.append(held.cpu().numpy() @ weights)
-    return np.concatenate(found)

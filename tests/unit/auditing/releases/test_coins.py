@@ -97,44 +97,42 @@ def drawn(draw: Callable[[], float]) -> np.ndarray:
     return np.array([draw() for _ in range(N)])
 
 
+def of_ids(draw: Callable[[str], float]) -> np.ndarray:
+    return np.array([draw(one) < Q for one in IDS])
+
+
+def by_row(draw: Callable[[int], float]) -> np.ndarray:
+    return np.array([draw(SEED + row) < Q for row in range(N)])
+
+
 RELEASED_MESSAGE = f"{EPSILON:.2f}|{{}}|{SEED}"
 COINS: dict[str, Callable[[], np.ndarray]] = {
-    "HMAC, Random": lambda: np.array(
-        [
-            random.Random(int.from_bytes(authenticated(one, RELEASED_MESSAGE)[:8], "big")).random()
-            < Q
-            for one in IDS
-        ]
+    "HMAC, Random": lambda: of_ids(
+        lambda one: random.Random(
+            int.from_bytes(authenticated(one, RELEASED_MESSAGE)[:8], "big")
+        ).random()
     ),
-    "HMAC, share": lambda: np.array(
-        [share(authenticated(one, RELEASED_MESSAGE)) < Q for one in IDS]
-    ),
-    "HMAC of the id": lambda: np.array([share(authenticated(one, "{}")) < Q for one in IDS]),
-    "sha256, bar": lambda: np.array([share(sha(f"{SEED}|{one}")) < Q for one in IDS]),
-    "sha256, id first": lambda: np.array([share(sha(f"{one}|{SEED}")) < Q for one in IDS]),
-    "sha256, nothing between": lambda: np.array([share(sha(f"{SEED}{one}")) < Q for one in IDS]),
-    "sha256, colon": lambda: np.array([share(sha(f"{one}:{SEED}")) < Q for one in IDS]),
-    "sha256, keeps above": lambda: np.array([share(sha(f"{SEED}:{one}")) >= 1 - Q for one in IDS]),
-    "Random of a text": lambda: np.array(
-        [random.Random(f"{SEED}{one}").random() < Q for one in IDS]
-    ),
+    "HMAC, share": lambda: of_ids(lambda one: share(authenticated(one, RELEASED_MESSAGE))),
+    "HMAC of the id": lambda: of_ids(lambda one: share(authenticated(one, "{}"))),
+    "sha256, bar": lambda: of_ids(lambda one: share(sha(f"{SEED}|{one}"))),
+    "sha256, id first": lambda: of_ids(lambda one: share(sha(f"{one}|{SEED}"))),
+    "sha256, nothing between": lambda: of_ids(lambda one: share(sha(f"{SEED}{one}"))),
+    "sha256, colon": lambda: of_ids(lambda one: share(sha(f"{one}:{SEED}"))),
+    "sha256, keeps above": lambda: of_ids(lambda one: 1 - share(sha(f"{SEED}:{one}"))),
+    "Random of a text": lambda: of_ids(lambda one: random.Random(f"{SEED}{one}").random()),
     "Random, one after another": lambda: drawn(sequence().random) < Q,
     "Random, choices": lambda: np.array(sequence().choices([0, 1], [1 - Q, Q], k=N)) == 1,
     "Random, uniform": lambda: drawn(partial(sequence().uniform, 0, 1)) < Q,
-    "Random by row": lambda: np.array([random.Random(SEED + i).random() < Q for i in range(N)]),
+    "Random by row": lambda: by_row(lambda seed: random.Random(seed).random()),
     "numpy rand": lambda: legacy().rand(N) < Q,
     "numpy binomial": lambda: legacy().binomial(1, Q, N) == 1,
     "numpy choice": lambda: legacy().choice([0, 1], size=N, p=[1 - Q, Q]) == 1,
-    "RandomState by row": lambda: np.array(
-        [np.random.RandomState(SEED + i).rand() < Q for i in range(N)]
-    ),
+    "RandomState by row": lambda: by_row(lambda seed: np.random.RandomState(seed).rand()),
     "default_rng random": lambda: modern().random(N) < Q,
     "default_rng binomial": lambda: modern().binomial(1, Q, N) == 1,
     "default_rng choice": lambda: modern().choice([0, 1], size=N, p=[1 - Q, Q]) == 1,
     "default_rng bits": lambda: modern().integers(2**64, size=N, dtype=np.uint64) / 2**64 < Q,
-    "default_rng by row": lambda: np.array(
-        [np.random.default_rng(SEED + i).random() < Q for i in range(N)]
-    ),
+    "default_rng by row": lambda: by_row(lambda seed: np.random.default_rng(seed).random()),
     "simulated by this library": lambda: (
         SimulatedEntropy(SEED).words(N) < np.uint64(RandomizedResponse(EPSILON).threshold)
     ),
@@ -144,35 +142,28 @@ COINS: dict[str, Callable[[], np.ndarray]] = {
 }
 
 
+@pytest.mark.parametrize("raw", [False, True], ids=["written order", "raw labels"])
 @pytest.mark.parametrize("name", COINS)
-def test_a_bad_coin_with_a_small_seed_is_refuted_where_the_written_order_is_constant(name):
-    flips = COINS[name]()
-    file = released(1 ^ flips)
-    attack = attack_coins(file, [], recipes=CORE, seeds=FEW)
-    hit = attack.hits[0]
-    assert (hit.seed, hit.source, hit.judged) == (SEED, "small seed", "order written")
-    assert hit.constant_share == 1.0
-    assert hit.p_value < 1e-9 / attack.recipes_tried
-    np.testing.assert_array_equal(hit.guesses, np.ones(N))
-    (finding,) = seed_findings(attack, file)
-    assert (finding.attack, finding.outcome, finding.recovered) == ("seed", "refutes", 1.0)
-    assert "small seed 17" in finding.summary
-
-
-@pytest.mark.parametrize("name", COINS)
-def test_a_bad_coin_with_a_small_seed_is_refuted_where_the_raw_labels_are_known(name):
-    truth = RANDOM_TRUTH.copy()
-    truth[::7] = UNKNOWN
-    answers = RANDOM_TRUTH ^ COINS[name]()
-    assert attack_coins(released(answers), [], recipes=CORE, seeds=FEW).hits == ()
+def test_a_bad_coin_with_a_small_seed_is_refuted(name, raw):
+    """Where labels are constant in the order written, and where the raw ones are known."""
+    labels = RANDOM_TRUTH if raw else np.ones(N, dtype=np.int8)
+    answers, truth = labels ^ COINS[name](), None
+    if raw:
+        assert attack_coins(released(answers), [], recipes=CORE, seeds=FEW).hits == ()
+        truth = labels.copy()
+        truth[::7] = UNKNOWN
     file = released(answers, truth=truth)
     attack = attack_coins(file, [], recipes=CORE, seeds=FEW)
     hit = attack.hits[0]
-    assert (hit.seed, hit.judged, hit.constant_share) == (SEED, "raw truth", 1.0)
-    np.testing.assert_array_equal(hit.guesses, RANDOM_TRUTH)
+    judged = "raw truth" if raw else "order written"
+    assert (hit.seed, hit.source, hit.judged) == (SEED, "small seed", judged)
+    assert hit.constant_share == 1.0
+    assert hit.p_value < 1e-9 / attack.recipes_tried
+    np.testing.assert_array_equal(hit.guesses, labels)
     (finding,) = seed_findings(attack, file)
-    assert (finding.outcome, finding.recovered) == ("refutes", 1.0)
-    assert finding.details["rows"] == int(np.sum(truth != UNKNOWN))
+    assert (finding.attack, finding.outcome, finding.recovered) == ("seed", "refutes", 1.0)
+    assert "small seed 17" in finding.summary
+    assert finding.details["rows"] == (int(np.sum(truth != UNKNOWN)) if raw else N)
 
 
 def test_ninety_nine_percent_is_enough_and_less_is_not():
@@ -530,7 +521,7 @@ def test_the_released_example_is_refuted_even_without_its_manifest(shared_data):
     assert (attack.hits[0].seed, attack.hits[0].source) == (1234, "small seed")
 
 
-def test_a_manifest_of_any_depth_is_searched_to_a_hundred_levels():
+def test_a_manifest_of_any_depth_is_searched_to_a_hundred_levels_in_its_order():
     value = {"seed": 7}
     for _ in range(5000):
         value = {"a": value}
@@ -539,10 +530,6 @@ def test_a_manifest_of_any_depth_is_searched_to_a_hundred_levels():
     for _ in range(90):
         value = [value, 3]
     assert set(manifest_integers(value)) == {3, 7}
-
-
-def test_the_order_of_a_manifest_is_kept():
-    value = {"a": [3, {"b": 1}], "c": {"d": 2}, "e": 4}
-    assert manifest_integers(value) == {
+    assert manifest_integers({"a": [3, {"b": 1}], "c": {"d": 2}, "e": 4}) == {
         3: "manifest.a[0]", 1: "manifest.a[1].b", 2: "manifest.c.d", 4: "manifest.e",
     }  # fmt: skip

@@ -182,12 +182,6 @@ def test_files_that_cannot_be_used(write, tmp_path):
         read_released(tmp_path / "absent.jsonl", epsilon=1)
 
 
-@pytest.mark.parametrize("epsilon", [0, -1, float("inf"), float("nan"), "1"])
-def test_the_claim_must_be_a_number(write, epsilon):
-    with pytest.raises(UsageError, match="epsilon"):
-        read_released(write("x.jsonl", z(1)), epsilon=epsilon)
-
-
 def test_the_person_field(write):
     path = write("x.jsonl", z(1, who="ann", person="no"), z(1, who="bo", person="no"))
     released = read_released(path, epsilon=1, person_field="who")
@@ -264,73 +258,62 @@ def joined(write, released, judgments, **settings):
     return found, each
 
 
-def test_truth_is_in_the_order_written(write):
-    rows = [z(1), z(1, one="b", other="a"), z(1, "q"), z(1, "r")]
-    found, counts = joined(write, rows, [raw(), raw("b", "a", "q"), raw("a", "b", "s")])
-    assert found.truth.tolist() == [1, 0, 0, UNKNOWN]
-    assert counts == (3, 1, 0, 0)
-    assert found.displayed is None
-
-
-def test_texts_that_differ_in_spaces_line_ends_and_accents_alone(write):
-    rows = [z(1, "caf\u00e9 x", "a\nb", "c"), z(1, "q", "c", "a  b")]
-    raws = [raw(" a\r\nb ", "c ", "cafe\u0301\tx"), raw("a b", "c", "q")]
-    found, counts = joined(write, rows, raws)
-    assert found.truth.tolist() == [1, 0]
-    assert counts == (2, 0, 0, 0)
-
-
-def test_a_text_that_is_there_letter_by_letter_is_not_confused_with_one_that_is_alike(write):
-    found, counts = joined(write, [z(1), z(1, "p ")], [raw(), raw("b", "a", "p ")])
-    assert found.truth.tolist() == [1, 0]
-    assert counts == (2, 0, 0, 0)
-
-
-def test_persons_decide_between_judgments_of_one_question(write):
-    rows = [z(1, person="ann"), z(1, person="bo"), z(1, person="cy")]
-    found, counts = joined(write, rows, [raw("b", "a", person="bo"), raw(person="ann")])
-    assert found.truth.tolist() == [1, 0, UNKNOWN]
-    assert counts == (2, 0, 1, 0)
-
-
-def test_pseudonyms_are_joined_where_all_labels_agree(write):
-    rows = [z(1, person="7"), z(1, "q", person="7"), z(1, "q", person="8")]
-    raws = [raw(person="ann"), raw(prompt="q", person="ann"), raw(prompt="q", person="bo")]
-    found, _ = joined(write, rows, raws)
-    assert found.truth.tolist() == [1, 1, 1]
-
-
-def test_the_nth_judgment_of_a_person_goes_to_the_nth_row(write):
-    rows = [z(1, person="ann"), z(0, person="bo"), z(0, one="b", other="a", person="ann")]
-    raws = [raw(person="ann"), raw("b", "a", person="ann"), raw(person="bo")]
-    found, counts = joined(write, rows, raws)
-    assert found.truth.tolist() == [1, 1, 1]
-    assert counts == (3, 0, 0, 0)
-
-
-def test_other_numbers_of_judgments_are_known_only_if_they_agree(write):
-    rows = [z(1), z(1), z(1, "q", person=None), z(1, "r")]
-    raws = [raw(), raw(), raw(), raw(prompt="q"), raw("b", "a", "q"), raw(prompt="r")]
-    found, counts = joined(write, rows, raws)
-    assert found.truth.tolist() == [1, 1, UNKNOWN, 1]
-    assert counts == (3, 0, 1, 0)
-
-
-def test_ties_and_equal_answers_have_no_truth(write):
-    rows = [z(1), z(1, "q", "a", "a"), z(1, "r"), z(1, "s")]
-    raws = [
-        {"prompt": "p", "first": "a", "second": "b", "label": "tie"},
-        {"prompt": "q", "first": "a", "second": "a", "label": 1},
-        {"prompt": "r", "first": "a", "second": "b", "labels": [0, "skip"]},
-        {"prompt": "s", "first": "b", "second": "a", "labels": [1, 1]},
-    ]
-    found, counts = joined(write, rows, raws)
-    assert found.truth.tolist() == [UNKNOWN, UNKNOWN, UNKNOWN, 0]
-    assert counts == (1, 0, 2, 1)
-
-
 def shown(label, prompt, first="a", second="b"):
     return {"prompt": prompt, "first": first, "second": second, "label": label}
+
+
+JOINED = {  # released rows, raw judgments, truths, and how many are known, missing, vague, ties
+    "truth is in the order written": (
+        [z(1), z(1, one="b", other="a"), z(1, "q"), z(1, "r")],
+        [raw(), raw("b", "a", "q"), raw("a", "b", "s")],
+        *([1, 0, 0, UNKNOWN], (3, 1, 0, 0)),
+    ),
+    "spaces, line ends and accents are no difference": (
+        [z(1, "caf\u00e9 x", "a\nb", "c"), z(1, "q", "c", "a  b")],
+        [raw(" a\r\nb ", "c ", "cafe\u0301\tx"), raw("a b", "c", "q")],
+        *([1, 0], (2, 0, 0, 0)),
+    ),
+    "what is there letter by letter is not confused with what is alike": (
+        [z(1), z(1, "p ")],
+        [raw(), raw("b", "a", "p ")],
+        *([1, 0], (2, 0, 0, 0)),
+    ),
+    "persons decide between judgments of one question": (
+        [z(1, person="ann"), z(1, person="bo"), z(1, person="cy")],
+        [raw("b", "a", person="bo"), raw(person="ann")],
+        *([1, 0, UNKNOWN], (2, 0, 1, 0)),
+    ),
+    "pseudonyms are joined where all labels agree": (
+        [z(1, person="7"), z(1, "q", person="7"), z(1, "q", person="8")],
+        [raw(person="ann"), raw(prompt="q", person="ann"), raw(prompt="q", person="bo")],
+        *([1, 1, 1], (3, 0, 0, 0)),
+    ),
+    "the nth judgment of a person goes to the nth row": (
+        [z(1, person="ann"), z(0, person="bo"), z(0, one="b", other="a", person="ann")],
+        [raw(person="ann"), raw("b", "a", person="ann"), raw(person="bo")],
+        *([1, 1, 1], (3, 0, 0, 0)),
+    ),
+    "other numbers of judgments are known only if they agree": (
+        [z(1), z(1), z(1, "q", person=None), z(1, "r")],
+        [raw(), raw(), raw(), raw(prompt="q"), raw("b", "a", "q"), raw(prompt="r")],
+        *([1, 1, UNKNOWN, 1], (3, 0, 1, 0)),
+    ),
+    "ties and equal answers have no truth": (
+        [z(1), z(1, "q", "a", "a"), z(1, "r"), z(1, "s")],
+        [shown("tie", "p"), shown(1, "q", "a", "a"),
+         {"prompt": "r", "first": "a", "second": "b", "labels": [0, "skip"]},
+         {"prompt": "s", "first": "b", "second": "a", "labels": [1, 1]}],
+        *([UNKNOWN, UNKNOWN, UNKNOWN, 0], (1, 0, 2, 1)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", JOINED)
+def test_rows_are_found_by_question_and_person(write, what):
+    rows, raws, truth, counts = JOINED[what]
+    found, each = joined(write, rows, raws)
+    assert (found.truth.tolist(), each) == (truth, counts)
+    assert found.displayed is None or what.startswith("ties")
 
 
 def test_an_order_that_was_there_before_the_label(write):
@@ -339,9 +322,7 @@ def test_an_order_that_was_there_before_the_label(write):
     found, _ = joined(write, rows, raws)
     assert found.truth.tolist() == [1, 0, 0, UNKNOWN]
     assert found.displayed.tolist() == [1, 1, 0, UNKNOWN]
-
-
-def test_an_order_that_is_the_label_was_not_there_before_it(write):
+    # An order that is the label was not there before it.
     found, _ = joined(write, [z(1, "p"), z(1, "q")], [shown(1, "p"), shown(1, "q")])
     assert found.displayed is None
 
