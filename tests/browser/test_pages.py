@@ -1,7 +1,8 @@
-"""In a real browser the report fits a phone and a desk, follows the mode, and prints."""
+"""In a real browser the pages of a report and of an audit fit a phone and a desk, and print."""
 
 import html
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 import sordino
+from sordino.auditing.findings import Audit, Finding, Measurement
 from sordino.environments.annotators import simulate_pairs
 from sordino.policies.pessimism import pessimistic_policy
 from sordino.reporting import calibration_bins, render_report, result, summarize
+from sordino.reporting.html import render_audit
 
 image = pytest.importorskip("matplotlib.image")
 
@@ -116,7 +119,7 @@ def _share(picture, color):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def report(tmp_path_factory):
     """Everything that a simulated run says, with names that are hard to fit."""
     folder = tmp_path_factory.mktemp("run")
     rows, _ = simulate_pairs(400, seed=3)
@@ -162,34 +165,113 @@ def told(tmp_path_factory):
     return summarize(values, calibration=bins, ledger=result.describe_ledger_rows(ledger))
 
 
+_OUTCOMES = ("clear", "refutes", "warning", "skipped")
+_NUMBERS = (
+    {"metric": "epsilon", "claimed": 0.1, "lower": 5.7239},
+    {"metric": "epsilon", "claimed": 0.1, "lower": 0.02, "upper": 0.211, "power": 0.3101},
+    {"metric": "mu", "claimed": 1e-7, "lower": 1.234e-6, "upper": 2e-6, "power": 1.2e-7},
+    {"metric": "mu", "claimed": 2.0, "lower": 1.953, "upper": 2.04, "power": 2.301},
+    {"metric": "bounded range", "claimed": 3.0, "lower": 0.0, "upper": 0.3, "power": 299_999.0},
+    {"metric": "bounded range", "claimed": 90_000.0, "lower": 123_456.7, "power": 1e5},
+    {"metric": "epsilon", "claimed": 1.0, "lower": math.inf},
+    {"metric": "epsilon", "claimed": 1.0, "lower": 33.3, "power": 1.01},
+    {"metric": "epsilon", "claimed": math.inf, "lower": 7.0},
+)
+
+
+def _claim(**more):
+    return sordino.Guarantee(
+        0.1,
+        delta=1.234e-6,
+        unit="label",
+        neighbors=sordino.REPLACE_ONE,
+        trust="local",
+        caveats=("labels-only", "person-total"),
+        **more,
+    )
+
+
 @pytest.fixture(scope="module")
-def page(told):
-    return render_report(told)
+def audit():
+    """An audit whose numbers and names are hard to fit."""
+    names = ("position", "seed", "a-name-that-somebody-else-chose-" * 4, "flip-rate", "time")
+    return Audit(
+        kind="release",
+        subject="a_very_long_name_without_any_space_" * 4,
+        claim=_claim(),
+        measured=tuple(Measurement(confidence=0.999999, **numbers) for numbers in _NUMBERS),
+        findings=tuple(
+            Finding(
+                attack=names[place % 5],
+                outcome=_OUTCOMES[place % 4],
+                summary="What came of it, in a sentence. " * (1 + place % 3) + "w" * 200,
+                recovered=None if place % 3 else place / 30,
+                p_value=10.0**-place,
+                details={"a_long_name_" * 9: "v" * 200, "recipe": {"seed": 1234, "parts": [1, 2]}},
+            )
+            for place in range(30)
+        ),
+        confidential=True,
+    )
 
 
-@pytest.mark.parametrize("width", [400, 1200])
-def test_nothing_is_wider_than_the_window_or_written_over_something_else(page, tmp_path, width):
+PAGES = {  # what breaks each, which tag is then too wide, the sections it has, pages on paper
+    "report": (
+        ("<main>", '<main><div class="wide">x</div>', ".wide { width: 700px; }"),
+        *("DIV", {"prediction", "decisive", "examples", "policy", "verify"}, 20),
+    ),
+    "audit": (
+        ("<main>", "<main>", ".findings { width: 700px; }"),
+        *("UL", {"claim-1", "tried-1", "reading"}, 25),
+    ),
+}
+both = pytest.mark.parametrize("kind", PAGES)
+NARROW, WIDE = {"report": 400, "audit": 360}, 1200
+sizes = pytest.mark.parametrize(("kind", "width"), [*NARROW.items(), *((k, WIDE) for k in PAGES)])
+
+
+@pytest.fixture
+def page(kind, request):
+    told = request.getfixturevalue(kind)
+    return render_report(told) if kind == "report" else render_audit(told)
+
+
+@pytest.mark.parametrize(
+    ("kind", "width"), [*NARROW.items(), ("audit", 700), *((kind, WIDE) for kind in PAGES)]
+)
+def test_nothing_is_wider_than_the_window_or_written_over_something_else(
+    page, tmp_path, kind, width
+):
     seen = _measure(tmp_path, page, width)
     assert seen["wide"] == []
     assert seen["covered"] == []
     assert seen["scroll"] <= width
     assert seen["height"] > 4000  # the page was really laid out
-    assert {"prediction", "decisive", "examples", "policy", "verify"} <= set(seen["sections"])
+    assert PAGES[kind][2] <= set(seen["sections"])
 
 
-def test_the_measurement_sees_an_overflow_and_texts_on_each_other(page, tmp_path):
-    broken = page.replace("<main>", '<main><div class="wide">x</div>').replace(
-        "</style>", ".wide { width: 700px; } .label { font-size: 60px; }</style>"
-    )
-    seen = _measure(tmp_path, broken, 400)
-    assert "DIV" in seen["wide"]
-    assert seen["scroll"] >= 700
+@both
+def test_the_measurement_sees_an_overflow_and_texts_on_each_other(page, tmp_path, kind):
+    (place, more, style), tag, *_ = PAGES[kind]
+    style += " .label { font-size: 60px; }"
+    broken = page.replace(place, more).replace("</style>", f"{style}</style>")
+    seen = _measure(tmp_path, broken, NARROW[kind])
+    assert tag in seen["wide"]
+    assert seen["scroll"] >= 700 or kind == "audit"
     assert seen["covered"]
 
 
-@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_report_with_several_audits_fits(audit, tmp_path, width):
+    result = {"guarantee": {**_claim().to_dict(), "trust": "central"}}
+    seen = _measure(tmp_path, render_report(summarize(result, audits=[audit, audit])), width)
+    assert (seen["wide"], seen["covered"]) == ([], [])
+    assert seen["sections"] == ["guarantee", "audits", "caveats", "verify"]
+
+
+@sizes
 @pytest.mark.parametrize("mode", [_LIGHT, _DARK])
-def test_the_page_follows_the_mode_and_shows_the_banner(page, tmp_path, width, mode):
+def test_the_page_follows_the_mode_and_shows_its_banner(page, tmp_path, width, mode):
     picture = _picture(tmp_path, page, width, mode)
     assert picture.shape == (_TALL, width, 3)
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 50  # not blank
@@ -198,16 +280,24 @@ def test_the_page_follows_the_mode_and_shows_the_banner(page, tmp_path, width, m
     assert _share(picture[:40], _DANGER[mode]) > 0.5
 
 
-def test_a_run_that_is_not_simulated_has_no_banner(told, tmp_path):
-    picture = _picture(tmp_path, render_report({**told, "simulated": False}), 1200)
-    assert _share(picture, _DANGER[_LIGHT]) < 0.01
+def test_a_run_that_is_not_simulated_and_a_claim_that_is_kept_have_no_banner(report, tmp_path):
+    kept = Audit(
+        kind="mechanism",
+        subject="RandomizedResponse(epsilon=0.1)",
+        claim=_claim(),
+        measured=(Measurement(metric="epsilon", claimed=0.1, lower=0.09, confidence=0.999),),
+        findings=(Finding(attack="position", outcome="clear", summary="Nothing."),),
+    )
+    for page in (render_report({**report, "simulated": False}), render_audit(kept)):
+        assert _share(_picture(tmp_path, page, 1200), _DANGER[_LIGHT]) < 0.01
 
 
-def test_the_page_prints(page, tmp_path):
+@both
+def test_the_page_prints(page, tmp_path, kind):
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     printed = tmp_path / "page.pdf"
     _browse(tmp_path, tmp_path / "page.html", f"--print-to-pdf={printed}", mode=_DARK)
     data = printed.read_bytes()
     assert data.startswith(b"%PDF-")
     pages = max(int(count) for count in re.findall(rb"/Count (\d+)", data))
-    assert 4 <= pages <= 20
+    assert 4 <= pages <= PAGES[kind][3]
