@@ -12,29 +12,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+from published_ppkl import published_dropout_bonus, published_targets
 
 from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.pair_losses import DebiasedLogistic, debias
 from sordino.rewards.solver import minimize_ridge
-
-# What the system of PPKL does, in a few lines each. Do not use it.
-#
-# PPKL: "Offline and Online KL-Regularized RLHF under Differential Privacy".
-
-
-def published_targets(pairs):
-    """Return what its reference is fine-tuned on: the answers that people chose."""
-    return [(pair["prompt"], pair["chosen"]) for pair in pairs]
-
-
-def published_dropout_bonus(features, weights, rate, *, passes=50, seed=0):
-    """Return the spread of a linear head over passes with dropout, as its code has it."""
-    generator = np.random.default_rng(seed)
-    kept = generator.random((passes, features.shape[1])) >= rate
-    return (features @ (weights * kept / (1 - rate)).T).std(axis=1)
-
 
 # --- the system that was run ----------------------------------------------------------------------
 

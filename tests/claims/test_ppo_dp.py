@@ -7,6 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from published_ppo_dp import (
+    published_gradient_noise,
+    published_score_bound,
+    published_selection_weights,
+)
 from scipy.special import softmax
 
 from sordino.errors import UsageError
@@ -16,26 +21,6 @@ from sordino.policies.worst_case import PlausibleRewards
 from sordino.privacy.gaussian import gaussian_delta, gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.spend import check_disjoint
-
-# What PPO-DP states, as printed on its slides and in arXiv 2510.21060. Partly refuted.
-#
-# ``reward_bound`` is R_max (rewards within ±R_max), ``score_bound`` is G.
-
-
-def published_gradient_noise(epsilon, delta, reward_bound, score_bound, users):
-    """Theorem 1: the standard deviation that DP-PG adds to a mean over one batch."""
-    return 4 * math.sqrt(math.log(1.25 / delta)) * reward_bound * score_bound / (users * epsilon)
-
-
-def published_score_bound(answers):
-    """G of a tabular softmax: G² = 1 − 1/|Y|."""
-    return math.sqrt(1 - 1 / answers)
-
-
-def published_selection_weights(losses, epsilon, reward_bound):
-    """Algorithm 5: log-weights of the exponential mechanism over a finite class."""
-    return -epsilon / (8 * reward_bound**2) * losses
-
 
 SOURCE = Path(__file__).parents[2] / "src" / "sordino"
 

@@ -520,7 +520,7 @@ def longest_row(differences: Any) -> float:
     return float(np.sqrt((differences**2).sum(axis=1).max()))
 
 
-Known = TypeVar("Known", "Evidence", "Design")
+Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -37,7 +37,7 @@ from sordino.privatization.randomization import refuse_unlinked
 
 from .confidence import ranking_covariance, ranking_ellipsoid
 from .covariance import roots_of_variances
-from .evidence import MOST_FEATURES, ridges_around
+from .evidence import MOST_FEATURES, Released, ridges_around
 from .label_release import countable_rows, digest_of_statistic, label_promise
 from .model import RewardModel, centered_weights, offered_items, unoffered_names, worth_intervals
 from .ranking_losses import BallotLoss, FirstChoice, PairwiseComposite, PlackettLuce, gram
@@ -103,6 +103,22 @@ def _plain(slates: Slates, features: Features | None) -> bool:
     return slates.items is not None and features is None and slates.given is None
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Items:
+    """What is public of the items that the ballots of an election choose from."""
+
+    names: tuple[str, ...]  # sorted
+    features: Float[np.ndarray, "k d"] | None  # φ, if they were given some
+    named: bool  # whether every ballot names all the items that it was offered
+
+    @classmethod
+    def of(cls, slates: Slates) -> Items | None:
+        """Return the items; None for candidates of a ballot's own."""
+        if slates.items is None:
+            return None
+        return cls(names=slates.items, features=slates.given, named=slates.named)
+
+
 def _centered_squares(rows: Rows, starts: Int64[np.ndarray, " s"]) -> Float[np.ndarray, " m"]:
     """Return the squared distance of every candidate from the middle of its slate."""
     centered = centering(starts) @ rows
@@ -118,6 +134,7 @@ class BallotEvidence(ABC):
     method: ClassVar[str]  # how a reward says that it was fitted
     feature_bound: float  # bound L on how far a candidate is from the middle of its slate
     loss: BallotLoss  # the objective
+    items: Items | None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -159,6 +176,7 @@ class RankingEvidence(BallotEvidence):
     factor: Float[np.ndarray, "d r"]  # F; the noise has covariance V = FFᵀ
     feature_bound: float
     rounding: float  # how far the grid moved the sum at most, in standard deviations of the noise
+    items: Items | None = None
     # The objective that rankings enter through their sum alone.
     loss: PairwiseComposite | FirstChoice = field(init=False)
 
@@ -227,6 +245,7 @@ class ChoiceEvidence(BallotEvidence):
     coin: KaryRandomizedResponse
     n: int
     feature_bound: float
+    items: Items | None
 
     @classmethod
     def of(cls, private: PrivateChoices, features: Features | None) -> ChoiceEvidence:
@@ -237,8 +256,13 @@ class ChoiceEvidence(BallotEvidence):
         np.add.at(weights, slates.slates, debiased_choices(private.answers, coin))
         statistic = np.asarray(rows.T @ weights.ravel())
         loss = FirstChoice(rows, starts=starts, statistic=statistic, counts=counts)
-        bound = slates.bound(features)
-        return cls(loss=loss, coin=coin, n=len(private), feature_bound=bound)
+        return cls(
+            loss=loss,
+            coin=coin,
+            n=len(private),
+            feature_bound=slates.bound(features),
+            items=Items.of(private),
+        )
 
     def __len__(self) -> int:
         """Return how many chose."""
@@ -285,6 +309,7 @@ class _OpenBallots(BallotEvidence):
 
     loss: PlackettLuce
     feature_bound: float
+    items: Items | None
 
     @classmethod
     def of(cls, rankings: Rankings, features: Features | None) -> _OpenBallots:
@@ -296,7 +321,8 @@ class _OpenBallots(BallotEvidence):
             rows = csr_array(rows) if _plain(rankings, features) else rows
             rows = rows[rankings.offered]
         loss = PlackettLuce(rows, starts=rankings.starts, ranks=rankings.ranks)
-        return cls(loss=loss, feature_bound=slate_rows(rankings, features).bound(features))
+        bound = slate_rows(rankings, features).bound(features)
+        return cls(loss=loss, feature_bound=bound, items=Items.of(rankings))
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -314,56 +340,11 @@ class _OpenBallots(BallotEvidence):
         return np.asarray(inverse @ bend @ inverse)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ReleasedRankings:
-    """All that is known of rankings after their release: everything done with it is free."""
-
-    evidence: BallotEvidence  # what was released, and the public slates it is about
-    guarantee: Guarantee  # what the release promises
-    release_ids: tuple[str, ...]  # ledger entries that paid
-    artifact: str  # SHA-256 of what was released
-    # Turns texts into vectors; None if rankings were made from features or are of items without
-    # any.
-    features: Features | None
-    # The names of what ballots choose from, sorted; None for candidates of a ballot's own.
-    items: tuple[str, ...] | None
-    named: bool  # whether, in public, every ballot names all the items that it was offered
-    # φ of the items, if they were given some, shape (K, d).
-    item_features: Float[np.ndarray, "k d"] | None
-
-    @classmethod
-    def of(
-        cls,
-        evidence: BallotEvidence,
-        slates: Slates,
-        features: Features | None,
-        *,
-        guarantee: Guarantee,
-        release_ids: tuple[str, ...],
-        artifact: str,
-    ) -> ReleasedRankings:
-        """Return what is known: of the slates what is public, and no rank."""
-        return cls(
-            evidence=evidence,
-            guarantee=guarantee,
-            release_ids=release_ids,
-            artifact=artifact,
-            features=features,
-            items=slates.items,
-            named=slates.named,
-            item_features=None if slates.items is None else slates.given,
-        )
-
-    def __repr__(self) -> str:
-        """Return size and promise."""
-        return f"ReleasedRankings({self.evidence!r}, {self.guarantee})"
-
-
 # A fit of what was released.
 
 
 def fit_released_rankings(
-    released: ReleasedRankings,
+    released: Released[BallotEvidence],
     *,
     ridge: float | None = None,
     ball: float,
@@ -390,9 +371,9 @@ def fit_released_rankings(
         solution = minimize_ridge(loss, ridge=ridge, ball=ball, atol=atol)
     shift = ridge + solution.multiplier
     covariance = evidence.scatter(solution.theta, shift) if few else None
-    items, of_items = released.items, released.item_features
-    plain = items is not None and released.features is None and of_items is None
-    offered = offered_items(loss) if plain else None
+    items, offered = evidence.items, None
+    if items is not None and released.features is None and items.features is None:
+        offered = offered_items(loss)
     weights = centered_weights(solution.theta, offered)
     kept = intervals = None
     if isinstance(evidence, RankingEvidence):
@@ -406,8 +387,8 @@ def fit_released_rankings(
                 rounding=evidence.rounding,
                 candidates=len(tried),
             )
-        if offered is not None:
-            intervals = _intervals(evidence, weights, named=released.named)
+        if items is not None and offered is not None:
+            intervals = _intervals(evidence, weights, named=items.named)
     return RewardModel(
         weights=weights,
         features=released.features,
@@ -417,16 +398,16 @@ def fit_released_rankings(
         ball=ball,
         gradient_norm=solution.gradient_norm,
         atol=atol,
-        pairs=len(evidence),
+        pairs=released.pairs,
         standard_errors=None if covariance is None else roots_of_variances(covariance),
         ellipsoid=kept,
         release_ids=released.release_ids,
         artifact=released.artifact,
         statistic=evidence.statistic if isinstance(evidence, RankingEvidence) else None,
-        items=items,
-        item_features=of_items,
+        items=None if items is None else items.names,
+        item_features=None if items is None else items.features,
         worth_intervals=intervals,
-        unoffered=() if offered is None else unoffered_names(items, offered),
+        unoffered=() if items is None or offered is None else unoffered_names(items.names, offered),
     )
 
 
@@ -466,7 +447,7 @@ def release_rankings(
     ledger: Ledger,
     features: Features | None = None,
     simulate_seed: int | None = None,
-) -> ReleasedRankings:
+) -> Released[BallotEvidence]:
     """Return all rankings as one noised sum, after recording the spend.
 
     Guarantee:
@@ -515,14 +496,15 @@ def release_rankings(
         factor=design.factor,
         feature_bound=slates.bound(features),
         rounding=design.rounding,
+        items=Items.of(rankings),
     )
-    return ReleasedRankings.of(
-        evidence,
-        rankings,
-        features,
+    return Released(
+        evidence=evidence,
         guarantee=promise,
         release_ids=(released.release_id,),
         artifact=released.artifact,
+        features=features,
+        pairs=len(evidence),
     )
 
 
@@ -710,13 +692,13 @@ def fit_unprotected_rankings(
         stored=False,
         public_digest=digest,
     )
-    outright = ReleasedRankings.of(
-        released.value,
-        rankings,
-        features,
+    outright: Released[BallotEvidence] = Released(
+        evidence=ballots,
         guarantee=promise,
         release_ids=(released.release_id,),
         artifact=digest,
+        features=features,
+        pairs=len(rankings),
     )
     return fit_released_rankings(outright, ridge=ridge, ball=ball)
 
@@ -735,12 +717,12 @@ def fit_choices(
             "ellipsoid: no radius is known for randomized first choices. Leave it out, or release "
             "the sum of rankings with mechanism=RankingGaussian(...)."
         )
-    released = ReleasedRankings.of(
-        ChoiceEvidence.of(private, features),
-        private,
-        features,
+    released: Released[BallotEvidence] = Released(
+        evidence=ChoiceEvidence.of(private, features),
         guarantee=private.guarantee,
         release_ids=private.release_ids,
         artifact=private.artifact,
+        features=features,
+        pairs=len(private),
     )
     return fit_released_rankings(released, ridge=ridge, ball=ball)

@@ -75,8 +75,8 @@ def test_the_sum_of_an_election_is_that_of_its_ranks(tmp_path, monkeypatch):
     np.testing.assert_allclose(evidence.statistic, borda(rankings, range(60)), atol=1e-3)
     assert (evidence.starts.tolist(), evidence.counts.tolist()) == ([0, 4], [60])
     assert evidence.rows.tolist() == np.eye(4).tolist()
-    assert released.items == tuple(sorted(NAMES))
-    assert repr(released).startswith("ReleasedRankings(RankingEvidence(n=60, d=4), epsilon=")
+    assert released.evidence.items.names == tuple(sorted(NAMES))
+    assert repr(released).startswith("Released(RankingEvidence(n=60, d=4), epsilon=")
 
 
 def test_items_with_features_and_candidates_of_their_own(tmp_path, monkeypatch):
@@ -87,7 +87,7 @@ def test_items_with_features_and_candidates_of_their_own(tmp_path, monkeypatch):
         wanted = borda(rankings, range(len(rankings)))
         np.testing.assert_allclose(released.evidence.statistic, wanted, atol=1e-3)
         assert len(released.evidence) == len(rankings)
-        assert (released.item_features is None) == (rankings.items is None)
+        assert (released.evidence.items is None) == (rankings.items is None)
 
 
 def test_texts_are_read_with_features(tmp_path):
