@@ -41,19 +41,6 @@ UNSAID = (
 """Why ballots that may be short are refused, and the ways out."""
 
 
-def consecutive_ranks(
-    starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
-) -> Integer[np.ndarray, " m"]:
-    """Return the same ballots with ranks 1, 2, 3, … that leave no number out."""
-    # `1, 2, 2, 4` and `1, 2, 2, 3` say the same, and so they become the same.
-    order, new, first = _groups(starts, ranks)
-    group = np.cumsum(new)
-    before = group[first] - (ranks[order][first] != 0)
-    numbers = np.empty_like(ranks)
-    numbers[order] = group - np.repeat(before, np.diff(starts))
-    return numbers
-
-
 def doubled_average_ranks(
     starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
 ) -> Integer[np.ndarray, " m"]:
@@ -110,9 +97,15 @@ def flat_ranks(ranks: object, starts: Integer[np.ndarray, " bounds"]) -> Integer
             "ranks must be whole numbers below 2^31, 1 for the best and 0 where not listed, one "
             f"for each of the {m} candidates; got dtype {flat.dtype} and shape {flat.shape}."
         )
-    flat = consecutive_ranks(starts, flat.astype(np.int64))
-    flat.setflags(write=False)
-    return flat
+    # Numbers 1, 2, 3, … that leave none out: `1, 2, 2, 4` and `1, 2, 2, 3` become the same.
+    flat = flat.astype(np.int64)
+    order, new, first = _groups(starts, flat)
+    group = np.cumsum(new)
+    before = group[first] - (flat[order][first] != 0)
+    numbers = np.empty_like(flat)
+    numbers[order] = group - np.repeat(before, np.diff(starts))
+    numbers.setflags(write=False)
+    return numbers
 
 
 def array_ranks(ranks: object, *, unlisted: float | None) -> Integer[np.ndarray, "n k"]:
@@ -233,11 +226,6 @@ class Ballot:
     key: bytes
     where: str
     offered: tuple[bool, ...] | None = None
-
-
-def items_key(items: Sequence[str]) -> bytes:
-    """Return the key that all ballots over one list of items have: the question is the same."""
-    return candidate_order("", items)[1]
 
 
 def row_order(rows: Float[np.ndarray, "k d"]) -> tuple[list[int], bytes | None]:

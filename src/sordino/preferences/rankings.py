@@ -20,7 +20,6 @@ from .ballots import (
     doubled_average_ranks,
     flat_ranks,
     item_names,
-    items_key,
     offered_table,
     order_ranks,
     row_order,
@@ -156,7 +155,7 @@ def keys_of_offers(
         numbers = offered[start:stop]
         what = numbers.tobytes()
         if what not in known:
-            known[what] = items_key([items[number] for number in numbers.tolist()])
+            known[what] = candidate_order("", [items[number] for number in numbers.tolist()])[1]
         keys.append(known[what])
     return tuple(keys)
 

@@ -163,7 +163,8 @@ def agreeing_parts(
     ledger: Ledger, *, settings: Mapping[str, str], dry_run: bool
 ) -> Iterator[PartedMemo]:
     """Yield the memo in parts beside a ledger; no other run uses it until the block ends."""
-    # It lies in the folder `NAME.memo` and does for many machines what `agreeing_memo` does for
+    # It lies in the folder `NAME.memo` and does for many machines what
+    # `Randomization.open_memo` does for
     # one. A ledger has one of the two.
     path, other = memo_of_parts(ledger), one_memo(ledger)
     where = (

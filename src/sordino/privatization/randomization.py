@@ -15,8 +15,8 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -42,24 +42,6 @@ _SHOWN: Final = {"commit", "repeat"}
 
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
 _PAUSE = 0.05
-
-
-@contextmanager
-def agreeing_memo(
-    ledger: Ledger, *, settings: Mapping[str, str], dry_run: bool
-) -> Iterator[AnswerMemo]:
-    """Yield the memo beside a ledger; nobody else stores answers in it until the block ends."""
-    path, other = one_memo(ledger), memo_of_parts(ledger)
-    where = (
-        "where judgments in many files are answered. Nothing was released. Answer these in the "
-        "same way (privatize_chunks, --engine), or use another ledger."
-    )
-    with (
-        held_answers(ledger, path, other, where, dry_run=dry_run),
-        AnswerMemo.open(path, settings=dict(settings), dry_run=dry_run) as memo,
-    ):
-        refuse_disagreement(path, memo.payers(), rows_on_disk(ledger))
-        yield memo
 
 
 @contextmanager
@@ -236,14 +218,25 @@ class Randomization:
         """Return whose change is hidden: a whole person's if the ledger's budget says so."""
         return "person" if self.ledger.budget.unit == "person" else "label"
 
-    def open_memo(
-        self, *, linked: bool, dry_run: bool = False
-    ) -> AbstractContextManager[AnswerMemo | None]:
-        """Return the memo beside the ledger if records are linked by person ids, else None."""
-        if linked:
-            return agreeing_memo(self.ledger, settings=self.memo_settings, dry_run=dry_run)
-        self.refuse_unknown_people()
-        return nullcontext()
+    @contextmanager
+    def open_memo(self, *, linked: bool, dry_run: bool = False) -> Iterator[AnswerMemo | None]:
+        """Yield the memo beside the ledger if records are linked by person ids, else None."""
+        # Nobody else stores answers in it until the context ends.
+        if not linked:
+            self.refuse_unknown_people()
+            yield None
+            return
+        path, other = one_memo(self.ledger), memo_of_parts(self.ledger)
+        where = (
+            "where judgments in many files are answered. Nothing was released. Answer these in the "
+            "same way (privatize_chunks, --engine), or use another ledger."
+        )
+        with (
+            held_answers(self.ledger, path, other, where, dry_run=dry_run),
+            AnswerMemo.open(path, settings=self.memo_settings, dry_run=dry_run) as memo,
+        ):
+            refuse_disagreement(path, memo.payers(), rows_on_disk(self.ledger))
+            yield memo
 
     @property
     def memo_settings(self) -> dict[str, str]:

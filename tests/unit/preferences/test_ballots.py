@@ -11,7 +11,6 @@ from sordino.errors import DataError
 from sordino.preferences.ballots import (
     array_ranks,
     bounds_of,
-    consecutive_ranks,
     doubled_average_ranks,
     flat_ranks,
     number_rank,
@@ -46,10 +45,10 @@ def test_doubled_ranks_are_what_counting_pairs_gives(ballots):
 @given(BALLOTS)
 def test_consecutive_ranks_say_the_same_in_one_way(ballots):
     starts, ranks = flat(ballots)
-    found = consecutive_ranks(starts, ranks)
+    found = flat_ranks(ranks, starts)
     assert ((found == 0) == (ranks == 0)).all()
     assert (doubled_average_ranks(starts, found) == doubled_average_ranks(starts, ranks)).all()
-    assert (consecutive_ranks(starts, found) == found).all()
+    assert (flat_ranks(found, starts) == found).all()
     for start, stop in pairwise(starts):
         listed = set(found[start:stop].tolist()) - {0}
         assert listed == set(range(1, len(listed) + 1))
