@@ -74,7 +74,7 @@ def steps(ids):
 
 def chunked(path):
     chunks = find_chunks(path)
-    blocks = [block for chunk in chunks.chunks for block in judgments(chunks, chunk)]
+    blocks = [block for chunk in chunks for block in judgments(chunks, chunk)]
     return [name for pairs in blocks for name in pairs.persons]
 
 

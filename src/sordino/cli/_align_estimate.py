@@ -560,7 +560,7 @@ class _OfLabelChunks(_OfChunks, _Labels):
         """Return whether the first records say who answered; all others must do as they do."""
         if self.survey is not None:
             return self.survey.linked
-        blocks = (rows for chunk in self.chunks.chunks for rows in judgments(self.chunks, chunk))
+        blocks = (rows for chunk in self.chunks for rows in judgments(self.chunks, chunk))
         first = next((rows for rows in blocks if len(rows)), None)
         return first is not None and first.persons is not None
 
@@ -627,7 +627,7 @@ class _OfLabelChunks(_OfChunks, _Labels):
             "records": survey.n,
             "dropped_identical": survey.dropped,
             "capped": None,  # not told from repeats, which do not count either
-            "files": survey.chunks.chunks[-1].file + 1,
+            "files": survey.chunks[-1].file + 1,
             "looked_at": 0 if fitted.vectors is None else fitted.vectors.shape[0],
         }
         return {"data": data, **self.vector_findings(fitted, policy, survey.counted)}

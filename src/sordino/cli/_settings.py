@@ -559,8 +559,8 @@ class ManyFiles:
         # Their bytes are not in it: they tell how long labels are. Lines and rows do not.
         return {
             "engine": (self.engine or EngineKind.process).value,
-            "files": chunks.chunks[-1].file + 1,
-            "blocks": len(chunks.chunks),
+            "files": chunks[-1].file + 1,
+            "blocks": len(chunks),
             "rows": chunks.rows,
             "passes": passes,
         }

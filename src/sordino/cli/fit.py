@@ -116,4 +116,4 @@ def _fitted_files(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str,
             scratch=settings.scratch,
             taken=Passes(bar),
         )
-    return reward, measured.to_dict(), {"files": len({chunk.file for chunk in chunks.chunks})}
+    return reward, measured.to_dict(), {"files": len({chunk.file for chunk in chunks})}

@@ -69,7 +69,7 @@ def answered_vectors(
 def _refuse_kind(chunks: Chunks, *, privatized: bool) -> None:
     """Refuse answers where judgments are wanted, and the reverse."""
     if chunks.privatized != privatized:
-        raise DataError(f"{chunks.chunks[0].name}: {_RAW if privatized else _ALREADY}")
+        raise DataError(f"{chunks[0].name}: {_RAW if privatized else _ALREADY}")
 
 
 def _turned_vectors(

@@ -297,11 +297,11 @@ def survey_chunks(
     # is taken away at the end.
     with opened_exchange(_ENTRY, scratch) as shuffle:
         read = FactsOf(chunks, shuffle, hold_out)
-        facts = engine.fold(chunks.chunks, read, Facts.plus, taken=taken)
-        _refuse_loss(len(chunks.chunks), facts.chunks, facts.of)
-        told = [facts.of[chunk.number] for chunk in chunks.chunks]
+        facts = engine.fold(chunks, read, Facts.plus, taken=taken)
+        _refuse_loss(len(chunks), facts.chunks, facts.of)
+        told = [facts.of[chunk.number] for chunk in chunks]
         linked = _known(chunks, told, most)
-        look = _Look(chunks.chunks, shuffle, most, linked=linked, raw=not chunks.privatized)
+        look = _Look(tuple(chunks), shuffle, most, linked=linked, raw=not chunks.privatized)
         doubts = engine.fold(range(PARTS), look, _Doubts.plus)
         _refuse_loss(PARTS, doubts.parts, doubts.digests)
         together = np.concatenate(doubts.left_out)
@@ -425,7 +425,7 @@ def _same(values: np.ndarray) -> np.ndarray:
 
 def _known(chunks: Chunks, told: Sequence[_ChunkFacts], most: int | None) -> bool:
     """Return whether persons are known; refuse some here and none there."""
-    forms = [(chunk, one.form) for chunk, one in zip(chunks.chunks, told, strict=True) if one.form]
+    forms = [(chunk, one.form) for chunk, one in zip(chunks, told, strict=True) if one.form]
     if not forms and not chunks.hides_records:
         raise DataError("There is no record that carries a preference. Nothing was released.")
     if chunks.hides_records:
@@ -455,10 +455,10 @@ def _known(chunks: Chunks, told: Sequence[_ChunkFacts], most: int | None) -> boo
 def _refuse_copies(chunks: Chunks, told: Sequence[_ChunkFacts]) -> None:
     """Refuse two files of the same questions where nothing says who answered."""
     totals: dict[int, np.ndarray] = {}
-    for chunk, one in zip(chunks.chunks, told, strict=True):
+    for chunk, one in zip(chunks, told, strict=True):
         mine = np.array(one.questions, dtype=np.uint64)
         totals[chunk.file] = totals.get(chunk.file, np.uint64(0)) + mine
-    files = {chunk.file: Path(chunk.path) for chunk in chunks.chunks}
+    files = {chunk.file: Path(chunk.path) for chunk in chunks}
     seen: dict[tuple[int, ...], int] = {}
     for file, total in totals.items():
         before = seen.setdefault(tuple(total.tolist()), file)

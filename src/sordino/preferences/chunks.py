@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, overload
 
 import numpy as np
 
@@ -99,8 +99,8 @@ class Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunks:
-    """Judgments in files too large for memory, and how to read them."""
+class Chunks(Sequence[Chunk]):
+    """Judgments in files too large for memory, as a sequence of chunks, and how to read them."""
 
     chunks: tuple[Chunk, ...]  # all parts of all files, in order
     layout: Layout  # what the files hold
@@ -111,6 +111,20 @@ class Chunks:
     # Whether all of a record is private: then persons are not read, records of identical answers
     # are left out, and no message says which record cannot be used.
     hides_records: bool = False
+
+    @overload
+    def __getitem__(self, index: int) -> Chunk: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Chunk, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Chunk | tuple[Chunk, ...]:
+        """Return one chunk, or some."""
+        return self.chunks[index]
+
+    def __len__(self) -> int:
+        """Return how many chunks there are, at least one."""
+        return len(self.chunks)
 
     def __repr__(self) -> str:
         """Return the kind and how many files there are."""

@@ -280,7 +280,7 @@ class ChunkPeople:
         with opened_exchange(_JUDGMENT, scratch) as shuffle:
             people = cls(shuffle, memo, survey.starts, cap, _random.new_secret())
             sort = _Sort(survey, people)
-            engine.fold(survey.chunks.chunks, sort, add, taken=taken)
+            engine.fold(survey.chunks, sort, add, taken=taken)
             yield people
 
     def tally(self, engine: Engine) -> Tally:

@@ -112,7 +112,7 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
         memo = None if people is None else people.memo.folder
         written = (work,) if memo is None else (work, memo)
         engine.fold(range(PARTS), partial(see_folder, written), add)
-        for chunk in {chunk.file: chunk for chunk in chunks.chunks}.values():
+        for chunk in {chunk.file: chunk for chunk in chunks}.values():
             chunk.refuse_change()  # before anything is spent on it
         reservation = randomization.pay(known.survey)
         entry = None if reservation is None else reservation.release_id
@@ -123,7 +123,7 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
         elif reservation is not None and reservation.is_noted:
             bind(folder, drawing, reservation.release_id)
         answer = AnswerChunk(chunks, people is not None, mechanism, simulate_seed, work)
-        given = zip(chunks.chunks, found.starts[:-1], found.starts[1:], found.digests, strict=True)
+        given = zip(chunks, found.starts[:-1], found.starts[1:], found.digests, strict=True)
         engine.fold([ChunkOfWork(*one) for one in given], answer, add, taken=taken)
         sums: dict[str, str] = engine.fold(
             outputs.files, JoinFile(chunks.layout, work), or_, taken=taken

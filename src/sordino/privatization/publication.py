@@ -55,7 +55,7 @@ def digest_of_request(chunks: Chunks, randomization: Randomization) -> str:
     """Return one SHA-256 for which files are to be answered, and how; nothing of what they hold."""
     # It outlives a run that is killed, so neither their size nor their time may be in it.
     request = {
-        "files": list(dict.fromkeys(chunk.path for chunk in chunks.chunks)),
+        "files": list(dict.fromkeys(chunk.path for chunk in chunks)),
         "layout": chunks.layout,
         "dimension": chunks.dimension,
         "person_field": chunks.person_field,
@@ -96,7 +96,7 @@ class ChunkOutputs:
         """Return where the answers go; nothing is written yet."""
         ending = ".jsonl" if chunks.layout == "texts" else ".parquet"
         files: dict[int, list[Chunk]] = {}
-        for chunk in chunks.chunks:
+        for chunk in chunks:
             files.setdefault(chunk.file, []).append(chunk)
         made = cls(
             folder,
@@ -128,7 +128,7 @@ class ChunkOutputs:
             return
         if not self.folder.is_dir():
             raise FileSystemError(f"{self.folder.name} is no folder; the answers need one.")
-        for raw in {Path(chunk.path).parent for chunk in chunks.chunks}:
+        for raw in {Path(chunk.path).parent for chunk in chunks}:
             if raw.samefile(self.folder):
                 raise UsageError(
                     "The answers would lie among the raw judgments. Nothing was done. Give "

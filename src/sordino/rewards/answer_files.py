@@ -48,7 +48,7 @@ def opened_answers(
     engine = InProcess() if engine is None else engine
     refuse_other_engines(engine)
     # each is checked against its file where that is read
-    paths = tuple(dict.fromkeys(chunk.path for chunk in chunks.chunks))
+    paths = tuple(dict.fromkeys(chunk.path for chunk in chunks))
     manifests = engine.fold(paths, _read, add)
     promise, flips = _one_promise(manifests), manifests[0].flip_probability
     with survey_chunks(chunks, engine, hold_out=hold_out, scratch=scratch, taken=taken) as survey:

@@ -337,7 +337,7 @@ def counted_vectors(
     """Return the feature differences of the rows that count, with labels or answers beside them."""
     shape = survey.counted, width_of(survey.chunks, features)
     read = _Counted(survey, features, answers)
-    return ChunkedRows(survey.engine, survey.chunks.chunks, read, shape, survey.taken)
+    return ChunkedRows(survey.engine, survey.chunks, read, shape, survey.taken)
 
 
 def verified(rows: ChunkedRows, survey: ChunkSurvey) -> ChunkedRows:

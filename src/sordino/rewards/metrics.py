@@ -303,7 +303,7 @@ def opened_predictions(
     """Read the answers that count once; keep the predictions for as long as the context is open."""
     with opened_exchange(_ROW, scratch) as exchange:
         task = _Predict(survey, exchange, weights, features)
-        chunks = survey.chunks.chunks
+        chunks = survey.chunks
         if survey.engine.fold(chunks, task, add, taken=survey.taken) != survey.counted:
             raise DataError("The input changed while it was read. Nothing was measured.")
         yield Predictions(

@@ -170,7 +170,7 @@ def _clipped(
         refuse_useless(width)
         read = _Records(records.chunks, features, mechanism, second_moment)
         # Nobody is told how far it is: how many passes a minimizer takes depends on the records.
-        rows = ChunkedRows(records.engine, records.chunks.chunks, read, (records.n, width))
+        rows = ChunkedRows(records.engine, records.chunks, read, (records.n, width))
         rows.fold(_ready, max)
         return ChunkedRecords(rows)
     if unread:

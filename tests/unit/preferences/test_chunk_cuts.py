@@ -64,7 +64,7 @@ def geometry(path):
         rows = counted_vectors(found, sordino.HashedText(dimension=16))
         design = ChunkedLabels.prepare(LabelGaussian(1.0, delta=1e-6), rows)
         told = found.n, found.starts, found.public_digest, found.digests
-        cuts = [(chunk.start, chunk.rows) for chunk in found.chunks.chunks]
+        cuts = [(chunk.start, chunk.rows) for chunk in found.chunks]
         return told, cuts, design.ellipsoid.unwhiten.tobytes()
 
 
@@ -155,7 +155,7 @@ def test_files_of_vectors_have_a_digest_that_no_cut_changes(tmp_path, monkeypatc
     whole = surveyed(path)
     monkeypatch.setattr(module, "_ROWS", 10)
     cut = surveyed(path)
-    assert (len(whole.chunks.chunks), len(cut.chunks.chunks)) == (1, 3)
+    assert (len(whole.chunks), len(cut.chunks)) == (1, 3)
     assert cut.public_digest == whole.public_digest
     assert cut.starts == (0, 10, 20, 30)
 
@@ -390,7 +390,7 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path, kind):
 def test_numbers_of_many_types_are_labels(tmp_path, labels):
     path = table(tmp_path / "t.parquet", {"difference": lists(3), "label": labels})
     chunks = find_chunks(path)
-    [pairs] = judgments(chunks, chunks.chunks[0])
+    [pairs] = judgments(chunks, chunks[0])
     assert pairs.labels.tolist() == [1, 0, 1]
 
 

@@ -55,12 +55,12 @@ def write_vectors(path, differences, labels, *, people=None, group=7, fixed=True
 
 
 def everything(chunks):
-    return [block for chunk in chunks.chunks for block in judgments(chunks, chunk)]
+    return [block for chunk in chunks for block in judgments(chunks, chunk)]
 
 
 def surveyed(chunks, **settings):
     with survey_chunks(chunks, InProcess(), **settings) as found:
-        left = {p.number: found.selection.left_out(p.number).tolist() for p in chunks.chunks}
+        left = {p.number: found.selection.left_out(p.number).tolist() for p in chunks}
         return found, {number: rows for number, rows in left.items() if rows}
 
 

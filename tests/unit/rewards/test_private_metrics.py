@@ -157,7 +157,7 @@ def test_parts_of_files_hold_the_rows_of_the_public_rule(tmp_path, most):
                 place = [names[:at].count(name) for at, name in enumerate(names)]
                 counts = counts[np.array(place) < most]
             found = counted_vectors(part, None)
-            blocks = [block for chunk in part.chunks.chunks for block in found.read(chunk)]
+            blocks = [block for chunk in part.chunks for block in found.read(chunk)]
             assert [first for first, _, _ in blocks] == np.cumsum(
                 [0, *(len(block) for _, block, _ in blocks[:-1])]
             ).tolist()
