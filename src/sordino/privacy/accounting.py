@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sordino._validate import failure_probability, integer, non_negative, one_of, positive
 from sordino.errors import PrivacyError, UsageError
@@ -166,6 +166,7 @@ def calibrate(
     return high if holds(high, numerical=True) else _largest(holds, low, high, rtol)
 
 
+@runtime_checkable
 class _Holds(Protocol):
     def __call__(self, value: float, /, *, numerical: bool) -> bool: ...
 
