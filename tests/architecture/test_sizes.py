@@ -38,7 +38,6 @@ MOST_ANY = 812
 LONGEST_FILE = 900
 SMALL_FILE = 150
 LEAST_COMMENTS = 30  # per 1,000 lines
-NOT_YET = {"cli/_align_record_files.py"}
 
 
 def _load_house():
@@ -72,7 +71,7 @@ def test_no_small_private_file_serves_one_other(sources):
         and source.lines < SMALL_FILE
         and sum(source.module in imported for imported in graph.values()) == 1
     ]
-    assert set(lonely) <= NOT_YET
+    assert lonely == []
 
 
 def test_no_modules_import_each_other(sources):

@@ -113,7 +113,6 @@ def test_noise_is_released_in_one_place(functions):
         == {
             "sordino.algorithms.online_alignment.asking",
             "sordino.algorithms.policy_updates.direction",
-            "sordino.cli._run.perform",  # of a command: what it calls is in this list
             "sordino.mechanisms.label_sum.statistic",
             "sordino.mechanisms.regressions.gaussian._noised_sums",
             "sordino.policies.withheld._paid",
