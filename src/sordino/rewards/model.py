@@ -1,10 +1,8 @@
 """A released reward: what a third party needs to use it, and nothing of the data.
 
-How good each of the items is that people ranked, and how sure one can be of it.
-
-A ranking says how items compare and nothing of what all have in common, so that worths are known
-up to one number. They are given less the mean of the items that were offered to somebody; of the
-others nothing is known.
+A reward of items that people ranked says how good each is, and how sure one can be of it. A ranking
+says how items compare and nothing of what all have in common, so that these worths are given less
+the mean of the items that were offered to somebody; of the others nothing is known.
 """
 
 from __future__ import annotations
@@ -216,14 +214,7 @@ _FITTED = (
     *("debiased", "mixture", "label-gaussian", "objective-perturbation"),
     *("ranking-gaussian", "ranked-perturbation", "randomized-choice", "plackett-luce"),
 )
-_NEW = {"method": "debiased", "standard_errors": None, "ellipsoid": None}  # since version 2
-_NEWER = {"statistic": None, "moment": None}  # since version 3
-_OF_ITEMS: dict[str, Any] = {
-    "items": None,
-    "item_features": None,
-    "worth_intervals": None,
-    "unoffered": [],
-}  # optional in version 3
+_OF_ITEMS = {"items": None, "item_features": None, "worth_intervals": None, "unoffered": []}
 REWARD_VERSION = 3
 
 
@@ -359,16 +350,19 @@ class RewardModel:
     def usable(self) -> bool:
         """Return whether the weights are finite numbers, one for each feature."""
         wanted = len(self.weights) if self.features is None else self.features.dimension
-        columns = [self.weights]
-        columns += [] if self.standard_errors is None else [self.standard_errors]
-        columns += [] if self.ellipsoid is None else [self.ellipsoid.center]
-        columns += [] if self.statistic is None else [self.statistic]
-        columns += [] if self.moment is None else [self.moment.matrix[0]]
-        columns += [] if self.item_features is None else [self.item_features.mean(axis=0)]
+        columns = [
+            self.weights,
+            self.standard_errors,
+            self.statistic,
+            None if self.ellipsoid is None else self.ellipsoid.center,
+            None if self.moment is None else self.moment.matrix[0],
+            None if self.item_features is None else self.item_features.mean(axis=0),
+        ]
         return (
             wanted > 0
             and all(
-                column.shape == (wanted,) and bool(np.isfinite(column).all()) for column in columns
+                column is None or (column.shape == (wanted,) and bool(np.isfinite(column).all()))
+                for column in columns
             )
             and self._usable_items()
         )
@@ -393,6 +387,12 @@ class RewardModel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON holds it."""
+        of_items = {
+            "items": self.items and list(self.items),
+            "item_features": _listed(self.item_features),
+            "worth_intervals": _listed(self.worth_intervals),
+            "unoffered": list(self.unoffered),
+        }
         return {
             "format": REWARD_FORMAT,
             "version": REWARD_VERSION,
@@ -412,18 +412,7 @@ class RewardModel:
             "artifact": self.artifact,
             "statistic": _listed(self.statistic),
             "moment": None if self.moment is None else self.moment.to_dict(),
-            **self._items_dict(),
-        }
-
-    def _items_dict(self) -> dict[str, Any]:
-        """Return what is said of items, as JSON holds it; nothing without items."""
-        if self.items is None:
-            return {}
-        return {
-            "items": list(self.items),
-            "item_features": _listed(self.item_features),
-            "worth_intervals": _listed(self.worth_intervals),
-            "unoffered": list(self.unoffered),
+            **({} if self.items is None else of_items),
         }
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -459,7 +448,7 @@ class RewardModel:
         problem = "The reward cannot be used"
         path = Path(path)
         found = read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
-        values = _NEW | _NEWER | _OF_ITEMS | found
+        values = _OF_ITEMS | found
         described = values.get("features")
         if described is not None:
             features = features_from_dict(described, function=function, features=features)

@@ -359,23 +359,6 @@ def test_the_released_sum_is_kept_and_refits_for_free(tmp_path):
     np.testing.assert_array_equal(again.theta, reward.weights)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_earlier_reward_files_are_read(tmp_path, version):
-    rows, _, labels = world(400, 3)
-    reward = sordino.fit_reward(
-        sordino.Pairs.from_features(rows, labels),
-        mechanism=LabelGaussian(1.0, delta=DELTA), ledger=account(tmp_path), ridge=1.0, ball=9.0,
-    )  # fmt: skip
-    values = reward.to_dict() | {"version": version}
-    new = ["statistic"] + ["method", "standard_errors", "ellipsoid"] * (version == 1)
-    for name in new:
-        del values[name]
-    (tmp_path / "reward.json").write_text(json.dumps(values))
-    back = RewardModel.load(tmp_path / "reward.json")
-    assert back.statistic is None
-    np.testing.assert_array_equal(back.weights, reward.weights)
-
-
 @pytest.mark.parametrize("statistic", [[1.0], "text", [[1.0, 2.0, 3.0]], [None] * 3])
 def test_a_malformed_sum_in_a_file_is_refused(tmp_path, statistic):
     rows, _, labels = world(400, 3)

@@ -1,4 +1,4 @@
-"""Metrics of answers in many files are those of the same answers in memory."""
+"""Answers in many files: promise, fit and metrics are those of the same answers in memory."""
 
 import json
 import math
@@ -15,21 +15,20 @@ from scipy.special import expit
 import sordino
 from sordino.engines import exchange
 from sordino.engines.engine import InProcess
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences import chunk_reading, chunk_survey, chunks
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.folds import MEASURING
-from sordino.preferences.pairs import PrivatePairs
+from sordino.preferences.pairs import PrivatePairs, manifest_path
 from sordino.privatization import chunk_tasks
 from sordino.privatization import chunks as local_chunks
 from sordino.privatization.chunks import privatize_chunks
-from sordino.rewards import answer_files as answers_module
-from sordino.rewards import metrics as predictions_module
-from sordino.rewards import reward_fit
+from sordino.rewards import answer_files, metrics, reward_fit
 from sordino.rewards.answer_files import fit_and_measure_chunks
-from sordino.rewards.evidence import Design
+from sordino.rewards.evidence import Design, counted_vectors, evidence_of_answers, ridges
+from sordino.rewards.label_release import release_labels
 from sordino.rewards.metrics import (
     FARTHEST,
     HeldOut,
@@ -37,19 +36,20 @@ from sordino.rewards.metrics import (
     measure_predictions,
     opened_predictions,
 )
-from sordino.rewards.reward_fit import fit_design
+from sordino.rewards.reward_fit import ellipsoid_of, fit_design, fit_sum, standard_errors
 
 COIN = sordino.RandomizedResponse(1.0)
 PARTS = 4
+FITTED = {"ridge": 3.0, "ball": 20.0}
 LONGEST_HELD_OUT = 7  # a seed with which the longest vector is held out
 MOST_PASSES = (4, 7)  # to a slope that is not absurd, and to one that is
+OF_A_REFIT = math.sqrt(1.25)  # errors are √(1 + 1/4) times as large: the released fit saw all parts
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Cut files into many chunks, and chunks into many blocks; bring people together in four."""
-    parted = (exchange, chunk_survey, chunk_tasks, chunk_tasks, local_chunks, predictions_module)
-    for module in parted:
+    for module in (exchange, chunk_survey, chunk_tasks, local_chunks, metrics):
         monkeypatch.setattr(module, "PARTS", PARTS)
     monkeypatch.setattr(exchange, "_HEAD", 8 * (PARTS + 1))
     monkeypatch.setattr(chunks, "_ROWS", 300)
@@ -81,34 +81,45 @@ class Posted:
         return sum(kind is not range for kind in self.passes)
 
 
-def released(folder, n=1500, d=4, *, each=None, files=3, seed=0):
-    """Return answers in many files: of people with so many each, some of them asked twice."""
-    (folder / "raw").mkdir()
+def ledger_at(folder, unit="label"):
+    budget = sordino.Guarantee(
+        1e4, delta=0.0, unit=unit, neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    return sordino.Ledger.open(folder / "spend.db", data="answers", budget=budget)
+
+
+def raw(folder, n=1500, d=4, *, each=None, files=3, seed=0, again=True, moved=0.0):
+    """Write judgments of a known reward in many files.
+
+    Of people with so many each, some of them asked twice in the file where they were asked first.
+    """
+    folder.mkdir(parents=True)
     generator = np.random.default_rng(seed)
     theta = 3 * generator.normal(size=d)
     rows = generator.normal(size=(n, d)) / np.sqrt(d)
     labels = (generator.random(n) < expit(rows @ theta)).astype(np.int8)
-    people = np.array([f"p{generator.integers(n // each)}" for _ in range(n)] if each else [])
-    again = generator.integers(n, size=n // 10) if each else np.zeros(0, int)
+    people = np.array([f"p{at // each}" for at in generator.permutation(n)] if each else [])
+    twice = generator.integers(n, size=n // 10) if each and again else np.zeros(0, int)
     for file, once in enumerate(np.array_split(np.arange(n), files)):
-        # a question again, in the file where it was asked: the same answer is stored and given
-        part = np.concatenate([once, np.intersect1d(again, once)])
-        flat = pa.FixedSizeListArray.from_arrays(pa.array(rows[part].ravel()), d)
+        part = np.concatenate([once, np.intersect1d(twice, once)])
+        flat = pa.FixedSizeListArray.from_arrays(pa.array((rows[part] + moved).ravel()), d)
         columns = {"difference": flat, "label": labels[part]}
         columns |= {"person": people[part]} if each else {}
-        parquet.write_table(pa.table(columns), folder / f"raw/{file}.parquet", row_group_size=150)
-    budget = sordino.Guarantee(
-        1e4, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
-    )
-    ledger = sordino.Ledger.open(folder / "spend.db", data="a", budget=budget)
+        parquet.write_table(pa.table(columns), folder / f"s{file}.parquet", row_group_size=150)
+    return find_chunks(folder)
+
+
+def released(folder, *, unit="label", coin=COIN, **kind):
+    """Return randomized answers in many files."""
+    judged = raw(folder / "raw", **kind)
     privatize_chunks(
-        find_chunks(folder / "raw"), folder / "out", COIN, ledger=ledger, engine=InProcess()
+        judged, folder / "out", coin, ledger=ledger_at(folder, unit), engine=InProcess()
     )
     return find_chunks(folder / "out", privatized=True)
 
 
-def design_of(folder):
-    """Return the design of the same answers in memory."""
+def private_of(folder):
+    """Return the same answers in memory."""
     paths = sorted((folder / "out").glob("*.parquet"))
     table = pa.concat_tables([parquet.read_table(path) for path in paths])
     rows = np.stack(table["difference"].to_numpy())
@@ -116,18 +127,52 @@ def design_of(folder):
     pairs = sordino.Pairs.from_features(rows, table["answer"].to_numpy(), persons=people)
     assert np.array_equal(pairs.given, rows)  # nothing had to be turned
     fields = {name: getattr(pairs, name) for name in pairs.__dataclass_fields__ if name != "labels"}
-    note = json.loads((folder / "out/0.manifest.json").read_text())
+    note = json.loads(manifest_path(paths[0]).read_text())
     guarantee = sordino.Guarantee(
         note["epsilon"], delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
     )
-    private = PrivatePairs(
+    return PrivatePairs(
         **fields,
         answers=pairs.labels,
         flip_probability=note["flip_probability"],
         guarantee=guarantee,
         artifact="0" * 64,
     )
-    return Design.of(private, None)
+
+
+def design_of(folder):
+    return Design.of(private_of(folder), None)
+
+
+def texts_of(folder, n=300):
+    """Return randomized answers to texts in two files, and their design in memory."""
+    (folder / "raw").mkdir()
+    rows = [
+        {
+            "prompt": f"{i}",
+            "chosen": f"warm {i}",
+            "rejected": f"cold {i % 7}",
+            "person": f"p{i % 50}",
+        }
+        for i in range(n)
+    ]
+    for file in range(2):
+        lines = "".join(json.dumps(row) + "\n" for row in rows[file::2])
+        (folder / f"raw/{file}.jsonl").write_text(lines)
+    found = find_chunks(folder / "raw")
+    privatize_chunks(found, folder / "out", COIN, ledger=ledger_at(folder), engine=InProcess())
+    features = HashedText(dimension=32)
+    parts = [sordino.read_pairs(folder / f"out/{file}.jsonl") for file in range(2)]
+    designs = [Design.of(part, features) for part in parts]
+    whole = Design(
+        differences=np.concatenate([part.differences.toarray() for part in designs]),
+        answers=np.concatenate([part.answers for part in designs]),
+        flip_probability=COIN.flip_probability,
+        feature_bound=features.feature_bound,
+        questions=np.concatenate([part.questions for part in designs]),
+        clusters=np.concatenate([[int(who[1:]) for who in part.persons] for part in parts]),
+    )
+    return find_chunks(folder / "out", privatized=True), features, whole
 
 
 def held_out_of(design):
@@ -147,9 +192,6 @@ def in_memory(design, weights, temperature, widening=1.0):
     )
     found = measure_predictions(predictions, temperature=temperature, widening=widening)
     return {name: value for name, value in vars(found).items() if name != "rows"}
-
-
-OF_A_REFIT = math.sqrt(1.25)  # errors are √(1 + 1/4) times as large: the released fit saw all parts
 
 
 def assert_equal(found, wanted, tolerance):
@@ -176,6 +218,190 @@ def measured(answers, weights, *, engine=None, temperature=None, flips=COIN.flip
         ) as predictions,
     ):
         return measure_predictions(predictions, temperature=temperature)
+
+
+# --- the fit ---
+
+
+@pytest.mark.parametrize("each", [None, 3])
+def test_the_fit_is_that_in_memory(tmp_path, each):
+    answers = released(tmp_path, n=1200, d=5, each=each)  # the sample is all rows
+    found = sordino.fit_reward(answers, **FITTED)
+    design = design_of(tmp_path)
+    wanted = fit_design(design, **FITTED, method="debiased")
+    scale = np.linalg.norm(wanted.weights)
+    assert np.linalg.norm(found.weights - wanted.weights) <= 1e-6 * scale
+    assert found.standard_errors == pytest.approx(standard_errors(design, wanted), rel=1e-6)
+    region = ellipsoid_of(design, wanted, ball=FITTED["ball"])
+    assert found.ellipsoid.metric == pytest.approx(region.metric, rel=1e-10)
+    assert found.ellipsoid.radius(0.95) == pytest.approx(region.radius(0.95), rel=1e-6)
+    assert found.pairs == len(design) == 1200  # a repeat of one person counts once
+    assert found.method == "debiased"
+    assert found.guarantee.epsilon == COIN.realized_epsilon
+    assert "randomized-at-ingestion" in found.guarantee.caveats
+
+
+def test_a_ridge_is_chosen_from_the_same_public_ones(tmp_path):
+    found = sordino.fit_reward(released(tmp_path), ball=20.0)
+    tried = ridges(design_of(tmp_path).feature_bound, COIN.flip_probability)
+    assert found.ridge == pytest.approx(min(tried, key=lambda ridge: abs(ridge - found.ridge)))
+    assert found.ellipsoid.candidates == 6
+    assert found.ridge < max(tried)
+
+
+def test_the_sum_of_answers_is_debiased_and_its_criterion_is_the_loss_on_fresh_ones(tmp_path):
+    """tr[(H + ΛI)⁻¹N] against the covariance of the fit with the sum, by finite differences."""
+    answers = released(tmp_path, n=600, d=3)
+    private = private_of(tmp_path)
+    with survey_chunks(answers, InProcess()) as survey:
+        rows = counted_vectors(survey, None, answers=True)
+        known = evidence_of_answers(rows, None, private.flip_probability)
+        f, kappa = private.flip_probability, 1 - 2 * private.flip_probability
+        targets = (private.answers - f) / kappa
+        assert known.statistic == pytest.approx(private.given.T @ targets, rel=1e-12)
+        longest = np.linalg.norm(private.given, axis=1).max()
+        assert known.feature_bound == pytest.approx(longest / 2, rel=1e-12)
+
+        def fitted(shift):
+            moved = replace(known, statistic=known.statistic + shift)
+            return fit_sum(moved, ridge=2.0, ball=50.0).solution
+
+        middle, step = fitted(np.zeros(3)), 1.0
+        response = np.stack(
+            [
+                (fitted(step * axis).theta - fitted(-step * axis).theta) / (2 * step)
+                for axis in np.eye(3)
+            ]
+        )
+        chance = f + kappa * expit(known.sample @ middle.theta)
+        weights = chance * (1 - chance) / kappa**2
+        noise = known.sample.T @ (weights[:, np.newaxis] * known.sample)
+        expected = float(np.sum(response * noise))
+        assert known.optimism(middle, 2.0) == pytest.approx(expected, rel=1e-3)
+
+
+def test_texts_are_fitted_and_measured_like_one_file(tmp_path):
+    answers, features, whole = texts_of(tmp_path)
+    reward, found = fit_and_measure_chunks(answers, features=features, **FITTED)
+    wanted = fit_design(whole, **FITTED, method="debiased").weights
+    assert np.linalg.norm(reward.weights - wanted) <= 1e-6 * np.linalg.norm(wanted)
+    held_out, fitted = held_out_of(whole)
+    theta = fit_design(fitted, method="debiased", **FITTED).weights
+    numbers = in_memory(held_out, theta, 1.0, OF_A_REFIT)
+    numbers.pop("win_rate")
+    assert_equal(found, numbers, 1e-4)  # both fits are certified to no more
+
+
+# --- what is promised, and what is refused ---
+
+
+def test_a_copy_of_a_file_of_persons_counts_once(tmp_path):
+    answers = released(tmp_path, n=300, each=3)
+    once = sordino.fit_reward(answers, **FITTED)
+    first, copy = tmp_path / "out" / "s0.parquet", tmp_path / "out" / "t0.parquet"
+    copy.write_bytes(first.read_bytes())
+    manifest_path(copy).write_bytes(manifest_path(first).read_bytes())
+    twice = sordino.fit_reward(find_chunks(tmp_path / "out", privatized=True), **FITTED)
+    assert twice.pairs == once.pairs
+    assert twice.weights == pytest.approx(once.weights, rel=1e-9)
+
+
+def test_a_file_without_its_manifest_is_refused(tmp_path):
+    answers = released(tmp_path, n=300)
+    note = manifest_path(tmp_path / "out" / "s1.parquet")
+    kept = note.read_text()
+    note.unlink()
+    with pytest.raises(DataError, match=r"no s1\.manifest\.json"):
+        sordino.fit_reward(answers)
+    other = manifest_path(tmp_path / "out" / "s0.parquet").read_text()
+    for text, said in (
+        (other, "sha256 differs"),
+        (kept.replace('"randomized-at-ingestion"', '"labels-only"'), "contradicts itself"),
+    ):
+        note.write_text(text)
+        with pytest.raises(DataError, match=said):
+            sordino.fit_reward(answers)
+    for wrong in (None, 7, "", "0123456789abcde", "0123456789ABCDEF", "g" * 16):
+        note.write_text(json.dumps(json.loads(kept) | {"release_id": wrong}))
+        with pytest.raises(DataError, match="wrong type or value"):
+            sordino.fit_reward(answers)
+
+
+def test_files_of_two_coins_are_refused(tmp_path):
+    for name, epsilon in (("one", 1.0), ("two", 2.0)):
+        (tmp_path / name).mkdir()
+        released(tmp_path / name, n=60, coin=sordino.RandomizedResponse(epsilon))
+    mixed = find_chunks([tmp_path / "one" / "out", tmp_path / "two" / "out"], privatized=True)
+    with pytest.raises(DataError, match="disagree about epsilon"):
+        sordino.fit_reward(mixed)
+
+
+def two_releases(folder, *, each):
+    """Randomize the same labels twice, on ledgers that know nothing of each other."""
+    for name, files in (("a", 1), ("b", 2)):  # cut otherwise, so that no file is a copy
+        (folder / name).mkdir()
+        released(folder / name, n=60, files=files, each=each, again=False)
+    return [sorted((folder / name / "out").glob("*.parquet")) for name in "ab"]
+
+
+def test_two_releases_of_the_same_labels_in_one_folder_are_refused(tmp_path):
+    one, other = two_releases(tmp_path, each=None)
+    answers = find_chunks([*one, *other], privatized=True)
+    with pytest.raises(PrivacyError, match="several releases"):
+        sordino.fit_reward(answers)
+    for path in (*one, *other):  # of one release each label is drawn once
+        note = manifest_path(path)
+        told = json.loads(note.read_text()) | {"release_id": "0123456789abcdef"}
+        note.write_text(json.dumps(told))
+    assert sordino.fit_reward(answers).guarantee.caveats[-1] == "repeats-not-linked"
+    alone = sordino.fit_reward(find_chunks(other, privatized=True))
+    assert alone.guarantee.epsilon == COIN.realized_epsilon
+
+
+def test_of_two_releases_one_answer_of_a_person_counts(tmp_path):
+    one, other = two_releases(tmp_path, each=3)
+    alone = sordino.fit_reward(find_chunks(one, privatized=True), **FITTED)
+    both = sordino.fit_reward(find_chunks([*one, *other], privatized=True), **FITTED)
+    assert alone.pairs == both.pairs == 60
+    assert alone.weights == pytest.approx(both.weights, rel=1e-9)
+
+
+def test_a_person_with_more_answers_than_promised_is_refused(tmp_path):
+    answers = released(tmp_path, n=300, each=3, unit="person")
+    found = sordino.fit_reward(answers)
+    assert found.guarantee.unit == "person"
+    assert found.guarantee.epsilon == pytest.approx(3 * COIN.realized_epsilon)
+    # the same people on other questions: each release alone keeps its promise
+    (tmp_path / "more").mkdir()
+    released(tmp_path / "more", n=300, each=3, unit="person", moved=1.0)
+    folders = [tmp_path / "out", tmp_path / "more" / "out"]
+    with pytest.raises(PrivacyError, match="does not cover"):
+        sordino.fit_reward(find_chunks(folders, privatized=True))
+
+
+def test_raw_and_randomized_are_not_taken_for_each_other(tmp_path):
+    answers = released(tmp_path, n=300)
+    with pytest.raises(PrivacyError, match="privatized=True"):
+        sordino.fit_reward(find_chunks(tmp_path / "raw"))
+    with pytest.raises(DataError, match=r"raw judgments|no s0.manifest"):
+        sordino.fit_reward(find_chunks(tmp_path / "raw", privatized=True))
+    for number, wrong in enumerate((find_chunks(tmp_path / "out"), answers)):
+        out, ledger = tmp_path / f"twice-{number}", ledger_at(tmp_path)
+        with pytest.raises((DataError, UsageError), match="randomized already"):
+            privatize_chunks(wrong, out, COIN, ledger=ledger, engine=InProcess())
+    budget = sordino.Guarantee(
+        5.0, delta=1e-6, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    ledger = sordino.Ledger.open(tmp_path / "central.db", data="a", budget=budget)
+    with (
+        survey_chunks(answers, InProcess()) as survey,
+        pytest.raises(DataError, match="randomized already"),
+    ):
+        release_labels(survey, sordino.LabelGaussian(1.0, delta=1e-6), ledger=ledger)
+    assert not ledger.spends
+
+
+# --- the metrics ---
 
 
 @pytest.mark.parametrize("each", [None, 1, 6, 700])
@@ -237,55 +463,13 @@ def test_the_ridge_is_chosen_on_what_the_fit_sees(tmp_path, monkeypatch):
         seen.append((len(evidence), evidence.feature_bound, terms["ridge"]))
         return fit(evidence, **terms)
 
-    for module in (reward_fit, answers_module):
+    for module in (reward_fit, answer_files):
         monkeypatch.setattr(module, "fit_sum", spy)
     _, found = fit_and_measure_chunks(answers, ball=20.0)
     (n, bound, _), (part, same, asked) = seen
     assert (n, part, same, asked) == (900, 900 - found.rows, bound, None)
     assert found.win_rate is None
     assert 120 < found.rows < 240
-
-
-def test_texts_are_measured_as_vectors_are(tmp_path):
-    rows = [
-        {
-            "prompt": f"{i}",
-            "chosen": f"warm {i}",
-            "rejected": f"cold {i % 7}",
-            "person": f"p{i % 50}",
-        }
-        for i in range(300)
-    ]
-    (tmp_path / "raw").mkdir()
-    for file in range(2):
-        lines = "".join(json.dumps(row) + "\n" for row in rows[file::2])
-        (tmp_path / f"raw/{file}.jsonl").write_text(lines)
-    budget = sordino.Guarantee(
-        1e4, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
-    )
-    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="a", budget=budget)
-    privatize_chunks(
-        find_chunks(tmp_path / "raw"), tmp_path / "out", COIN, ledger=ledger, engine=InProcess()
-    )
-    features, terms = HashedText(dimension=32), {"ridge": 2.0, "ball": 20.0}
-    answers = find_chunks(tmp_path / "out", privatized=True)
-    _, found = fit_and_measure_chunks(answers, features=features, **terms)
-    parts = [sordino.read_pairs(tmp_path / f"out/{file}.jsonl") for file in range(2)]
-    designs = [Design.of(part, features) for part in parts]
-    people = np.concatenate([[int(person[1:]) for person in part.persons] for part in parts])
-    whole = Design(
-        differences=np.concatenate([part.differences.toarray() for part in designs]),
-        answers=np.concatenate([part.answers for part in designs]),
-        flip_probability=COIN.flip_probability,
-        feature_bound=features.feature_bound,
-        questions=np.concatenate([part.questions for part in designs]),
-        clusters=people,
-    )
-    held_out, fitted = held_out_of(whole)
-    theta = fit_design(fitted, method="debiased", **terms).solution.theta
-    wanted = in_memory(held_out, theta, 1.0, OF_A_REFIT)
-    wanted.pop("win_rate")
-    assert_equal(found, wanted, 1e-4)  # both fits are certified to no more
 
 
 def test_what_cannot_be_measured_is_said_before_the_fit(tmp_path, monkeypatch):
