@@ -214,7 +214,12 @@ _FITTED = (
     *("debiased", "mixture", "label-gaussian", "objective-perturbation"),
     *("ranking-gaussian", "ranked-perturbation", "randomized-choice", "plackett-luce"),
 )
-_OF_ITEMS = {"items": None, "item_features": None, "worth_intervals": None, "unoffered": []}
+_OF_ITEMS: dict[str, Any] = {
+    "items": None,
+    "item_features": None,
+    "worth_intervals": None,
+    "unoffered": [],
+}
 REWARD_VERSION = 3
 
 

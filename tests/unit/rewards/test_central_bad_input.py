@@ -322,17 +322,6 @@ def test_the_ridge_that_a_confidence_set_asks_for_does(fit, refuse, neighbors, b
     assert fit(pairs, noise, second_moment=moment, ball=1.0).ellipsoid is not None
 
 
-def test_a_second_moment_without_its_partner(refuse):
-    pairs = sordino.Pairs.from_features(vectors(20, 3), labels_of(20))
-    noise, moment = sordino.joint_mechanisms(1.0, delta=DELTA, bound=1.0, neighbors=ADDED)
-    record = {"unit": "record", "neighbors": ADDED}
-    refuse(sordino.UsageError, "Pass second_moment", pairs, noise, **record)
-    refuse(
-        sordino.PrivacyError, "does not pay", pairs, records_noise(), second_moment=moment, **record
-    )
-    refuse(sordino.UsageError, "eave it out", pairs, labels_noise(), second_moment=moment)
-
-
 def test_persons_without_a_cap_and_ledgers_that_do_not_fit(refuse):
     ids = [f"p{i % 4}" for i in range(40)]
     pairs = sordino.Pairs.from_features(vectors(40, 3), labels_of(40), persons=ids)
@@ -347,17 +336,3 @@ def test_persons_without_a_cap_and_ledgers_that_do_not_fit(refuse):
     unlinked = sordino.Pairs.from_features(vectors(40, 3), labels_of(40))
     capped = labels_noise(records_per_person=3)
     refuse(sordino.DataError, "no person ids", unlinked, capped, unit="person")
-
-
-@pytest.mark.parametrize("unit", ["person", "label"])
-def test_rows_of_a_person_above_the_cap_are_left_out_by_a_public_rule(account, unit):
-    """Whatever the order of the file and the labels, the same rows count."""
-    rows, ids = vectors(40, 3), [f"p{i % 4}" for i in range(40)]
-    turn, noise = np.random.default_rng(3).permutation(40), labels_noise(records_per_person=3)
-    counted = []
-    for order, labels in ((np.arange(40), labels_of(40)), (turn, np.ones(40))):
-        pairs = sordino.Pairs.from_features(rows[order], labels, persons=[ids[i] for i in order])
-        released = release_labels(pairs, noise, ledger=account(unit))
-        counted.append({row.tobytes() for row in released.evidence.differences})
-    assert counted[0] == counted[1]
-    assert len(counted[0]) == 12

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import re
 
 import numpy as np
 import pytest
@@ -260,23 +259,12 @@ def test_an_ellipsoid_survives_its_file():
         some_ellipsoid(metric=np.diag([1.0, -1.0]))
 
 
-def test_a_ridge_too_small_for_a_set_says_which_would_do(pairs, tmp_path):
+def test_a_set_may_be_left_out_beside_a_moment(pairs, tmp_path):
+    """Which ridge it would ask for is tried in test_central_bad_input."""
     noise, moment = joint_mechanisms(1.0, **SETTINGS)
-    (tmp_path / "0").mkdir()
-    ledger = open_ledger(tmp_path / "0")
-    given = {"ledger": ledger, "ball": 1.0, "second_moment": moment}
-    with pytest.raises(UsageError, match="too small for a confidence set") as caught:
-        fit_records(pairs, noise, **given)
-    assert not ledger.spends
-    ridge = float(re.search(r"with ridge=([\d.e+-]+);", str(caught.value))[1])
-    noise, moment = joint_mechanisms(1.0, ridge=ridge, **SETTINGS)
-    assert fitted(pairs, tmp_path / "1", noise, second_moment=moment, ball=1.0).ellipsoid
-    without = fitted(
-        pairs, tmp_path / "2", *joint_mechanisms(1.0, **SETTINGS)[:1],
-        second_moment=joint_mechanisms(1.0, **SETTINGS)[1], ellipsoid=False,
-    )  # fmt: skip
-    assert without.ellipsoid is None
-    assert without.moment is not None
+    found = fitted(pairs, tmp_path, noise, second_moment=moment, ellipsoid=False)
+    assert found.ellipsoid is None
+    assert found.moment is not None
 
 
 def test_a_moment_beyond_its_bound_still_gives_a_metric():
@@ -292,30 +280,22 @@ def test_a_moment_beyond_its_bound_still_gives_a_metric():
 
 @pytest.mark.parametrize("neighbors", [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, REPLACE_ONE])
 def test_held_out_records_are_not_seen(pairs, tmp_path, neighbors):
-    """The weights are those of a fit to the other records, and the size is that of all."""
+    """Weights and moment are those of the other records, and the size is that of all."""
     pairs = dataclasses.replace(pairs, dropped=7)
-    out = held_out_rows(pairs)
-    rest = pairs.part(np.flatnonzero(~out).tolist())
-    given = {"neighbors": neighbors}
-    found = fitted(pairs, tmp_path / "0", held_out=True, **given)
-    alone = fitted(rest, tmp_path / "1", **given)
-    everything = fitted(pairs, tmp_path / "2", **given)
+    rest = pairs.part(np.flatnonzero(~held_out_rows(pairs)).tolist())
+    noise, moment = joint_mechanisms(1.0, **(SETTINGS | {"neighbors": neighbors}))
+    given = {"neighbors": neighbors, "second_moment": moment, "ellipsoid": False}
+    found = fitted(pairs, tmp_path / "0", noise, held_out=True, **given)
+    alone = fitted(rest, tmp_path / "1", noise, **given)
+    everything = fitted(pairs, tmp_path / "2", noise, **given)
     assert found.weights.tolist() == alone.weights.tolist()
+    assert found.moment.matrix.tolist() == alone.moment.matrix.tolist()
     assert found.weights.tolist() != everything.weights.tolist()
     assert found.pairs == everything.pairs == (None if neighbors is ADD_OR_REMOVE_ONE else 407)
     entry = sordino.Ledger.read(tmp_path / "0" / "spend.db").spends[0]
     assert json.loads(entry.payload)["details"] == {"held_out": "unread"}
     with pytest.raises(PrivacyError, match="held_out_rows"):
-        fitted(pairs, tmp_path / "3", held_out=~out, **given)
-
-
-def test_the_moment_leaves_them_out_too(pairs, tmp_path):
-    noise, moment = with_moment()
-    out = held_out_rows(pairs)
-    given = {"second_moment": moment, "ball": 1.0}
-    found = fitted(pairs, tmp_path / "0", noise, held_out=True, **given).moment
-    alone = fitted(pairs.part(np.flatnonzero(~out).tolist()), tmp_path / "1", noise, **given).moment
-    assert found.matrix.tolist() == alone.matrix.tolist()
+        fitted(pairs, tmp_path / "3", noise, **given | {"held_out": held_out_rows(pairs)})
 
 
 # --- a delta that promises nothing ------------------------------------------------------------
@@ -344,24 +324,6 @@ def test_where_it_is_private_the_number_does_not_decide(pairs, tmp_path):
 
 
 # --- refusals ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("unit", "neighbors", "words"),
-    [("person", ADD_OR_REMOVE_ONE, "many records"), ("label", REPLACE_ONE, "unit='record'")],
-)
-def test_other_units_are_refused(pairs, tmp_path, unit, neighbors, words):
-    ledger = open_ledger(tmp_path, unit=unit, neighbors=neighbors)
-    with pytest.raises(PrivacyError, match=words):
-        fit_records(pairs, tilted(), ledger=ledger, ball=1.0)
-    assert not ledger.spends
-
-
-def test_a_relation_that_the_noise_does_not_cover_is_refused(pairs, tmp_path):
-    ledger = open_ledger(tmp_path, neighbors=REPLACE_ONE)
-    with pytest.raises(PrivacyError, match="replaced"):
-        fit_records(pairs, tilted(), ledger=ledger, ball=1.0)
-    assert not ledger.spends
 
 
 def test_a_moment_that_is_not_paid_for_is_refused(pairs, tmp_path):
