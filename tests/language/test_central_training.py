@@ -44,6 +44,7 @@ from sordino.language.models.checkpoints import (
 )
 from sordino.language.models.loading import upstream
 from sordino.language.models.promises import CheckpointPromise
+from sordino.language.training import losses
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
@@ -118,6 +119,26 @@ def test_the_entry_comes_before_anybody_is_drawn(central, ledger_of, monkeypatch
     )
     trained(central(kind=kind, ledger=ledger, args=SAVING))
     assert order == [3, 3, 3, 6, 6, 6, 8, 8]
+
+
+@pytest.mark.parametrize("kind", ["reward", "dpo"])
+def test_another_loss_is_one_function(central, word_pairs, monkeypatch, kind):
+    """That of Azar et al. (2024), which neither settings nor trainers know: it is given a name."""
+    seen = []
+
+    def ipo(margins, flip_probability=0.0, *, liked=1.0):
+        seen.append(margins)
+        return margins.square() + 0.25 - (2 * liked - 1) * margins
+
+    monkeypatch.setitem(losses.LOSSES, "ipo", ipo)
+    trainer = awake(central(word_pairs(3), kind=kind, args={"loss": "ipo"}))
+    moved(trainer.model)
+    with torch.no_grad():
+        found = trainer._losses(trainer.model.eval(), trainer._units)
+    signs = torch.tensor([2 * unit[0].liked - 1 for unit in trainer._units])
+    torch.testing.assert_close(found, (signs * seen[-1] - 0.5).square())
+    assert trainer._promise.training["preference_loss"] == "ipo"
+    trainer._refuse_model(trainer.model)
 
 
 def test_an_undecided_pair_pulls_both_ways(central, word_pairs):
