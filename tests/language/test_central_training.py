@@ -51,7 +51,9 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SP
 
 from ._training import (
     Killed,
+    assert_only_weights_differ,
     awake,
+    files_of,
     log_probability,
     moved,
     privacy,
