@@ -19,8 +19,8 @@ from sordino.privacy.guarantee import Guarantee, float_to_json, never_less, neve
 
 __all__ = ["Audit", "Finding", "Kind", "Measurement", "Metric", "Outcome"]
 
-AUDIT_FORMAT = "sordino.audit"
-AUDIT_VERSION = 1
+_AUDIT_FORMAT = "sordino.audit"
+_AUDIT_VERSION = 1
 
 Kind = Literal["mechanism", "release", "run", "training"]
 Outcome = Literal["refutes", "warning", "clear", "skipped"]
@@ -182,8 +182,8 @@ class Audit:
         """Return the audit as JSON holds it."""
         bound = self.lower_bound
         return {
-            "format": AUDIT_FORMAT,
-            "version": AUDIT_VERSION,
+            "format": _AUDIT_FORMAT,
+            "version": _AUDIT_VERSION,
             "kind": self.kind,
             "subject": self.subject,
             "claim": self.claim.to_dict() | {"caveats": list(self.claim.caveats)},

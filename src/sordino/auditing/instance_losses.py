@@ -150,7 +150,7 @@ class InstanceLoss(Withholding):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmRule:
+class _ArmRule:
     """What is public about the policy: its scores are (S + λ·center)/(N + λ) − penalty/√(N + λ)."""
 
     temperature: float
@@ -191,11 +191,17 @@ class Arms:
     least: Float[np.ndarray, " k"]
     most: Float[np.ndarray, " k"]
     _: KW_ONLY
-    rule: ArmRule
+    rule: _ArmRule
 
     @classmethod
     def of(
-        cls, counts: ArrayLike, sums: ArrayLike, least: ArrayLike, most: ArrayLike, *, rule: ArmRule
+        cls,
+        counts: ArrayLike,
+        sums: ArrayLike,
+        least: ArrayLike,
+        most: ArrayLike,
+        *,
+        rule: _ArmRule,
     ) -> Arms:
         """Return the arms; refuse sums that no records within the reward range can have."""
         pulled = _whole_counts(counts)
@@ -368,7 +374,7 @@ def _whole_counts(counts: ArrayLike) -> Int64[np.ndarray, " k"]:
     return found.astype(np.int64)
 
 
-class ArmSettings(TypedDict, total=False):
+class _ArmSettings(TypedDict, total=False):
     """The public settings of a policy that draws arms, beside the range of rewards."""
 
     temperature: Required[float]
@@ -385,7 +391,7 @@ def arm_losses(
     most: ArrayLike,
     *,
     reward_range: float,
-    **policy: Unpack[ArmSettings],
+    **policy: Unpack[_ArmSettings],
 ) -> InstanceLoss:
     """Return the privacy loss of one draw on this data set, over every added or removed record."""
     # The policy draws arm a with chance ∝ reference(a)·exp(f(a)/temperature), where f(a) = (S +
@@ -394,7 +400,7 @@ def arm_losses(
     # record makes the loss infinite, as its first or last record decides whether it can be drawn at
     # all. The time is linear in the number of arms.
     # Source: docs/intrinsic.md, "Per-instance losses".
-    rule = ArmRule(reward_range=reward_range, **policy)
+    rule = _ArmRule(reward_range=reward_range, **policy)
     loss = Arms.of(counts, sums, least, most, rule=rule).loss()
     return InstanceLoss(loss, about=_DRAW, changes=_EVERY, public=_OF_ARMS)
 
@@ -407,7 +413,7 @@ def arm_delta(
     *,
     epsilon: float,
     reward_range: float,
-    **policy: Unpack[ArmSettings],
+    **policy: Unpack[_ArmSettings],
 ) -> InstanceLoss:
     """Return the δ of one draw on this data set at an ε, over every added or removed record."""
     # It is the largest Σ max(0, P − e^ε·P′) between the policy of these data and that of a
@@ -416,20 +422,20 @@ def arm_delta(
     bound = _validate.non_negative("epsilon", epsilon)
     if bound == math.inf:
         raise UsageError("epsilon must be finite, got inf.")
-    rule = ArmRule(reward_range=reward_range, **policy)
+    rule = _ArmRule(reward_range=reward_range, **policy)
     delta = Arms.of(counts, sums, least, most, rule=rule).delta(bound)
     about = f"δ of one draw at ε = {bound:g}"
     return InstanceLoss(delta, about=about, changes=_EVERY, public=(*_OF_ARMS, "epsilon"))
 
 
-def arm_losses_of(logs: BanditLogs, **policy: Unpack[ArmSettings]) -> InstanceLoss:
+def arm_losses_of(logs: BanditLogs, **policy: Unpack[_ArmSettings]) -> InstanceLoss:
     """Return what :func:`arm_losses` returns for the records of bandit logs."""
     low, high = logs.reward_range
     return arm_losses(*_gathered(logs), reward_range=high - low, **policy)
 
 
 def arm_delta_of(
-    logs: BanditLogs, *, epsilon: float, **policy: Unpack[ArmSettings]
+    logs: BanditLogs, *, epsilon: float, **policy: Unpack[_ArmSettings]
 ) -> InstanceLoss:
     """Return what :func:`arm_delta` returns for the records of bandit logs."""
     low, high = logs.reward_range
@@ -461,7 +467,7 @@ def arm_class_bound(
     # 1/√(m + λ)), over the temperature, for any rewards and any reference. It reads the private
     # least count, so it is as confidential.
     # Source: docs/intrinsic.md, "Per-instance losses".
-    rule = ArmRule(
+    rule = _ArmRule(
         temperature=temperature, reward_range=reward_range, shrinkage=shrinkage, penalty=penalty
     )
     pulled = _whole_counts(counts)

@@ -15,40 +15,40 @@ from typing import Any, Final, NamedTuple
 from sordino import _random
 
 
-class Reason(NamedTuple):
+class _Reason(NamedTuple):
     """An HTTP status, and what a person can do."""
 
     status: int
     message: str
 
 
-REFUSALS: Final[dict[str, Reason]] = {
-    "bad-request": Reason(400, "The request is not of the form that the description asks for."),
-    "unknown-invitation": Reason(401, "This invitation is not known here. Check the link."),
-    "unknown-device": Reason(401, "This device was not opened with an invitation to this study."),
-    "not-admin": Reason(401, "The admin token is not the one that the service was started with."),
-    "invitation-expired": Reason(403, "This invitation has expired. Ask for a new one."),
-    "invitation-revoked": Reason(403, "This invitation was withdrawn."),
-    "not-found": Reason(404, "There is nothing at this address."),
-    "method-not-allowed": Reason(405, "This address does not take that method."),
-    "too-slow": Reason(408, "The request did not arrive in time. Send it again."),
-    "invitation-in-use": Reason(
+REFUSALS: Final[dict[str, _Reason]] = {
+    "bad-request": _Reason(400, "The request is not of the form that the description asks for."),
+    "unknown-invitation": _Reason(401, "This invitation is not known here. Check the link."),
+    "unknown-device": _Reason(401, "This device was not opened with an invitation to this study."),
+    "not-admin": _Reason(401, "The admin token is not the one that the service was started with."),
+    "invitation-expired": _Reason(403, "This invitation has expired. Ask for a new one."),
+    "invitation-revoked": _Reason(403, "This invitation was withdrawn."),
+    "not-found": _Reason(404, "There is nothing at this address."),
+    "method-not-allowed": _Reason(405, "This address does not take that method."),
+    "too-slow": _Reason(408, "The request did not arrive in time. Send it again."),
+    "invitation-in-use": _Reason(
         409, "This invitation was opened on another device. An invitation is for one device."
     ),
-    "wrong-study": Reason(409, "These answers are for another study. Nothing was stored."),
-    "too-large": Reason(413, "The request is too large. Nothing was stored."),
-    "not-json": Reason(415, "The request must be JSON (Content-Type: application/json)."),
-    "too-many-requests": Reason(429, "Too many requests. Wait a little and send it again."),
-    "server-error": Reason(500, "Something went wrong on our side. Nothing was lost."),
-    "database-down": Reason(503, "Answers cannot be stored just now. Keep them and send again."),
-    "no-answers": Reason(409, "No answer has arrived yet, so there is nothing to export."),
+    "wrong-study": _Reason(409, "These answers are for another study. Nothing was stored."),
+    "too-large": _Reason(413, "The request is too large. Nothing was stored."),
+    "not-json": _Reason(415, "The request must be JSON (Content-Type: application/json)."),
+    "too-many-requests": _Reason(429, "Too many requests. Wait a little and send it again."),
+    "server-error": _Reason(500, "Something went wrong on our side. Nothing was lost."),
+    "database-down": _Reason(503, "Answers cannot be stored just now. Keep them and send again."),
+    "no-answers": _Reason(409, "No answer has arrived yet, so there is nothing to export."),
     # of one answer, inside a request that is fine
-    "unknown-question": Reason(409, "This person was not asked this question."),
-    "already-answered": Reason(409, "Another answer to this question is stored."),
-    "changes-refused": Reason(409, "In this study the first answer stands."),
-    "cap-reached": Reason(409, "This person has given as many answers as the study takes."),
-    "id-reused": Reason(409, "This id belongs to another answer."),
-    "revision-skipped": Reason(409, "An earlier answer to this question is missing."),
+    "unknown-question": _Reason(409, "This person was not asked this question."),
+    "already-answered": _Reason(409, "Another answer to this question is stored."),
+    "changes-refused": _Reason(409, "In this study the first answer stands."),
+    "cap-reached": _Reason(409, "This person has given as many answers as the study takes."),
+    "id-reused": _Reason(409, "This id belongs to another answer."),
+    "revision-skipped": _Reason(409, "An earlier answer to this question is missing."),
 }
 """Every code, its HTTP status and its message."""
 

@@ -109,8 +109,8 @@ def undone(request: Request, error: Exception) -> Response:
     return refused(request, Refusal("server-error"))
 
 
-MOST_BYTES: Final = 64 * 1024
-"""Bytes of one request."""
+# Bytes of one request.
+_MOST_BYTES: Final = 64 * 1024
 
 _SECONDS: Final = 20.0  # for a body to arrive
 _MOST_SENDERS: Final = 100_000
@@ -177,13 +177,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 async def _bytes(request: Request) -> bytes:
     """Return the body, or stop reading where it is too large."""
     declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared[:20]) > MOST_BYTES:
+    if not declared.isdecimal() or int(declared[:20]) > _MOST_BYTES:
         raise Refusal("too-large")
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > MOST_BYTES:
+        if size > _MOST_BYTES:
             raise Refusal("too-large")
         parts.append(part)
     return b"".join(parts)

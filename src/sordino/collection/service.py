@@ -41,13 +41,13 @@ from .responses import Buckets, Headers, read_body, refused, unmatched
 from .study import Study
 from .submissions import MOST_ANSWERS, read_submission, store
 
-Schema: TypeAlias = dict[str, object]
+_Schema: TypeAlias = dict[str, object]
 _Read = TypeVar("_Read")
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 _GRACE: Final = 10  # seconds for requests that are under way when the service is asked to stop
 
 
-def _object(**properties: object) -> Schema:
+def _object(**properties: object) -> _Schema:
     """Return the schema of an object that has exactly these properties."""
     return {
         "type": "object",
@@ -57,7 +57,7 @@ def _object(**properties: object) -> Schema:
     }
 
 
-def _list(items: object, **more: int) -> Schema:
+def _list(items: object, **more: int) -> _Schema:
     """Return the schema of a list."""
     return {"type": "array", "items": items, **more}
 
@@ -149,13 +149,13 @@ _ROUTES: Final = (
 )
 
 
-def description() -> Schema:
+def description() -> _Schema:
     """Return the OpenAPI description of the service as a plain dict."""
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    paths: dict[str, Schema] = {}
+    paths: dict[str, _Schema] = {}
     for path, method, summary, answered, refusals, secret, body in _ROUTES:
         kind = "application/zip" if answered is _ZIP else "application/json"
-        route: Schema = {
+        route: _Schema = {
             "summary": summary,
             "responses": {
                 "200": {"description": "Done.", "content": {kind: {"schema": answered}}},

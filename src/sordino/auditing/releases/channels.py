@@ -33,8 +33,8 @@ from .reading import UNKNOWN, Released
 from .recipes import AGREEMENT, CANONICAL, OrderRule, in_canonical_order, reproduces, rule_bits
 
 DISPLAYED = "order shown to the annotator"
-MOST_BIAS = 0.9
-"""The largest share of labels that habit or taste may explain where nobody can measure it."""
+# The largest share of labels that habit or taste may explain where nobody can measure it.
+_MOST_BIAS = 0.9
 
 FAILURE = 1e-7
 """Chance that the bound on one public factor is too small; added to every p-value."""
@@ -116,7 +116,7 @@ class PublicKnowledge:
         if shown is None or not (judged := self.known & (shown != UNKNOWN)).any():
             return orders
         bias = float(np.mean((shown == self.truth)[judged]))
-        return {**orders, DISPLAYED: shown} if 1 - MOST_BIAS < bias < MOST_BIAS else orders
+        return {**orders, DISPLAYED: shown} if 1 - _MOST_BIAS < bias < _MOST_BIAS else orders
 
     @cached_property
     def shows_tastes(self) -> bool:
@@ -158,7 +158,7 @@ class PublicKnowledge:
                 agreeing = max(_with_majority(labels, each) for each in cells)
                 upper = clopper_pearson(agreeing, len(labels), 1 - FAILURE)[1]
                 odds += float(logit(max(upper, 0.5)))
-            tastes = float(logit(MOST_BIAS)) if written and self.shows_tastes else 0.0
+            tastes = float(logit(_MOST_BIAS)) if written and self.shows_tastes else 0.0
             self._bounds[key] = max(tastes, odds)
         return self._bounds[key]
 

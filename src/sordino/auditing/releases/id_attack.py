@@ -19,8 +19,8 @@ from .evidence import Channel
 from .reading import UNKNOWN, Released
 from .recipes import IdRecipe, id_recipes
 
-MATCHED = 0.99
-"""Share of the rows that a recipe must reproduce."""
+# Share of the rows that a recipe must reproduce.
+_MATCHED = 0.99
 
 _FIRST_ROWS = 4  # with different answers; a recipe that misses two of them is given up
 _SAMPLE = 500
@@ -138,10 +138,10 @@ class _Search:
             if not self._reproduces_first_rows(recipe):
                 continue
             forward, backward = self._orders(recipe, sample)
-            if np.mean(forward | backward) < MATCHED:
+            if np.mean(forward | backward) < _MATCHED:
                 continue
             forward, backward = self._orders(recipe, rows)
-            if np.mean(forward | backward) < MATCHED:
+            if np.mean(forward | backward) < _MATCHED:
                 continue
             # The rows that match in exactly one order say something.
             guesses = np.where(forward == backward, UNKNOWN, forward.astype(np.int8))

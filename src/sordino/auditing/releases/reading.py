@@ -34,8 +34,8 @@ from sordino.preferences.records import (
     refuse_some_named,
 )
 
-DEEPEST = 64
-"""How many levels deep objects and lists may lie in each other."""
+# How many levels deep objects and lists may lie in each other.
+_DEEPEST = 64
 
 _LEVELS = 4  # of a column that are taken apart
 _LONGEST = 8  # a longer list is no record of a few fields
@@ -56,7 +56,7 @@ def parts_of(value: object, path: str) -> Iterator[tuple[str, object]]:
             yield f"{path}[{index}]", part
 
 
-def flattened(row: Mapping[str, object]) -> dict[str, object]:
+def _flattened(row: Mapping[str, object]) -> dict[str, object]:
     """Return a row with what its objects and short lists hold, as columns of their own."""
     # A text that is JSON is one of these, for a table has no other way to hold them. Four levels
     # are taken apart, and lists of at most eight. A name that is taken gets a mark, so that nothing
@@ -87,11 +87,11 @@ def parsed(value: object) -> object:
     if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
         with suppress(ValueError, RecursionError):
             found = json.loads(value)
-            return value if is_deep(found, DEEPEST) else found
+            return value if _is_deep(found, _DEEPEST) else found
     return value
 
 
-def is_deep(value: object, most: int) -> bool:
+def _is_deep(value: object, most: int) -> bool:
     """Return whether objects and lists lie in each other more than so many levels deep."""
     level = [value]
     for _ in range(most + 1):
@@ -157,7 +157,7 @@ class Released:
         return tuple(canonical(*row)[1] for row in rows)
 
 
-LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
+_LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
     "answer": ("prompt", "first", "second", "answer"),
     "z": ("prompt", "a1", "a2", "z"),
     "chosen-rejected": ("chosen", "rejected"),
@@ -185,7 +185,7 @@ def read_released(
     """Return a file that claims local privacy, with nothing changed that an attacker could use."""
     path = Path(path)
     epsilon = _validate.positive("epsilon", epsilon)
-    if person_field in {*FIELDS, *LAYOUTS["z"]}:  # what was asked or answered
+    if person_field in {*FIELDS, *_LAYOUTS["z"]}:  # what was asked or answered
         raise UsageError(f"The person field must not be {person_field!r}. Nothing was read.")
     rows, notes, releases = _Rows(person_field), [], list[str]()
     files = _inside(path)
@@ -235,7 +235,7 @@ def _inside(path: Path) -> list[Path]:
 
 def layout_of(row: Mapping[str, Any]) -> Layout | None:
     """Return which layout a row has, by the names of its fields, or None."""
-    return next((name for name, wanted in LAYOUTS.items() if set(wanted) <= row.keys()), None)
+    return next((name for name, wanted in _LAYOUTS.items() if set(wanted) <= row.keys()), None)
 
 
 def flat(text: Text) -> str:
@@ -276,16 +276,16 @@ class _Rows:
         if self._people:
             refuse_some_named(person, self._people[0], where)
         self._people.append(person)
-        self._keep({*LAYOUTS[self.layout], _PROMPT, name}, row, where)
+        self._keep({*_LAYOUTS[self.layout], _PROMPT, name}, row, where)
 
     def _keep(self, used: set[str], row: Mapping[str, object], where: str) -> None:
         """Keep every column that the layout does not use, and what lies inside it."""
         # Where a row lacks it there is None.
         kept = {name: value for name, value in row.items() if name not in used}
         for name, value in kept.items():
-            if is_deep(value, DEEPEST):
-                raise DataError(f"{where}: field {name!r} is nested over {DEEPEST} levels deep.")
-        found = flattened(kept)
+            if _is_deep(value, _DEEPEST):
+                raise DataError(f"{where}: field {name!r} is nested over {_DEEPEST} levels deep.")
+        found = _flattened(kept)
         for name in found:
             if name not in self.columns:
                 self.columns[name] = [None] * (len(self._values) - 1)
@@ -312,7 +312,7 @@ def _layout(row: Mapping[str, Any], where: str) -> Layout:
     """Return the layout of the first row."""
     layout = layout_of(row)
     if layout is None:
-        known = "; or ".join(" ".join(map(repr, wanted)) for wanted in LAYOUTS.values())
+        known = "; or ".join(" ".join(map(repr, wanted)) for wanted in _LAYOUTS.values())
         hint = " 'label' is a raw judgment: such a file is given as raw." if "label" in row else ""
         raise DataError(f"{where}: a released row must hold {known}.{hint} Nothing was audited.")
     return layout
@@ -322,7 +322,7 @@ def _texts(row: Mapping[str, Any], where: str, layout: Layout) -> tuple[Text, Te
     """Return prompt and answers in the order written."""
     if layout == "chosen-rejected":
         return question_of(row, "chosen", "rejected", where)
-    prompt, one, other, _ = LAYOUTS[layout]
+    prompt, one, other, _ = _LAYOUTS[layout]
     return read_text(row, prompt, where), read_text(row, one, where), read_text(row, other, where)
 
 
@@ -359,7 +359,7 @@ def _value(row: Mapping[str, Any], where: str, layout: Layout) -> int:
     """Return the released answer as it is written: 1, 0 or −1."""
     if layout == "chosen-rejected":
         return 1
-    name = LAYOUTS[layout][-1]
+    name = _LAYOUTS[layout][-1]
     if name not in row:
         raise DataError(f"{where}: field {name!r} is missing.")
     value, found = row[name], None

@@ -154,7 +154,7 @@ def id_recipes() -> tuple[IdRecipe, ...]:
 
 
 Kind = Literal["stream", "row", "id", "unkeyed"]
-Uniforms = Callable[[Sequence[int], Sequence[Any], float], Float[np.ndarray, "seeds keys"]]
+_Uniforms = Callable[[Sequence[int], Sequence[Any], float], Float[np.ndarray, "seeds keys"]]
 Draw = Callable[[int, int], Any]
 _DIGITS, _CHARACTER = "{seed}", "{seed:c}"  # keys
 _MOST_LEGACY = 2**32 - 1  # numpy's old generator takes no larger seed
@@ -173,7 +173,7 @@ class CoinRecipe:
     kind: Kind
     # From seeds, keys and ε to numbers in [0, 1], one row for each seed, one column for each key.
     # For `"unkeyed"` the seed means nothing, and one is passed.
-    uniforms: Uniforms
+    uniforms: _Uniforms
     # Whether every small seed is tried with it, and not only those of the manifest; and whether its
     # ids may be the texts of a row, joined.
     core: bool = False
@@ -306,7 +306,7 @@ def hmac_coin(
     return CoinRecipe(name=name, kind=kind, uniforms=uniforms, core=core, least=least, most=most)
 
 
-def _stream(start: Callable[[], Draw], *, reach: float = 1.0) -> Uniforms:
+def _stream(start: Callable[[], Draw], *, reach: float = 1.0) -> _Uniforms:
     """Return draws of one generator for each seed, divided by how far its numbers reach."""
 
     def uniforms(seeds: Sequence[int], draws: Sequence[int], _: float) -> np.ndarray:
@@ -373,7 +373,7 @@ _halves = _stream(
 
 
 def _row_by_row(
-    generator: Uniforms, seeds: Sequence[int], rows: Sequence[int], epsilon: float
+    generator: _Uniforms, seeds: Sequence[int], rows: Sequence[int], epsilon: float
 ) -> np.ndarray:
     """Return the first draw of a generator that is seeded anew, with seed + row, for each row."""
     # Every seed + row number is drawn once, whichever seeds and rows it is the sum of.

@@ -33,20 +33,20 @@ from .recipes import JOINS, CoinRecipe, coin_recipes, id_recipes
 Progress = Callable[[int, int], None]
 Text = Callable[[int], str]
 
-TIERS = ((5, 1), (8, 1), (18, 1), (40, 2))
-"""How many rows are looked at before a seed is given up, and how many of them may disagree."""
+# How many rows are looked at before a seed is given up, and how many of them may disagree.
+_TIERS = ((5, 1), (8, 1), (18, 1), (40, 2))
 
-CONSTANT = 0.99
-"""Share of the labels that must come out the same when the flips are undone."""
+# Share of the labels that must come out the same when the flips are undone.
+_CONSTANT = 0.99
 
-FISHER_LEVEL = 1e-9
-"""Chance, over all recipes tried together, that flips and answers agree so well by accident."""
+# Chance, over all recipes tried together, that flips and answers agree so well by accident.
+_FISHER_LEVEL = 1e-9
 
-CONVENTIONS = ("flips below q", "flips above 1 - q")
-TRUTH = "raw truth"
-WRITTEN = "order written"
-SMALL = "small seed"
-UNSEEDED = "no seed"
+_CONVENTIONS = ("flips below q", "flips above 1 - q")
+_TRUTH = "raw truth"
+_WRITTEN = "order written"
+_SMALL = "small seed"
+_UNSEEDED = "no seed"
 _ATTACK = "seed"
 _CELLS = 1 << 21  # numbers drawn at once
 _WINDOW = 4096  # a generator that is seeded 10^4 times is not run further than this
@@ -68,7 +68,7 @@ _SOME = 40  # rows by which keys are told apart
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Frame:
+class _Frame:
     """A way to look at the answers, in which they are the flips if the labels are constant."""
 
     name: str  # what the labels may be constant in, for the report
@@ -79,7 +79,7 @@ class Frame:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Screen:
+class _Screen:
     """The rows to look at first, and what a prediction must reach there."""
 
     bits: Integer[np.ndarray, "f n"]  # what the frames hold, in the order in which the rows draw
@@ -89,16 +89,16 @@ class Screen:
     enough: Float[np.ndarray, "t f"]
 
 
-class Frames:
+class _Frames:
     """Frames that are looked at together, and the rows to look at first; found once."""
 
-    def __init__(self, each: Sequence[Frame]) -> None:
+    def __init__(self, each: Sequence[_Frame]) -> None:
         """Remember them."""
         self.each = tuple(each)
         self.swaps = np.array([frame.swaps for frame in each])
-        self._screens: dict[tuple[int, bool], Screen] = {}
+        self._screens: dict[tuple[int, bool], _Screen] = {}
 
-    def screen(self, order: Integer[np.ndarray, " n"] | None, *, near: bool) -> Screen:
+    def screen(self, order: Integer[np.ndarray, " n"] | None, *, near: bool) -> _Screen:
         """Return the rows to look at first."""
         key = id(order), near  # an order lives as long as what is tried with it
         if key not in self._screens:
@@ -106,18 +106,18 @@ class Frames:
                 [frame.bits if order is None else frame.bits[order] for frame in self.each]
             )
             # How many rows from the beginning hold enough of both values in every frame.
-            window, wanted = len(bits[0]), TIERS[0][0] + 1
+            window, wanted = len(bits[0]), _TIERS[0][0] + 1
             if near:
-                reached = [TIERS[-1][0]]
+                reached = [_TIERS[-1][0]]
                 for row, value in product(bits[:, :_WINDOW], (0, 1)):
                     where = np.flatnonzero(row == value)
                     reached.append(int(where[wanted - 1]) + 1 if len(where) >= wanted else _WINDOW)
-                window = min(max(reached) + TIERS[-1][0], window)
+                window = min(max(reached) + _TIERS[-1][0], window)
             places = _first_places(bits, window)
             seen = bits[:, places]
-            enough = np.array([_enough(seen[:, :size], miss, self.swaps) for size, miss in TIERS])
+            enough = np.array([_enough(seen[:, :size], miss, self.swaps) for size, miss in _TIERS])
             signs = np.where(seen == UNKNOWN, 0, 2 * seen - 1).astype(np.float32).T
-            self._screens[key] = Screen(bits=bits, places=places, signs=signs, enough=enough)
+            self._screens[key] = _Screen(bits=bits, places=places, signs=signs, enough=enough)
         return self._screens[key]
 
 
@@ -132,7 +132,7 @@ def _first_places(bits: Integer[np.ndarray, "f n"], window: int) -> Integer[np.n
     pattern = (1 << np.arange(len(seen))) @ (seen ^ rarest)
     values, counts = np.unique(pattern[known], return_counts=True)
     alike = known & (pattern == values[np.argmax(counts)]) if len(values) else known
-    size = TIERS[-1][0]
+    size = _TIERS[-1][0]
     first = _by_turns(rarest, alike)[: size // 2]
     return np.array(list(dict.fromkeys([*first, *_by_turns(rarest, known)]))[:size], dtype=int)
 
@@ -156,7 +156,7 @@ def _enough(
     return np.where((rare == 0) & ~swaps, np.inf, wanted)
 
 
-def decidable(frame: Frame, level: float) -> bool:
+def _decidable(frame: _Frame, level: float) -> bool:
     """Return whether even a perfect prediction of the answers could be below a level."""
     known = frame.bits[frame.bits != UNKNOWN]
     n, rare = len(known), int(min(np.sum(known == 1), np.sum(known == 0)))
@@ -166,7 +166,7 @@ def decidable(frame: Frame, level: float) -> bool:
     return math.log(2) - ways < math.log(level)
 
 
-def frames_of(released: Released, channels: Sequence[Channel]) -> list[Frame]:
+def _frames_of(released: Released, channels: Sequence[Channel]) -> list[_Frame]:
     """Return every way to look at the answers in which the labels may be constant."""
     answers = released.answers.astype(np.int8)
 
@@ -175,28 +175,28 @@ def frames_of(released: Released, channels: Sequence[Channel]) -> list[Frame]:
         bits = answers ^ turned.astype(np.int8)
         return bits if unknown is None else np.where(unknown, np.int8(UNKNOWN), bits)
 
-    frames = [Frame(name="canonical order", bits=seen(released.swapped))]
+    frames = [_Frame(name="canonical order", bits=seen(released.swapped))]
     for channel in channels:
         if channel.name == "id-hash":
             name = f"order of column {channel.details.get('column', '?')!r}"
             bits = seen(channel.guesses == 0, channel.guesses == UNKNOWN)
-            frames.append(Frame(name=name, bits=bits))
+            frames.append(_Frame(name=name, bits=bits))
     if released.layout != "chosen-rejected":  # whose order written is the answer
         others = []
         for frame in frames:  # one that differs from the order written by a constant only is none
             turned = frame.bits ^ answers
             if (frame.bits == UNKNOWN).any() or (turned != turned[:1]).any():
                 others.append(frame)
-        undone = Frame(name=f"{WRITTEN}, swaps undone", bits=answers, swaps=True)
-        frames = [Frame(name=WRITTEN, bits=answers), *others, undone]
+        undone = _Frame(name=f"{_WRITTEN}, swaps undone", bits=answers, swaps=True)
+        frames = [_Frame(name=_WRITTEN, bits=answers), *others, undone]
     if released.truth is not None:
         bits = seen(released.truth == 1, released.truth == UNKNOWN)
-        frames.append(Frame(name=TRUTH, bits=bits, truth=True))
+        frames.append(_Frame(name=_TRUTH, bits=bits, truth=True))
     return frames
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Case:
+class _Case:
     """One recipe with the keys that it is given."""
 
     recipe: CoinRecipe  # what makes the uniform numbers
@@ -218,7 +218,7 @@ class Case:
     @property
     def near(self) -> bool:
         """Return whether only rows near the beginning are cheap to try with many seeds."""
-        return self.recipe.kind in {"stream", "row"} and len(self.seeds) > TIERS[-1][0]
+        return self.recipe.kind in {"stream", "row"} and len(self.seeds) > _TIERS[-1][0]
 
     def rows(self, places: Integer[np.ndarray, " k"]) -> Integer[np.ndarray, " k"]:
         """Return the rows that draw at some places: place 0 draws first."""
@@ -267,7 +267,7 @@ class Case:
 
     def source(self, seed: int) -> str:
         """Return where a seed is from."""
-        return UNSEEDED if self.recipe.kind == "unkeyed" else self.published.get(seed, SMALL)
+        return _UNSEEDED if self.recipe.kind == "unkeyed" else self.published.get(seed, _SMALL)
 
     @cached_property
     def distinct(self) -> Bool[np.ndarray, " n"]:
@@ -283,7 +283,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class CoinHit:
+class _CoinHit:
     """A coin recipe that undoes the flips."""
 
     recipe: str  # what was hashed or seeded, with which keys, and when it flips
@@ -300,7 +300,7 @@ class CoinHit:
     @property
     def by_truth(self) -> bool:
         """Return whether it was judged by the raw labels."""
-        return self.judged == TRUTH
+        return self.judged == _TRUTH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +309,7 @@ class CoinAttack:
 
     recipes_tried: int  # comparisons of flips with answers: recipes × seeds × keys × orders
     # What undoes the flips; judged by the raw labels first, then the best.
-    hits: tuple[CoinHit, ...] = field(repr=False)
+    hits: tuple[_CoinHit, ...] = field(repr=False)
     # In what the labels were compared; empty if so few answers differ that not even the right
     # recipe could be told from chance.
     judged: tuple[str, ...]
@@ -326,12 +326,12 @@ def association(flips: Bool[np.ndarray, " m"], bits: Bool[np.ndarray, " m"]) -> 
     return min(1.0, 2.0 * min(tails))
 
 
-def comparisons(case: Case, frames: Sequence[Frame]) -> int:
+def _comparisons(case: _Case, frames: Sequence[_Frame]) -> int:
     """Return how many comparisons of flips with answers a case makes."""
     swapped = sum(frame.swaps for frame in frames)
     paired = sum(layout not in {"", "one draw per row"} for layout in case.layouts)
     plain = len(case.layouts) * (len(frames) - swapped)
-    return len(case.seeds) * len(CONVENTIONS) * (plain + paired * swapped)
+    return len(case.seeds) * len(_CONVENTIONS) * (plain + paired * swapped)
 
 
 @lru_cache(maxsize=1)
@@ -343,14 +343,14 @@ def _flip_probability(epsilon: float) -> float:
 class _Search:
     """One case in several frames."""
 
-    def __init__(self, case: Case, frames: Frames, released: Released) -> None:
+    def __init__(self, case: _Case, frames: _Frames, released: Released) -> None:
         """Turn the frames into the order in which the rows draw."""
         self.case, self.frames = case, frames.each
         self.epsilon, self.answers = released.epsilon, released.answers.astype(np.int8)
         self.q = _flip_probability(self.epsilon)
         self.screen, self.swaps = frames.screen(case.order, near=case.near), frames.swaps
 
-    def hits(self, level: float) -> Iterator[CoinHit]:
+    def hits(self, level: float) -> Iterator[_CoinHit]:
         """Yield every seed that undoes the flips in one of the frames."""
         agree = self._stream_agrees if self.case.stream else self._keyed_agrees
         places = self.screen.places
@@ -395,7 +395,7 @@ class _Search:
         alive = np.arange(len(seeds))
         sums = np.zeros((2, len(seeds), signs.shape[1]), dtype=np.float32)
         start = 0
-        for wanted, (stop, _) in zip(enough, TIERS, strict=True):
+        for wanted, (stop, _) in zip(enough, _TIERS, strict=True):
             part = [seeds[index] for index in alive.tolist()]
             places = self.screen.places[start:stop]
             for _, uniforms, _ in self.case.draws(part, places, self.epsilon):
@@ -407,24 +407,24 @@ class _Search:
                 break
         return np.isin(np.arange(len(seeds)), alive)
 
-    def _judged(self, seed: int, level: float) -> Iterator[CoinHit]:
+    def _judged(self, seed: int, level: float) -> Iterator[_CoinHit]:
         """Yield every layout, convention and frame in which one seed undoes the flips."""
         case = self.case
         for layout, uniforms, swaps in case.draws([seed], np.arange(case.n), self.epsilon):
             turns = None if swaps is None else swaps[0] < 0.5  # noqa: PLR2004 (a fair swap)
-            conventions = zip(CONVENTIONS, self._flips(uniforms), strict=True)
+            conventions = zip(_CONVENTIONS, self._flips(uniforms), strict=True)
             for (convention, flips), index in product(conventions, range(len(self.frames))):
                 frame = self.frames[index]
                 if frame.swaps and turns is None:
                     continue
                 share, p_value = self._compared(index, flips[0], turns)
-                if max(share, 1 - share) < CONSTANT or p_value >= level:
+                if max(share, 1 - share) < _CONSTANT or p_value >= level:
                     continue
                 inverted = frame.truth and share < 0.5  # noqa: PLR2004 (keeps where it flips)
                 flipped = np.empty(case.n, dtype=np.int8)  # in the order of the file
                 flipped[case.rows(np.arange(case.n))] = flips[0] ^ inverted
                 parts = (case.recipe.name, case.keyed, layout, convention)
-                yield CoinHit(
+                yield _CoinHit(
                     recipe="; ".join(filter(None, parts)),
                     seed=None if case.recipe.kind == "unkeyed" else seed,
                     source=case.source(seed),
@@ -511,7 +511,7 @@ class Plan:
         self.full = (called or list(self.published))[:_MOST_FULL]
         self.small = [seed for seed in seeds if seed not in self.published]
 
-    def stages(self) -> list[list[Case]]:
+    def stages(self) -> list[list[_Case]]:
         """Return the cases: those without a seed and of the manifest's seeds; the small seeds."""
         others = [seed for seed in self.published if seed not in self.full]
         core = [recipe for recipe in self.recipes if recipe.core]
@@ -520,7 +520,7 @@ class Plan:
 
     def _cases(
         self, recipes: Sequence[CoinRecipe], seeds: Sequence[int], *, core: bool = False
-    ) -> Iterator[Case]:
+    ) -> Iterator[_Case]:
         """Yield every recipe with every kind of key."""
         for recipe in recipes:
             unkeyed = recipe.kind == "unkeyed"
@@ -550,9 +550,9 @@ class Plan:
         key: Callable[[int], object] = int,
         order: Integer[np.ndarray, " n"] | None = None,
         blocks: bool = False,
-    ) -> Case:
+    ) -> _Case:
         """Return a recipe with one kind of key, or one order of rows."""
-        return Case(
+        return _Case(
             recipe=recipe,
             keyed=keyed,
             n=self.n,
@@ -656,21 +656,21 @@ def attack_coins(
     # The seeds of the manifest are tried with every recipe, small seeds with the common ones, and
     # these not at all once a seed of the manifest has worked.
     tried = coin_recipes() if recipes is None else recipes
-    frames = frames_of(released, channels)
+    frames = _frames_of(released, channels)
     stages = Plan(released, channels, tried, seeds).stages()
-    planned = sum(comparisons(case, frames) for stage in stages for case in stage)
-    level = FISHER_LEVEL / max(planned, 1)
-    frames = [frame for frame in frames if decidable(frame, level)]
+    planned = sum(_comparisons(case, frames) for stage in stages for case in stage)
+    level = _FISHER_LEVEL / max(planned, 1)
+    frames = [frame for frame in frames if _decidable(frame, level)]
     # Frames are looked at in the same rows together where they share enough, or each alone.
     together = np.all([frame.bits != UNKNOWN for frame in frames], axis=0)
     shared = bool(frames) and together.sum() >= _OVERLAP
-    looks = [Frames(part) for part in ([frames] if shared else [[frame] for frame in frames])]
-    hits: list[CoinHit] = []
+    looks = [_Frames(part) for part in ([frames] if shared else [[frame] for frame in frames])]
+    hits: list[_CoinHit] = []
     done = 0
     for stage in stages:
         for case, look in product(stage, looks):
             hits += _Search(case, look, released).hits(level)
-            done += comparisons(case, look.each)
+            done += _comparisons(case, look.each)
             if progress is not None:
                 progress(done, planned)
         if hits:
@@ -705,7 +705,7 @@ def seed_findings(attack: CoinAttack, released: Released) -> list[Finding]:
     subject = f"The published seed in the manifest ({where})"
     if hit.seed is None:
         subject = "A hash of what is in the file, without any seed,"
-    elif hit.source == SMALL:
+    elif hit.source == _SMALL:
         subject = f"The small seed {hit.seed}"
     are = "equal the raw ones" if hit.by_truth else f"are constant in the {hit.judged}"
     details |= {

@@ -390,7 +390,7 @@ _COUNTS = {("data", "pairs"), ("data", "ballots"), ("metrics", "pairs")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedItems:
+class _StatedItems:
     """What ``result.json`` says of the items that everybody ranked; None where it says nothing."""
 
     # Name, worth and ends of the interval, if it has one, the best first.
@@ -402,7 +402,7 @@ class StatedItems:
     temperature: float | None  # of the policy
 
     @classmethod
-    def read(cls, result: Mapping[str, Any]) -> StatedItems:
+    def read(cls, result: Mapping[str, Any]) -> _StatedItems:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         items, count = result.get("items"), _at(result, ("data", "items"))
         plain = _at(result, ("policy", "confidence")) is None
@@ -472,7 +472,7 @@ class StatedNumbers:
 
     present: frozenset[_Path]  # where a value is that is not null
     private_texts: frozenset[_Path]  # where something was made of texts that nobody declared public
-    items: StatedItems  # the worths of what everybody ranked
+    items: _StatedItems  # the worths of what everybody ranked
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedNumbers:
@@ -485,7 +485,7 @@ class StatedNumbers:
                 for path in _TEXTS
                 if _says(part := _at(result, path)) and _at(part, ("source",)) != "public"
             ),
-            items=StatedItems.read(result),
+            items=_StatedItems.read(result),
         )
 
     def compared(self, paid: Guarantee, *, bought: bool, reward: RewardModel) -> Differences:

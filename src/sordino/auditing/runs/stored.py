@@ -260,8 +260,8 @@ def _is_newer(path: Path) -> bool:
     return False
 
 
-REPORT = "report.html"
-_OURS = {RESULT, REWARD, REPORT}
+_REPORT = "report.html"
+_OURS = {RESULT, REWARD, _REPORT}
 _RAW = ("chosen", "rejected", "label", LABELS)
 _KEY = re.compile(rb'"(?:' + "|".join(_RAW).encode() + rb')"\s*:')
 _SEPARATORS = re.compile(r"[,\t;|]")
@@ -280,10 +280,10 @@ def check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) ->
     """Return whether the page of a run says what the run promises."""
     # Only what every version of the page says is looked for, so most of what is missing is a
     # warning; a page that hides a simulation refutes.
-    if not (folder / REPORT).is_file():
-        return Finding.skipped("report", f"There is no {REPORT}.")
-    with explained(f"{REPORT} cannot be read"):
-        page = (folder / REPORT).read_bytes().decode(errors="replace")
+    if not (folder / _REPORT).is_file():
+        return Finding.skipped("report", f"There is no {_REPORT}.")
+    with explained(f"{_REPORT} cannot be read"):
+        page = (folder / _REPORT).read_bytes().decode(errors="replace")
     words = " ".join(html.unescape(_TAG.sub(" ", page)).split())
     if claim.simulated and "SIMULATED" not in words:
         silent = "The run is simulated and its page does not say so."

@@ -47,7 +47,7 @@ def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[flo
     failure = 1 - failure_probability("confidence", confidence, zero=False)
     k, n = _success_count("successes", successes, trials)
     count, total = np.asarray(k), np.asarray(n)
-    low, high = lower_probability(count, total, failure), _upper_probability(count, total, failure)
+    low, high = _lower_probability(count, total, failure), _upper_probability(count, total, failure)
     return float(low), float(high)
 
 
@@ -57,7 +57,7 @@ def _success_count(name: str, successes: int, trials: int) -> tuple[int, int]:
     return integer(name, successes, at_least=0, at_most=n), n
 
 
-def lower_probability(successes: np.ndarray, trials: np.ndarray, failure: float) -> np.ndarray:
+def _lower_probability(successes: np.ndarray, trials: np.ndarray, failure: float) -> np.ndarray:
     """Return lower bounds on probabilities."""
     some = np.maximum(successes, 1)
     return np.where(successes > 0, betaincinv(some, trials - some + 1.0, failure), 0.0)
@@ -94,10 +94,10 @@ def epsilon_from_counts(
     counts = _checked(Counts(true_positives, trials_one, false_positives, trials_other))
     failure = 1 - failure_probability("confidence", confidence, zero=False)
     delta = failure_probability("delta", delta)
-    return max(0.0, float(epsilon_bounds(*map(np.asarray, counts), delta=delta, failure=failure)))
+    return max(0.0, float(_epsilon_bounds(*map(np.asarray, counts), delta=delta, failure=failure)))
 
 
-def epsilon_bounds(
+def _epsilon_bounds(
     hits: np.ndarray,
     n: np.ndarray,
     alarms: np.ndarray,
@@ -107,7 +107,10 @@ def epsilon_bounds(
     failure: float,
 ) -> np.ndarray:
     """Return bounds on ε; where they say nothing they are negative."""
-    hit, alarm = lower_probability(hits, n, failure / 2), _upper_probability(alarms, m, failure / 2)
+    hit, alarm = (
+        _lower_probability(hits, n, failure / 2),
+        _upper_probability(alarms, m, failure / 2),
+    )
     reject = 1 - alarm
     with np.errstate(divide="ignore"):
         event = np.log(np.maximum(hit - delta, 0)) - np.log(alarm)
@@ -130,15 +133,15 @@ def mu_from_counts(
     # Source: Dong, Roth & Su 2022, Definition 2.6 and equation (6); Nasr et al. 2023, §4.
     counts = _checked(Counts(true_positives, trials_one, false_positives, trials_other))
     failure = 1 - failure_probability("confidence", confidence, zero=False)
-    return max(0.0, float(mu_bounds(*map(np.asarray, counts), failure=failure)))
+    return max(0.0, float(_mu_bounds(*map(np.asarray, counts), failure=failure)))
 
 
-def mu_bounds(
+def _mu_bounds(
     hits: np.ndarray, n: np.ndarray, alarms: np.ndarray, m: np.ndarray, *, failure: float
 ) -> np.ndarray:
     """Return bounds on μ; where they say nothing they are negative."""
     return np.asarray(
-        ndtri(lower_probability(hits, n, failure / 2))
+        ndtri(_lower_probability(hits, n, failure / 2))
         - ndtri(_upper_probability(alarms, m, failure / 2))
     )
 
@@ -249,7 +252,7 @@ _MOST_DOUBLE = 32  # thresholds that are tried in pairs
 _NEVER_SORTED = 12  # so many different independent scores are in order once in 12! times
 
 
-Rank = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+_Rank = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """From arrays of the four counts to how much each event shows."""
 
 
@@ -325,7 +328,7 @@ def _above(scores: np.ndarray, thresholds: np.ndarray) -> Integer[np.ndarray, " 
     return np.asarray(len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left"))
 
 
-def best_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank: Rank) -> Cut:
+def _best_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank: _Rank) -> Cut:
     """Return the threshold, and the side of it, that shows most, counted on fresh scores."""
     (seen_one, rest_one), (seen_other, rest_other) = split("one", one), split("other", other)
     tried = _candidates(np.concatenate([seen_one, seen_other]), _MOST_SINGLE)
@@ -337,7 +340,7 @@ def best_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank:
     return _cut(high, high, rest_one, rest_other, above=best < len(tried))
 
 
-def best_cuts(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank: Rank) -> Cut:
+def _best_cuts(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank: _Rank) -> Cut:
     """Return the two thresholds that show most, counted on fresh scores."""
     # Scores between the two say neither and are left out: the counts are of the scores outside.
     (seen_one, rest_one), (seen_other, rest_other) = split("one", one), split("other", other)
@@ -373,22 +376,22 @@ def epsilon_cut(
     one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], *, delta: float
 ) -> Cut:
     """Return the event that shows most ε on the first fifth of the scores, counted on the rest."""
-    return best_cut(one, other, partial(epsilon_bounds, delta=delta, failure=_CHOOSING))
+    return _best_cut(one, other, partial(_epsilon_bounds, delta=delta, failure=_CHOOSING))
 
 
 def mu_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
     """Return the event that shows most μ on the first fifth of the scores, counted on the rest."""
-    return best_cut(one, other, partial(mu_bounds, failure=_CHOOSING_MU))
+    return _best_cut(one, other, partial(_mu_bounds, failure=_CHOOSING_MU))
 
 
 def range_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
     """Return the two events whose odds move most on the first fifth, counted on the rest."""
-    return best_cuts(one, other, _odds_ratios)
+    return _best_cuts(one, other, _odds_ratios)
 
 
 def one_run_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
     """Return the two thresholds outside which canaries are guessed best, counted on the rest."""
-    return best_cuts(one, other, _accuracies)
+    return _best_cuts(one, other, _accuracies)
 
 
 def _odds_ratios(
@@ -406,4 +409,4 @@ def _accuracies(
 ) -> Float[np.ndarray, " t"]:
     """Return about what ``one_run_epsilon`` says at δ = 0, fast."""
     with np.errstate(divide="ignore"):
-        return np.asarray(logit(lower_probability(hits + m - alarms, n + m, _CHOOSING)))
+        return np.asarray(logit(_lower_probability(hits + m - alarms, n + m, _CHOOSING)))

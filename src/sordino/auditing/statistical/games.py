@@ -87,7 +87,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Projection:
+class _Projection:
     """A score that sees outputs along one direction: what lies across it is not looked at."""
 
     direction: Float[np.ndarray, " d"]
@@ -225,7 +225,7 @@ def _scored(
         np.concatenate([_numbers(score(rows), rows, name) for rows in outputs(side, trials)])
         for side in (0, 1)
     )
-    return Scores(one=one, other=other, score=name, one_direction=isinstance(score, Projection))
+    return Scores(one=one, other=other, score=name, one_direction=isinstance(score, _Projection))
 
 
 def _numbers(scores: object, rows: np.ndarray, name: str) -> Float[np.ndarray, " n"]:
@@ -253,7 +253,7 @@ def learned_score(one: np.ndarray, other: np.ndarray) -> Score:
         ratios = np.append(np.log(counts[0]) - np.log(counts[1]), 0.0)  # the last one: unseen
         return lambda rows: np.asarray(ratios[_occurrences(_flat(rows), kinds)[1]])
     means = [np.clip(rows, -_LARGEST, _LARGEST).mean(axis=0) for rows in (first, second)]
-    return Projection(means[0] - means[1])
+    return _Projection(means[0] - means[1])
 
 
 def _flat(outputs: np.ndarray) -> Float[np.ndarray, "n d"]:

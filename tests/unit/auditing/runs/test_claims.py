@@ -1,6 +1,7 @@
-"""What a curator's result describes, of every size: what an honest run writes is never accused."""
+"""What a result describes, of every size: what an honest run writes is never accused."""
 
 import copy
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,17 +9,20 @@ import pytest
 
 from sordino.auditing.runs.claims import (
     Differences,
+    StatedCoin,
     StatedGaussian,
     StatedMechanism,
     StatedNumbers,
     StatedRankedTilt,
     StatedTilt,
+    check_coin,
     check_mechanism,
     together,
 )
 from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.privacy.events import (
@@ -30,6 +34,7 @@ from sordino.privacy.events import (
 )
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger_chain import Row, canonical_json
+from sordino.privatization.randomization import coin_for_person
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metrics import record_metrics_mechanism
 
@@ -447,3 +452,95 @@ def test_a_pessimistic_choice_follows_from_more_than_worths():
     assert judged(noise, paid, model, told).outcome == "refutes"
     told["policy"]["confidence"] = 0.9
     assert judged(noise, paid, model, told).outcome == "clear"
+
+
+# Coins.
+
+COIN_SIZES = [1e-6, 0.01, 0.1, 1.0, math.log(3), 5.0, 20.0, 25.0, 30.0, 40.0, 43.0]
+
+
+def stated_coin(flips, loss, *, noise="labels", name="randomized-response"):
+    return StatedCoin.read(
+        {
+            "noise": noise,
+            "mechanism": {"name": name, "flip_probability": flips, "epsilon_per_label": loss},
+        }
+    )
+
+
+def kept(epsilon, unit="label"):
+    return Guarantee(epsilon, delta=0.0, unit=unit, neighbors=REPLACE_ONE, trust="central")
+
+
+def entry(event):
+    return rows(event)[0]
+
+
+ARRIVED = Row(sequence=1, kind="receive", time="")
+
+
+@pytest.mark.parametrize("epsilon", COIN_SIZES)
+def test_a_coin_of_any_size_that_is_described_as_it_is(epsilon):
+    coin = RandomizedResponse(epsilon)
+    told = stated_coin(coin.flip_probability, coin.realized_epsilon)
+    for paid in ([entry(coin.event)], [entry(coin.event)] * 3, [ARRIVED]):
+        found = check_coin(told, kept(coin.realized_epsilon), paid)
+        assert found.outcome == "clear", found.summary
+
+
+@pytest.mark.parametrize("epsilon", COIN_SIZES[1:])
+@pytest.mark.parametrize("labels", [1, 3, 7])
+def test_the_share_of_one_label_of_a_person(epsilon, labels):
+    coin = coin_for_person(epsilon, labels=labels)
+    total = kept(coin.realized_epsilon * labels, "person")
+    told = stated_coin(coin.flip_probability, total.epsilon / labels)
+    for paid in ([entry(coin.event)], [ARRIVED]):
+        assert check_coin(told, total, paid).outcome == "clear"
+
+
+def test_spends_that_no_person_ids_link_may_add_up_for_one_label():
+    coin = RandomizedResponse(1.0)
+    twice = [entry(coin.event)] * 2
+    assert check_coin(stated_coin(coin.flip_probability, 2.0), kept(2.0), twice).outcome == "clear"
+
+
+def test_a_promise_that_arrived_may_be_weaker_than_its_coin():
+    coin = RandomizedResponse(0.9)
+    found = check_coin(stated_coin(coin.flip_probability, 1.0), kept(1.0), [ARRIVED])
+    assert found.outcome == "clear"
+
+
+@pytest.mark.parametrize("epsilon", COIN_SIZES[1:])
+@pytest.mark.parametrize(
+    ("flips", "loss", "word"),
+    [(1.0, 0.99, "smaller loss"), (1.01, 1.0, "More labels"), (0.99, 1.0, "Fewer labels")],
+)
+def test_a_coin_of_any_size_that_is_described_as_stronger(epsilon, flips, loss, word):
+    coin = RandomizedResponse(epsilon)
+    if flips > 1 and coin.flip_probability * flips > 0.5:
+        flips = 0.5 / coin.flip_probability
+    told = stated_coin(flips * coin.flip_probability, loss * coin.realized_epsilon)
+    found = check_coin(told, kept(coin.realized_epsilon), [entry(coin.event)])
+    assert found.outcome == "refutes"
+    assert word in found.summary
+
+
+@pytest.mark.parametrize("told", [(0.0, "inf"), (0.5, 0.0), (0.5, None)])
+def test_the_ends_of_both_scales_can_be_read(told):
+    coin = RandomizedResponse(1.0)
+    found = check_coin(stated_coin(*told), kept(1.0), [entry(coin.event)])
+    assert found.outcome == ("warning" if told[0] == 0 else "refutes")
+
+
+@pytest.mark.parametrize("event", [GaussianEvent(1.0), NonPrivateEvent()])
+def test_what_is_no_coin_is_not_compared(event):
+    found = check_coin(stated_coin(0.25, 1.0, name="other"), kept(1.0), [entry(event)])
+    assert found.outcome == "skipped"
+
+
+def test_a_mechanism_that_flips_no_label_need_not_say_so():
+    told = StatedCoin.read({"noise": "estimate", "mechanism": {"name": "other"}})
+    assert (told.flips, told.loss) == (0.0, None)
+    assert check_coin(told, kept(1.0), [entry(GaussianEvent(1.0))]).outcome == "skipped"
+    coin = entry(RandomizedResponse(1.0).event)
+    assert check_coin(told, kept(1.0), [coin]).outcome == "refutes"
