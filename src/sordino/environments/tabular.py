@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse import csr_array, eye_array, issparse
+from scipy.sparse import csr_array, eye_array
 
 from sordino import _validate
 from sordino.errors import DataError, UsageError
@@ -255,13 +255,12 @@ def _features(
     return tuple(_padded(rows, actions * ended) for rows in found)
 
 
-def _padded(rows: Any, extra: int) -> Any:
+def _padded(rows: csr_array | np.ndarray, extra: int) -> csr_array | np.ndarray:
     """Return features with zeros for the state that was added."""
     if not extra:
         return rows
-    if issparse(rows):
-        return csr_array(
-            (rows.data, rows.indices, np.pad(rows.indptr, (0, extra), mode="edge")),
-            shape=(rows.shape[0] + extra, rows.shape[1]),
-        )
-    return np.pad(rows, ((0, extra), (0, 0)))
+    if isinstance(rows, np.ndarray):
+        return np.pad(rows, ((0, extra), (0, 0)))
+    places = np.pad(rows.indptr, (0, extra), mode="edge")
+    shape = (rows.shape[0] + extra, rows.shape[1])
+    return csr_array((rows.data, rows.indices, places), shape=shape)

@@ -29,7 +29,7 @@ def solve_conic(
     cost: Float[np.ndarray, " x"],
     blocks: Sequence[Block],
     *,
-    quadratic: Any | None = None,
+    quadratic: np.ndarray | None = None,
     atol: float = _SCALE_FREE,
 ) -> tuple[Float[np.ndarray, " x"], Float[np.ndarray, " z"]]:
     """Return the minimizer of a conic program, and the multipliers of its rows."""
@@ -201,7 +201,7 @@ class _Form:
         unseen = [self.zero({"p": picked}, np.zeros(len(flat)))] if len(flat) else []
         return unseen + self.norm("width", "p", shape)
 
-    def norm(self, bound: str, name: str, shape: Any) -> list[Block]:
+    def norm(self, bound: str, name: str, shape: float | np.ndarray) -> list[Block]:
         """Return the rows of bound ≥ ‖shape · variable‖; none for a variable that is not there."""
         if name not in self.at:
             return []

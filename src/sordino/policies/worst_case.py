@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -175,7 +175,7 @@ class PlausibleRewards:
             return WorstCase(-math.inf, np.full(len(q), np.nan))
         return WorstCase(bounded.value * size, self.axes @ bounded.theta)
 
-    def most(self, rows: Any) -> Float[np.ndarray, " m"]:
+    def most(self, rows: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
         """Return a bound on θᵀrow over the set, for every row."""
         # Source: docs/planning.md, "Certificate": θ̂ᵀx + radius·‖x‖_{M⁻¹}, and no more than B‖x‖.
         turned = rows @ self.axes

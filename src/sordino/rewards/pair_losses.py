@@ -249,7 +249,7 @@ class DebiasedLogistic(MarginLoss):
     @classmethod
     def of_statistic(
         cls,
-        differences: Any,
+        differences: Float[np.ndarray, "n d"] | csr_array,
         statistic: Float[np.ndarray, " d"],
         weights: Float[np.ndarray, " n"] | float = 1.0,
     ) -> DebiasedLogistic:
