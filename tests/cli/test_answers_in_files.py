@@ -1,14 +1,26 @@
 """Noise on labels over many files: a privatized file for each, and a reward from all of them."""
 
+import json
+import shutil
+
+import numpy as np
 import pytest
 
 import sordino
+from sordino import cli
 from sordino.preferences import chunk_reading
+from sordino.privatization import publication
 
 from .conftest import CANARY, refused
-from .many_files import texts_in, vectors_in
+from .many_files import text_rows, texts_in, vectors_in
 
 PRIVATIZE = ["privatize", "texts", "--epsilon", "1", "--out", "answers"]
+FIT = ["fit", "answers", "--out", "reward.json", "--dimension", "32"]
+NAMES = {
+    f"{metric}{of}"
+    for metric in ("accuracy", "negative_log_likelihood", "calibration_slope")
+    for of in ("", "_standard_error")
+}
 
 
 @pytest.fixture
@@ -60,8 +72,7 @@ def test_a_plan_of_answers_touches_nothing_and_says_what_the_run_spends(texts):
     plan = texts.run(*PRIVATIZE, "--dry-run", "--json")
     assert (plan.code, texts.state()) == (0, before)
     assert (plan.value["files"]["blocks"], plan.value["files"]["passes"]) == (3, 4)
-    told = texts.run(*PRIVATIZE, "--dry-run")
-    assert "about 4" in told.out
+    assert "about 4" in texts.run(*PRIVATIZE, "--dry-run").out
     assert texts.run(*PRIVATIZE).code == 0
     assert sordino.Ledger.read(texts / "answers.spend.db").total().epsilon == plan.value["spend"]
     refused(texts, PRIVATIZE, 2, "exists")
@@ -79,19 +90,21 @@ def test_files_are_read_as_often_as_the_plan_says(texts, monkeypatch, options):
     assert len(read) == 3 * passes
 
 
-def test_answers_that_are_refused_leave_nothing(texts, vectors):
-    refused(texts, [*PRIVATIZE, "--budget", "0.5"], 3, "budget")
-    refused(texts, [*PRIVATIZE, "--on-device"], 2, "--on-device")
-    refused(texts, [*PRIVATIZE, "--unit", "record"], 2, "records")
-    refused(texts, ["privatize", "texts", "--epsilon", "1", "--out", "texts"], 2, "among the raw")
-    by_person = ["privatize", "vectors", "--epsilon", "1", "--out", "a", "--unit", "person"]
-    refused(texts, by_person, 4, "person ids")
-    path = texts / "texts/2.jsonl"
-    path.write_bytes(path.read_bytes()[:-30])
-    refused(texts, PRIVATIZE, 4, "2.jsonl")
-    refused(texts, ["fit", "texts", "--out", "r.json"], 4, "manifest")
-    refused(texts, ["fit", "texts", "--out", "r.json", "--method", "mixture"], 2, "mixture")
-    refused(texts, ["fit", "texts/0.jsonl", "--out", "r.json", "--scratch", "."], 2, "--scratch")
+@pytest.mark.parametrize(
+    ("command", "code", "word"),
+    [
+        ([*PRIVATIZE, "--budget", "0.5"], 3, "budget"),
+        ([*PRIVATIZE, "--on-device"], 2, "--on-device"),
+        ([*PRIVATIZE, "--unit", "record"], 2, "records"),
+        ([*PRIVATIZE[:-1], "texts"], 2, "among the raw"),
+        ([PRIVATIZE[0], "vectors", *PRIVATIZE[2:], "--unit", "person"], 4, "person ids"),
+        (["fit", "texts", "--out", "r.json"], 4, "manifest"),
+        (["fit", "texts", "--out", "r.json", "--method", "mixture"], 2, "mixture"),
+        (["fit", "texts/0.jsonl", "--out", "r.json", "--scratch", "."], 2, "--scratch"),
+    ],
+)
+def test_answers_that_are_refused_leave_nothing(texts, vectors, command, code, word):
+    refused(texts, command, code, word)
 
 
 @pytest.mark.deep
@@ -119,3 +132,101 @@ def test_two_releases_of_the_same_labels_in_one_folder(folder):
     assert found["outcome"] == "warning"
     assert (found["details"]["releases"], found["details"]["questions"]) == (2, 40)
     assert "holds 2 releases" in found["summary"]
+
+
+@pytest.mark.parametrize("kind", ["texts", "vectors"])
+def test_the_same_command_lets_the_rest_appear(texts, vectors, monkeypatch, kind):
+    """Its ledger has nothing left. Texts name who answered, vectors do not."""
+    command = [PRIVATIZE[0], kind, *PRIVATIZE[2:], "--json"]
+    honest, seen = publication._show, []
+
+    def show(made, final, **given):
+        seen.append(made)
+        if len(seen) == 2:
+            raise OSError(28, "No space left on device")
+        honest(made, final, **given)
+
+    monkeypatch.setattr(publication, "_show", show)
+    failed = texts.run(*command)
+    assert failed.code != 0
+    assert "give the same command again" in failed.out + failed.err
+    unread = texts.run("fit", "answers", "--out", "reward.json")
+    assert unread.code != 0
+    assert "was interrupted" in unread.out + unread.err
+    rows = len(sordino.Ledger.read(texts / "answers.spend.db").rows)
+    said = texts.run(*command)
+    assert said.code == 0, said.err
+    assert (said.value["spend"], said.value["files"], said.value["epsilon"]) == (0.0, 3, 1.0)
+    assert len(sordino.Ledger.read(texts / "answers.spend.db").rows) == rows
+    assert len(list((texts / "answers").iterdir())) == 6
+    assert texts.run("fit", "answers", "--out", "reward.json").code == 0
+
+
+# --- what `fit` measures ---
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Answers in three files, nearly as they were given, made once."""
+    where = tmp_path_factory.mktemp("made")
+    (where / "texts").mkdir()
+    for file in range(3):
+        lines = (json.dumps(row) + "\n" for row in text_rows(200, first=200 * file, people=True))
+        (where / f"texts/{file}.jsonl").write_text("".join(lines))
+    told = ["privatize", where / "texts", "--epsilon", "6", "--out", where / "answers"]
+    assert cli.run([str(word) for word in told]) == 0
+    return where
+
+
+@pytest.fixture
+def answers(folder, made):
+    """A working folder with them in it."""
+    shutil.copytree(made, folder.path, dirs_exist_ok=True)
+    return folder
+
+
+def test_a_fit_of_many_files_says_what_it_measures_and_that_changes_nothing(answers):
+    said = answers.run(*FIT, "--json")
+    assert (said.code, said.err) == (0, "")
+    assert CANARY not in said.out
+    found = said.value["reward"]
+    assert set(found) == NAMES
+    assert all(np.isfinite(value) for value in found.values())
+    # only the coins are new each time: of 600 answers one or two flip, and each moves the accuracy
+    # by 1/120 at most, so that about ten of those held out would have to: less than one run in 1e10
+    assert found["accuracy"] == pytest.approx(0.9, abs=0.1)
+    assert 0.01 < found["accuracy_standard_error"] < 0.06
+    line = f"{found['accuracy']:.3f} ± {found['accuracy_standard_error']:.3f}"
+    assert line in answers.run(*FIT, "--force").out
+    assert said.value["files"] == 3
+    reward = sordino.RewardModel.load(answers / "reward.json")
+    alone = sordino.fit_reward(
+        sordino.find_chunks(answers / "answers", privatized=True),
+        features=sordino.HashedText(dimension=32),
+    )
+    assert np.array_equal(reward.weights, alone.weights)
+    assert reward.pairs == 600
+
+
+def test_it_is_what_one_file_of_the_same_answers_is_measured_on(answers):
+    """One file has five fits, so that the numbers differ: by the errors that are stated."""
+    lines = b"".join((answers / f"texts/{file}.jsonl").read_bytes() for file in range(3))
+    (answers / "one.jsonl").write_bytes(lines)
+    answers.run("privatize", "one.jsonl", "--epsilon", "6", "--out", "one-answers.jsonl")
+    one = ["fit", "one-answers.jsonl", "--out", "one.json", "--dimension", "32", "--json"]
+    in_memory = answers.run(*one).value["reward"]
+    found = answers.run(*FIT, "--json").value["reward"]
+    assert set(found) == set(in_memory)
+    errors = np.hypot(found["accuracy_standard_error"], in_memory["accuracy_standard_error"])
+    assert abs(found["accuracy"] - in_memory["accuracy"]) < 4 * errors
+    ratio = found["accuracy_standard_error"] / in_memory["accuracy_standard_error"]
+    assert 1.4 < ratio < 3.4  # a fifth of the answers: √5, and nothing is scaled
+
+
+@pytest.mark.parametrize("source", ["texts", "texts/0.jsonl"])
+def test_too_few_questions_are_refused_as_for_one_file(folder, source):
+    (folder / "texts").mkdir()
+    folder.write("texts/0.jsonl", text_rows(1))
+    out = "answers" if source == "texts" else "one.jsonl"
+    assert folder.run("privatize", source, "--epsilon", "1", "--out", out).code == 0
+    refused(folder, ["fit", out, *FIT[2:]], 4, "too few different questions")

@@ -57,29 +57,29 @@ class DrawNoise(AlignRun):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what one draw and all draws would spend; nothing is touched."""
-        asked, terms = self.settings, self._terms()
-        ledger.check_data(asked.data, self._public_digest)
+        settings, terms = self.settings, self._terms()
+        ledger.check_data(settings.data, self._public_digest)
         one = BoundedRangeEvent(terms["per_draw"]["bounded_range"])
-        ledger.check(one, promise=self._promise(0.0), count=asked.count)
+        ledger.check(one, promise=self._promise(0.0), count=settings.count)
         epsilon = accounting.composed_epsilon(
-            [(one, asked.count)], neighbors=asked.relation, delta=asked.failure
+            [(one, settings.count)], neighbors=settings.relation, delta=settings.failure
         )
         return {"spend": 0.0, **describe_guarantee_and_caveats(self._promise(epsilon)), **terms}
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return how draws will be made; nothing is spent, and nothing else leaves."""
-        asked, planned = self.settings, self.planned()
+        settings, planned = self.settings, self.planned()
         del planned["spend"]
         result = {
             "format": INTRINSIC_FORMAT,
             "version": INTRINSIC_VERSION,
             "sordino": __version__,
-            "noise": asked.noise.value,
+            "noise": settings.noise.value,
             **planned,
-            "dimension": asked.text_dimension,
+            "dimension": settings.text_dimension,
             "reading": {
                 "drop_identical": self.inputs.drop_identical,
-                "person_field": asked.person_field,
+                "person_field": settings.person_field,
             },
             "data": ledger.data,
             "public_digest": self._public_digest,
@@ -89,37 +89,37 @@ class DrawNoise(AlignRun):
     def _terms(self) -> dict[str, Any]:
         """Return temperature and ridge, and what one draw costs at most, whatever is asked."""
         # Nothing that is hidden enters: of records nothing at all, of labels the public questions.
-        asked, longest = self.settings, self._longest()
+        settings, longest = self.settings, self._longest()
 
         def range_of(ridge: float) -> float:
             return self._widest(ridge, longest) * _SOLVER
 
-        if asked.ridge is not None and asked.temperature is not None:
-            ridge, temperature = asked.ridge, asked.temperature
+        if settings.ridge is not None and settings.temperature is not None:
+            ridge, temperature = settings.ridge, settings.temperature
         else:
             ridge, temperature = settle(
                 range_of,
                 target=bounded_range_of_draws(
-                    asked.total,
-                    asked.failure,
-                    asked.count,
-                    neighbors=asked.relation,
+                    settings.total,
+                    settings.failure,
+                    settings.count,
+                    neighbors=settings.relation,
                     adaptive=True,
                 ),
-                temperature=asked.temperature,
-                regularization=asked.ridge,
+                temperature=settings.temperature,
+                regularization=settings.ridge,
                 name="--ridge",
-                usual=asked.policy_temperature,
+                usual=settings.policy_temperature,
             )
         size = SoftmaxMechanism(
-            temperature, score_range=range_of(ridge), reference=_EVEN, neighbors=asked.relation
+            temperature, score_range=range_of(ridge), reference=_EVEN, neighbors=settings.relation
         ).bounded_range
         return {
             "temperature": temperature,
             "ridge": ridge,
-            "ball": asked.ball,
-            "bound": asked.clip if asked.hides_texts else None,
-            "draws": asked.count,
+            "ball": settings.ball,
+            "bound": settings.clip if settings.hides_texts else None,
+            "draws": settings.count,
             "per_draw": describe_draw(size),
         }
 
@@ -127,33 +127,33 @@ class DrawNoise(AlignRun):
         """Return the range of the change of the scores for any question at all."""
         # Source: docs/intrinsic.md, "Withheld rewards of preferences": of one question it may be
         # less, and what a draw is charged is the bound for its own.
-        asked = self.settings
-        most = 2 * asked.ball * _SPREAD
-        if not asked.hides_texts:
+        settings = self.settings
+        most = 2 * settings.ball * _SPREAD
+        if not settings.hides_texts:
             return min(most, withheld_ridge_label_range(ridge, spread=_SPREAD, bound=longest))
-        changes = 2 if asked.relation is REPLACE_ONE else 1
-        once = withheld_record_range(ridge, spread=_SPREAD, bound=longest, ball=asked.ball)
+        changes = 2 if settings.relation is REPLACE_ONE else 1
+        once = withheld_record_range(ridge, spread=_SPREAD, bound=longest, ball=settings.ball)
         return min(most, changes * once)
 
     def _longest(self) -> float:
         """Return the bound on feature differences: of records it is a setting, of labels public."""
-        asked = self.settings
-        if asked.hides_texts:
-            return asked.clip
-        rows, _ = label_rows(self._pairs, HashedText(dimension=asked.text_dimension))
+        settings = self.settings
+        if settings.hides_texts:
+            return settings.clip
+        rows, _ = label_rows(self._pairs, HashedText(dimension=settings.text_dimension))
         squares = np.asarray((rows**2).sum(axis=1), dtype=np.float64)
         return math.sqrt(float(squares.max(initial=0.0))) or 1.0
 
     def _promise(self, epsilon: float) -> Guarantee:
         """Return a promise of this size, as draws make it."""
-        asked = self.settings
+        settings = self.settings
         promise = Guarantee(
             epsilon,
-            delta=asked.failure,
-            unit=asked.unit.whose,
-            neighbors=asked.relation,
+            delta=settings.failure,
+            unit=settings.unit.whose,
+            neighbors=settings.relation,
             trust="central",
-            caveats=withheld_caveats(self._pairs, asked.unit.whose),
+            caveats=withheld_caveats(self._pairs, settings.unit.whose),
         )
         refuse_large_delta(promise, None)
         return promise

@@ -284,8 +284,8 @@ class _Estimate(LearningRun):
     @property
     def limit(self) -> Limit:
         """Return the limit of a new ledger: what this run spends."""
-        asked = self.settings
-        return self.central_limit(self.noise.epsilon(asked, asked.failure))
+        settings = self.settings
+        return self.central_limit(self.noise.epsilon(settings, settings.failure))
 
     def refuse_unusable(self) -> None:
         """Refuse what only the judgments can tell, before a ledger is looked at."""
@@ -358,15 +358,15 @@ class _Labels(_Estimate):
 
     def vector_findings(self, fitted: _Fitted, policy: CandidatePolicy, n: int) -> dict[str, Any]:
         """Return what public vectors show besides metrics."""
-        asked, reward, differences = self.settings, fitted.reward, fitted.vectors
+        settings, reward, differences = self.settings, fitted.reward, fitted.vectors
         utility = None
-        if asked.unit is not Unit.person:  # persons give any number of labels
+        if settings.unit is not Unit.person:  # persons give any number of labels
             utility = predict_utility(
                 n,
                 differences,
-                chosen=asked.total,
+                chosen=settings.total,
                 noise="label-estimate",
-                delta=asked.failure,
+                delta=settings.failure,
             )
         margins = np.asarray(differences @ reward.weights)
         return {
@@ -509,31 +509,31 @@ class _OfChunks(_Estimate):
     def ready(self) -> Iterator[AlignRun]:
         """Read all that is public of the files once, with an engine that stays until the end."""
         self.planned()
-        asked = self.settings
-        with asked.started_engine() as engine, Bar.shown("Reading") as bar:
+        settings = self.settings
+        with settings.started_engine() as engine, Bar.shown("Reading") as bar:
             taken = Passes(bar, self.expected_passes)
             with survey_chunks(
                 self.chunks,
                 engine,
-                most=asked.cap,
-                hold_out=asked.metrics_epsilon is not None,
-                scratch=asked.scratch,
+                most=settings.cap,
+                hold_out=settings.metrics_epsilon is not None,
+                scratch=settings.scratch,
                 taken=taken,
             ) as survey:
                 yield replace(self, surveyed=_Surveyed(survey=survey, engine=engine, taken=taken))
 
     def refuse_unusable(self) -> None:
         """Refuse settings that vectors in files cannot meet, and an engine that is not there."""
-        asked, dimension = self.settings, self.chunks.dimension
+        settings, dimension = self.settings, self.chunks.dimension
         if dimension is not None:
-            if asked.dimension not in (None, dimension):
+            if settings.dimension not in (None, dimension):
                 raise UsageError(
-                    f"--dimension {asked.dimension}: these files hold vectors of {dimension} "
+                    f"--dimension {settings.dimension}: these files hold vectors of {dimension} "
                     "numbers, and no text to make features of. Nothing was done. Leave it out."
                 )
-            asked.refuse_matrices(dimension)
+            settings.refuse_matrices(dimension)
         if self.surveyed is None:
-            asked.refuse_missing_engine()
+            settings.refuse_missing_engine()
 
 
 class _OfLabelChunks(_OfChunks, _Labels):

@@ -49,13 +49,15 @@ class LabelNoise(LearningRun):
     @property
     def limit(self) -> Limit:
         """Return the limit of a new ledger: the first spend, or what arrived private."""
-        asked, pairs = self.settings, self._pairs
+        settings, pairs = self.settings, self._pairs
         if isinstance(pairs, PrivatePairs):
             promise = pairs.guarantee
             return spending_limit(
-                promise.epsilon, asked.limits, unit=promise.unit, trust=promise.trust
+                promise.epsilon, settings.limits, unit=promise.unit, trust=promise.trust
             )
-        return spending_limit(asked.total, asked.limits, unit=asked.unit.counted, trust="central")
+        return spending_limit(
+            settings.total, settings.limits, unit=settings.unit.counted, trust="central"
+        )
 
     @property
     def _pairs(self) -> Pairs | PrivatePairs:
@@ -65,46 +67,46 @@ class LabelNoise(LearningRun):
 
     def _coin(self, pairs: Pairs) -> RandomizedResponse:
         """Return the coin for raw labels: what one label may cost."""
-        asked = self.settings
+        settings = self.settings
         return choose_coin(
-            asked.total,
-            unit=asked.unit,
-            cap=asked.cap,
+            settings.total,
+            unit=settings.unit,
+            cap=settings.cap,
             most=lambda: questions_of_one_person(pairs),
         )
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
-        asked, pairs = self.settings, self._pairs
-        ledger.check_data(asked.data, None)
+        settings, pairs = self.settings, self._pairs
+        ledger.check_data(settings.data, None)
         if isinstance(pairs, PrivatePairs):
             return self._plan_received(pairs)
         randomization = Randomization.of(
             self._coin(pairs),
             ledger,
             on_device=False,
-            simulate_seed=asked.simulate_seed,
-            cap=asked.cap,
+            simulate_seed=settings.simulate_seed,
+            cap=settings.cap,
         )
-        planned = plan_answers(MemoryRows(pairs), randomization, data=asked.data)[0]
-        if asked.cap and planned["capped_questions"]:
+        planned = plan_answers(MemoryRows(pairs), randomization, data=settings.data)[0]
+        if settings.cap and planned["capped_questions"]:
             questions = len(set(zip(pairs.persons or (), pairs.keys, strict=True)))
             left = questions - planned["capped_questions"]
             if left < _LEAST_LEFT:  # whichever are chosen, none could be held out
                 raise DataError(
-                    f"A cap of {asked.cap} leaves {left} answers of {planned['persons']} persons, "
-                    "which are too few to measure anything on held-out ones; a dozen is the "
-                    "least. Nothing was spent. Raise --cap, or take in more people."
+                    f"A cap of {settings.cap} leaves {left} answers of {planned['persons']} "
+                    "persons, which are too few to measure anything on held-out ones; a dozen is "
+                    "the least. Nothing was spent. Raise --cap, or take in more people."
                 )
         return planned
 
     def _plan_received(self, pairs: PrivatePairs) -> dict[str, Any]:
         """Return what answers cost that are private already: nothing."""
-        asked, promise = self.settings, pairs.guarantee
+        settings, promise = self.settings, pairs.guarantee
         wanted = []
-        if asked.epsilon is not None and asked.epsilon < promise.epsilon:
-            wanted.append(f"--epsilon {asked.epsilon!r}")
-        if asked.unit is Unit.person and promise.unit != "person":
+        if settings.epsilon is not None and settings.epsilon < promise.epsilon:
+            wanted.append(f"--epsilon {settings.epsilon!r}")
+        if settings.unit is Unit.person and promise.unit != "person":
             wanted.append("--unit person")
         if wanted:
             raise UsageError(
@@ -113,7 +115,7 @@ class LabelNoise(LearningRun):
                 f"Nothing was done. Leave "
                 f"{' and '.join(text.partition(' ')[0] for text in wanted)} out."
             )
-        if asked.cap is not None:
+        if settings.cap is not None:
             raise UsageError(
                 "--cap chooses among raw judgments, before they are randomized; these answers are "
                 "randomized already. Nothing was done. Leave it out."
@@ -123,7 +125,7 @@ class LabelNoise(LearningRun):
 
     def learn(self, ledger: Ledger) -> Learned:
         """Return what randomized answers teach; raw ones are randomized first."""
-        asked, inputs, pairs = self.settings, self.inputs, self._pairs
+        settings, inputs, pairs = self.settings, self.inputs, self._pairs
         if isinstance(pairs, PrivatePairs):  # tied to the entry that says where they come from
             assert inputs.source is not None  # noqa: S101 - for the type checker: answers have a file
             received = ledger.receive(inputs.source, read_manifest(inputs.source))
@@ -133,21 +135,21 @@ class LabelNoise(LearningRun):
                 pairs,
                 self._coin(pairs),
                 ledger=ledger,
-                cap=asked.cap,
-                simulate_seed=asked.simulate_seed,
+                cap=settings.cap,
+                simulate_seed=settings.simulate_seed,
             )
         fitting: dict[str, Any] = {
-            "ridge": asked.ridge,
-            "ball": asked.ball,
+            "ridge": settings.ridge,
+            "ball": settings.ball,
             # a confidence set is about the debiased estimate
-            "method": asked.method if asked.confidence is None else "debiased",
+            "method": settings.method if settings.confidence is None else "debiased",
         }
         with Bar.shown("Fitting") as bar:
-            features = HashedText(dimension=asked.text_dimension)
+            features = HashedText(dimension=settings.text_dimension)
             released = Released.of_answers(private, features)
             reward, design = fit(released, **fitting), released.evidence
             held_out = cross_fit(design, **fitting, progress=bar)
-        policy = make_policy(reward, **asked.policy_terms)
+        policy = make_policy(reward, **settings.policy_terms)
         arrived = private if isinstance(pairs, PrivatePairs) else None
         people = {} if private.persons is None else {"persons": len(set(private.persons))}
         parts = {
@@ -165,7 +167,7 @@ class LabelNoise(LearningRun):
             },
             "reward": {
                 **measure_reward(held_out),
-                **describe_fit_settings(reward, asked=asked.method),
+                **describe_fit_settings(reward, asked=settings.method),
             },
             # Between two answers pessimism changes nothing: both lie equally far from their mean.
             "policy": {

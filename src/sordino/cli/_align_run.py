@@ -86,14 +86,14 @@ class AlignRun(Run):
 
     def central_limit(self, epsilon: float) -> Limit:
         """Return the limit of a curator's new ledger."""
-        asked = self.settings
+        settings = self.settings
         return spending_limit(
             epsilon,
-            asked.limits,
-            unit=asked.unit.whose,
+            settings.limits,
+            unit=settings.unit.whose,
             trust="central",
-            delta=asked.failure,
-            neighbors=asked.relation,
+            delta=settings.failure,
+            neighbors=settings.relation,
         )
 
     @contextmanager

@@ -451,12 +451,12 @@ def refuse_folder(out: Path, *, force: bool) -> None:
         )
 
 
-def train(asked: Train) -> None:
+def train(settings: Train) -> None:
     """Do the whole job and tell how it ended; whatever can be refused is refused first."""
-    if asked.noise is TrainingNoise.updates:
-        _train_on_judgments(asked)
+    if settings.noise is TrainingNoise.updates:
+        _train_on_judgments(settings)
     else:
-        _train_on_answers(asked)
+        _train_on_answers(settings)
 
 
 def promised(folder: Path) -> CheckpointPromise:
@@ -478,23 +478,23 @@ def _promise_with_start(promise: Guarantee, model: Path) -> Guarantee:
     return _with_start(promises.CheckpointPromise(kind="policy", sources=(source,)), model)
 
 
-def _promise_rows(asked: Train, value: dict[str, Any], spent: str) -> dict[str, str]:
+def _promise_rows(settings: Train, value: dict[str, Any], spent: str) -> dict[str, str]:
     """Return lines on what was written, what it promises and what it cost."""
     return {
-        "written": asked.out.name,
+        "written": settings.out.name,
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(value["caveats"]) or "none",
         "spent": spent,
     }
 
 
-def _ledger_rows(asked: Train, ledger: Ledger) -> dict[str, str]:
+def _ledger_rows(settings: Train, ledger: Ledger) -> dict[str, str]:
     """Return lines on the ledger that paid."""
     rows = {
         "ledger head": ledger.head.digest,
         "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
     }
-    if asked.ledger is None:
+    if settings.ledger is None:
         rows["beware"] = "releases of the same judgments add up; only one shared --ledger sees it"
     return rows
 
@@ -511,31 +511,31 @@ class _Answers:
     file: Path | None = None
 
 
-def _train_on_answers(asked: Train) -> None:
+def _train_on_answers(settings: Train) -> None:
     """Train on randomized answers; raw judgments are randomized first."""
-    pairs = _read_answers(asked)
-    pipeline, terms = language_module("studies.pipeline"), asked.terms()
-    writes = asked.stage == "train_policy"
-    fitting = pipeline.count_fitting(pairs, asked.model, terms, writes=writes)
-    if asked.sft is not None:
+    pairs = _read_answers(settings)
+    pipeline, terms = language_module("studies.pipeline"), settings.terms()
+    writes = settings.stage == "train_policy"
+    fitting = pipeline.count_fitting(pairs, settings.model, terms, writes=writes)
+    if settings.sft is not None:
         texts = language_module("references.texts")
-        texts.warn_of_labels(texts.read_documents(asked.sft), pairs, strict=asked.strict)
-    planned, expected = _plan(asked, pairs)
-    if asked.dry_run:
+        texts.warn_of_labels(texts.read_documents(settings.sft), pairs, strict=settings.strict)
+    planned, expected = _plan(settings, pairs)
+    if settings.dry_run:
         planned |= describe_guarantee_and_caveats(expected)
         rows, simulated = plan_rows(planned), expected.simulated
-        finish(asked.title, rows, planned, as_json=asked.as_json, simulated=simulated)
+        finish(settings.title, rows, planned, as_json=settings.as_json, simulated=simulated)
         return
-    with made_folder(asked.out):
-        answers = _made_private(asked, pairs)
+    with made_folder(settings.out):
+        answers = _made_private(settings, pairs)
         ledger = answers.ledger
         with (
             nullcontext() if ledger is None else add_spend_to_errors(ledger),
             Bar.shown("Training") as bar,
         ):
-            learn = getattr(pipeline, asked.stage)
-            log = learn(answers.private, asked.model, asked.out, terms, progress=bar)
-    promise = promised(asked.out).guarantee
+            learn = getattr(pipeline, settings.stage)
+            log = learn(answers.private, settings.model, settings.out, terms, progress=bar)
+    promise = promised(settings.out).guarantee
     losses = [row["loss"] for row in log if "loss" in row]
     left_out, spend = len(pairs) - fitting, planned["spend"]
     value = {
@@ -552,7 +552,9 @@ def _train_on_answers(asked: Train) -> None:
     }
     spent = "nothing" if not spend else f"epsilon={never_less(spend)}"
     rows = {
-        **_promise_rows(asked, value, "everything (NOT PRIVATE)" if math.isinf(spend) else spent),
+        **_promise_rows(
+            settings, value, "everything (NOT PRIVATE)" if math.isinf(spend) else spent
+        ),
         "pairs": f"{len(answers.private):,}",
     }
     if left_out:
@@ -561,124 +563,128 @@ def _train_on_answers(asked: Train) -> None:
         rows["loss"] = f"{losses[-1]:.4f} ({terms.loss}, last logged, on randomized answers)"
     if answers.file is not None:
         rows["answers"] = f"{answers.file.name} (train on it again: it spends nothing)"
-    rows |= {} if ledger is None else _ledger_rows(asked, ledger)
-    finish(asked.title, rows, value, as_json=asked.as_json, simulated=promise.simulated)
+    rows |= {} if ledger is None else _ledger_rows(settings, ledger)
+    finish(settings.title, rows, value, as_json=settings.as_json, simulated=promise.simulated)
 
 
-def _read_answers(asked: Train) -> Pairs | PrivatePairs:
+def _read_answers(settings: Train) -> Pairs | PrivatePairs:
     """Return what the file holds, after refusing settings that do not fit it."""
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
-            asked.source,
-            drop_identical=asked.drop_identical,
-            person_field=asked.person_field,
+            settings.source,
+            drop_identical=settings.drop_identical,
+            person_field=settings.person_field,
             progress=bar,
         )
     if isinstance(pairs, PrivatePairs):
         promise = pairs.guarantee
-        more = asked.epsilon is not None and asked.epsilon < promise.epsilon
+        more = settings.epsilon is not None and settings.epsilon < promise.epsilon
         wanted = {
-            "--non-private": asked.non_private,
-            "--simulate-seed": asked.simulate_seed is not None,
-            f"--epsilon {asked.epsilon}": more,
+            "--non-private": settings.non_private,
+            "--simulate-seed": settings.simulate_seed is not None,
+            f"--epsilon {settings.epsilon}": more,
         }
         for name in (name for name, given in wanted.items() if given):
             raise UsageError(
                 f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
                 f"{promise.unit} already, so {name} comes too late. Nothing was done. Leave it out."
             )
-    elif not asked.non_private:
-        kept = asked.answers_path
-        if not asked.force and kept.exists():  # an earlier run has paid for them
+    elif not settings.non_private:
+        kept = settings.answers_path
+        if not settings.force and kept.exists():  # an earlier run has paid for them
             raise UsageError(
                 f"{kept.name} holds the randomized answers of an earlier run. Nothing was done. "
                 f"Train on them, which spends nothing: give {kept.name} instead of the raw "
                 "judgments; or pass --force to randomize anew, which spends again."
             )
         for path in (kept, manifest_path(kept)):
-            refuse_output(path, force=asked.force)
+            refuse_output(path, force=settings.force)
     return pairs
 
 
-def _coin(asked: Train) -> RandomizedResponse:
+def _coin(settings: Train) -> RandomizedResponse:
     """Return the coin for one label."""
-    if asked.epsilon is None:
+    if settings.epsilon is None:
         raise UsageError(
             "These are raw judgments: a model trained on them would give them away. Nothing was "
             "done. Say what one label may cost (--epsilon E), or --non-private for a baseline that "
             "protects nobody."
         )
-    return RandomizedResponse(asked.epsilon)
+    return RandomizedResponse(settings.epsilon)
 
 
-def _limit(asked: Train) -> Limit:
+def _limit(settings: Train) -> Limit:
     """Return the limit of a new ledger of labels."""
-    spend = math.inf if asked.non_private else _coin(asked).epsilon
-    return spending_limit(spend, asked.limits, unit="label", trust="central")
+    spend = math.inf if settings.non_private else _coin(settings).epsilon
+    return spending_limit(spend, settings.limits, unit="label", trust="central")
 
 
-def _plan(asked: Train, pairs: Pairs | PrivatePairs) -> tuple[dict[str, Any], Guarantee]:
+def _plan(settings: Train, pairs: Pairs | PrivatePairs) -> tuple[dict[str, Any], Guarantee]:
     """Return what training would spend, and what the checkpoint will promise of all that counts."""
     counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
     if isinstance(pairs, PrivatePairs):
         own = language_module("models.promises").CheckpointPromise.of(pairs, kind="policy")
         told = describe_guarantee_and_caveats(pairs.guarantee)
-        return {"spend": 0.0, **counts, **told}, _with_start(own, asked.model)
-    ledger = future_ledger(asked.ledger_path, asked.data, _limit(asked))
-    if asked.non_private:
+        return {"spend": 0.0, **counts, **told}, _with_start(own, settings.model)
+    ledger = future_ledger(settings.ledger_path, settings.data, _limit(settings))
+    if settings.non_private:
         mechanism = NonPrivate()
         promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-        ledger.check_data(asked.data, pairs.public_digest)
+        ledger.check_data(settings.data, pairs.public_digest)
         ledger.check(mechanism.event, promise=promise)
         planned = {"spend": math.inf, **counts, **describe_guarantee_and_caveats(promise)}
     else:
         randomization = Randomization.of(
-            _coin(asked), ledger, on_device=False, simulate_seed=asked.simulate_seed
+            _coin(settings), ledger, on_device=False, simulate_seed=settings.simulate_seed
         )
-        rows = FileRows(asked.source, asked.reading)
-        planned = plan_answers(rows, randomization, data=asked.data)[0]
+        rows = FileRows(settings.source, settings.reading)
+        planned = plan_answers(rows, randomization, data=settings.data)[0]
     promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
-    return planned, _promise_with_start(promise, asked.model)
+    return planned, _promise_with_start(promise, settings.model)
 
 
-def _made_private(asked: Train, pairs: Pairs | PrivatePairs) -> _Answers:
+def _made_private(settings: Train, pairs: Pairs | PrivatePairs) -> _Answers:
     """Return randomized answers: those that were read, or new ones that are kept in a file."""
     if isinstance(pairs, PrivatePairs):
-        return _received(asked, pairs)
-    if not asked.non_private:
-        refuse_unwritable(asked.answers_path)
-    ledger = open_ledger(asked.ledger_path, asked.data, _limit(asked))
-    if asked.non_private:
+        return _received(settings, pairs)
+    if not settings.non_private:
+        refuse_unwritable(settings.answers_path)
+    ledger = open_ledger(settings.ledger_path, settings.data, _limit(settings))
+    if settings.non_private:
         return _Answers(private=use_unprotected(pairs, NonPrivate(), ledger=ledger), ledger=ledger)
     with Bar.shown("Randomizing") as bar:
         privatize_file(
-            asked.source,
-            asked.answers_path,
-            _coin(asked),
+            settings.source,
+            settings.answers_path,
+            _coin(settings),
             ledger=ledger,
-            settings=asked.reading,
-            simulate_seed=asked.simulate_seed,
-            force=asked.force,
+            settings=settings.reading,
+            simulate_seed=settings.simulate_seed,
+            force=settings.force,
             progress=bar,
         )
-    private = read_pairs(asked.answers_path)
+    private = read_pairs(settings.answers_path)
     assert isinstance(private, PrivatePairs)  # noqa: S101 - for the type checker: just written
     for release_id in _paying(ledger, private.artifact):
         private = private.received(release_id)
-    return _Answers(private=private, ledger=ledger, file=asked.answers_path)
+    return _Answers(private=private, ledger=ledger, file=settings.answers_path)
 
 
-def _received(asked: Train, private: PrivatePairs) -> _Answers:
+def _received(settings: Train, private: PrivatePairs) -> _Answers:
     """Return answers that arrived private; a ledger that was named takes note of them."""
-    if asked.ledger is None:
+    if settings.ledger is None:
         return _Answers(private=private, ledger=None)
     promise = private.guarantee
     limit = spending_limit(
-        promise.epsilon, asked.limits, unit=promise.unit, trust=promise.trust, delta=promise.delta
+        promise.epsilon,
+        settings.limits,
+        unit=promise.unit,
+        trust=promise.trust,
+        delta=promise.delta,
     )
-    ledger = open_ledger(asked.ledger, asked.data, limit)
+    ledger = open_ledger(settings.ledger, settings.data, limit)
     paid = _paying(ledger, private.artifact)
-    for release_id in paid or [ledger.receive(asked.source, read_manifest(asked.source))]:
+    for release_id in paid or [ledger.receive(settings.source, read_manifest(settings.source))]:
         private = private.received(release_id)
     return _Answers(private=private, ledger=ledger)
 
@@ -694,64 +700,64 @@ def _paying(ledger: Ledger, artifact: str) -> list[str]:
 # Raw judgments: what is released is the sum of clipped gradients of every step.
 
 
-def _train_on_judgments(asked: Train) -> None:
+def _train_on_judgments(settings: Train) -> None:
     """Train on raw judgments; every step is noised, and paid for before it is drawn."""
-    privacy, pipeline = asked.privacy(), language_module("studies.pipeline")
-    terms = asked.terms()
+    privacy, pipeline = settings.privacy(), language_module("studies.pipeline")
+    terms = settings.terms()
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
-            asked.source, hides_records=True, person_field=asked.person_field, progress=bar
+            settings.source, hides_records=True, person_field=settings.person_field, progress=bar
         )
     refuse_randomized(pairs)
     caveats = pipeline.refuse_unusable(
         pairs,
-        asked.model,
+        settings.model,
         terms,
         privacy,
-        writes=asked.stage == "train_policy",
-        declare_unread=asked.declare_unread,
+        writes=settings.stage == "train_policy",
+        declare_unread=settings.declare_unread,
     )
-    promise = privacy.promise(asked.simulate_seed).with_caveats(*caveats)
-    expected = _promise_with_start(promise, asked.model)
+    promise = privacy.promise(settings.simulate_seed).with_caveats(*caveats)
+    expected = _promise_with_start(promise, settings.model)
     limit = spending_limit(
         privacy.epsilon,
-        asked.limits,
+        settings.limits,
         unit=privacy.unit,
         trust="central",
         delta=privacy.delta,
         neighbors=privacy.neighbors,
     )
-    planned = future_ledger(asked.ledger_path, asked.data, limit)
-    planned.check_data(asked.data, None)
-    if not asked.resume:  # else the trainer knows which steps are left
+    planned = future_ledger(settings.ledger_path, settings.data, limit)
+    planned.check_data(settings.data, None)
+    if not settings.resume:  # else the trainer knows which steps are left
         planned.check(privacy.event(privacy.steps), promise=promise)
-    if asked.dry_run:
-        _tell_plan(asked, privacy, expected)
+    if settings.dry_run:
+        _tell_plan(settings, privacy, expected)
         return
-    with made_folder(asked.out):
-        ledger = open_ledger(asked.ledger_path, asked.data, limit)
-        if not asked.resume:
-            for folder in asked.out.glob("checkpoint-*"):  # which a later run would go on from
+    with made_folder(settings.out):
+        ledger = open_ledger(settings.ledger_path, settings.data, limit)
+        if not settings.resume:
+            for folder in settings.out.glob("checkpoint-*"):  # which a later run would go on from
                 shutil.rmtree(folder, ignore_errors=True)
         with add_spend_to_errors(ledger), Bar.shown("Training") as bar:
             try:
                 pipeline.train_centrally(
-                    asked.stage.removeprefix("train_"),
+                    settings.stage.removeprefix("train_"),
                     pairs,
-                    asked.model,
-                    asked.out,
+                    settings.model,
+                    settings.out,
                     terms,
                     privacy=privacy,
                     ledger=ledger,
-                    declare_unread=asked.declare_unread,
-                    simulate_seed=asked.simulate_seed,
-                    save_every=asked.save_every,
-                    resume=asked.resume,
+                    declare_unread=settings.declare_unread,
+                    simulate_seed=settings.simulate_seed,
+                    save_every=settings.save_every,
+                    resume=settings.resume,
                     progress=bar,
                 )
             except BudgetExceeded as error:
-                raise BudgetExceeded(f"{error}{_PAYS_AGAIN if asked.resume else ''}") from None
-    _tell(asked, privacy, ledger)
+                raise BudgetExceeded(f"{error}{_PAYS_AGAIN if settings.resume else ''}") from None
+    _tell(settings, privacy, ledger)
 
 
 _PAYS_AGAIN = (
@@ -760,7 +766,7 @@ _PAYS_AGAIN = (
 )
 
 
-def _tell_plan(asked: Train, privacy: CentralPrivacy, expected: Guarantee) -> None:
+def _tell_plan(settings: Train, privacy: CentralPrivacy, expected: Guarantee) -> None:
     """Print what a run would spend."""
     told = describe_guarantee_and_caveats(expected)
     value = {"spend": privacy.epsilon, **told, "privacy": privacy.to_dict()}
@@ -768,15 +774,15 @@ def _tell_plan(asked: Train, privacy: CentralPrivacy, expected: Guarantee) -> No
         "would spend": f"epsilon={never_less(privacy.epsilon)}",
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(value["caveats"]) or "none",
-        **_noise_rows(asked, privacy),
+        **_noise_rows(settings, privacy),
         "touched": "nothing (dry run)",
     }
-    finish(asked.title, rows, value, as_json=asked.as_json, simulated=expected.simulated)
+    finish(settings.title, rows, value, as_json=settings.as_json, simulated=expected.simulated)
 
 
-def _tell(asked: Train, privacy: CentralPrivacy, ledger: Ledger) -> None:
+def _tell(settings: Train, privacy: CentralPrivacy, ledger: Ledger) -> None:
     """Print what came out and what it cost; nothing that was computed from the pairs."""
-    promise = promised(asked.out)
+    promise = promised(settings.out)
     spend = promise.sources[0].guarantee.epsilon
     value = {
         **describe_guarantee_and_caveats(promise.guarantee),
@@ -785,20 +791,20 @@ def _tell(asked: Train, privacy: CentralPrivacy, ledger: Ledger) -> None:
         "ledger": {"head": ledger.head.digest, "rows": ledger.head.rows},
     }
     rows = {
-        **_promise_rows(asked, value, f"epsilon={never_less(spend)}"),
-        **_noise_rows(asked, privacy),
-        **_ledger_rows(asked, ledger),
+        **_promise_rows(settings, value, f"epsilon={never_less(spend)}"),
+        **_noise_rows(settings, privacy),
+        **_ledger_rows(settings, ledger),
     }
     simulated = promise.guarantee.simulated
-    finish(asked.title, rows, value, as_json=asked.as_json, simulated=simulated)
+    finish(settings.title, rows, value, as_json=settings.as_json, simulated=simulated)
 
 
-def _noise_rows(asked: Train, privacy: CentralPrivacy) -> dict[str, str]:
+def _noise_rows(settings: Train, privacy: CentralPrivacy) -> dict[str, str]:
     """Return lines on the noise, on what was chosen for the user, and on what is not measured."""
     return {
         "noise": f"{privacy.noise_multiplier:.4g} times the clip of {privacy.clip:g} on the sum of "
         f"each of {privacy.steps:,} steps; a {privacy.unit} takes part in one with chance "
         f"{privacy.sampling_probability:.4g}",
-        **({"chosen here": asked.chosen_here} if asked.chosen_here else {}),
+        **({"chosen here": settings.chosen_here} if settings.chosen_here else {}),
         "loss, accuracy": "not measured: on raw judgments each would be a release of its own",
     }

@@ -183,15 +183,15 @@ class Comparison(Limited, Reading):
             refuse_reference(self.model)
 
 
-def compare(asked: Comparison) -> None:
+def compare(settings: Comparison) -> None:
     """Do the whole study, or say what it would spend."""
-    epsilons, methods, central = asked.rows(), asked.methods(), asked.central_rows()
-    asked.refuse_models(central=bool(central))
+    epsilons, methods, central = settings.rows(), settings.methods(), settings.central_rows()
+    settings.refuse_models(central=bool(central))
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
-            asked.source,
-            drop_identical=asked.drop_identical,
-            person_field=asked.person_field,
+            settings.source,
+            drop_identical=settings.drop_identical,
+            person_field=settings.person_field,
             progress=bar,
         )
     if not isinstance(pairs, Pairs):
@@ -199,27 +199,27 @@ def compare(asked: Comparison) -> None:
             "A comparison across epsilons needs raw judgments, and these are randomized already. "
             "Nothing was done. Train on them with sordino language dpo."
         )
-    study = _study(asked, pairs, epsilons, methods, central)
-    study.training.check(anew=asked.force)
+    study = _study(settings, pairs, epsilons, methods, central)
+    study.training.check(anew=settings.force)
     if study.central is not None:
-        study.central.check(anew=asked.force)
+        study.central.check(anew=settings.force)
     refuse_texts(study)
-    if asked.dry_run:
+    if settings.dry_run:
         value = study.planned()
         rows, simulated = _planned_rows(value), study.simulated
-        finish(_TITLE, rows, value, as_json=asked.as_json, simulated=simulated)
+        finish(_TITLE, rows, value, as_json=settings.as_json, simulated=simulated)
         return
-    refuse_existing(asked.out / "table.json", force=asked.force)
-    with made_folder(asked.out), Bar.shown("Comparing") as bar:
-        value = finite(study.run(progress=bar, force=asked.force))
-    if not asked.as_json:
+    refuse_existing(settings.out / "table.json", force=settings.force)
+    with made_folder(settings.out), Bar.shown("Comparing") as bar:
+        value = finite(study.run(progress=bar, force=settings.force))
+    if not settings.as_json:
         _show(value)
-    rows = _rows(value, asked.out)
-    finish(_TITLE, rows, value, as_json=asked.as_json, simulated=study.simulated)
+    rows = _rows(value, settings.out)
+    finish(_TITLE, rows, value, as_json=settings.as_json, simulated=study.simulated)
 
 
 def _study(
-    asked: Comparison,
+    settings: Comparison,
     pairs: Pairs,
     epsilons: tuple[float, ...],
     methods: tuple[str, ...],
@@ -230,39 +230,41 @@ def _study(
         language_module("studies.comparison_table"),
         language_module("studies.comparison"),
     )
-    split = tables.split_by_prompt(pairs, judge=0.0 if asked.judge else 0.5)
-    sizes = presets.QUICK if asked.quick else presets.FULL
-    sizes = sizes if asked.model is None else sizes.for_checkpoint()
+    split = tables.split_by_prompt(pairs, judge=0.0 if settings.judge else 0.5)
+    sizes = presets.QUICK if settings.quick else presets.FULL
+    sizes = sizes if settings.model is None else sizes.for_checkpoint()
     learned, alone = split.learned, unlinked(pairs)
     held_out = set(split.held_out)
     training = Releases(
         pairs=alone.part(learned),
         held_out=frozenset(at for at, row in enumerate(learned) if row in held_out),
         epsilons=epsilons,
-        seeds=asked.seeds or sizes.seeds,
-        path=asked.out / "training.spend.db",
-        data=f"{asked.data}-training",
-        answers=asked.out / "answers",
-        budget=asked.limits,
-        simulate_seed=asked.simulate_seed,
+        seeds=settings.seeds or sizes.seeds,
+        path=settings.out / "training.spend.db",
+        data=f"{settings.data}-training",
+        answers=settings.out / "answers",
+        budget=settings.limits,
+        simulate_seed=settings.simulate_seed,
     )
     return Study(
-        folder=asked.out,
+        folder=settings.out,
         all_pairs=pairs,
         parts={name: rows for name, rows in split._asdict().items() if rows},
         training=training,
         judge_pairs=alone.part(split.judge) if split.judge else None,
-        judge=asked.judge,
-        model=asked.model,
+        judge=settings.judge,
+        model=settings.model,
         methods=methods,
         sizes=sizes,
-        data=asked.data,
-        central=_central(asked, pairs, split, central, training.seeds, sizes) if central else None,
+        data=settings.data,
+        central=_central(settings, pairs, split, central, training.seeds, sizes)
+        if central
+        else None,
     )
 
 
 def _central(
-    asked: Comparison,
+    settings: Comparison,
     pairs: Pairs,
     split: PreferenceSplit,
     epsilons: tuple[float, ...],
@@ -273,8 +275,8 @@ def _central(
     # A record that repeats a text of the judge's half, which is public, is left out by itself: a
     # reference that is built from that half has read it.
     training = pairs.part(split.training)
-    units = float(len(training)) if asked.central_units is None else asked.central_units
-    if asked.model is None:
+    units = float(len(training)) if settings.central_units is None else settings.central_units
+    if settings.model is None:
         read = language_module("references.texts").TextsRead
         training = training.part(read.of(pairs.part(split.judge)).unread(training))
     return CentralRows(
@@ -283,12 +285,12 @@ def _central(
         seeds=seeds,
         units=_validate.positive("--central-units", units),
         sizes=sizes.central,
-        folder=asked.out / "runs",
-        path=asked.out / "central.spend.db",
-        data=f"{asked.data}-training",
-        declare_unread=asked.declare_unread,
-        budget=Budget(asked.central_budget, asked.central_budget_delta),
-        simulate_seed=asked.simulate_seed,
+        folder=settings.out / "runs",
+        path=settings.out / "central.spend.db",
+        data=f"{settings.data}-training",
+        declare_unread=settings.declare_unread,
+        budget=Budget(settings.central_budget, settings.central_budget_delta),
+        simulate_seed=settings.simulate_seed,
     )
 
 

@@ -219,23 +219,25 @@ class Run(ABC):
             BudgetExceeded: The ledger has not enough left.
             LedgerError: It belongs to other data, or is damaged.
         """
-        asked = self.settings
-        ledger = future_ledger(asked.ledger_path, asked.data, self.limit, request=self.request)
+        settings = self.settings
+        ledger = future_ledger(
+            settings.ledger_path, settings.data, self.limit, request=self.request
+        )
         return self.plan(ledger)
 
     def perform(self) -> tuple[dict[str, Any], Ledger]:
         """Do the whole job; return what ``result.json`` holds, and the ledger."""
         self.planned()
-        asked = self.settings
-        result = asked.out / _RESULT
-        with made_folder(asked.out):
-            refuse_output(result, force=asked.force)  # nobody writes now
-            force = asked.force or is_begun(asked.ledger_path, self.request)
+        settings = self.settings
+        result = settings.out / _RESULT
+        with made_folder(settings.out):
+            refuse_output(result, force=settings.force)  # nobody writes now
+            force = settings.force or is_begun(settings.ledger_path, self.request)
             refuse_unwritable(result)
-            ledger = open_ledger(asked.ledger_path, asked.data, self.limit)
+            ledger = open_ledger(settings.ledger_path, settings.data, self.limit)
             with add_spend_to_errors(ledger), ledger.attempt(self.request):
                 told, files = self.draw(ledger)
-                publish(asked.out, {**files, _RESULT: to_json(told)}, force=force)
+                publish(settings.out, {**files, _RESULT: to_json(told)}, force=force)
         return told, ledger
 
 

@@ -91,59 +91,59 @@ class Tiny(Output, Reading):
 
 
 @command(language, Tiny)
-def tiny(asked: Tiny) -> None:
+def tiny(settings: Tiny) -> None:
     """Build a tiny label-free model: it reads both answers of every pair, and no judgment.
 
     Their texts count as public: training with --noise updates needs a model of other texts.
     """
-    out = asked.out
-    refuse_folder(out, force=asked.force)
+    out = settings.out
+    refuse_folder(out, force=settings.force)
     size = language_module("references.tiny").TinyModel(
-        architecture=asked.architecture.value,
-        width=asked.width,
-        layers=asked.layers,
-        heads=asked.heads,
-        context=asked.context,
-        vocabulary=asked.vocabulary,
-        seed=asked.seed,
+        architecture=settings.architecture.value,
+        width=settings.width,
+        layers=settings.layers,
+        heads=settings.heads,
+        context=settings.context,
+        vocabulary=settings.vocabulary,
+        seed=settings.seed,
     )
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
-            asked.source,
-            drop_identical=asked.drop_identical,
-            person_field=asked.person_field,
+            settings.source,
+            drop_identical=settings.drop_identical,
+            person_field=settings.person_field,
             progress=bar,
         )
     pipeline = language_module("studies.pipeline")
     with made_folder(out), Bar.shown("Pretraining") as bar:
-        losses = pipeline.build_reference(pairs, size, out, steps=asked.steps, progress=bar)
+        losses = pipeline.build_reference(pairs, size, out, steps=settings.steps, progress=bar)
     first, last, texts = losses[0], losses[-1], 2 * len(pairs)
-    value = {"texts": texts, "steps": asked.steps, "first_loss": first, "loss": last}
+    value = {"texts": texts, "steps": settings.steps, "first_loss": first, "loss": last}
     rows = {
         "written": out.name,
         "labels": "not looked at; nothing was spent",
         "texts": f"{texts:,} (both answers of every pair)",
         "loss": f"{first:.3f} to {last:.3f} nats a token",
     }
-    finish("sordino language tiny", rows, value, as_json=asked.as_json)
+    finish("sordino language tiny", rows, value, as_json=settings.as_json)
 
 
 @command(language, TrainReward)
-def reward(asked: TrainReward) -> None:
+def reward(settings: TrainReward) -> None:
     """Train a reward on randomized answers; raw judgments are randomized first.
 
     With --noise updates it is trained on raw judgments, and every step is noised.
     """
-    train(asked)
+    train(settings)
 
 
 @command(language, TrainPolicy)
-def dpo(asked: TrainPolicy) -> None:
+def dpo(settings: TrainPolicy) -> None:
     """Train a policy on randomized answers by DPO; raw judgments are randomized first.
 
     With --noise updates it is trained on raw judgments, and every step is noised.
     """
-    train(asked)
+    train(settings)
 
 
 def read_prompts(path: Path, n: int | None = None) -> list[Text]:
@@ -176,32 +176,32 @@ class Improvement(Output):
 
 
 @command(language, Improvement)
-def policy(asked: Improvement) -> None:
+def policy(settings: Improvement) -> None:
     """Improve a policy on a private reward; it spends nothing, and prompts count as public."""
-    out, steps = asked.out, asked.steps
-    refuse_folder(out, force=asked.force)
-    prompts = read_prompts(asked.prompts)
+    out, steps = settings.out, settings.steps
+    refuse_folder(out, force=settings.force)
+    prompts = read_prompts(settings.prompts)
     pipeline = language_module("studies.pipeline")
     terms = pipeline.PolicyTerms(
-        update=asked.update.value,
-        temperature=asked.temperature,
-        pessimism=asked.pessimism,
+        update=settings.update.value,
+        temperature=settings.temperature,
+        pessimism=settings.pessimism,
         steps=steps,
-        batch_size=asked.batch_size,
-        learning_rate=asked.learning_rate,
-        max_new_tokens=asked.max_new_tokens,
-        seed=asked.seed,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        max_new_tokens=settings.max_new_tokens,
+        seed=settings.seed,
     )
-    score = language_module("rewards.text_rewards").TextRewardModel.load(asked.reward)
+    score = language_module("rewards.text_rewards").TextRewardModel.load(settings.reward)
     with made_folder(out), Bar.shown("Improving") as bar:
-        log = pipeline.improve_policy(score, asked.model, prompts, out, terms, progress=bar)
+        log = pipeline.improve_policy(score, settings.model, prompts, out, terms, progress=bar)
     promise = promised(out).guarantee
     rewards = [row["reward"] for row in log if "reward" in row]
     value = {
         **describe_guarantee_and_caveats(promise),
         "spend": 0.0,
         "prompts": len(prompts),
-        "update": asked.update.value,
+        "update": settings.update.value,
         "steps": steps,
         "first_reward": rewards[0] if rewards else None,
         "reward": rewards[-1] if rewards else None,
@@ -216,7 +216,11 @@ def policy(asked: Improvement) -> None:
     if rewards:
         rows["reward"] = f"{rewards[0]:.3f} to {rewards[-1]:.3f} in {steps:,} steps"
     finish(
-        "sordino language policy", rows, value, as_json=asked.as_json, simulated=promise.simulated
+        "sordino language policy",
+        rows,
+        value,
+        as_json=settings.as_json,
+        simulated=promise.simulated,
     )
 
 
@@ -267,29 +271,29 @@ class Judging(Output):
 
 
 @command(language, Judging)
-def evaluate(asked: Judging) -> None:
+def evaluate(settings: Judging) -> None:
     """Measure how often a judge prefers a policy's answers to those of its reference."""
-    words, out = asked.program(), asked.out
+    words, out = settings.program(), settings.out
     if out is not None:
-        refuse_output(out, force=asked.force)
-    prompts = read_prompts(asked.prompts, asked.n)
-    promises = {"policy": _promise(asked.policy), "reference": _promise(asked.reference)}
-    caveats = caveats_of_judge(promises, declared=asked.declare_unread)
+        refuse_output(out, force=settings.force)
+    prompts = read_prompts(settings.prompts, settings.n)
+    promises = {"policy": _promise(settings.policy), "reference": _promise(settings.reference)}
+    caveats = caveats_of_judge(promises, declared=settings.declare_unread)
     judging, shared = language_module("judging"), False
     if words:
-        judge = judging.CommandJudge(words, seed=asked.seed)
+        judge = judging.CommandJudge(words, seed=settings.seed)
     else:
-        rewarding = language_module("rewards.text_rewards").TextRewardModel.load(asked.judge)
+        rewarding = language_module("rewards.text_rewards").TextRewardModel.load(settings.judge)
         judge, learned = judging.RewardJudge(rewarding), promises["policy"]
         # whether it learned from the very answers that the policy did
         shared = learned is not None and bool(_known_by(learned) & _known_by(rewarding.promise))
     comparison = judging.compare_policies(
-        asked.policy,
-        asked.reference,
+        settings.policy,
+        settings.reference,
         prompts,
         judge,
-        max_new_tokens=asked.max_new_tokens,
-        seed=asked.seed,
+        max_new_tokens=settings.max_new_tokens,
+        seed=settings.seed,
     )
     guarantees = {
         name: None if promise is None else promise.guarantee.with_caveats(*caveats)
@@ -298,7 +302,7 @@ def evaluate(asked: Judging) -> None:
     value: dict[str, Any] = finite(
         {
             **comparison.to_dict(),
-            "judge": "reward" if asked.judge else "command",
+            "judge": "reward" if settings.judge else "command",
             "judge_shares_answers": shared,
             **{
                 f"{name}_guarantee": each and {**each.to_dict(), "caveats": list(each.caveats)}
@@ -307,12 +311,12 @@ def evaluate(asked: Judging) -> None:
         }
     )
     if out is not None:
-        write_json(out, value, force=asked.force)
+        write_json(out, value, force=settings.force)
     sources = [comparison.guarantee, *guarantees.values()]
     simulated = any(each is not None and each.simulated for each in sources)
     rows = _rows(comparison, shared=shared, promises=promises)
     rows |= {"written": out.name} if out else {}
-    finish("sordino language evaluate", rows, value, as_json=asked.as_json, simulated=simulated)
+    finish("sordino language evaluate", rows, value, as_json=settings.as_json, simulated=simulated)
 
 
 def caveats_of_judge(
@@ -360,6 +364,6 @@ def _rows(
 
 
 @command(language, Comparison)
-def table(asked: Comparison) -> None:
+def table(settings: Comparison) -> None:
     """Compare policies across epsilons: win rates against the reference, and training curves."""
-    compare(asked)
+    compare(settings)
