@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sordino import cli
+from sordino import _random, cli
+from sordino.policies import withheld
 
 CANARY = "CANARY"
 KIND_WORDS = ("kind", "clear", "useful", "warm", "rude", "vague", "wrong", "cold")
@@ -205,6 +206,18 @@ def ready(folder, built):
     folder.write("in.jsonl", kind_rows())
     (folder / "tiny").symlink_to(built)
     return folder
+
+
+@contextmanager
+def same_bytes(monkeypatch, draws):
+    """Replace clocks, ids and the draws of a withheld reward by what is the same every time."""
+    ids = iter(range(10**6))
+    with monkeypatch.context() as patch:
+        patch.setattr(_random, "new_release_id", lambda: f"{next(ids):016x}")
+        for name in ("now", "today"):
+            patch.setattr(_random, name, lambda: "2026-01-01T00:00:00Z")
+        patch.setattr(withheld.SoftmaxMechanism, "release", draws)
+        yield patch
 
 
 def refused(folder, command, code, *words, lines=1):

@@ -7,14 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sordino import _random
-from sordino.policies import withheld
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
 
-from .conftest import CANARY, refused
+from .conftest import CANARY, refused, same_bytes
 
 KEYS = {
     "format", "version", "guarantee", "temperature", "regularization", "draws", "per_draw",
@@ -382,15 +380,9 @@ def told(folder, monkeypatch, rows, words):
     if (folder / "out").exists():
         (folder / "out").rmdir()
     write(folder / "logs.csv", rows)
-    ids = iter(range(10**6))
-    with monkeypatch.context() as patch:
-        patch.setattr(_random, "new_release_id", lambda: f"{next(ids):016x}")
-        patch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
-        patch.setattr(_random, "today", lambda: "2026-01-01T00:00:00Z")
-        patch.setattr(
-            withheld.SoftmaxMechanism, "release",
-            lambda self, scores, *, entropy: np.arange(self.draws) % len(scores),
-        )  # fmt: skip
+    with same_bytes(
+        monkeypatch, lambda self, scores, *, entropy: np.arange(self.draws) % len(scores)
+    ) as patch:
         patch.setattr(
             "sordino.mechanisms.minimum_count_release.MinimumCount.release",
             lambda self, counts, *, entropy: np.array([7]),

@@ -5,12 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from sordino import _random
-from sordino.policies import withheld
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
 
-from .conftest import CANARY, refused
+from .conftest import CANARY, refused, same_bytes
 
 ALIGN = ["align", "in.jsonl", "--noise", "draws", "--epsilon", "1", "--out", "run"]
 DRAWS = ["--draws", "10"]
@@ -273,15 +271,9 @@ def told(folder, monkeypatch, rows, more):
     """Every byte that is printed, its draws being replaced by constant ones."""
     folder.write("in.jsonl", rows)
     (folder / "l.db").unlink(missing_ok=True)
-    ids = iter(range(10**6))
-    with monkeypatch.context() as patch:
-        patch.setattr(_random, "new_release_id", lambda: f"{next(ids):016x}")
-        patch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
-        patch.setattr(_random, "today", lambda: "2026-01-01T00:00:00Z")
-        patch.setattr(
-            withheld.SoftmaxMechanism, "release",
-            lambda self, scores, *, entropy: np.zeros(self.draws, dtype=np.int64),
-        )  # fmt: skip
+    with same_bytes(
+        monkeypatch, lambda self, scores, *, entropy: np.zeros(self.draws, dtype=np.int64)
+    ):
         words = [["--ledger", "l.db", "--force"], ["--ledger", "l.db", "--json"]]
         one = folder.run(*ALIGN, *DRAWS, *more, *words[0])
         two = folder.run(*CHOOSE, *words[1])

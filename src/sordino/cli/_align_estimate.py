@@ -539,7 +539,7 @@ class _OfChunks(_Estimate):
 class _OfLabelChunks(_OfChunks, _Labels):
     """Labels of pairs in many files."""
 
-    @property
+    @cached_property
     def noise(self) -> _Noise:
         """Return what hides a label, or all labels of a person."""
         survey = self.survey

@@ -11,6 +11,7 @@ import shutil
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
 
 _STEPS, _BATCH, _CLIP = 200, 64.0, 1.0
 _UPDATES, _LABELS = ("updates",), ("labels",)
+_UpdatesOption = partial(PrivacyOption, noise=_UPDATES)
+_LabelsOption = partial(TrainingOption, noise=_LABELS)
 _FOREIGN = {
     "labels": "only with --noise updates is every step paid for; randomized labels are paid for "
     "once",
@@ -136,9 +139,7 @@ class Train(Paying, Reading):
     ] = None
     delta: Annotated[
         float | None,
-        PrivacyOption(
-            "Failure probability allowed with --noise updates. 1e-6 by default.", noise=_UPDATES
-        ),
+        _UpdatesOption("Failure probability allowed with --noise updates. 1e-6 by default."),
     ] = None
     unit: Annotated[
         Unit | None,
@@ -150,61 +151,53 @@ class Train(Paying, Reading):
     ] = None
     cap: Annotated[
         int | None,
-        PrivacyOption(
+        _UpdatesOption(
             "With --unit person: use the first M records of each person, leave out the others.",
-            noise=_UPDATES,
             metavar="M",
             min=1,
         ),
     ] = None
     neighbors: Annotated[
         Neighbors | None,
-        PrivacyOption(
+        _UpdatesOption(
             "What one change is with --noise updates: add-remove (by default), under which the "
             "number of units is private too, or zero-out.",
-            noise=_UPDATES,
         ),
     ] = None
     steps: Annotated[
         int | None,
-        PrivacyOption(
-            f"With --noise updates: how many there are. {_STEPS} by default.", noise=_UPDATES, min=1
-        ),
+        _UpdatesOption(f"With --noise updates: how many there are. {_STEPS} by default.", min=1),
     ] = None
     batch: Annotated[
         float | None,
-        PrivacyOption(
+        _UpdatesOption(
             "With --noise updates: how many units to expect in a step. Each takes part with "
             f"chance B/N, and sums are divided by B. {_BATCH:g} by default.",
-            noise=_UPDATES,
             metavar="B",
         ),
     ] = None
     units: Annotated[
         float | None,
-        PrivacyOption(
+        _UpdatesOption(
             "With --noise updates, and needed there: a public guess of how many records, or "
             "persons, there are; not a count of them where their number is private.",
-            noise=_UPDATES,
             metavar="N",
         ),
     ] = None
     clip: Annotated[
         float | None,
-        PrivacyOption(
+        _UpdatesOption(
             "With --noise updates: norm to which the gradient of each unit is shortened. "
             f"{_CLIP:g} by default.",
-            noise=_UPDATES,
             metavar="C",
         ),
     ] = None
     declare_unread: Annotated[
         bool,
-        PrivacyOption(
+        _UpdatesOption(
             "With --noise updates: declare that --model, and its tokenizer, have read none of "
             "these records. Needed for a model that does not say what it has read; the promise "
             "tells it.",
-            noise=_UPDATES,
         ),
     ] = False
     non_private: Annotated[
@@ -234,10 +227,8 @@ class Train(Paying, Reading):
         ),
     ] = False
     lora: Lora = 0
-    epochs: Annotated[float, TrainingOption("Passes over the pairs.", noise=_LABELS)] = 1.0
-    batch_size: Annotated[
-        int, TrainingOption("Pairs in each step of --noise labels.", noise=_LABELS, min=1)
-    ] = 16
+    epochs: Annotated[float, _LabelsOption("Passes over the pairs.")] = 1.0
+    batch_size: Annotated[int, _LabelsOption("Pairs in each step of --noise labels.", min=1)] = 16
     max_length: Annotated[
         int | None,
         TrainingOption(
@@ -251,15 +242,14 @@ class Train(Paying, Reading):
     ] = False
     sft: Annotated[
         Path | None,
-        TrainingOption(
+        _LabelsOption(
             "The text that --model was fine-tuned on (.jsonl): warns if it gives labels away.",
-            noise=_LABELS,
             why=_A_RELEASE,
             metavar="FILE",
         ),
     ] = None
     strict: Annotated[
-        bool, TrainingOption("Refuse where --sft would only warn.", noise=_LABELS, why=_A_RELEASE)
+        bool, _LabelsOption("Refuse where --sft would only warn.", why=_A_RELEASE)
     ] = False
     seed: Seed = 0
 
@@ -406,10 +396,10 @@ class TrainReward(Train):
     stage = "train_reward"
 
     loss: Annotated[
-        Loss, TrainingOption("Likelihood of randomized answers; debiased is convex.", noise=_LABELS)
+        Loss, _LabelsOption("Likelihood of randomized answers; debiased is convex.")
     ] = Loss.debiased
     head_epochs: Annotated[
-        float, TrainingOption("Passes before them that train the head alone.", noise=_LABELS)
+        float, _LabelsOption("Passes before them that train the head alone.")
     ] = 0.0
     learning_rate: LearningRate = 1e-4
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,6 +82,9 @@ class Method(StrEnum):
 
     multi_armed = "multi-armed"
     linear = "linear"
+
+
+_LinearOption = partial(DataOption, noise=(Method.linear,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,40 +189,34 @@ class Bandit(IntoFolder):
     ] = None
     action_features: Annotated[
         Path | None,
-        DataOption(
-            "Linear: public features of every arm.", noise=(Method.linear,), metavar="CATALOGUE"
-        ),
+        _LinearOption("Linear: public features of every arm.", metavar="CATALOGUE"),
     ] = None
     action_columns: Annotated[
         str | None,
-        DataOption(
+        _LinearOption(
             "Its columns: numbers, or (B:8) texts hashed into 8 entries; by default all that hold "
             "numbers only.",
-            noise=(Method.linear,),
             metavar="A,B:8",
         ),
     ] = None
     context_columns: Annotated[
         str | None,
-        DataOption(
+        _LinearOption(
             "Linear: fields of the logs that were known before the pull, likewise.",
-            noise=(Method.linear,),
             metavar="A,B:8",
         ),
     ] = None
     context_bound: Annotated[
         float | None,
-        DataOption(
+        _LinearOption(
             "Norm to which contexts are shortened; by default the root of the number of fields, "
             "which leaves fields within -1 and 1 as they are.",
-            noise=(Method.linear,),
         ),
     ] = None
     contexts: Annotated[
         Path | None,
-        DataOption(
+        _LinearOption(
             "Public contexts to draw for, --draws arms for each; without it, one of zeros.",
-            noise=(Method.linear,),
             metavar="FILE",
         ),
     ] = None
