@@ -44,6 +44,7 @@ from sordino.reporting.result import (
 )
 from sordino.rewards.confidence import least_ridge
 from sordino.rewards.estimation import EXPECTED_PASSES, fit_reward
+from sordino.rewards.evidence import Released
 from sordino.rewards.label_release import (
     countable_rows,
     label_promise,
@@ -261,6 +262,15 @@ class _Estimate(LearningRun):
     """What all of them do alike."""
 
     @property
+    def source(self) -> Pairs | ChunkSurvey:
+        """Return the judgments as the library reads them."""
+        raise NotImplementedError
+
+    def features(self, n: int | None) -> HashedText | None:
+        """Return the features of a reward that so many judgments teach; None for vectors."""
+        return self.settings.features(n)
+
+    @property
     @abstractmethod
     def noise(self) -> _Noise:
         """Return the mechanisms that keep what the user asked for."""
@@ -350,11 +360,54 @@ class _Estimate(LearningRun):
         return Learned(reward=fitted.reward, policy=policy, parts=parts, timed=timed)
 
 
+class _OfPairs(_Estimate):
+    """Pairs in memory."""
+
+    @property
+    def source(self) -> Pairs:
+        """Return the raw judgments; reading refused all others."""
+        assert isinstance(self.inputs.data, Pairs)  # noqa: S101 - for the type checker
+        return self.inputs.data
+
+
 # Labels behind one noised sum: prompts, answers and persons are public, and used as such.
 
 
 class _Labels(_Estimate):
-    """What is told of labels, wherever they are."""
+    """What is done with labels, wherever they are."""
+
+    @property
+    @abstractmethod
+    def counted(self) -> int:
+        """Return how many of the labels that a fit may see count."""
+
+    @abstractmethod
+    def public_facts(self, released: Released[Any]) -> tuple[Matrix, Mapping[str, Any]]:
+        """Return public vectors to look at, and the metrics that come free with a release."""
+
+    def fitted(self, ledger: Ledger) -> _Fitted:
+        """Return what one noised sum of labels teaches, and what is free or was bought besides."""
+        settings, metrics = self.settings, self.noise.metrics
+        released = release_labels(
+            self.source,
+            self.mechanism,
+            ledger=ledger,
+            features=self.features(self.counted),
+            held_out=metrics is not None,
+            simulate_seed=settings.simulate_seed,
+        )
+        reward, paid = fit(released, ridge=settings.ridge, ball=settings.ball), None
+        if isinstance(metrics, LabelGaussian):
+            paid = measure_labels(
+                reward,
+                self.source,
+                metrics,
+                ledger=ledger,
+                temperature=settings.policy_temperature,
+                simulate_seed=settings.other_seed,
+            )
+        vectors, free = self.public_facts(released)
+        return _Fitted.of(reward, paid, ledger, free=free, vectors=vectors)
 
     def vector_findings(self, fitted: _Fitted, policy: CandidatePolicy, n: int) -> dict[str, Any]:
         """Return what public vectors show besides metrics."""
@@ -382,27 +435,21 @@ class _Labels(_Estimate):
         return self.noise.estimate
 
 
-class _OfLabels(_Labels):
+class _OfLabels(_OfPairs, _Labels):
     """Labels of pairs in memory."""
-
-    @property
-    def pairs(self) -> Pairs:
-        """Return the raw judgments; reading refused all others."""
-        assert isinstance(self.inputs.data, Pairs)  # noqa: S101 - for the type checker
-        return self.inputs.data
 
     @cached_property
     def noise(self) -> _Noise:
         """Return what hides a label, or all labels of a person."""
         most = None
         if self.settings.unit is Unit.person:
-            most = self.settings.cap or questions_of_one_person(self.pairs)
-        return _Noise.for_labels(self.settings, most=most, n=len(self.pairs))
+            most = self.settings.cap or questions_of_one_person(self.source)
+        return _Noise.for_labels(self.settings, most=most, n=len(self.source))
 
     @cached_property
     def held_out(self) -> Bool[np.ndarray, " n"] | None:
         """Return which rows the fit may not see; None where no metrics are bought."""
-        return None if self.noise.metrics is None else held_out_rows(self.pairs)
+        return None if self.noise.metrics is None else held_out_rows(self.source)
 
     def refuse_unusable(self) -> None:
         """Refuse to hold out what could not be scored."""
@@ -411,41 +458,28 @@ class _OfLabels(_Labels):
 
     def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
         """Return what one noised sum promises."""
-        return label_promise(self.pairs, self.mechanism, ledger, entropy_of(seed))
+        return label_promise(self.source, self.mechanism, ledger, entropy_of(seed))
 
     def counts(self) -> dict[str, Any]:
         """Return how many pairs there are, which is public."""
-        return {"pairs": len(self.pairs), "dropped_identical": self.pairs.dropped}
+        return {"pairs": len(self.source), "dropped_identical": self.source.dropped}
 
-    def fitted(self, ledger: Ledger) -> _Fitted:
-        """Return what one noised sum of labels teaches, and what is free or was bought besides."""
-        settings, held_out = self.settings, self.held_out
-        released = release_labels(
-            self.pairs,
-            self.mechanism,
-            ledger=ledger,
-            features=settings.features(len(self.pairs)),
-            held_out=held_out is not None,
-            simulate_seed=settings.simulate_seed,
-        )
-        reward = fit(released, ridge=settings.ridge, ball=settings.ball)
-        vectors = self.pairs.differences(reward.features)
-        if held_out is None or not isinstance(self.noise.metrics, LabelGaussian):
-            free = measure_statistic(released.evidence, ridge=settings.ridge, ball=settings.ball)
-            return _Fitted.of(reward, None, ledger, free=legible(free), vectors=vectors)
-        paid = measure_labels(
-            reward,
-            self.pairs,
-            self.noise.metrics,
-            ledger=ledger,
-            temperature=settings.policy_temperature,
-            simulate_seed=settings.other_seed,
-        )
-        return _Fitted.of(reward, paid, ledger, vectors=vectors)
+    @property
+    def counted(self) -> int:
+        """Return how many there are."""
+        return len(self.source)
+
+    def public_facts(self, released: Released[Any]) -> tuple[Matrix, Mapping[str, Any]]:
+        """Return all differences, and metrics on the noised sum itself if none were bought."""
+        settings, vectors = self.settings, self.source.differences(released.features)
+        if self.noise.metrics is not None:
+            return vectors, NO_METRICS
+        free = measure_statistic(released.evidence, ridge=settings.ridge, ball=settings.ball)
+        return vectors, legible(free)
 
     def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
         """Return what public texts show, and what was used."""
-        pairs, rows = self.pairs, countable_rows(self.pairs)
+        pairs, rows = self.source, countable_rows(self.source)
         seen = len(rows) if self.held_out is None else int((~self.held_out[rows]).sum())
         capped = seen - (fitted.reward.pairs or 0)
         people = {} if pairs.persons is None else {"persons": len(set(pairs.persons))}
@@ -491,10 +525,10 @@ class _OfChunks(_Estimate):
         return None if self.surveyed is None else self.surveyed.survey
 
     @property
-    def read(self) -> _Surveyed:
+    def source(self) -> ChunkSurvey:
         """Return what was read of the files, which a run does first."""
-        assert self.surveyed is not None  # noqa: S101 - for the type checker
-        return self.surveyed
+        assert self.survey is not None  # noqa: S101 - for the type checker
+        return self.survey
 
     @property
     def expected_passes(self) -> int | None:
@@ -594,34 +628,18 @@ class _OfLabelChunks(_OfChunks, _Labels):
             "possible_caveats": [_REPEATS] if survey is None and not self._linked else [],
         }
 
-    def fitted(self, ledger: Ledger) -> _Fitted:
-        """Return what one noised sum of the labels in many files teaches, and what was bought."""
-        settings, read = self.settings, self.read
-        seen, held_out = self._parts(read.survey)
-        released = release_labels(
-            read.survey,
-            self.mechanism,
-            ledger=ledger,
-            features=self.features(seen.counted),
-            held_out=held_out is not None,
-            simulate_seed=settings.simulate_seed,
-        )
-        reward = fit(released, ridge=settings.ridge, ball=settings.ball)
-        paid = None
-        if held_out is not None and isinstance(self.noise.metrics, LabelGaussian):
-            paid = measure_labels(
-                reward,
-                read.survey,
-                self.noise.metrics,
-                ledger=ledger,
-                temperature=settings.policy_temperature,
-                simulate_seed=settings.other_seed,
-            )
-        return _Fitted.of(reward, paid, ledger, vectors=released.evidence.sample)
+    @property
+    def counted(self) -> int:
+        """Return how many of those that the fit may see count."""
+        return self._parts(self.source)[0].counted
+
+    def public_facts(self, released: Released[Any]) -> tuple[Matrix, Mapping[str, Any]]:
+        """Return a sample of the differences; no metrics come free."""
+        return released.evidence.sample, NO_METRICS
 
     def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
         """Return what a sample of the public vectors shows, and what was used."""
-        survey = self.read.survey
+        survey = self.source
         data = {
             "pairs": survey.counted,
             "records": survey.n,
@@ -667,6 +685,32 @@ class _Records(_Estimate):
         assert isinstance(self.noise.estimate, ObjectivePerturbation)  # noqa: S101 - for the type checker
         return self.noise.estimate
 
+    def fitted(self, ledger: Ledger) -> _Fitted:
+        """Return what a tilted fit of records teaches, and what was bought besides."""
+        settings = self.settings
+        reward = fit_records(
+            self.source,
+            self.mechanism,
+            second_moment=self.noise.second_moment,
+            ledger=ledger,
+            features=self.features(self.n),
+            ball=settings.ball,
+            ellipsoid=settings.confidence is not None,
+            held_out=self.noise.metrics is not None,
+            simulate_seed=settings.simulate_seed,
+        )
+        metrics, paid = self.noise.metrics, None
+        if isinstance(metrics, GaussianMechanism) and isinstance(self.source, Pairs):
+            paid = measure_records(
+                reward,
+                self.source,
+                metrics,
+                ledger=ledger,
+                temperature=settings.policy_temperature,
+                simulate_seed=settings.other_seed,
+            )
+        return _Fitted.of(reward, paid, ledger)
+
     def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
         """Return what a tilted fit promises."""
         return record_promise(self.mechanism, ledger, entropy_of(seed), n=self.known_number)
@@ -689,7 +733,7 @@ class _Records(_Estimate):
         }
 
 
-class _OfRecords(_Records):
+class _OfRecords(_OfPairs, _Records):
     """Records in memory."""
 
     @property
@@ -697,41 +741,9 @@ class _OfRecords(_Records):
         """Return no length: there are texts."""
 
     @property
-    def pairs(self) -> Pairs:
-        """Return the raw judgments; reading refused all others."""
-        assert isinstance(self.inputs.data, Pairs)  # noqa: S101 - for the type checker
-        return self.inputs.data
-
-    @property
     def known_number(self) -> int:
         """Return how many records there are."""
-        return len(self.pairs) + self.pairs.dropped
-
-    def fitted(self, ledger: Ledger) -> _Fitted:
-        """Return what a tilted fit of records teaches, and what was bought besides."""
-        settings, pairs, noise = self.settings, self.pairs, self.noise
-        reward = fit_reward(
-            pairs,
-            mechanism=self.mechanism,
-            second_moment=noise.second_moment,
-            ledger=ledger,
-            features=settings.features(self.n),
-            ball=settings.ball,
-            ellipsoid=settings.confidence is not None,
-            held_out=noise.metrics is not None,
-            simulate_seed=settings.simulate_seed,
-        )
-        paid = None
-        if isinstance(noise.metrics, GaussianMechanism):
-            paid = measure_records(
-                reward,
-                pairs,
-                noise.metrics,
-                ledger=ledger,
-                temperature=settings.policy_temperature,
-                simulate_seed=settings.other_seed,
-            )
-        return _Fitted.of(reward, paid, ledger)
+        return len(self.source) + self.source.dropped
 
 
 class _OfRecordChunks(_OfChunks, _Records):
@@ -748,20 +760,10 @@ class _OfRecordChunks(_OfChunks, _Records):
         return None if self.survey is None else self.survey.n + self.survey.dropped
 
     def fitted(self, ledger: Ledger) -> _Fitted:
-        """Return what a tilted fit of the records in many files teaches."""
-        settings, read = self.settings, self.read
-        read.taken.stop_counting("Fitting")
-        reward = fit_records(
-            read.survey,
-            self.mechanism,
-            second_moment=self.noise.second_moment,
-            ledger=ledger,
-            features=self.features(self.n),
-            ball=settings.ball,
-            ellipsoid=settings.confidence is not None,
-            simulate_seed=settings.simulate_seed,
-        )
-        return _Fitted.of(reward, None, ledger)
+        """Show no more how far passes are, which would tell of the records; fit them."""
+        assert self.surveyed is not None  # noqa: S101 - for the type checker
+        self.surveyed.taken.stop_counting("Fitting")
+        return super().fitted(ledger)
 
 
 class _OfRankings(_Estimate):
