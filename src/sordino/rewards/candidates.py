@@ -19,8 +19,6 @@ from sordino.preferences.records import Text
 
 from .pair_losses import blocks
 
-__all__ = ["CandidateLists", "Candidates", "ReferenceLists"]
-
 CandidateLists: TypeAlias = Sequence[Any] | Float[np.ndarray, "n k d"]
 """n lists of texts, or n arrays of features, shape (k, d)."""
 
@@ -156,18 +154,15 @@ def _sizes(candidates: CandidateLists, n: int) -> Integer[np.ndarray, " n"]:
 
 def _lengths(name: str, entries: CandidateLists | ReferenceLists) -> Integer[np.ndarray, " n"]:
     """Return the length of every entry; refuse what is no list, such as one text."""
-    lengths = [-1 if isinstance(entry, str) else _length(entry) for entry in entries]
-    if -1 in lengths:
-        at = lengths.index(-1)
-        raise DataError(f"{name}: entry {at} must be a list, got {type(entries[at]).__name__}.")
+    lengths = []
+    for at, entry in enumerate(entries):
+        length = None
+        with suppress(TypeError):
+            length = None if isinstance(entry, str) else len(entry)
+        if length is None:
+            raise DataError(f"{name}: entry {at} must be a list, got {type(entry).__name__}.")
+        lengths.append(length)
     return np.array(lengths, dtype=np.int64)
-
-
-def _length(entry: Any) -> int:
-    """Return the length of an entry, -1 where it has none."""
-    with suppress(TypeError):
-        return len(entry)
-    return -1
 
 
 def _stacked(candidates: CandidateLists) -> Float[np.ndarray, "m d"]:

@@ -237,7 +237,7 @@ class Evidence:
         return drawn if self.covariance is None else drawn + self.covariance
 
 
-def _every(step: int, first: int, block: Any, *_: Any) -> Float[np.ndarray, "k d"]:
+def _every(step: int, first: int, block: Any, *_: object) -> Float[np.ndarray, "k d"]:
     """Return the rows of a block whose number is a multiple of the step."""
     kept = block[-first % step :: step]
     return np.asarray(kept.toarray() if issparse(kept) else kept)

@@ -21,6 +21,7 @@ from sordino import _validate
 from sordino._files import read_json, write_json
 from sordino._markup import card
 from sordino.errors import DataError, SordinoError, UsageError
+from sordino.mechanisms.grid import Rows
 from sordino.mechanisms.ranking_sum import groups_by_size
 from sordino.preferences.features import Features, features_from_dict
 from sordino.preferences.records import Text
@@ -103,7 +104,10 @@ def worth_intervals(
     chosen = np.ix_(live, live)
     pairs = _pair_weights(loss)[chosen]
     told = loss.statistic[live]
-    root = _inverse_root((np.diag(pairs.sum(axis=1)) - pairs) / 4 + noise[chosen])
+    # R with RᵀR the inverse of the covariance where it is not 0: ranks have a fixed sum.
+    values, vectors = np.linalg.eigh((np.diag(pairs.sum(axis=1)) - pairs) / 4 + noise[chosen])
+    kept = values > _SINGULAR * values.max()
+    root = np.asarray((vectors[:, kept] / np.sqrt(values[kept])).T)
     k = len(live)
     centered = np.eye(k) - 1 / k
     prior = np.eye(k) / SIZE**2
@@ -144,13 +148,6 @@ def _pair_weights(loss: PairwiseComposite) -> Float[np.ndarray, "k k"]:
             np.add.at(total, (np.broadcast_to(one, items.shape), items), each)
     np.fill_diagonal(total, 0.0)
     return total
-
-
-def _inverse_root(covariance: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "r k"]:
-    """Return R with RᵀR the inverse of a covariance where it is not 0: ranks have a fixed sum."""
-    values, vectors = np.linalg.eigh(covariance)
-    kept = values > _SINGULAR * values.max()
-    return np.asarray((vectors[:, kept] / np.sqrt(values[kept])).T)
 
 
 def _bends(
@@ -312,7 +309,7 @@ class RewardModel:
             )
         return self.score_features(self.features.transform(prompts, answers))
 
-    def score_features(self, rows: Any) -> Float[np.ndarray, " n"]:
+    def score_features(self, rows: Rows) -> Float[np.ndarray, " n"]:
         """Return the reward of each row of features, shape (n, d), dense or sparse.
 
         Raises:
@@ -468,6 +465,8 @@ class RewardModel:
                 name: _validate.non_negative(name, values[name])
                 for name in ("ridge", "ball", "gradient_norm", "atol")
             }
+            moment = values["moment"]
+            moment = None if moment is None else ReleasedMoment.from_dict(moment)
             model = cls(
                 weights=weights,
                 features=features,
@@ -479,7 +478,7 @@ class RewardModel:
                 release_ids=_texts(values["release_ids"]),
                 artifact=_texts([values["artifact"]])[0],
                 statistic=_array(values["statistic"]),
-                moment=_read_moment(values["moment"]),
+                moment=moment,
                 items=None if values["items"] is None else _texts(values["items"]),
                 item_features=_array(values["item_features"]),
                 worth_intervals=_array(values["worth_intervals"]),
@@ -498,12 +497,12 @@ def _listed(values: Float[np.ndarray, "*size"] | None) -> list[Any] | None:
     return None if values is None else values.tolist()
 
 
-def _array(values: Any) -> Float[np.ndarray, "*size"] | None:
+def _array(values: object) -> Float[np.ndarray, "*size"] | None:
     """Return what :func:`_listed` wrote."""
     return None if values is None else np.array(values, dtype=np.float64)
 
 
-def _read_ellipsoid(values: Any) -> ConfidenceEllipsoid | RecordEllipsoid | None:
+def _read_ellipsoid(values: object) -> ConfidenceEllipsoid | RecordEllipsoid | None:
     """Return the confidence set of a file, if it holds one."""
     if values is None:
         return None
@@ -513,17 +512,12 @@ def _read_ellipsoid(values: Any) -> ConfidenceEllipsoid | RecordEllipsoid | None
     return kind.from_dict(values)
 
 
-def _read_moment(values: Any) -> ReleasedMoment | None:
-    """Return the second moment of a file, if it holds one."""
-    return None if values is None else ReleasedMoment.from_dict(values)
-
-
-def _size(value: Any) -> int | None:
+def _size(value: object) -> int | None:
     """Return the number of pairs of a file; None where it is private."""
     return None if value is None else _validate.integer("pairs", value, at_least=1)
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def _texts(values: object) -> tuple[str, ...]:
     """Return a list of texts; TypeError if it is anything else."""
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise TypeError

@@ -25,9 +25,10 @@ from sordino import _validate
 from sordino.engines.engine import ChunkedRows
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.grid import RowSource
+from sordino.mechanisms.grid import Rows, RowSource
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.chunks import Chunk
 from sordino.preferences.folds import FOLDS
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
@@ -239,7 +240,7 @@ class _Turned:
     read: Callable[[Any], Iterable[tuple[Any, ...]]]
     turn: Callable[[Any], np.ndarray]
 
-    def __call__(self, chunk: Any) -> Iterator[tuple[int, np.ndarray, Integer[np.ndarray, " k"]]]:
+    def __call__(self, chunk: Chunk) -> Iterator[tuple[int, np.ndarray, Integer[np.ndarray, " k"]]]:
         """Yield (number of the first row, what is made of the block, labels)."""
         for first, block, labels in self.read(chunk):
             yield first, self.turn(block), labels
@@ -252,7 +253,7 @@ def _turned(rows: Margins, turn: Callable[[Any], np.ndarray], width: int) -> Row
     return replace(rows, read=_Turned(rows.read, turn), shape=(rows.shape[0], width))
 
 
-def _scored(weights: Float[np.ndarray, " d"], block: Any) -> Float[np.ndarray, " k"]:
+def _scored(weights: Float[np.ndarray, " d"], block: Rows) -> Float[np.ndarray, " k"]:
     """Return the margins of a block; no label is read."""
     return np.asarray(block @ weights, dtype=np.float64)
 
@@ -392,47 +393,29 @@ class NoisedSums:
 
     def estimates(self) -> dict[str, Any]:
         """Return numbers of :class:`PrivateMetrics`, by name."""
+        # Source: docs/central.md, "Metrics that are paid for". A row is right 0 or 1 times (or ½).
+        # Of one that wins with 1 − p + y(2p − 1) the square is (1 − p)² + y(2p − 1) for y = 0 and
+        # 1, and less for ½. How far losses spread is taken at chances σ(bm), b the slope, which
+        # have the same mean loss.
+        known, k = self.known, self.known.rows
+        right = (known.below + self.totals[0]) / k
+        share = min(max(right, 0.0), 1.0)
+        won = (known.loses + self.totals[1]) / k
+        square = (known.loses_squared + self.totals[1]) / k
+        loss = (known.softplus - self.totals[2]) / k
+        mean, spread = (float(sums[0]) / k for sums in (self.bent.losses, self.bent.squares))
+        slope, information = None, float(self.bent.information[0])
+        if self.slope is not None:
+            error = float(np.sqrt(information + self.variances[2]))
+            slope = Estimate(self.slope, error / information if information else np.inf)
+        wins = self._estimate(won, square - won**2, self.variances[1])
         return {
-            "accuracy": self._accuracy(),
-            "negative_log_likelihood": self._loss(),
-            "calibration_slope": self._slope(),
-            "win_rate": self._win_rate().interval(lower=0.0, upper=1.0),
-            "pairs": self.known.rows,
+            "accuracy": self._estimate(right, share * (1 - share), self.variances[0]),
+            "negative_log_likelihood": self._estimate(loss, spread - mean**2, self.variances[2]),
+            "calibration_slope": slope,
+            "win_rate": wins.interval(lower=0.0, upper=1.0),
+            "pairs": k,
         }
-
-    def _accuracy(self) -> Estimate:
-        """Return (Σ y sign + #{m < 0} + ½ #{m = 0})/k; it is 0 or 1 (or ½) a row."""
-        # Source: docs/central.md, "Metrics that are paid for".
-        value = (self.known.below + self.totals[0]) / self.known.rows
-        share = min(max(value, 0.0), 1.0)
-        return self._estimate(value, share * (1 - share), self.variances[0])
-
-    def _win_rate(self) -> Estimate:
-        """Return (Σ (1 − p) + Σ y(2p − 1))/k."""
-        # Source: docs/central.md, "Metrics that are paid for": of a row that wins with 1 − p + y(2p
-        # − 1) the square is (1 − p)² + y(2p − 1) for y = 0 and 1, and less for ½.
-        value = (self.known.loses + self.totals[1]) / self.known.rows
-        square = (self.known.loses_squared + self.totals[1]) / self.known.rows
-        return self._estimate(value, square - value**2, self.variances[1])
-
-    def _loss(self) -> Estimate:
-        """Return (Σ softplus(m) − Σ ym)/k."""
-        # Source: docs/central.md, "Metrics that are paid for": how far losses spread is taken at
-        # chances σ(bm), b the slope, which have the same mean loss.
-        value = (self.known.softplus - self.totals[2]) / self.known.rows
-        mean, square = (
-            float(sums[0]) / self.known.rows for sums in (self.bent.losses, self.bent.squares)
-        )
-        return self._estimate(value, square - mean**2, self.variances[2])
-
-    def _slope(self) -> Estimate | None:
-        """Return the root b of Σ σ(bm)m = Σ ym; None where there is none."""
-        # Source: docs/central.md, "Metrics that are paid for".
-        if self.slope is None:
-            return None
-        information = float(self.bent.information[0])
-        error = float(np.sqrt(information + self.variances[2]))
-        return Estimate(self.slope, error / information if information else np.inf)
 
     def _estimate(self, value: float, variance: float, noise: float) -> Estimate:
         """Return a mean over rows, from the variance of one row and that of the summed noise."""

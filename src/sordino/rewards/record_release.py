@@ -341,11 +341,11 @@ class _Decided:
         return "_Decided()"
 
 
-def _outer(second_moment: SecondMoment, _name: str, records: Any, *_: Any) -> np.ndarray:
+def _outer(second_moment: SecondMoment, _name: str, records: np.ndarray, *_: object) -> np.ndarray:
     """Return Σ xxᵀ of a block, in whole steps."""
     return second_moment.total(records)
 
 
-def _ready(*_: Any) -> bool:
+def _ready(*_: object) -> bool:
     """Return that a block could be read and its features made: so nothing is spent in vain."""
     return True

@@ -646,9 +646,11 @@ def _on_sphere(
     for trial in range(3 * _HASTY):
         if trial == _HASTY:
             low, high = 0.0, math.inf
-        tolerance = _tolerance(
-            work, norm(point.gradient + (ridge + multiplier) * point.theta), trial
-        )
+        if trial < _HASTY:
+            size = norm(point.gradient + (ridge + multiplier) * point.theta)
+            tolerance = max(0.1 * size, 0.25 * work.atol)
+        else:
+            tolerance = work.atol * max(0.5 ** (trial - _HASTY + 1), 1e-3)
         point = descend(metric, point, ridge + multiplier, tolerance)
         following, offset = _next_multiplier(metric, point, ridge, multiplier, ball)
         if offset > 0:
@@ -668,13 +670,6 @@ def _on_sphere(
                 return _certified(work, point, ridge, 0.0)
         multiplier = _inside(following, low, high)
     raise work.failure()
-
-
-def _tolerance(work: FitState, size: float, trial: int) -> float:
-    """Return how far the minimizer for one multiplier is worth finishing."""
-    if trial < _HASTY:
-        return max(0.1 * size, 0.25 * work.atol)
-    return work.atol * max(0.5 ** (trial - _HASTY + 1), 1e-3)
 
 
 def _scaled(work: FitState, point: Iterate, ball: float) -> Iterate:
