@@ -8,6 +8,7 @@ without rounding, and the noise is an exact draw from a distribution on the inte
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import partial
@@ -60,7 +61,47 @@ _LARGEST_GRID = 2.0**900  # so that every 64-bit number of steps is a float
 
 
 @dataclass(frozen=True)
-class GaussianMechanism:
+class _OnGrid(ABC):
+    """What Gaussian noise on a grid says of itself, whatever is added up."""
+
+    standard_deviation: float  # noise of every coordinate of the sum, absolute (s)
+    _: KW_ONLY
+    bound: float  # L2 norm to which every record's vector is clipped (R)
+    neighbors: NeighboringRelation  # the relation that `event` is about; no default
+    delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
+    grid: float | None = None  # step γ of the grid of a vector; by default `bound`·2^-20
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are none."""
+        delta = _validate.failure_probability("delta", self.delta, zero=False)
+        object.__setattr__(self, "delta", delta)
+        _known(self.neighbors)
+        if self.grid is not None:
+            object.__setattr__(self, "grid", _validate.positive("grid", self.grid))
+
+    @property
+    def step(self) -> float:
+        """Return the step of the grid of a vector, γ."""
+        return self.bound * _DEFAULT_GRID if self.grid is None else self.grid
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does under :attr:`neighbors`, for the ledger."""
+        # It covers every promise that `guarantee` makes under that relation.
+        return GaussianEvent(self.mu(self.neighbors))
+
+    @abstractmethod
+    def mu(self, neighbors: NeighboringRelation) -> float:
+        """Return the sensitivity divided by the standard deviation, with what the grid costs."""
+
+    @property
+    def _most(self) -> int:
+        """Return K: how many whole steps fit into the bound."""
+        return int(Fraction(self.bound) // Fraction(self.step))
+
+
+@dataclass(frozen=True)
+class GaussianMechanism(_OnGrid):
     """Release the sum of one vector per record with noise that hides any one of them.
 
     Guarantee:
@@ -83,13 +124,8 @@ class GaussianMechanism:
     # continuous and a discrete Gaussian. Differs: rounding is enforced before the sum and costs no
     # γ√d/2 per record; σ is at least 2^12 steps, not 2^10.
 
-    # Noise of every coordinate of the sum, absolute (s); 2^12 to 2^52 steps of the grid.
-    standard_deviation: float
+    # The noise must be 2^12 to 2^52 steps of the grid, and the bound 2^10 to 2^26.
     _: KW_ONLY
-    bound: float  # L2 norm to which every record's vector is clipped (R); 2^10 to 2^26 steps
-    neighbors: NeighboringRelation  # the relation that `event` is about; no default
-    delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
-    grid: float | None = None  # step γ of the grid; by default `bound`·2^-20
     # How many records of one person count, the first ones in row order (m). Needed for unit
     # `"person"`; `release` then asks for person ids, which are public.
     records_per_person: int | None = None
@@ -98,11 +134,7 @@ class GaussianMechanism:
         """Refuse what cannot be computed exactly."""
         for name in ("standard_deviation", "bound"):
             object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
-        delta = _validate.failure_probability("delta", self.delta, zero=False)
-        object.__setattr__(self, "delta", delta)
-        _known(self.neighbors)
-        if self.grid is not None:
-            object.__setattr__(self, "grid", _validate.positive("grid", self.grid))
+        super().__post_init__()
         object.__setattr__(self, "records_per_person", _cap(self.records_per_person))
         self._refuse_coarse_or_fine()
 
@@ -141,18 +173,6 @@ class GaussianMechanism:
             make,
             lambda made: made.guarantee(**terms).epsilon <= epsilon,
         )
-
-    @property
-    def step(self) -> float:
-        """Return the step of the grid, γ."""
-        return self.bound * _DEFAULT_GRID if self.grid is None else self.grid
-
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does under :attr:`neighbors`, for the ledger."""
-        # It covers every promise that `guarantee` makes under that relation: of one person if
-        # `records_per_person` is set, else of one record.
-        return GaussianEvent(self.mu(self.neighbors))
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change moves the sum in L2 norm, at most."""
@@ -226,11 +246,6 @@ class GaussianMechanism:
             REPLACE_ONE: np.full((most, 1), -self.bound),
         }
         return WorstCase(np.full((most, 1), self.bound), others[_known(neighbors)])
-
-    @property
-    def _most(self) -> int:
-        """Return K: how many whole steps fit into the bound."""
-        return int(Fraction(self.bound) // Fraction(self.step))
 
     @property
     def _scale(self) -> float:
@@ -331,7 +346,7 @@ _CHUNK = 1 << 18  # rows whose products of two halves, 2^24 each, a float adds e
 
 
 @dataclass(frozen=True)
-class SecondMoment(Repeated[np.ndarray]):
+class SecondMoment(_OnGrid, Repeated[np.ndarray]):
     """Release Σ xxᵀ with noise (A + Aᵀ)/2, the entries of A independent.
 
     Guarantee:
@@ -346,16 +361,10 @@ class SecondMoment(Repeated[np.ndarray]):
     # vectors are rounded before their products are taken, so that the sensitivity needs no
     # allowance.
 
-    # Noise of every entry of A, and of the released diagonal; 0 with unit `"label"`, where nothing
-    # released depends on labels.
-    standard_deviation: float
+    # The noise is that of every entry of A, and of the released diagonal; 0 with unit `"label"`,
+    # where nothing released depends on labels. The step of the matrix is γ².
     _: KW_ONLY
-    bound: float  # norm to which every vector is clipped (R)
     unit: Literal["label", "record"]  # `"record"`, or `"label"` if the vectors are public
-    neighbors: NeighboringRelation  # the relation that `event` is about; no default
-    delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
-    # Step γ of the grid of a vector, by default `bound`·2^-20; that of the matrix is γ².
-    grid: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be computed exactly, and noise where none is needed or too little."""
@@ -365,11 +374,7 @@ class SecondMoment(Repeated[np.ndarray]):
             raise UsageError("standard_deviation must be finite.")
         object.__setattr__(self, "standard_deviation", size)
         _validate.one_of("unit", self.unit, ("label", "record"))
-        _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
-        delta = _validate.failure_probability("delta", self.delta, zero=False)
-        object.__setattr__(self, "delta", delta)
-        if self.grid is not None:
-            object.__setattr__(self, "grid", _validate.positive("grid", self.grid))
+        super().__post_init__()
         if self.unit == "label" and (size > 0 or self.neighbors != REPLACE_ONE):
             raise UsageError(
                 "With unit='label' the vectors are public: standard_deviation must be 0 and "
@@ -398,16 +403,6 @@ class SecondMoment(Repeated[np.ndarray]):
         make = partial(cls, bound=bound, unit=unit, neighbors=neighbors, delta=delta, grid=grid)
         terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": "central"}
         return least_that_keeps(size, make, lambda made: made.guarantee(**terms).epsilon <= epsilon)
-
-    @property
-    def step(self) -> float:
-        """Return the step γ of the grid of a vector; that of the matrix is its square."""
-        return self.bound * _DEFAULT_GRID if self.grid is None else self.grid
-
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does under :attr:`neighbors`, for the ledger."""
-        return GaussianEvent(self.mu(self.neighbors))
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change moves the sum in Frobenius norm, at most."""
@@ -475,11 +470,6 @@ class SecondMoment(Repeated[np.ndarray]):
             REPLACE_ONE: [[0.0, self.bound]],
         }
         return WorstCase(np.array([[self.bound, 0.0]]), np.array(others[neighbors], dtype=float))
-
-    @property
-    def _most(self) -> int:
-        """Return how many whole steps fit into the bound."""
-        return int(Fraction(self.bound) // Fraction(self.step))
 
     def _refuse_coarse_or_fine(self) -> None:
         """Refuse a grid on which the promise would not hold or the arithmetic not be exact."""

@@ -348,11 +348,6 @@ class ExponentialMechanism(Draws[np.ndarray]):
         return _STEPS if self.grid is None else math.ceil(self.bound / self.grid - _DIVIDES)
 
     @property
-    def _support(self) -> Int64[np.ndarray, " s"]:
-        """Return the actions that can be drawn."""
-        return np.flatnonzero(np.array(self.reference) > 0)
-
-    @property
     def event(self) -> BoundedRangeEvent:
         """Return what one release does under :attr:`neighbors`, for the ledger."""
         return BoundedRangeEvent(self.bounded_range(self.neighbors))
@@ -428,19 +423,15 @@ class ExponentialMechanism(Draws[np.ndarray]):
                 f"values must have one column for each of {len(self.reference)} actions, got "
                 f"{scores.shape[1]}. Nothing was drawn."
             )
-        support, rows = self._support, max(1, _EXPONENTIAL_CELLS // scores.shape[1])
+        support = np.flatnonzero(np.array(self.reference) > 0)  # what can be drawn
+        rows, steps = max(1, _EXPONENTIAL_CELLS // scores.shape[1]), self._steps
         totals = [0] * len(support)
         for start in range(0, len(scores), rows):
             part = scores[start : start + rows, support]
-            sums = _in_steps(part, self.bound, self._steps).sum(axis=0).tolist()
+            # each row less its least score, cut and rounded
+            with np.errstate(over="ignore"):  # an infinite difference is cut like any other
+                above = (part - part.min(axis=1, keepdims=True)) / self.bound
+            whole = np.asarray(np.rint(np.minimum(above, 1.0) * steps), dtype=np.int64)
+            sums = whole.sum(axis=0).tolist()
             totals = [total + more for total, more in zip(totals, sums, strict=True)]
         return dict(zip(support.tolist(), totals, strict=True))
-
-
-def _in_steps(
-    scores: Float[np.ndarray, "n s"], bound: float, steps: int
-) -> Int64[np.ndarray, "n s"]:
-    """Return each row less its least score in steps of bound/steps, cut and rounded."""
-    with np.errstate(over="ignore"):  # an infinite difference is cut like any other
-        above = (scores - scores.min(axis=1, keepdims=True)) / bound
-    return np.asarray(np.rint(np.minimum(above, 1.0) * steps), dtype=np.int64)

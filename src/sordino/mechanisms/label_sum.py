@@ -680,15 +680,6 @@ class ChunkedLabels:
         total.refuse_unusable_noise()
         return total
 
-    def statistic(self, rows: ChunkedRows, *, entropy: Entropy) -> ChunkedStatistic:
-        """Return the noised sum with what is known of it; the spend must already be on a ledger.
-
-        Guarantee:
-            What the mechanism's ``guarantee`` returns.
-        """
-        total = self.total(rows)
-        return total.described(total.release(entropy=entropy))
-
 
 @dataclass(eq=False)
 class _Sum:

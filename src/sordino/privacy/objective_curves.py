@@ -161,12 +161,21 @@ def objective_perturbation_delta(
     # Source: docs/central.md, "Objective perturbation": δ(ε) = E[(1 − e^{ε − f*(N)})₊], N standard
     # normal, f*(N) = max over t in [0, 1] of log(1 + κt(1 − t)) + tμN + t²μ²/2. Given the exact
     # minimizer, what else is released is Gaussian: E[gaussian_delta(ε − f*(N), μ_output)].
-    epsilon, mu, kappa = _checked(epsilon, mu, kappa)
-    mu_output = non_negative("mu_output", mu_output)
+    epsilon, mu = number("epsilon", epsilon), non_negative("mu", mu)
+    kappa, mu_output = non_negative("kappa", kappa), non_negative("mu_output", mu_output)
     simple = 1.0 if mu_output else objective_perturbation_delta_closed_form(epsilon, mu, kappa)
-    if mu == 0 or not _moderate(epsilon, mu, kappa, mu_output):
-        return _alone(epsilon - slack_of_jacobian(kappa), mu, mu_output, simple)
-    noise = _edges(_first_noise(epsilon, mu, kappa, mu_output))
+    spare = epsilon - slack_of_jacobian(kappa)
+    if math.isnan(spare):  # ∞ − ∞
+        return 1.0
+    if mu == 0:  # without a tilt's loss
+        return gaussian_delta(spare, mu_output)
+    if not _moderate(epsilon, mu, kappa, mu_output):
+        return simple
+    # The first noise that matters: f* ≤ J + max(0, μN + μ²/2), less what rounding may lift above ε.
+    spare -= 1e-9 * (1 + abs(spare)) + 10 * mu_output + mu_output**2
+    first = min(spare / mu, _FARTHEST) - mu / 2 if spare > 0 else _LOWEST
+    start = max(first, _LOWEST)
+    noise = np.linspace(start, max(start, 0.0) + _REACH, _CELLS + 1)
     curve = Curve(normal_cells(noise), _largest_loss(noise, mu, kappa))
     return min(simple, curve.delta(epsilon, mu_output))
 
@@ -190,11 +199,6 @@ def objective_perturbation_curve(
     return lambda epsilon: curve.delta(epsilon, mu_output)
 
 
-def _checked(epsilon: float, mu: float, kappa: float) -> tuple[float, float, float]:
-    """Return the three arguments of a curve."""
-    return number("epsilon", epsilon), non_negative("mu", mu), non_negative("kappa", kappa)
-
-
 def _moderate(epsilon: float, mu: float, kappa: float, mu_output: float) -> bool:
     """Return whether no square overflows."""
     return (
@@ -202,31 +206,6 @@ def _moderate(epsilon: float, mu: float, kappa: float, mu_output: float) -> bool
         and max(mu, mu_output) <= _LARGEST_MU
         and kappa <= _LARGEST_KAPPA
     )
-
-
-def _alone(spare: float, mu: float, mu_output: float, simple: float) -> float:
-    """Return δ without a tilt's loss (μ = 0), or what is known where numbers are extreme."""
-    if math.isnan(spare):  # ∞ − ∞
-        return 1.0
-    return gaussian_delta(spare, mu_output) if mu == 0 else simple
-
-
-def _margin(spare: float) -> float:
-    """Return how far below ε a loss lies that rounding cannot lift above it."""
-    return 1e-9 * (1 + abs(spare))
-
-
-def _first_noise(epsilon: float, mu: float, kappa: float, mu_output: float) -> float:
-    """Return a noise below which next to nothing is missed: f* ≤ J + max(0, μN + μ²/2)."""
-    spare = epsilon - slack_of_jacobian(kappa)
-    spare -= _margin(spare) + 10 * mu_output + mu_output**2
-    return min(spare / mu, _FARTHEST) - mu / 2 if spare > 0 else _LOWEST
-
-
-def _edges(first: float) -> Float[np.ndarray, " ends"]:
-    """Return the ends of cells of a normal, from ``first`` on."""
-    start = max(first, _LOWEST)
-    return np.linspace(start, max(start, 0.0) + _REACH, _CELLS + 1)
 
 
 def _largest_loss(
@@ -238,7 +217,9 @@ def _largest_loss(
     tilt, end = mu * noise, _convex_from(mu, kappa)
     left = _side_maximum(tilt, mu, kappa, end)
     right = _side_maximum(-(tilt + mu * mu), mu, kappa, end) + tilt + mu * mu / 2
-    return _rounded_up(np.maximum(left, right), tilt)
+    losses = np.maximum(left, right)
+    # raised by more than rounding can have lowered them; never falling
+    return np.maximum.accumulate(losses + 1e-14 * (1 + np.abs(losses) + np.abs(tilt)))
 
 
 def _convex_from(mu: float, kappa: float) -> float:
@@ -271,11 +252,6 @@ def _side_maximum(
 def _slope(t: np.ndarray, tilt: np.ndarray, mu: float, kappa: float) -> np.ndarray:
     bend = kappa * (1 - 2 * t) / (1 + kappa * t * (1 - t))
     return np.asarray(bend + tilt + mu * mu * t)
-
-
-def _rounded_up(losses: np.ndarray, tilt: np.ndarray) -> np.ndarray:
-    """Return losses raised by more than rounding can have lowered them; never falling."""
-    return np.maximum.accumulate(losses + 1e-14 * (1 + np.abs(losses) + np.abs(tilt)))
 
 
 _LINES = 32  # of each leg, in every round

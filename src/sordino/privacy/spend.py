@@ -254,20 +254,37 @@ class Books:
     def take(self, row: Row) -> None:
         """Take in the next row."""
         try:
-            payload, parameters = json.loads(row.payload), json.loads(row.parameters)
-            {
-                "reserve": self._reserve,
-                "commit": self._outcome,
-                "repeat": self._outcome,
-                "receive": self._receive,
-                "budget": self._budget,
-                "disjoint": self._disjoint,
-            }[row.kind](row, {**payload, **parameters})
+            self._take(row, {**json.loads(row.payload), **json.loads(row.parameters)})
         except _NOT_OURS:
             raise LedgerDamaged(
                 f"Row {row.sequence} of the ledger says what no sordino writes. Nothing was "
                 "released. Restore the ledger from a backup whose head you noted."
             ) from None
+
+    def _take(self, row: Row, payload: dict[str, Any]) -> None:
+        """Take in a row of any kind but the first."""
+        if row.kind == "reserve":
+            self._reserve(row, payload)
+        elif row.kind in {"commit", "repeat"}:  # the digest of what an earlier entry paid for
+            if row.release_id not in self.paid or not isinstance(payload["artifact"], str):
+                raise LookupError(row.kind)
+            if row.kind == "commit":
+                self.committed.add(row.release_id)
+        elif row.kind == "receive":  # a file that was already private
+            Guarantee.from_dict(payload["promise"], _names(payload["caveats"]))
+            if not isinstance(payload["artifact"], str):
+                raise TypeError(row.kind)
+            self.paid.add(row.release_id)
+        elif row.kind == "budget":
+            budget = Guarantee.from_dict(payload["budget"])
+            refuse_other_terms(self.budget, budget)
+            self.budget = budget
+        elif row.kind == "disjoint":
+            scopes = _names(payload["scopes"])
+            self.check_disjoint(scopes, payload["rule"])
+            self.spend.groups.append(frozenset(scopes))
+        else:
+            raise LookupError(row.kind)
 
     def check(self, event: Event, promise: Guarantee, scope: str, count: int, *, name: str) -> None:
         """Refuse a spend that does not belong here, or that would pass the budget."""
@@ -302,32 +319,6 @@ class Books:
         self.promises.add(promise)
         self.paid.add(row.release_id)
         self.public_digest = self.public_digest or digest
-
-    def _outcome(self, row: Row, payload: dict[str, Any]) -> None:
-        """Take in the digest of what an earlier entry paid for."""
-        if row.release_id not in self.paid or not isinstance(payload["artifact"], str):
-            raise LookupError(row.kind)
-        if row.kind == "commit":
-            self.committed.add(row.release_id)
-
-    def _receive(self, row: Row, payload: dict[str, Any]) -> None:
-        """Take in a file that was already private."""
-        Guarantee.from_dict(payload["promise"], _names(payload["caveats"]))
-        if not isinstance(payload["artifact"], str):
-            raise TypeError(row.kind)
-        self.paid.add(row.release_id)
-
-    def _budget(self, _: Row, payload: dict[str, Any]) -> None:
-        """Take in a new limit."""
-        budget = Guarantee.from_dict(payload["budget"])
-        refuse_other_terms(self.budget, budget)
-        self.budget = budget
-
-    def _disjoint(self, _: Row, payload: dict[str, Any]) -> None:
-        """Take in a declaration."""
-        scopes = _names(payload["scopes"])
-        self.check_disjoint(scopes, payload["rule"])
-        self.spend.groups.append(frozenset(scopes))
 
     def check_disjoint(self, scopes: Sequence[str], rule: str) -> None:
         """Refuse a declaration that would undercount; errors as in :func:`check_disjoint`."""
