@@ -158,40 +158,19 @@ class _Noise:
             events.append((self.metrics.event, 1))
         return accounting.composed_epsilon(events, neighbors=settings.relation, delta=delta)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return what is known of the noise of the estimate."""
-        names = {
-            LabelGaussian: "label-gaussian",
-            ObjectivePerturbation: "objective-perturbation",
-            RankingGaussian: "ranking-gaussian",
-            RankingObjectivePerturbation: "ranked-perturbation",
-        }
-        fields = {
-            LabelGaussian: ("mu", "shaped", "longest", "records_per_person"),
-            ObjectivePerturbation: ("bound", "ridge", "standard_deviation", "second_moment_mu"),
-            RankingGaussian: ("mu", "statistic", "shaped", "records_per_person"),
-            RankingObjectivePerturbation: (
-                "bound",
-                "candidates",
-                "dimension",
-                "ridge",
-                "standard_deviation",
-            ),
-        }
-        kind = type(self.estimate)
-        said = {name: getattr(self.estimate, name) for name in ("epsilon", "delta", *fields[kind])}
-        if said.get("longest") == math.inf:
-            said["longest"] = None
-        if kind is ObjectivePerturbation:
-            said["second_moment"] = self.second_moment is not None
-        return {"name": names[kind], **said}
+        noise = self.estimate.describe()
+        if isinstance(self.estimate, ObjectivePerturbation):
+            noise["second_moment"] = self.second_moment is not None
+        return noise
 
     def describe_metrics(self, paid: PrivateMetrics | None = None) -> dict[str, Any] | None:
         """Return what is known of held-out metrics, if they are bought."""
         if self.metrics is None:
             return None
         return {
-            "name": "label-gaussian" if isinstance(self.metrics, LabelGaussian) else "gaussian",
+            "name": self.metrics.name,
             "epsilon": self.metrics_epsilon,
             "delta": self.metrics.delta,
             "mu": self.metrics.event.mu,

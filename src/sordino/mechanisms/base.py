@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -117,6 +118,20 @@ class Repeated(ABC, Generic[Values]):
     @abstractmethod
     def _releases(self, values: Values, trials: int, entropy: Entropy) -> np.ndarray:
         """Return independent releases of the same values, one in each row."""
+
+
+class Described:
+    """A mechanism that says in reports what it is and with which public settings."""
+
+    name: ClassVar[str]  # as results and reports know it
+    public: ClassVar[tuple[str, ...]] = ()  # settings and sizes of noise, beside ε and δ
+
+    def describe(self) -> dict[str, object]:
+        """Return its name and its public numbers, for reports; no auditor reads it."""
+        values = ((name, getattr(self, name)) for name in ("epsilon", "delta", *self.public))
+        return {"name": self.name} | {
+            name: None if value == math.inf else value for name, value in values
+        }
 
 
 def stated(

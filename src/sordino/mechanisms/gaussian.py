@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -126,6 +126,7 @@ class GaussianMechanism(_OnGrid):
 
     # The noise must be 2^12 to 2^52 steps of the grid, and the bound 2^10 to 2^26.
     _: KW_ONLY
+    name: ClassVar[str] = "gaussian"
     # How many records of one person count, the first ones in row order (m). Needed for unit
     # `"person"`; `release` then asks for person ids, which are public.
     records_per_person: int | None = None

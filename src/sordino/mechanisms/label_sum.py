@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import reduce
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
@@ -27,7 +27,7 @@ from sordino.privacy.events import UNDECIDED, GaussianEvent
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
 
-from .base import WorstCase, gaussian_log_ratio, stated
+from .base import Described, WorstCase, gaussian_log_ratio, stated
 from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise_ellipsoid
 from .grid import (
     GRID_SLACK,
@@ -77,7 +77,7 @@ class LabelStatistic:
 
 
 @dataclass(frozen=True)
-class SumMechanism(ABC):
+class SumMechanism(Described):
     """One noised sum over all labels or ballots: what it promises, whatever it adds up.
 
     Guarantee:
@@ -477,6 +477,8 @@ class LabelGaussian(SumMechanism):
 
     _: KW_ONLY
     longest: float = math.inf
+    name: ClassVar[str] = "label-gaussian"
+    public: ClassVar[tuple[str, ...]] = ("mu", "shaped", "longest", "records_per_person")
 
     def __post_init__(self) -> None:
         """Refuse what no Gaussian noise keeps."""

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
-from typing import Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -40,7 +40,7 @@ from sordino.privacy.objective_curves import (
     slack_of_jacobian,
 )
 
-from .base import WorstCase
+from .base import Described, WorstCase
 
 OUTPUT_SHARE = 1 / 32
 """μ of the output noise over that of the tilt, which then grows by about 0.05 %."""
@@ -170,7 +170,7 @@ class Solution(Protocol):
 
 
 @dataclass(frozen=True)
-class Tilt(ABC):
+class Tilt(Described, ABC):
     """A random linear term in an objective, and noise that hides how exact its minimizer is.
 
     Guarantee:
@@ -556,6 +556,8 @@ class ObjectivePerturbation(Tilt):
 
     _: KW_ONLY
     second_moment_mu: float = 0.0
+    name: ClassVar[str] = "objective-perturbation"
+    public: ClassVar[tuple[str, ...]] = ("bound", "ridge", "standard_deviation", "second_moment_mu")
 
     def __post_init__(self) -> None:
         """Refuse what no noise can protect, and find the noise."""

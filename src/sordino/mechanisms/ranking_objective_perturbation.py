@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -130,6 +131,14 @@ class RankingObjectivePerturbation(Tilt):
     _: KW_ONLY
     candidates: int
     dimension: int
+    name: ClassVar[str] = "ranked-perturbation"
+    public: ClassVar[tuple[str, ...]] = (
+        "bound",
+        "candidates",
+        "dimension",
+        "ridge",
+        "standard_deviation",
+    )
 
     def __post_init__(self) -> None:
         """Refuse what no noise can protect, and find the noise."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, lru_cache
 from itertools import permutations
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
@@ -498,6 +498,8 @@ class RankingGaussian(SumMechanism):
 
     _: KW_ONLY
     statistic: Statistic
+    name: ClassVar[str] = "ranking-gaussian"
+    public: ClassVar[tuple[str, ...]] = ("mu", "statistic", "shaped", "records_per_person")
 
     def __post_init__(self) -> None:
         """Refuse what no Gaussian noise keeps."""
