@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.regressions import gaussian
+from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import (
     AdaptiveRegression,
     AdaptiveStatistics,
@@ -23,7 +24,7 @@ from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = (REPLACE_SPECIAL, REPLACE_ONE)
-ORACLES = (GaussianStatistics(), AdaptiveStatistics())
+ORACLES = (GaussianStatistics(), AdaptiveStatistics(), OnePassDescent())
 PUBLIC = {"feature_bound": 1.5, "target_bound": 2.0, "radius": 3.0}
 
 
@@ -154,6 +155,9 @@ def test_what_is_calibrated_states_what_was_asked_for(oracle, relation, epsilon)
     assert gaussian_delta(epsilon, 2 * found.event.mu) > 1e-5
     rounded = isinstance(found, AdaptiveRegression)
     assert promise.caveats == (("real-arithmetic",) if rounded else ())
+    if isinstance(oracle, OnePassDescent):
+        ways = 2 if relation == REPLACE_ONE else 1
+        assert found.sensitivity(relation) == ways * 2 * (2.0 + 2.0) * 1.5
 
 
 @pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: oracle.name)

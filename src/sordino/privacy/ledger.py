@@ -669,7 +669,7 @@ class Ledger:
             self._books.check_disjoint(names, rule)
             write(kind="disjoint", payload=canonical_json({"scopes": names, "rule": rule}))
 
-    def __enter__(self) -> Ledger:  # noqa: PYI034 (a type checker at run time reads the name)  # noqa: PYI034 (Self cannot be checked at run time)
+    def __enter__(self) -> Ledger:  # noqa: PYI034 (Self cannot be checked at run time)
         return self
 
     def __exit__(
