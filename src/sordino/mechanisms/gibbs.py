@@ -424,14 +424,19 @@ class ExponentialMechanism(Draws[np.ndarray]):
                 f"{scores.shape[1]}. Nothing was drawn."
             )
         support = np.flatnonzero(np.array(self.reference) > 0)  # what can be drawn
-        rows, steps = max(1, _EXPONENTIAL_CELLS // scores.shape[1]), self._steps
+        rows = max(1, _EXPONENTIAL_CELLS // scores.shape[1])
         totals = [0] * len(support)
         for start in range(0, len(scores), rows):
             part = scores[start : start + rows, support]
-            # each row less its least score, cut and rounded
-            with np.errstate(over="ignore"):  # an infinite difference is cut like any other
-                above = (part - part.min(axis=1, keepdims=True)) / self.bound
-            whole = np.asarray(np.rint(np.minimum(above, 1.0) * steps), dtype=np.int64)
-            sums = whole.sum(axis=0).tolist()
+            sums = _in_steps(part, self.bound, self._steps).sum(axis=0).tolist()
             totals = [total + more for total, more in zip(totals, sums, strict=True)]
         return dict(zip(support.tolist(), totals, strict=True))
+
+
+def _in_steps(
+    scores: Float[np.ndarray, "n s"], bound: float, steps: int
+) -> Int64[np.ndarray, "n s"]:
+    """Return each row less its least score in steps of bound/steps, cut and rounded."""
+    with np.errstate(over="ignore"):  # an infinite difference is cut like any other
+        above = (scores - scores.min(axis=1, keepdims=True)) / bound
+    return np.asarray(np.rint(np.minimum(above, 1.0) * steps), dtype=np.int64)

@@ -134,13 +134,16 @@ def _weights(levels: list[Decimal]) -> list[int]:
     # Add c to f', which leaves its policy as it is: then f' ≤ f ≤ f' + b. The map f ↦ max(f, max f
     # − 30) never falls when f rises, and moves by b when all of f moves by b. So the floored
     # log-weights obey the same two inequalities.
-    # Rounded down.
     top = max(levels)
-    depths = [max(DIGITS.subtract(level, top), Decimal(-FLOOR)) for level in levels]
     return [
-        int(DIGITS.multiply(_SCALE, DIGITS.exp(depth))) if level.is_finite() else 0
-        for level, depth in zip(levels, depths, strict=True)
+        _weight(max(DIGITS.subtract(level, top), Decimal(-FLOOR))) if level.is_finite() else 0
+        for level in levels
     ]
+
+
+def _weight(depth: Decimal) -> int:
+    """Return 2^160·exp(depth), rounded down."""
+    return int(DIGITS.multiply(_SCALE, DIGITS.exp(depth)))
 
 
 def _drawn_plainly(
