@@ -100,7 +100,7 @@ def stumble(chunk):
     return len(said)
 
 
-@pytest.mark.parametrize(("pieces", "kind"), [(range(20), "ValueError"), ([103], "MemoryError")])
+@pytest.mark.parametrize(("chunks", "kind"), [(range(20), "ValueError"), ([103], "MemoryError")])
 def test_of_an_error_in_a_task_only_the_kind_is_said_and_logged(
     ray_engine, written, capfd, chunks, kind
 ):
@@ -128,10 +128,10 @@ def test_a_task_that_always_kills_its_worker_ends_in_an_error(ray_engine, monkey
     assert ray_engine.fold(range(10), third, plus) == InProcess().fold(range(10), third, plus)
 
 
-@pytest.mark.parametrize("what", ["piece", "task"])
+@pytest.mark.parametrize("what", ["chunk", "task"])
 def test_what_cannot_be_sent_is_an_error(ray_engine, what, capfd):
     lock = sys.stdout.buffer
-    chunks, task = ([lock], third) if what == "piece" else ([1], lambda _: lock)
+    chunks, task = ([lock], third) if what == "chunk" else ([1], lambda _: lock)
     with pytest.raises(EngineError, match="Nothing was released"):
         ray_engine.fold(chunks, task, plus)
     assert "Traceback" not in "".join(capfd.readouterr())

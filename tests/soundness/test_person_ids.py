@@ -158,7 +158,7 @@ ENTRIES = {
     "arrow": lambda ids, _: (
         Pairs.from_frame(pa.Table.from_pylist(judged(map(str, plain(ids))))).persons
     ),
-    "pieces": lambda ids, at: chunked(lines(at, judged(plain(ids)))),
+    "chunks": lambda ids, at: chunked(lines(at, judged(plain(ids)))),
     "parquet": parquet_people,
     "features": lambda ids, _: (
         Pairs.from_features(numbered(len(ids)), [1] * len(ids), persons=ids).persons

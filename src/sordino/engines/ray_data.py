@@ -376,8 +376,8 @@ def _rows(
             "The Ray cluster has no core to compute on. Nothing was read. Start a worker on it."
         )
     work = SumOfStretch(task, add, len(chunks))
-    items = [{"stretch": pickle.dumps(some)} for some in stretches(chunks, _TASKS * cores)]
     try:
+        items = [{"stretch": pickle.dumps(some)} for some in stretches(chunks, _TASKS * cores)]
         found = ray.data.from_items(items, override_num_blocks=len(items))
         found = found.map_batches(_Task(work), batch_size=1, max_retries=_TRIES)
         if cores >= _MANY and len(items) > _MERGED**2:  # a second stage adds up for this process
