@@ -204,24 +204,6 @@ def test_a_column_that_is_the_answer_again_is_no_leak(raw_rows, write):
     assert not audit.refuted
 
 
-def test_a_coin_that_several_persons_share(raw_rows, write):
-    questions, people = raw_rows[:400], ("ann", "bo")
-    generator = np.random.default_rng([9_870_001, 5])
-    released, raw = [], []
-    for row, honest in zip(questions, answered(questions), strict=True):
-        shared = bool(generator.random() < 1 / (1 + np.exp(EPSILON)))
-        for person in people:
-            truth = int(generator.random() < 0.5)
-            sides = [honest["second"], honest["first"]]
-            raw.append({"prompt": row["prompt"], "chosen": sides[truth],
-                        "rejected": sides[1 - truth], "person": person})  # fmt: skip
-            released.append({**honest, "answer": truth ^ shared, "person": person})
-    path = write("x.jsonl", released)
-    audit = audited(path, write("raw.jsonl", raw, "elsewhere"))
-    assert "shared-coin" in audit.refuted_by
-    assert not audited(path).refuted
-
-
 class Coins:
     """System coins as far as anybody can tell, and the same in every run of the tests."""
 
@@ -477,21 +459,6 @@ def test_a_chosen_column_in_a_file_of_messages(raw_rows, write):
     ]  # fmt: skip
     path = write("x.jsonl", rows)
     assert audited(path, write("raw.jsonl", raw, "elsewhere")).refuted_by == ("column",)
-
-
-def test_one_coin_for_a_person(raw_rows, write):
-    raw = [{**row, "person": f"p{i // 8}"} for i, row in enumerate(raw_rows)]
-    flips = np.random.default_rng([5, 5, 5]).random(100) < 1 / (1 + np.exp(EPSILON))
-    rows = [
-        {**row, "person": one["person"], "answer": label(row, one) ^ int(flips[i // 8])}
-        for i, (row, one) in enumerate(zip(answered(raw), raw, strict=True))
-    ]
-    audit = audited(write("x.jsonl", rows), write("raw.jsonl", raw, "elsewhere"))
-    assert "person-coin" in audit.refuted_by
-    own = [{**row, "person": one["person"]} for row, one in zip(answered(raw), raw, strict=True)]
-    honest = audited(write("y.jsonl", own), write("raw.jsonl", raw, "elsewhere"))
-    assert not honest.refuted
-    assert outcomes(honest)["person-coin"] == "clear"
 
 
 HOSTILE = {

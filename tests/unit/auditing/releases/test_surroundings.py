@@ -237,16 +237,6 @@ def test_only_some_names_are_looked_at(released, tmp_path, put, monkeypatch):
     assert neighbors(released, tmp_path).details["looked_at"] <= 3
 
 
-def test_the_published_example(shared_data):
-    path = shared_data / "published_local_dp_eps0.10_val.jsonl.gz"
-    file = read_released(path, epsilon=0.1)
-    told = find_manifest_leaks(file).details["keys"]
-    assert "global_seed" in told["a seed"]
-    assert "flips.count" in told["exact flip counts or rates"]
-    assert told["samples of answers"] == ["audit_sample"]
-    assert find_neighbors(file, path).details["raw"] == ["hh_helpful_a.jsonl.gz"]
-
-
 @pytest.mark.parametrize("name", ["epsilon", "eps", "epsilon_float"])
 @pytest.mark.parametrize("value", [10**400, -(10**400), float("inf"), float("nan")])
 def test_a_number_that_no_float_holds_is_no_epsilon(released, tmp_path, name, value):
