@@ -228,6 +228,7 @@ class CentralRewardConfig(CentralConfig):
     """Settings of :class:`CentralRewardTrainer`; those of transformers and these.
 
     Args:
+        loss: A name in ``losses.LOSSES``; the default is that of Bradley and Terry.
         reward_bound: Rewards are clipped to ± this in use.
 
     Raises:
@@ -251,6 +252,7 @@ class CentralDPOConfig(CentralConfig):
     """Settings of :class:`CentralDPOTrainer`; those of transformers and these.
 
     Args:
+        loss: A name in ``losses.LOSSES``; the default is that of Bradley and Terry.
         temperature: KL strength, in units of reward; trl calls it beta. The policy that is aimed
             at is the reference tilted by reward / temperature.
 
