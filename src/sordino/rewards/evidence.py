@@ -38,7 +38,7 @@ from .solver import ChunkedLoss, Solution
 MOST_FEATURES = 1024
 """Most features for which a matrix of features by features is made unasked."""
 
-SHARE = 0.5  # c: how much noise a part that is fitted gets; the other gets 1/c
+_SHARE = 0.5  # c: how much noise a part that is fitted gets; the other gets 1/c
 _ROWS = 32  # rows a feature that a matrix rests on
 _ROWS_OF_ERRORS = 128  # and standard errors
 _FLOPS = 1 << 27  # a matrix this cheap takes every row
@@ -220,8 +220,10 @@ class Evidence:
         for _ in range(draws):
             drawn = self.sample.T @ (spreads * normals(entropy, len(self)))
             drawn += self.factor @ normals(entropy, self.factor.shape[1])
-            fitted = replace(self, statistic=self.statistic + SHARE * drawn, inflation=1 + SHARE**2)
-            parts.append(Thinned(fitted, judged=self.statistic - drawn / SHARE))
+            fitted = replace(
+                self, statistic=self.statistic + _SHARE * drawn, inflation=1 + _SHARE**2
+            )
+            parts.append(Thinned(fitted, judged=self.statistic - drawn / _SHARE))
         return parts
 
     def _grams(self, *weights: Float[np.ndarray, " m"]) -> list[Float[np.ndarray, "d d"]]:

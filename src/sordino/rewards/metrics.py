@@ -44,7 +44,7 @@ from .solver import each_added
 
 T = TypeVar("T")
 
-VAGUE = 0.1
+_VAGUE = 0.1
 """A standard error above which a share or a loss is told as a sentence, and not as a number."""
 
 _VAGUE_SLOPE = 0.5  # a slope has no unit: with more, "too bold" and "too timid" are one
@@ -97,10 +97,10 @@ class Interval(Estimate):
 def legible(measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return measured numbers as they may be shown: none that is too vague, no impossible share."""
     # An unbiased estimate from a few answers may be -15 %, and is no accuracy. Where the standard
-    # error is above `VAGUE` or unknown the number becomes None, and `NAME_reason` says why; where
+    # error is above `_VAGUE` or unknown the number becomes None, and `NAME_reason` says why; where
     # that is so of an accuracy, of the loss and the slope of the same answers too.
     told = dict(measured)
-    few = told.get("accuracy") is not None and _error_of(told, "accuracy") > VAGUE
+    few = told.get("accuracy") is not None and _error_of(told, "accuracy") > _VAGUE
     for name in ("accuracy", "negative_log_likelihood", "calibration_slope", "win_rate"):
         value = told.get(name)
         if value is None:
@@ -109,7 +109,7 @@ def legible(measured: Mapping[str, Any]) -> dict[str, Any]:
         vague = few and name != "win_rate"  # others would be told where they only look sure
         if vague:
             error = max(error, _error_of(measured, "accuracy"))
-        if not vague and error <= (_VAGUE_SLOPE if name == "calibration_slope" else VAGUE):
+        if not vague and error <= (_VAGUE_SLOPE if name == "calibration_slope" else _VAGUE):
             told[name] = min(max(value, 0.0), 1.0) if name in _SHARES else value
             continue
         size = (
@@ -392,10 +392,10 @@ def measure_predictions(
         at = predictions.fold(partial(_scores, np.array([root]), unit), add)
         means, information = np.append(means, at[0] / rows), float(at[1, 0])
     persons, squares = predictions.fold(partial(_spread, heat, means, root, unit), each_added)
-    errors = [clustered_error(float(of), int(persons), rows) for of in squares]
+    errors = [_clustered_error(float(of), int(persons), rows) for of in squares]
     if not predictions.linked:
         value = float(means[_ACCURACY])
-        errors[_ACCURACY] = accuracy_error(value, predictions.flip_probability, rows)
+        errors[_ACCURACY] = _accuracy_error(value, predictions.flip_probability, rows)
     known = [
         Estimate(float(mean), error).widened(widening)
         for mean, error in zip(means[:3], errors[:3], strict=True)
@@ -482,7 +482,7 @@ def _spread(
     return [np.array(len(sums[0])), np.array([float(of @ of) for of in sums])]
 
 
-def accuracy_error(value: float, flip_probability: float, rows: int) -> float:
+def _accuracy_error(value: float, flip_probability: float, rows: int) -> float:
     """Return the standard error of an accuracy of answers by as many people."""
     # Source: docs/local.md, metrics on randomized labels: √(p(1 − p)/n)/(1 − 2f), p the share of
     # answers that agree.
@@ -491,7 +491,7 @@ def accuracy_error(value: float, flip_probability: float, rows: int) -> float:
     return math.sqrt(agreement * (1 - agreement) / rows) / kept
 
 
-def clustered_error(squares: float, clusters: int, rows: int) -> float:
+def _clustered_error(squares: float, clusters: int, rows: int) -> float:
     """Return the standard error of a mean: √(G/(G − 1) · Σ(sum of a cluster)²)/n."""
     if clusters == 1:
         return math.inf
@@ -519,7 +519,7 @@ def increasing_root(
     return float(brentq(rising, -reach, reach, xtol=1e-14, rtol=1e-13, maxiter=500))
 
 
-Rising = Callable[[Float[np.ndarray, " k"]], Float[np.ndarray, "2 k"]]
+_Rising = Callable[[Float[np.ndarray, " k"]], Float[np.ndarray, "2 k"]]
 """From trials to the sum and its derivative at each, in one pass."""
 
 _NEAR: Final = 4.0 ** np.arange(9)  # where a root is looked for first
@@ -530,7 +530,7 @@ _CLOSE: Final = 1e-12  # relative; the guess inside is closer by far
 _PASSES: Final = 60
 
 
-def crossing(rising: Rising, farthest: float) -> float | None:
+def crossing(rising: _Rising, farthest: float) -> float | None:
     """Return where a sum crosses zero, from below; None if not between −farthest and farthest."""
     # Every pass tries points closely around a guess and some across the bracket, so that a good
     # guess makes it ten times narrower than its own error, and a bad one does no harm.

@@ -49,7 +49,6 @@ from .release_checks import (
 )
 from .solver import ChunkedLoss, Solution, minimize_tilted, refuse_drowned, ridge_of
 
-METHOD = "objective-perturbation"
 _SECRET: Final = 4  # words
 
 
@@ -135,7 +134,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         weights=weights,
         features=features,
         guarantee=promise,
-        method=METHOD,
+        method="objective-perturbation",
         ridge=ridge,
         ball=ball,
         gradient_norm=mechanism.atol,  # a bound on it: what it was is private

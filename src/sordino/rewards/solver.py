@@ -46,7 +46,7 @@ from .pair_losses import (
     weighted_grams,
 )
 
-Tilt = ObjectivePerturbation | RankingObjectivePerturbation
+_Tilt = ObjectivePerturbation | RankingObjectivePerturbation
 """What tilts an objective whose minimizer is released."""
 
 _MEMORY = 12  # pairs of steps and gradient changes that L-BFGS keeps
@@ -113,7 +113,7 @@ Objective = MarginLoss | ChunkedLoss
 
 
 @dataclass(frozen=True)
-class Iterate:
+class _Iterate:
     """Weights, their margins, and the gradient of the loss alone (no ridge) there."""
 
     # `exact` says that the margins were multiplied out at these weights and not carried along.
@@ -149,7 +149,7 @@ class FitState:
         self.settles = settles  # for a point at which rounding ends the descent
         self.passes = 0
 
-    def first(self, start: np.ndarray | None) -> Iterate:
+    def first(self, start: np.ndarray | None) -> _Iterate:
         """Return the starting point; refuse data on which its gradient is not finite."""
         n, d = self.matrix.shape
         if start is not None and np.shape(start) != (d,):
@@ -164,11 +164,11 @@ class FitState:
             raise DataError("differences must be finite: there is a NaN or an infinity.")
         return point
 
-    def at(self, theta: np.ndarray, margins: np.ndarray, *, exact: bool) -> Iterate:
+    def at(self, theta: np.ndarray, margins: np.ndarray, *, exact: bool) -> _Iterate:
         """Return the point at theta, whose margins are known."""
         residuals = self.loss.slopes(margins)
         residuals -= self.loss.targets
-        return Iterate(theta, margins, self._summed(residuals) - self.loss.linear_term, exact)
+        return _Iterate(theta, margins, self._summed(residuals) - self.loss.linear_term, exact)
 
     def _summed(self, residuals: np.ndarray) -> np.ndarray:
         """Σ rᵢxᵢ; its rounding must stay below the certificate, however many rows there are."""
@@ -193,7 +193,7 @@ class FitState:
             return [_some_rows(self.matrix, *ends).T for ends in some]
         return [self.transposed[:, slice(*ends)] for ends in some]
 
-    def exactly(self, theta: np.ndarray) -> Iterate:
+    def exactly(self, theta: np.ndarray) -> _Iterate:
         """Return the point at theta with margins multiplied out: one pass."""
         self.spend()
         n, d = self.matrix.shape
@@ -209,7 +209,7 @@ class FitState:
             residuals = self.loss.slopes(margins[rows])
             residuals -= self.loss.targets[rows]
             gradient += block.T @ residuals
-        return Iterate(theta, margins, gradient.astype(float) - self.loss.linear_term, exact=True)
+        return _Iterate(theta, margins, gradient.astype(float) - self.loss.linear_term, exact=True)
 
     def spend(self) -> None:
         """Count one pass; give up where they are used up."""
@@ -234,13 +234,13 @@ def _some_rows(matrix: Any, first: int, last: int) -> csr_array:
     return csr_array(parts, shape=(len(places) - 1, matrix.shape[1]), copy=False)
 
 
-def descend(
-    metric: Metric,
-    point: Iterate,
+def _descend(
+    metric: _Metric,
+    point: _Iterate,
     shift: float,
     atol: float,
-    leave: Callable[[Iterate, float], bool] | None = None,
-) -> Iterate:
+    leave: Callable[[_Iterate, float], bool] | None = None,
+) -> _Iterate:
     """Return an exact point where the gradient with the shift is at most atol, or one to leave."""
     # Where rounding stops the descent before, and the work settles for that, it is the last point.
     # Source: docs/local.md, the fit: F(θ) without its ball.
@@ -266,13 +266,13 @@ def descend(
         point = following
 
 
-class Metric:
+class _Metric:
     """The inverse Hessian that L-BFGS builds on top of the approximate one."""
 
     # What it learns is about the loss alone, so that it survives a change of the shift.
     # Source: docs/local.md, debiased likelihood (Hessian).
 
-    def __init__(self, work: FitState, point: Iterate) -> None:
+    def __init__(self, work: FitState, point: _Iterate) -> None:
         """Measure the approximate Hessian at the point."""
         self.work = work
         self._curvature = work.loss.bend(point.margins)
@@ -287,13 +287,13 @@ class Metric:
         if not self._factored / _REUSE <= shift <= self._factored * _REUSE:
             self._base = None
 
-    def age(self, point: Iterate) -> None:
+    def age(self, point: _Iterate) -> None:
         """Count a pass; measure the Hessian here when the last one has been used enough."""
         if self._age >= self._curvature.patience:
             self._refresh(point)
         self._age += 1
 
-    def recover(self, point: Iterate) -> bool:
+    def recover(self, point: _Iterate) -> bool:
         """Forget what was learned; where there is nothing to forget, give up or settle."""
         if self._age <= 1:
             if self.work.settles:
@@ -302,7 +302,7 @@ class Metric:
         self._refresh(point)
         return True
 
-    def _refresh(self, point: Iterate) -> None:
+    def _refresh(self, point: _Iterate) -> None:
         self._curvature.refresh(point.margins)
         self._pairs.clear()
         self._age, self._base = 0, None
@@ -324,7 +324,7 @@ class Metric:
             vector = vector + (share - float(shifted @ vector) / curvature) * step
         return vector
 
-    def learn(self, point: Iterate, following: Iterate) -> None:
+    def learn(self, point: _Iterate, following: _Iterate) -> None:
         """Keep the step and the change of the loss gradient along it."""
         step = following.theta - point.theta
         change = following.gradient - point.gradient
@@ -333,8 +333,8 @@ class Metric:
 
 
 def _step(
-    work: FitState, point: Iterate, direction: np.ndarray, gradient: np.ndarray, shift: float
-) -> Iterate | None:
+    work: FitState, point: _Iterate, direction: np.ndarray, gradient: np.ndarray, shift: float
+) -> _Iterate | None:
     """Return the point after one step along the direction, or None where none helps."""
     # The whole step is tried first, and judged by its gradient: close to the minimum, differences
     # of margins have lost the digits that a line search would need.
@@ -357,7 +357,7 @@ class _Line:
     def __init__(
         self,
         work: FitState,
-        point: Iterate,
+        point: _Iterate,
         direction: np.ndarray,
         change: np.ndarray,
         shift: float,
@@ -467,7 +467,7 @@ def minimize_ridge(
     if start is None:
         start, multiplier = _sampled_start(loss, shift, ball)
     point = work.first(start)
-    return _solve(Metric(work, point), point, shift, bound, multiplier)
+    return _solve(_Metric(work, point), point, shift, bound, multiplier)
 
 
 def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) -> Solution:
@@ -489,7 +489,7 @@ def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) 
         ways.insert(0, (work.first(start), multiplier))
     for point, pushed in ways:
         with suppress(ConvergenceError):
-            return _solve(Metric(work, point), point, shift, bound, pushed, best.take)
+            return _solve(_Metric(work, point), point, shift, bound, pushed, best.take)
     return best.solution
 
 
@@ -502,7 +502,7 @@ class _Best:
         self._work, self._ridge, self._ball = work, ridge, ball
         self._size = math.inf
 
-    def take(self, point: Iterate) -> None:
+    def take(self, point: _Iterate) -> None:
         """Take in a point; only one whose margins were multiplied out inside the ball counts."""
         if not point.exact or point.norm > self._ball:
             return
@@ -546,7 +546,7 @@ def ridge_path(
     work = FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
     found: dict[int, Solution] = {}
     point, multiplier = work.first(None), 0.0
-    metric = Metric(work, point)
+    metric = _Metric(work, point)
     for index in sorted(range(len(shifts)), key=lambda i: -shifts[i]):
         work.passes = 0
         found[index] = _solve(metric, point, shifts[index], bound, multiplier)
@@ -592,16 +592,16 @@ def _sampled_start(
 
 
 def _solve(
-    metric: Metric,
-    point: Iterate,
+    metric: _Metric,
+    point: _Iterate,
     ridge: float,
     ball: float,
     multiplier: float,
-    seen: Callable[[Iterate], None] = lambda _: None,
+    seen: Callable[[_Iterate], None] = lambda _: None,
 ) -> Solution:
     """Minimize without the ball; where that leaves it, on the sphere."""
 
-    def outside(point: Iterate, size: float) -> bool:
+    def outside(point: _Iterate, size: float) -> bool:
         seen(point)
         # The first test is a proof (F is ridge-strongly convex), the second a guess, which
         # _on_sphere takes back where it was wrong.
@@ -611,7 +611,7 @@ def _solve(
     work = metric.work
     if multiplier == 0:
         leave = None if math.isinf(ball) else outside
-        point = descend(metric, point, ridge, work.atol, leave)
+        point = _descend(metric, point, ridge, work.atol, leave)
         seen(point)
         if point.norm <= ball:
             return _certified(work, point, ridge, 0.0)
@@ -619,7 +619,7 @@ def _solve(
     return _on_sphere(metric, point, ridge, ball, multiplier, seen)
 
 
-def _certified(work: FitState, point: Iterate, ridge: float, multiplier: float) -> Solution:
+def _certified(work: FitState, point: _Iterate, ridge: float, multiplier: float) -> Solution:
     """Return the solution at an exact point; refuse one without its certificate."""
     size = norm(point.gradient + (ridge + multiplier) * point.theta)
     if not (point.exact and size <= work.atol):
@@ -630,12 +630,12 @@ def _certified(work: FitState, point: Iterate, ridge: float, multiplier: float) 
 
 
 def _on_sphere(
-    metric: Metric,
-    point: Iterate,
+    metric: _Metric,
+    point: _Iterate,
     ridge: float,
     ball: float,
     multiplier: float,
-    seen: Callable[[Iterate], None],
+    seen: Callable[[_Iterate], None],
 ) -> Solution:
     """Find the multiplier ν whose minimizer θ(ν) has the norm of the ball."""
     # 1/‖θ(ν)‖ rises with ν and is almost a straight line, so that Newton's method needs a
@@ -651,7 +651,7 @@ def _on_sphere(
             tolerance = max(0.1 * size, 0.25 * work.atol)
         else:
             tolerance = work.atol * max(0.5 ** (trial - _HASTY + 1), 1e-3)
-        point = descend(metric, point, ridge + multiplier, tolerance)
+        point = _descend(metric, point, ridge + multiplier, tolerance)
         following, offset = _next_multiplier(metric, point, ridge, multiplier, ball)
         if offset > 0:
             low = max(low, multiplier)
@@ -664,7 +664,7 @@ def _on_sphere(
             if norm(point.gradient + (ridge + max(pushed, 0.0)) * point.theta) <= work.atol:
                 return _certified(work, point, ridge, max(pushed, 0.0))
         if low == 0 and following * ball <= work.atol / 2 and high * ball <= work.atol:
-            point = descend(metric, point, ridge, work.atol)
+            point = _descend(metric, point, ridge, work.atol)
             seen(point)
             if point.norm <= ball:
                 return _certified(work, point, ridge, 0.0)
@@ -672,7 +672,7 @@ def _on_sphere(
     raise work.failure()
 
 
-def _scaled(work: FitState, point: Iterate, ball: float) -> Iterate:
+def _scaled(work: FitState, point: _Iterate, ball: float) -> _Iterate:
     """Return the exact point on the sphere, rounded to its inside."""
     theta = point.theta * (ball / point.norm * (1 - 2**-52))
     while norm(theta) > ball:
@@ -681,7 +681,7 @@ def _scaled(work: FitState, point: Iterate, ball: float) -> Iterate:
 
 
 def _next_multiplier(
-    metric: Metric, point: Iterate, ridge: float, multiplier: float, ball: float
+    metric: _Metric, point: _Iterate, ridge: float, multiplier: float, ball: float
 ) -> tuple[float, float]:
     """Return Newton's next ν for 1/‖θ(ν)‖ = 1/ball, and ‖θ(ν)‖/ball − 1 as predicted."""
     shift = ridge + multiplier
@@ -703,13 +703,13 @@ def _inside(multiplier: float, low: float, high: float) -> float:
     return low + 0.5 * (high - low) if low > 0 else 0.1 * high
 
 
-def ridge_of(mechanism: Tilt) -> float:
+def ridge_of(mechanism: _Tilt) -> float:
     """Return Λ, which a mechanism has once it is built."""
     assert mechanism.ridge is not None  # noqa: S101 - for the type checker
     return mechanism.ridge
 
 
-def minimize_tilted(loss: Objective, mechanism: Tilt, *, ball: float) -> Solution:
+def minimize_tilted(loss: Objective, mechanism: _Tilt, *, ball: float) -> Solution:
     """Return the minimizer of a tilted objective inside the ball; it is never refused."""
     # Feasible, and pushed back by the ball only on its sphere: it is within atol/Λ of the exact
     # one, for the objective is Λ-strongly convex.
@@ -720,7 +720,7 @@ def minimize_tilted(loss: Objective, mechanism: Tilt, *, ball: float) -> Solutio
     return replace(found, gradient_norm=min(found.gradient_norm, mechanism.atol))
 
 
-def refuse_drowned(mechanism: Tilt, *, d: int, ball: float) -> None:
+def refuse_drowned(mechanism: _Tilt, *, d: int, ball: float) -> None:
     """Refuse settings with which the noise of the output alone leaves the ball."""
     if mechanism.output_standard_deviation * math.sqrt(d) > ball:
         raise UsageError(
