@@ -16,7 +16,6 @@ from sordino.rewards.private_metrics import (
     measure_records,
     record_metrics_mechanism,
 )
-from sordino.rewards.release_checks import held_out_rows
 from sordino.rewards.reward_fit import fit_design
 
 NAMES = ("accuracy", "negative_log_likelihood", "win_rate")
@@ -98,16 +97,15 @@ def paid(unit, n, d, epsilon, fits, folder):
         rows = generator.standard_normal((n, d))
         labels = (generator.random(n) < expit(rows @ theta)).astype(float)
         pairs = sordino.Pairs.from_features(rows, labels)
-        out = held_out_rows(pairs)
-        spent = {"ledger": ledger, "held_out": out, "simulate_seed": fit}
+        spent = {"ledger": ledger, "simulate_seed": fit}
         if unit == "label":
             noise = sordino.LabelGaussian(epsilon, delta=1e-6)
-            reward = sordino.fit_reward(pairs, mechanism=noise, **spent)
+            reward = sordino.fit_reward(pairs, mechanism=noise, held_out=True, **spent)
             found = measure_labels(reward, pairs, noise, temperature=TEMPERATURE, **spent)
         else:
             related = {"delta": 1e-6, "neighbors": budget.neighbors}
             tilt = sordino.ObjectivePerturbation(5.0, bound=4.0, **related)
-            reward = sordino.fit_reward(pairs, mechanism=tilt, **spent)
+            reward = sordino.fit_reward(pairs, mechanism=tilt, held_out=True, **spent)
             noise = record_metrics_mechanism(epsilon, **related)
             found = measure_records(reward, pairs, noise, temperature=TEMPERATURE, **spent)
         true = truth(generator, reward.weights, theta)
