@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -171,10 +172,9 @@ TILT, MOMENT = joint_mechanisms(2.0, ridge=4.0, **TERMS)
 def records(survey, engine, ledger):
     """What is released of whole records."""
     found = fit_records(
-        survey,
+        replace(survey, engine=engine),
         TILT,
         ledger=ledger,
-        engine=engine,
         ball=1.0,
         second_moment=MOMENT,
         ellipsoid=False,
