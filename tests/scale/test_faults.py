@@ -113,7 +113,7 @@ def workers(*, busy):
 
 def outcome(folder, survey, engine, ledger):
     """What is released and fitted, as bytes."""
-    found = release_labels(survey, NOISE, ledger=ledger, simulate_seed=3)
+    found = release_labels(replace(survey, engine=engine), NOISE, ledger=ledger, simulate_seed=3)
     weights = fit(found, ball=10.0).weights
     evidence = found.evidence
     return (
