@@ -275,7 +275,7 @@ def _acknowledge_first(writer: Any, jobs: list[Any]) -> None:
     """Do jobs as the writer does, but tell of each before the transaction is committed."""
     from sordino.collection.refusals import Refusal
 
-    with writer._engine.begin() as connection:  # noqa: SLF001
+    with writer._engine.begin() as connection:
         for job, future in jobs:
             try:
                 future.set_result(job(connection))
@@ -292,9 +292,9 @@ def _serve(file: str, way: str, port: str) -> None:
     if way in {"hasty", "early"}:
         responses.Buckets.take = lambda *_, **__: None  # type: ignore[method-assign]
     if way == "alone":
-        writer._TOGETHER = 1  # type: ignore[misc]  # noqa: SLF001
+        writer._TOGETHER = 1  # type: ignore[misc]
     if way == "early":
-        writer.Writer._do = _acknowledge_first  # type: ignore[method-assign]  # noqa: SLF001
+        writer.Writer._do = _acknowledge_first  # type: ignore[method-assign]
     study = read_study(Path(file))
     engine = frozen(open_database(study.database_url), study, create=False)
     serve(engine, study, listening=listener("127.0.0.1", int(port)))

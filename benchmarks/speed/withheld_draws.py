@@ -55,7 +55,7 @@ def open_ledger(folder: str, name: str) -> sordino.Ledger:
 def levels_of(policy: WithheldPolicy, contexts: np.ndarray) -> np.ndarray:
     """Return scores over temperature for every context, which the peer is given."""
     estimate: Any = policy.estimate
-    rows = [estimate._scores(estimate.options(context, None)) for context in contexts]  # noqa: SLF001
+    rows = [estimate._scores(estimate.options(context, None)) for context in contexts]
     return np.array(rows) / policy.temperature
 
 

@@ -104,7 +104,7 @@ def linear(settings: dict[str, Any]) -> Rule:
         policy: Any = linear_policy(known, **settings, **TERMS)
         estimate = policy.estimate
         contexts, which = np.unique(asked.contexts, axis=0, return_inverse=True)
-        scores = [estimate._scores(estimate.options(context, None)) for context in contexts]  # noqa: SLF001
+        scores = [estimate._scores(estimate.options(context, None)) for context in contexts]
         chances = softmax(np.array(scores), policy.temperature)
         return np.asarray(chances[which.ravel(), asked.arms])
 

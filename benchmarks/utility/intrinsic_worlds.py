@@ -55,7 +55,7 @@ def softmax(scores: np.ndarray, temperature: float) -> np.ndarray:
 def chances_of(policy: WithheldPolicy) -> np.ndarray:
     """Return what a policy over arms draws with; in a study alone, for it is confidential."""
     estimate: Any = policy.estimate
-    scores = estimate._scores(estimate.options(None, None))  # noqa: SLF001
+    scores = estimate._scores(estimate.options(None, None))
     return softmax(np.array([float(score) for score in scores]), policy.temperature)
 
 
@@ -132,7 +132,7 @@ class LinearWorld:
     def share(self, policy: WithheldPolicy) -> float:
         """Return the share of the gap that draws for new contexts close, on average."""
         estimate: Any = policy.estimate
-        scores = [estimate._scores(estimate.options(row, None)) for row in self.tested]  # noqa: SLF001
+        scores = [estimate._scores(estimate.options(row, None)) for row in self.tested]
         value = (softmax(np.array(scores), policy.temperature) * self.values).sum(axis=1).mean()
         uniform, best = self.values.mean(), self.values.max(axis=1).mean()
         return float((value - uniform) / (best - uniform))

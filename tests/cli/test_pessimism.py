@@ -1,7 +1,5 @@
 """``align --confidence``: a policy that distrusts its reward, and how it is said."""
 
-import json
-
 import pytest
 
 from sordino.environments.annotators import simulate_pairs
@@ -38,16 +36,6 @@ def test_the_run_says_what_its_policy_is_and_choose_makes_it_again(ready):
     page = (ready / "run/report.html").read_text(encoding="utf-8")
     assert "Heuristic, nothing is proved" in page
     assert drawn_from(ready, "plain") != drawn_from(ready, "run")
-
-
-def test_a_reward_file_of_the_first_version_is_still_read(ready):
-    ready.run(*ALIGN, "--out", "run")
-    path = ready / "run/reward.json"
-    values = json.loads(path.read_text())
-    for name in ("method", "standard_errors", "ellipsoid"):
-        del values[name]
-    path.write_text(json.dumps(values | {"version": 1}))
-    assert drawn_from(ready, "run") > 0
 
 
 def test_a_name_of_a_data_set_commands_no_terminal(ready):

@@ -433,18 +433,6 @@ def test_a_reward_that_was_only_written_anew_is_a_warning(forged):
     assert outcomes(audit)["digests"] == "warning"
 
 
-def test_a_reward_written_by_an_older_version(drafted):
-    """Read back it becomes one of this version; its digest is that of the file."""
-    copied = drafted()
-    reward = copied.read("reward.json")
-    for name in ("method", "standard_errors", "ellipsoid"):
-        del reward[name]
-    copied.write("reward.json", reward | {"version": 1})
-    copied.reseal()
-    assert not copied.audit().refuted
-    assert outcomes(copied.audit())["digests"] == "clear"
-
-
 def test_the_entries_of_another_release_on_the_same_ledger(drafted):
     copied, first = drafted("second"), drafted("first")
     cheaper = first.read("reward.json")["release_ids"]

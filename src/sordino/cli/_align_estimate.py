@@ -255,7 +255,7 @@ class _Estimate(LearningRun):
         """Return the mechanisms that keep what the user asked for."""
 
     @abstractmethod
-    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+    def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
         """Return what the reward promises without metrics."""
 
     @abstractmethod
@@ -435,9 +435,9 @@ class _OfLabels(_OfPairs, _Labels):
         if self.held_out is not None:
             refuse_one_sided(self.held_out)
 
-    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+    def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
         """Return what one noised sum promises."""
-        return label_promise(self.source, self.mechanism, ledger, entropy_of(seed))
+        return label_promise(self.source, self.mechanism, ledger, entropy_of(simulate_seed))
 
     def counts(self) -> dict[str, Any]:
         """Return how many pairs there are, which is public."""
@@ -585,13 +585,13 @@ class _OfLabelChunks(_OfChunks, _Labels):
         if self.settings.cap is not None and not self._linked:
             refuse_unlinked(f"a limit of {self.settings.cap} records of one person")
 
-    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+    def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
         """Return what one noised sum promises."""
         survey = self.survey
         return promise_of(
             self.mechanism,
             ledger,
-            entropy_of(seed),
+            entropy_of(simulate_seed),
             linked=self._linked,
             repeats=survey is not None and survey.repeats,
             n=None if survey is None else survey.n,
@@ -690,9 +690,11 @@ class _Records(_Estimate):
             )
         return _Fitted.of(reward, paid, ledger)
 
-    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+    def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
         """Return what a tilted fit promises."""
-        return record_promise(self.mechanism, ledger, entropy_of(seed), n=self.known_number)
+        return record_promise(
+            self.mechanism, ledger, entropy_of(simulate_seed), n=self.known_number
+        )
 
     def counts(self) -> dict[str, Any]:
         """Return how many records there are, where one change leaves that as it is."""
@@ -792,9 +794,9 @@ class _OfRankings(_Estimate):
         """Return the one mechanism: rankings are not scored."""
         return _Noise(estimate=self.mechanism)
 
-    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+    def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
         """Return what the release promises."""
-        entropy = entropy_of(seed)
+        entropy = entropy_of(simulate_seed)
         if isinstance(self.mechanism, RankingGaussian):
             return ranking_promise(self.rankings, self.mechanism, ledger, entropy)
         return record_promise(self.mechanism, ledger, entropy, n=len(self.rankings))

@@ -89,7 +89,7 @@ def draw_actions(
         if plain is not None:
             return plain
     # The last action needs no threshold, nor does any after the last one that can be drawn.
-    cuts = [cut for cut in _thresholds(levels) if cut < 1 << _BITS]
+    cuts = [cut for cut in _level_cuts(levels) if cut < 1 << _BITS]
     return _drawn(cuts, words[:, 0], words[:, 1])
 
 
@@ -97,10 +97,10 @@ def thresholds(log_weights: Iterable[float | Decimal]) -> list[int]:
     """Return, for every action, the sum of the chances up to it in units of 2^-128."""
     # An action is drawn if a uniform integer below 2^128 is below its threshold and not below the
     # one before. The last threshold is 2^128.
-    return _thresholds(_levels(log_weights))
+    return _level_cuts(_levels(log_weights))
 
 
-def _thresholds(levels: list[Decimal]) -> list[int]:
+def _level_cuts(levels: list[Decimal]) -> list[int]:
     weights = _weights(levels)
     total = sum(weights)
     return [(part << _BITS) // total for part in accumulate(weights)]
@@ -198,12 +198,12 @@ def checked_reference(reference: Any, *, least: int = 2) -> tuple[float, ...]:
     """Return public probabilities as a tuple of floats; refuse what is no distribution."""
     chances = tuple(reference)
     if all(isinstance(chance, float) for chance in chances):
-        return _checked_reference(chances, least)
-    return _checked_reference.__wrapped__(chances, least)
+        return _checked_chances(chances, least)
+    return _checked_chances.__wrapped__(chances, least)
 
 
 @lru_cache(maxsize=256)
-def _checked_reference(reference: tuple[Any, ...], least: int) -> tuple[float, ...]:
+def _checked_chances(reference: tuple[Any, ...], least: int) -> tuple[float, ...]:
     """Return checked probabilities; many draws repeat one reference."""
     chances = tuple(_validate.non_negative("reference", chance) for chance in reference)
     drawn = sum(chance > 0 for chance in chances)

@@ -97,7 +97,7 @@ def fits(events: Events, *, neighbors: NeighboringRelation, epsilon: float, delt
     # Source: as `composed_epsilon`.
     counts = _counted(events, neighbors)
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
-    return _fits(counts, neighbors, epsilon, delta, numerical=True)
+    return _fit_counted(counts, neighbors, epsilon, delta, numerical=True)
 
 
 def largest_pure_epsilon(
@@ -117,7 +117,7 @@ def largest_pure_epsilon(
 
     def holds(extra: float, *, numerical: bool) -> bool:
         more = _counted([*counts.items(), (PureEvent(extra), 1)], neighbors)
-        return _fits(more, neighbors, epsilon, delta, numerical=numerical)
+        return _fit_counted(more, neighbors, epsilon, delta, numerical=numerical)
 
     if _non_private(counts) or not holds(0.0, numerical=True):
         return 0.0
@@ -156,7 +156,7 @@ def calibrate(
 
     def holds(parameter: float, *, numerical: bool) -> bool:
         more = _counted([*counts.items(), (make_event(parameter), count)], neighbors)
-        return _fits(more, neighbors, epsilon, delta, numerical=numerical)
+        return _fit_counted(more, neighbors, epsilon, delta, numerical=numerical)
 
     if not holds(low, numerical=True):
         raise PrivacyError(
@@ -251,7 +251,7 @@ def _is_closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> b
     return mixed is not None and mixed.exact
 
 
-def _fits(
+def _fit_counted(
     counts: Mapping[Event, int],
     neighbors: NeighboringRelation,
     epsilon: float,

@@ -21,7 +21,7 @@ from sordino.rewards.confidence import (
     ranking_covariance,
     ranking_ellipsoid,
 )
-from sordino.rewards.covariance import answer_sum_covariance
+from sordino.rewards.covariance import debiased_covariance
 from sordino.rewards.pair_losses import DebiasedLogistic, debias
 from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite, pair_weight
 from sordino.rewards.solver import minimize_ridge
@@ -186,7 +186,7 @@ def test_two_candidates_are_a_pair(kind):
     theta = np.array([0.3, -1.0, 0.5])
     np.testing.assert_allclose(
         ranking_covariance(loss, theta, noise, ridge=0.5),
-        answer_sum_covariance(rows, theta, noise, ridge=0.5),
+        debiased_covariance(rows, theta, 0.0, noise=noise, ridge=0.5),
         rtol=1e-9,
     )
 

@@ -309,7 +309,7 @@ def test_an_infinite_spend_needs_an_infinite_budget(tmp_path):
     [
         {"mechanism": sordino.LabelGaussian(1.0, delta=DELTA)},
         {"mechanism": SUM, "method": "mixture"},
-        {"mechanism": SUM, "held_out": np.zeros(400, dtype=bool)},
+        {"mechanism": SUM, "held_out": True},
         {"mechanism": SUM, "second_moment": object()},
         {"mechanism": SUM, "ridge": -1.0},
         {"mechanism": SUM, "ball": 0.0},
