@@ -16,7 +16,7 @@ from sordino.engines.exchange import PARTS
 from sordino.preferences.chunks import Chunks
 from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
-from sordino.privatization.chunk_tasks import PartedMemo
+from sordino.privatization.chunk_tasks import _PartedMemo
 
 __all__ = [
     "Broken",
@@ -126,7 +126,7 @@ def refuse_mixed_memo(
         How many draws are used, and how many there were.
     """
     folder = ledger.path.with_suffix(".memo")
-    memo, used, drawn = PartedMemo(str(folder)), 0, 0
+    memo, used, drawn = _PartedMemo(str(folder)), 0, 0
     stored: dict[bytes, int] = {}
     for part in range(PARTS):
         found = memo.stored(part)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from _shared import show, versions
 
-from sordino.auditing.instance_losses import arm_losses_of, ridge_losses
+from sordino.auditing.instance_losses import _arm_losses_of, _ridge_losses
 from sordino.preferences.bandit_logs import BanditLogs
 
 TEMPERATURE, PENALTY, SHRINKAGE, RIDGE = 0.1, 0.5, 1.0, 1.0
@@ -89,7 +89,7 @@ def arms(n: int, k: int, some: int, rng: np.random.Generator) -> dict[str, Any]:
     return compared(
         "multi-armed",
         {"n": n, "arms": k},
-        lambda: arm_losses_of(logs, **rule),
+        lambda: _arm_losses_of(logs, **rule),
         lambda: largest(arm_policy, pulled, rewards, k, some),
         some,
     )
@@ -104,7 +104,9 @@ def linear(n: int, d: int, k: int, some: int, rng: np.random.Generator) -> dict[
     return compared(
         "linear",
         {"n": n, "d": d, "actions": k, "additions": 100},
-        lambda: ridge_losses(rows, rewards, actions, reward_range=1.0, additions=additions, **rule),
+        lambda: _ridge_losses(
+            rows, rewards, actions, reward_range=1.0, additions=additions, **rule
+        ),
         lambda: largest(linear_policy, rows, rewards, actions, some),
         some,
     )

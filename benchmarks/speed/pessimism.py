@@ -22,7 +22,7 @@ import cvxpy as cp
 import numpy as np
 from _shared import show, versions
 
-from sordino.policies.robust import StochasticPolicy, robust_policy
+from sordino.policies.robust import _StochasticPolicy, robust_policy
 
 GAP = 1e-4
 RADII = {"barely": 0.3, "moderately": 1.0, "hard": 2.0, "to the reference": 4.0}
@@ -65,7 +65,7 @@ def peer(features: np.ndarray, known: Known) -> float:
     return float(program.value)
 
 
-def ours(features: np.ndarray, known: Known, solver: Any) -> StochasticPolicy:
+def ours(features: np.ndarray, known: Known, solver: Any) -> _StochasticPolicy:
     """Return our policy."""
     return robust_policy(known, None, features, within_ball=False, gap=GAP, solver=solver)
 
@@ -84,7 +84,7 @@ def measure(n: int, k: int, d: int, *, repeats: int, seed: int) -> list[dict[str
     for name, radius in RADII.items():
         known = Known(theta, metric, radius)
         runs: dict[str, list[float]] = {"frank-wolfe": [], "smoothing": [], "cvxpy": []}
-        found: dict[str, StochasticPolicy] = {}
+        found: dict[str, _StochasticPolicy] = {}
         for _ in range(repeats):
             for solver in ("frank-wolfe", "smoothing"):
                 took, found[solver] = seconds(ours, features, known, solver)

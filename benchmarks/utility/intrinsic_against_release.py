@@ -29,7 +29,7 @@ from sordino.algorithms.draw_calibration import bounded_range_of_draws
 from sordino.mechanisms.score_sensitivity import shrunken_mean_range
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.gaussian import gaussian_mu
-from sordino.rewards.linear_bandit import JointFeatures, ball_ridge_range, minimize_in_ball
+from sordino.rewards.linear_bandit import JointFeatures, _minimize_in_ball, ball_ridge_range
 
 EPSILON, DELTA = 1.0, 1e-6
 DRAWS: Final = (1, 2, 3, 5, 10, 30, 100, 300, 1_000, 3_000, 10_000)
@@ -226,7 +226,7 @@ class Sums:
         values, basis = np.linalg.eigh(self.moment + np.triu(draws) + np.triu(draws, 1).T)
         moment = (basis * np.maximum(values + ridge, ridge)) @ basis.T
         pull = self.pull + generator.standard_normal(d) * deviation
-        return np.asarray(self.asked @ minimize_in_ball(moment, pull, BALL, atol=1.0))
+        return np.asarray(self.asked @ _minimize_in_ball(moment, pull, BALL, atol=1.0))
 
 
 def at_ridge(

@@ -15,7 +15,7 @@ from sordino.auditing.findings import Audit, Finding, Measurement
 from sordino.environments.annotators import simulate_pairs
 from sordino.policies.pessimism import pessimistic_policy
 from sordino.reporting import calibration_bins, render_report, result, summarize
-from sordino.reporting.html import render_audit
+from sordino.reporting.html import _render_audit
 
 image = pytest.importorskip("matplotlib.image")
 
@@ -233,7 +233,7 @@ sizes = pytest.mark.parametrize(("kind", "width"), [*NARROW.items(), *((k, WIDE)
 @pytest.fixture
 def page(kind, request):
     told = request.getfixturevalue(kind)
-    return render_report(told) if kind == "report" else render_audit(told)
+    return render_report(told) if kind == "report" else _render_audit(told)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_run_that_is_not_simulated_and_a_claim_that_is_kept_have_no_banner(rep
         measured=(Measurement(metric="epsilon", claimed=0.1, lower=0.09, confidence=0.999),),
         findings=(Finding(attack="position", outcome="clear", summary="Nothing."),),
     )
-    for page in (render_report({**report, "simulated": False}), render_audit(kept)):
+    for page in (render_report({**report, "simulated": False}), _render_audit(kept)):
         assert _share(_picture(tmp_path, page, 1200), _DANGER[_LIGHT]) < 0.01
 
 

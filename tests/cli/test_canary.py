@@ -239,7 +239,7 @@ def test_a_crash_that_nobody_foresaw_shows_no_message(folder, monkeypatch):
     def crash(*_, **__):
         raise RuntimeError(canary("note"))
 
-    monkeypatch.setattr("sordino.preferences.records.parse_record", crash)
+    monkeypatch.setattr("sordino.preferences.records._parse_record", crash)
     said = folder.run("align", "in.jsonl", "--epsilon", 1, "--out", "run")
     assert (said.code, said.out) == (1, "")
     assert "RuntimeError" in said.err

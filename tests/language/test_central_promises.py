@@ -17,7 +17,7 @@ from sordino.language import (
     PrivateRewardTrainer,
 )
 from sordino.language.dp_sgd import training as steps
-from sordino.language.dp_sgd.privacy import counted_once
+from sordino.language.dp_sgd.privacy import _counted_once
 from sordino.language.models.checkpoints import load_causal_model, load_reward_checkpoint
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import Answers, CheckpointPromise, folder_promises
@@ -307,7 +307,7 @@ def test_sources_are_counted_once_and_none_is_lost():
         return Answers(guarantee=changed, release_ids=tuple(entries), artifact=artifact)
 
     def kept(*others):
-        own, *rest = counted_once(source("ab", artifact="now"), others)
+        own, *rest = _counted_once(source("ab", artifact="now"), others)
         assert own.release_ids == ("a", "b")
         return rest
 

@@ -37,7 +37,7 @@ from sordino.language.dp_sgd import training
 from sordino.language.dp_sgd.clipping import differences
 from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.language.dp_sgd.trainers import CentralDPOTrainer, CentralRewardTrainer, log_ratio_gaps
-from sordino.language.dp_sgd.training import invented_units
+from sordino.language.dp_sgd.training import _invented_units
 from sordino.language.models.checkpoints import (
     load_causal_model,
     load_reward_checkpoint,
@@ -966,7 +966,7 @@ def test_people_may_be_nobody(central, word_pairs, ledger_of):
 
 def test_invented_units_are_the_same_always_and_hold_no_padding(central):
     tokens = central()._tokens
-    one, other = (invented_units(4, tokens) for _ in range(2))
+    one, other = (_invented_units(4, tokens) for _ in range(2))
     assert one == other
     assert len(one) == 4
     assert [len(unit) for unit in one] == [1, 1, 2, 1]

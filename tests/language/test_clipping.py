@@ -37,10 +37,10 @@ from sordino.language.dp_sgd.clipping import (
 )
 from sordino.language.dp_sgd.privacy import poisson_sample, sampling_threshold
 from sordino.language.dp_sgd.trainers import (
-    reward_losses,
+    _reward_losses,
     with_reference_gaps,
 )
-from sordino.language.dp_sgd.training import TokenPair, invented_units
+from sordino.language.dp_sgd.training import TokenPair, _invented_units
 from sordino.language.models.checkpoints import load_tokenizer
 from sordino.language.models.tokens import DialogueTokens
 
@@ -300,7 +300,7 @@ def test_the_sum_of_a_step_is_rounded_to_32_bits_only_with_its_noise(make, monke
 
 
 def losses(model, units):
-    return reward_losses(model, units, padding=0)
+    return _reward_losses(model, units, padding=0)
 
 
 def few_units(n=4):
@@ -519,7 +519,7 @@ def test_the_test_before_the_first_step_finds_them_too(tiny_llama):
     model = built(LlamaForSequenceClassification, len(tokenizer), **codes)
 
     def losses(model, units):
-        return reward_losses(model, units, padding=tokenizer.pad_token_id)
+        return _reward_losses(model, units, padding=tokenizer.pad_token_id)
 
     def in_batches(units, bound):
         """Clip the gradients of units that are read together."""
@@ -529,10 +529,10 @@ def test_the_test_before_the_first_step_finds_them_too(tiny_llama):
         return total.values()
 
     checks = losses, in_batches
-    units = invented_units(4, DialogueTokens(tokenizer, SAFE))
+    units = _invented_units(4, DialogueTokens(tokenizer, SAFE))
     refuse_shared_gradients(model, *checks, units)
     with pytest.raises(UsageError, match="depends on who else"):
-        refuse_shared_gradients(model, *checks, invented_units(4, DialogueTokens(tokenizer, READ)))
+        refuse_shared_gradients(model, *checks, _invented_units(4, DialogueTokens(tokenizer, READ)))
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(central, tiny_llama):
@@ -548,7 +548,7 @@ def test_whether_a_run_is_refused_does_not_depend_on_a_record(central, tiny_llam
     model = built(LlamaForCausalLM, len(tokenizer))
     trainer = central(model=model, kind="dpo", processing_class=tokenizer, terms=privacy(steps=2))
     first = trainer._units[0][0]
-    units = [*trainer._units, *invented_units(4, trainer._tokens)]
+    units = [*trainer._units, *_invented_units(4, trainer._tokens)]
     used = {token for unit in units for pair in unit for token in (*pair.first, *pair.second)}
     ids = sorted({*range(len(tokenizer))} - used)
     bad = TokenPair([*first.first[:-1], ids[-1]], first.second, 1.0, first.answers)

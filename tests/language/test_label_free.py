@@ -13,11 +13,11 @@ import pytest
 import sordino
 from sordino.errors import DataError, FileSystemError, PrivacyError, PrivacyWarning, UsageError
 from sordino.language.references.texts import (
-    AnswerSearch,
-    OneSided,
-    one_sided_share,
+    _AnswerSearch,
+    _one_sided_share,
+    _OneSided,
+    _spoken,
     read_documents,
-    spoken,
     warn_of_labels,
 )
 
@@ -60,15 +60,15 @@ def test_real_dialogues_of_preferred_answers_are_noticed(helpful, shared_data):
     with pytest.warns(PrivacyWarning, match=r"4346 of 4413 pairs \(98.5 %\).*language tiny"):
         found = warn_of_labels(read_documents(shared_data / "hh_dialogues.jsonl.gz"), pairs)
     assert time.perf_counter() - start < 10, "it is linear: .4 s on one free core"
-    assert found == OneSided(both=67, one=4346, none=0)
+    assert found == _OneSided(both=67, one=4346, none=0)
 
 
 def test_what_the_real_dialogues_give_away(helpful, shared_data):
     """Whoever guesses that the answer in the text is the preferred one is always right."""
     _, pairs = helpful
-    search = AnswerSearch(pairs)
+    search = _AnswerSearch(pairs)
     for document in read_documents(shared_data / "hh_dialogues.jsonl.gz"):
-        search.look_in(spoken(document))
+        search.look_in(_spoken(document))
     told = search.found.sum(axis=1) == 1
     right = search.found[told, 0] == (pairs.labels[told] == 1)
     assert right.sum() == told.sum() == 4346
@@ -79,7 +79,7 @@ def test_real_text_of_both_answers_is_not(helpful):
     text = [asked(row, name) for row in rows for name in ("chosen", "rejected")]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert warn_of_labels(text, pairs, strict=True) == OneSided(both=4413, one=0, none=0)
+        assert warn_of_labels(text, pairs, strict=True) == _OneSided(both=4413, one=0, none=0)
 
 
 def test_real_answers_to_other_questions_are_not(shared_data):
@@ -129,15 +129,15 @@ def test_every_form_of_text_is_read(made, form):
     rows, _ = made
     if form == "cut":
         rows = [row | {"chosen": row["chosen"] + " of your own and so on " * 3} for row in rows]
-    found = one_sided_share(FORMS[form](rows), sordino.read_pairs(rows))
-    assert found == OneSided(both=0, one=30, none=0)
+    found = _one_sided_share(FORMS[form](rows), sordino.read_pairs(rows))
+    assert found == _OneSided(both=0, one=30, none=0)
 
 
 def test_no_label_is_looked_at(made):
     rows, pairs = made
     turned = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
     text = [row["chosen"] for row in rows]
-    assert one_sided_share(text, pairs) == one_sided_share(text, sordino.read_pairs(turned))
+    assert _one_sided_share(text, pairs) == _one_sided_share(text, sordino.read_pairs(turned))
 
 
 def test_randomized_pairs_do_as_well(made, ledger):
@@ -150,22 +150,22 @@ def test_randomized_pairs_do_as_well(made, ledger):
 def test_what_only_asks_is_not_said(made):
     rows, pairs = made
     roles = [[{"role": "user", "content": row["chosen"]}] for row in rows]
-    assert one_sided_share(roles, pairs).none == 30
+    assert _one_sided_share(roles, pairs).none == 30
     prompts = [(row["chosen"], "something else") for row in rows]
-    assert one_sided_share(prompts, pairs).none == 30
+    assert _one_sided_share(prompts, pairs).none == 30
 
 
 def test_a_beginning_that_both_share_tells_nothing():
     shared = "You should always begin with the flour and then slowly add the water, and "
     pairs = sordino.read_pairs([{"prompt": "p", "chosen": shared + "x", "rejected": shared + "y"}])
-    assert one_sided_share([shared], pairs).none == 1
-    assert one_sided_share([shared + "x"], pairs).one == 1
+    assert _one_sided_share([shared], pairs).none == 1
+    assert _one_sided_share([shared + "x"], pairs).one == 1
 
 
 def test_a_short_answer_inside_a_longer_turn_is_none():
     pairs = sordino.read_pairs([{"prompt": "p", "chosen": "of course", "rejected": "no"}])
-    assert one_sided_share([("p", "of course, no problem")], pairs).none == 1
-    assert one_sided_share([("p", "Of  course")], pairs).one == 1
+    assert _one_sided_share([("p", "of course, no problem")], pairs).none == 1
+    assert _one_sided_share([("p", "Of  course")], pairs).one == 1
 
 
 def test_a_few_of_many_are_no_alarm(made):
@@ -187,7 +187,7 @@ def test_thousands_of_answers_that_begin_alike_take_no_longer():
         for i in range(4000)
     ]
     start = time.perf_counter()
-    found = one_sided_share([row["chosen"] for row in rows] * 3, sordino.read_pairs(rows))
+    found = _one_sided_share([row["chosen"] for row in rows] * 3, sordino.read_pairs(rows))
     assert found.one == 4000
     assert time.perf_counter() - start < 10, "12,000 x 8,000 comparisons would take minutes"
 
@@ -195,7 +195,7 @@ def test_thousands_of_answers_that_begin_alike_take_no_longer():
 def test_features_are_refused():
     pairs = sordino.Pairs.from_features(np.eye(2), [1, 0])
     with pytest.raises(DataError, match="feature vectors"):
-        one_sided_share(["a"], pairs)
+        _one_sided_share(["a"], pairs)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_features_are_refused():
 )  # fmt: skip
 def test_what_is_no_document_is_refused_and_not_quoted(made, bad):
     with pytest.raises(DataError, match="document 1: ") as caught:
-        one_sided_share(["fine", bad], made[1])
+        _one_sided_share(["fine", bad], made[1])
     assert "secret" not in str(caught.value)
 
 
@@ -219,7 +219,7 @@ def test_files_are_read(tmp_path, made):
         for path in (tmp_path / name, str(tmp_path / f"{name}.gz")):
             documents = list(read_documents(path))
             assert len(documents) == 30
-            assert one_sided_share(documents, pairs).one == 30
+            assert _one_sided_share(documents, pairs).one == 30
 
 
 @pytest.mark.parametrize(

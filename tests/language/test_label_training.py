@@ -30,17 +30,17 @@ from sordino.language.models.checkpoints import (
 from sordino.language.models.loading import quiet, upstream
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.policies import dpo
-from sordino.language.rewards.reward_training import excess_penalty
+from sordino.language.rewards.reward_training import _excess_penalty
 from sordino.language.training.losses import (
     LOSSES,
+    _mixture_preference_loss,
     debiased_preference_loss,
-    mixture_preference_loss,
 )
 from sordino.privatization.answers import use_unprotected
 from sordino.rewards.pair_losses import (
+    _mixture_negative_log_likelihood,
     debias,
     debiased_loss,
-    mixture_negative_log_likelihood,
 )
 
 from ._training import Killed
@@ -149,12 +149,12 @@ def test_the_debiased_loss_is_that_of_the_arrays(flip):
 def test_the_mixture_loss_is_that_of_the_arrays(flip):
     found, slope = torch_loss("mixture", flip)
     epsilon = math.log((1 - flip) / flip) if flip else math.inf
-    expected = mixture_negative_log_likelihood(epsilon, MARGINS, np.ones(len(MARGINS), dtype=int))
+    expected = _mixture_negative_log_likelihood(epsilon, MARGINS, np.ones(len(MARGINS), dtype=int))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert np.isfinite(slope).all()
     step = 1e-5
     up, down = (
-        mixture_negative_log_likelihood(epsilon, MARGINS + s, np.ones(len(MARGINS), dtype=int))
+        _mixture_negative_log_likelihood(epsilon, MARGINS + s, np.ones(len(MARGINS), dtype=int))
         for s in (step, -step)
     )
     np.testing.assert_allclose(slope, (up - down) / (2 * step), atol=1e-6)
@@ -177,7 +177,7 @@ def test_the_mean_over_the_flips_is_the_loss_of_the_true_label(flip):
 
 
 def test_the_mixture_loss_is_bounded_where_an_answer_contradicts():
-    assert float(mixture_preference_loss(torch.tensor(-1e4), 0.2)) == pytest.approx(-math.log(0.2))
+    assert float(_mixture_preference_loss(torch.tensor(-1e4), 0.2)) == pytest.approx(-math.log(0.2))
 
 
 def test_32_bits_are_kept_and_finite():
@@ -226,7 +226,7 @@ def test_the_loss_is_that_of_the_likelihoods(tiny_llama, private, settings, loss
     if loss == "debiased":
         losses = debiased_loss(margins, debias(np.ones(6, dtype=int), flip))
     else:
-        losses = mixture_negative_log_likelihood(1.0, margins, np.ones(6, dtype=int))
+        losses = _mixture_negative_log_likelihood(1.0, margins, np.ones(6, dtype=int))
     centered = 0.3 * np.mean((r[:6] + r[6:]) ** 2)
     excess = np.maximum(np.abs(r) - 0.2, 0) ** 2
     assert excess.max() > 0.01
@@ -256,7 +256,7 @@ def test_the_debiased_loss_has_a_minimum_within_a_quarter_of_the_bound(flip):
     def loss():
         optimizer.zero_grad()
         value = debiased_preference_loss(rewards[:1] - rewards[1:], flip).mean()
-        value = value + excess_penalty(rewards, flip, 5.0)
+        value = value + _excess_penalty(rewards, flip, 5.0)
         value.backward()
         return value
 
@@ -793,7 +793,7 @@ def test_a_trainer_whose_loss_is_another_one_does_not_start(
         trainer.train()
     monkeypatch.undo()
     trainer.beta = 0.2
-    dpo.refuse_other_losses(trainer, trainer._flips["train"])
+    dpo._refuse_other_losses(trainer, trainer._flips["train"])
     assert not trainer._metrics["eval"]
 
 

@@ -26,10 +26,10 @@ from sordino.language.models.generation import (  # noqa: E402
 )
 from sordino.language.models.promises import CheckpointPromise  # noqa: E402
 from sordino.language.policies.rebel import (  # noqa: E402  # noqa: E402
-    CollectionOrder,
     RebelConfig,
     RebelTrainer,
-    rebel_loss,
+    _CollectionOrder,
+    _rebel_loss,
 )
 
 from ._training import ending_at_once, moved  # noqa: E402
@@ -137,8 +137,8 @@ def test_the_loss_is_that_of_an_independent_computation(
 
 def test_the_loss_is_zero_where_log_odds_moved_as_wanted():
     gap = torch.tensor([1.0, -2.0, 0.5])
-    assert rebel_loss(0.25 * gap, gap, step=0.25).item() == 0
-    assert rebel_loss(torch.zeros(3), gap, step=0.25).item() == pytest.approx(1.75)
+    assert _rebel_loss(0.25 * gap, gap, step=0.25).item() == 0
+    assert _rebel_loss(torch.zeros(3), gap, step=0.25).item() == pytest.approx(1.75)
 
 
 def test_the_loss_of_a_step_is_the_mean_over_its_batches(tiny_llama, tmp_path, liked):
@@ -239,7 +239,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tiny_llama, tmp_path
 
 
 def test_every_prompt_is_collected_once_an_epoch_and_gone_over_as_often_as_asked():
-    order = CollectionOrder(7, size=4, passes=3, seed=0)
+    order = _CollectionOrder(7, size=4, passes=3, seed=0)
     drawn = list(order)
     assert len(drawn) == len(order) == 24
     assert drawn[:4] == drawn[4:8] == drawn[8:12]

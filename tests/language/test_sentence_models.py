@@ -12,7 +12,7 @@ import pytest
 import sordino
 from sordino.errors import DataError, FileSystemError, MissingExtra, UsageError
 from sordino.language import SentenceEmbeddings
-from sordino.language.embeddings import model_digest, sentence_model_folder
+from sordino.language.embeddings import _sentence_model_folder, model_digest
 from sordino.preferences.features import differences, features_from_dict
 from sordino.rewards.model import RewardModel
 
@@ -141,14 +141,14 @@ def test_an_adapter_is_refused(tiny):
 
 
 def test_copies_of_one_model_agree(tiny, shared_model):
-    before = model_digest(sentence_model_folder(shared_model))
+    before = model_digest(_sentence_model_folder(shared_model))
     (tiny / "README.md").write_text("Another description.")
     (tiny / ".cache").mkdir()
     (tiny / ".cache" / "lock.json").write_text("{}")
     (tiny / "onnx").mkdir()
     (tiny / "onnx" / "model.json").write_text("{}")
     (tiny / "tf_model.h5").write_bytes(b"weights of another library")
-    assert model_digest(sentence_model_folder(tiny)) == before
+    assert model_digest(_sentence_model_folder(tiny)) == before
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])

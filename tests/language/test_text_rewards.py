@@ -106,7 +106,7 @@ def test_features_are_what_the_head_reads(made, architecture):
     reward = made(architecture)
     dialogues = [reward.tokens.dialogue(PROMPT, answer) for answer in ANSWERS]
     head = reward.model.score.weight.detach().double().numpy()[0]
-    for reading in text_rewards.read_dialogues(reward.model, dialogues, batch_size=3):
+    for reading in text_rewards._read_dialogues(reward.model, dialogues, batch_size=3):
         np.testing.assert_allclose(reading.features @ head, reading.rewards, atol=1e-5)
 
 
@@ -132,7 +132,7 @@ def test_a_long_prompt_loses_its_beginning(made):
     [score] = reward.score([long], ["kind"])
     dialogue = reward.tokens.dialogue(long, "kind")
     assert len(dialogue.prompt) + len(dialogue.answer) == 32
-    [reading] = text_rewards.read_dialogues(reward.model, [dialogue], batch_size=1)
+    [reading] = text_rewards._read_dialogues(reward.model, [dialogue], batch_size=1)
     assert score == pytest.approx(reading.rewards[0], abs=1e-6)
 
 

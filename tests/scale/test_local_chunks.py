@@ -19,7 +19,7 @@ from sordino.engines.exchange import PARTS
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.records import canonical, person_key
-from sordino.privatization.chunk_tasks import PartedMemo
+from sordino.privatization.chunk_tasks import _PartedMemo
 from sordino.privatization.chunks import privatize_chunks
 
 COIN = sordino.RandomizedResponse(1.0)
@@ -138,7 +138,7 @@ def test_killed_workers_change_nothing(ray_engine, tmp_path, linked):
     assert not list(tmp_path.rglob("*.partial"))
     if linked:
         stored = Counter()
-        memo = PartedMemo(str(ledger.path.with_suffix(".memo")))
+        memo = _PartedMemo(str(ledger.path.with_suffix(".memo")))
         for part in range(PARTS):
             stored.update(memo.stored(part).keys.tolist())
         assert set(stored.values()) == {1}

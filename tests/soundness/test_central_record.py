@@ -19,7 +19,12 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.confidence import least_ridge
 from sordino.rewards.pair_losses import DebiasedLogistic
-from sordino.rewards.record_release import HeldRecords, decided_labels, fit_records, release_records
+from sordino.rewards.record_release import (
+    HeldRecords,
+    _decided_labels,
+    fit_records,
+    release_records,
+)
 from sordino.rewards.solver import nearest_minimum
 
 DELTA, BALL = 1e-6, 1.0
@@ -127,8 +132,8 @@ def test_a_judgment_decided_by_a_coin_shows_no_more_than_a_decided_one(epsilon, 
 
     def density(*more):
         records = np.vstack([around, *[[[value]] for value in more]])
-        log = _tilted.log_density(
-            grid, _tilted.as_rankings(records), noise.ridge, noise.standard_deviation
+        log = _tilted._log_density(
+            grid, _tilted._as_rankings(records), noise.ridge, noise.standard_deviation
         )
         scale = noise.standard_deviation * math.sqrt(2 * math.pi)
         return np.exp(log) / scale
@@ -147,7 +152,7 @@ def test_a_judgment_decided_by_a_coin_shows_no_more_than_a_decided_one(epsilon, 
 
 def test_coins_are_fair_and_leave_decided_judgments_alone():
     labels = np.tile(np.array([0, 1, 2, 2], dtype=np.int8), 5000)
-    targets = decided_labels(labels, _random.entropy(0).words(len(labels)))
+    targets = _decided_labels(labels, _random.entropy(0).words(len(labels)))
     assert (targets[labels == 0] == 0).all()
     assert (targets[labels == 1] == 1).all()
     heads = targets[labels == 2]

@@ -24,7 +24,7 @@ from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
 from sordino.privatization import chunk_tasks, chunks
 from sordino.privatization.answers import privatize_file
-from sordino.privatization.chunk_tasks import AnswerChunk, AnswerPart, PartedMemo, agreeing_parts
+from sordino.privatization.chunk_tasks import AnswerChunk, AnswerPart, _PartedMemo, agreeing_parts
 from sordino.privatization.chunks import privatize_chunks
 
 COIN = RandomizedResponse(1.0)
@@ -113,7 +113,7 @@ IN_TASKS = (
     (RandomizedResponse, "release"),
     (exchange.Exchange, "write"),
     (exchange.Exchange, "read"),
-    (PartedMemo, "stored"),
+    (_PartedMemo, "stored"),
     (chunk_tasks, "answers_of_chunk"),
     (chunk_tasks, "sha256_of"),
 )
@@ -123,7 +123,7 @@ IN_DRIVER = (
     (chunks.ChunkOutputs, "note"),
     (chunks.ChunkOutputs, "publish"),
     (chunks, "manifest_of"),
-    (PartedMemo, "keep"),
+    (_PartedMemo, "keep"),
     (AnswerChunk, "__call__"),
     (AnswerPart, "__call__"),
     (Path, "replace"),
@@ -201,7 +201,7 @@ def short_key(row):
 
 def memo_of(ledger):
     """Return every stored answer."""
-    memo = PartedMemo(str(ledger.path.with_suffix(".memo")))
+    memo = _PartedMemo(str(ledger.path.with_suffix(".memo")))
     found = {}
     for part in range(PARTS):
         stored = memo.stored(part)

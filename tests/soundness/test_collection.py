@@ -19,7 +19,7 @@ from sordino.collection.exporting import export_answers
 from sordino.collection.invitations import forget, invite, open_invitation
 from sordino.collection.refusals import Refusal
 from sordino.collection.study import Question, Study
-from sordino.collection.submissions import Submitted, store
+from sordino.collection.submissions import _Submitted, store
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical
 
@@ -61,7 +61,7 @@ def begun(tmp_path):
 
 
 def sent(number, question, revision, answer):
-    return Submitted(str(UUID(int=number)), question, revision, answer)
+    return _Submitted(str(UUID(int=number)), question, revision, answer)
 
 
 def play(engine, study, script):

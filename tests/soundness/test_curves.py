@@ -13,9 +13,9 @@ from scipy.special import expit, ndtr
 from sordino.privacy import objective_curves
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.objective_curves import (
+    _objective_perturbation_delta_closed_form,
     objective_perturbation_curve,
     objective_perturbation_delta,
-    objective_perturbation_delta_closed_form,
     objective_perturbation_delta_replace_one,
     ranked_amp_delta,
 )
@@ -24,7 +24,7 @@ CORE = json.loads((Path(__file__).parents[1] / "data/core.json").read_text(encod
 BELOW, ABOVE = 1e-9, 5e-4
 CURVES = {
     "objective_perturbation_delta": objective_perturbation_delta,
-    "objective_perturbation_delta_closed_form": objective_perturbation_delta_closed_form,
+    "objective_perturbation_delta_closed_form": _objective_perturbation_delta_closed_form,
 }
 
 

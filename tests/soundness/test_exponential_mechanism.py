@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sordino.auditing.exact import exact_delta, exact_epsilon
+from sordino.auditing.exact import _exact_delta, exact_epsilon
 from sordino.mechanisms import gibbs, gibbs_draws
 from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.gibbs_draws import SLACK, thresholds
@@ -67,7 +67,7 @@ def keeps_its_promise(mechanism, one, other, neighbors):
         range_of_log_ratios(channel) <= Decimal(stated)
         and exact_epsilon(channel, BOTH_WAYS) <= Decimal(promise.epsilon)
         and all(
-            exact_delta(channel, BOTH_WAYS, share * stated)
+            _exact_delta(channel, BOTH_WAYS, share * stated)
             <= Decimal(bounded_range_delta(share * stated, stated))
             for share in (0.0, 0.3, 0.9)
         )
@@ -250,7 +250,7 @@ def test_the_curve_of_the_bounded_range_is_attained(width):
     )
     channel = {0: exact(made, np.zeros((0, 2))), 1: exact(made, np.array([[0.0, 1.0]]))}
     worst = bounded_range_delta(0.0, made.bounded_range(ADD_OR_REMOVE_ONE))
-    assert float(exact_delta(channel, BOTH_WAYS, 0.0)) == pytest.approx(worst, rel=1e-9)
+    assert float(_exact_delta(channel, BOTH_WAYS, 0.0)) == pytest.approx(worst, rel=1e-9)
 
 
 def test_the_stated_range_is_no_larger_than_the_formula_by_more_than_a_rounding():

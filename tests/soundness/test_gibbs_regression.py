@@ -18,7 +18,7 @@ from scipy.stats import kstest
 
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.gibbs_draws import thresholds
-from sordino.mechanisms.regressions.gibbs import ExponentialRegression, GibbsRegression, scores_of
+from sordino.mechanisms.regressions.gibbs import GibbsRegression, _ExponentialRegression, _scores_of
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = [REPLACE_ONE, REPLACE_SPECIAL]
@@ -27,7 +27,7 @@ DIGITS = Context(prec=60)
 
 def calibrated(epsilon, *, neighbors, candidates=None, **terms):
     given_terms = {"feature_bound": 1.0, "target_bound": 1.0, "radius": 1.0, "rows": 2}
-    return ExponentialRegression(candidates).calibrated(
+    return _ExponentialRegression(candidates).calibrated(
         epsilon, delta=0.0, neighbors=neighbors, **{**given_terms, **terms}
     )
 
@@ -45,7 +45,7 @@ def changed(rows, targets, index, row, target, neighbors):
 def chances(mechanism, rows, targets):
     """The probabilities that a release draws from, as fractions."""
     rows, targets = mechanism.batch(np.array(rows, dtype=float), np.array(targets, dtype=float))
-    scores = scores_of(rows, targets, np.array(mechanism.candidates))
+    scores = _scores_of(rows, targets, np.array(mechanism.candidates))
     cuts = thresholds(mechanism._choice(mechanism.candidates)._log_weights(scores))
     return [Fraction(high - low, 2**128) for low, high in pairwise([0, *cuts])]
 
@@ -169,9 +169,9 @@ def test_a_row_scores_the_same_wherever_it_stands():
         g.normal(size=257),
         g.normal(size=(33, 19)),
     )
-    scores = scores_of(rows, targets, candidates)
+    scores = _scores_of(rows, targets, candidates)
     for index in (0, 1, 100, 255, 256):
-        alone = scores_of(rows[index : index + 1], targets[index : index + 1], candidates)
+        alone = _scores_of(rows[index : index + 1], targets[index : index + 1], candidates)
         assert np.array_equal(alone[0], scores[index])
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from sordino.auditing.instance_losses import (
+    _arm_class_bound,
+    _arm_delta,
+    _arm_delta_of,
+    _arm_losses,
+    _arm_losses_of,
     _fit_reach,
-    arm_class_bound,
-    arm_delta,
-    arm_delta_of,
-    arm_losses,
-    arm_losses_of,
-    ridge_class_bound,
-    ridge_losses,
+    _ridge_class_bound,
+    _ridge_losses,
 )
 from sordino.mechanisms.score_sensitivity import own_reward_step
 from sordino.preferences.bandit_logs import BanditLogs
@@ -103,10 +103,10 @@ def test_published_rows_of_arms(row):
     given = row["inputs"]
     settings = {"temperature": given["eta"], "reward_range": given["R"]}
     reference = None if given["pi0"] == "uniform" else [0.98, 0.01, 0.01]
-    loss = arm_losses(
+    loss = _arm_losses(
         *summed(given["data"]), penalty=given["beta0"], reference=reference, **settings
     ).for_curator_only()
-    bound = arm_class_bound(
+    bound = _arm_class_bound(
         [len(rewards) for rewards in given["data"]], penalty=given["beta0"], **settings
     ).for_curator_only()
     assert loss == pytest.approx(row["exact"], rel=1e-12)
@@ -117,7 +117,7 @@ def test_published_rows_of_arms(row):
 @pytest.mark.parametrize("row", SHRUNKEN)
 def test_no_records_and_a_rare_arm_attain_the_bound_of_the_shrunken_mean(row):
     given = row["inputs"]
-    loss = arm_losses(
+    loss = _arm_losses(
         *summed([[], []]),
         temperature=given["eta"],
         reward_range=given["R"],
@@ -134,8 +134,8 @@ def test_no_neighbor_of_arms_is_missed_and_one_attains_the_loss(seed, fewest):
     records, width, rule = random_arms(seed, fewest=fewest)
     epsilon = float(np.random.default_rng(seed).choice([0.0, 0.1, 1.0]))
     given = rule | {"reward_range": width}
-    loss = arm_losses(*summed(records), **given).for_curator_only()
-    delta = arm_delta(*summed(records), epsilon=epsilon, **given).for_curator_only()
+    loss = _arm_losses(*summed(records), **given).for_curator_only()
+    delta = _arm_delta(*summed(records), epsilon=epsilon, **given).for_curator_only()
     with mpmath.workdps(60):
         here = policy(records, **rule)
         others = [
@@ -154,8 +154,8 @@ def test_without_shrinkage_a_first_or_last_record_shows(seed):
     records, width, rule = random_arms(seed, fewest=2)
     records[0] = records[0][: seed % 2]
     given = rule | {"reward_range": width}
-    assert arm_losses(*summed(records), **given).for_curator_only() == np.inf
-    delta = arm_delta(*summed(records), epsilon=0.4, **given).for_curator_only()
+    assert _arm_losses(*summed(records), **given).for_curator_only() == np.inf
+    delta = _arm_delta(*summed(records), epsilon=0.4, **given).for_curator_only()
     with mpmath.workdps(60):
         here = policy(records, **rule)
         worst = max(excess(here, policy(other, **rule), 0.4) for other in neighbors(records, width))
@@ -165,7 +165,7 @@ def test_without_shrinkage_a_first_or_last_record_shows(seed):
 def test_the_smallest_losses_keep_their_digits():
     """Ten billion records: the loss is 1e-9, and none of its digits is rounding."""
     records = [10**10, 10**10], [4e9, 6e9], [0.0, 0.0], [1.0, 1.0]
-    loss = arm_losses(*records, temperature=0.1, reward_range=1.0).for_curator_only()
+    loss = _arm_losses(*records, temperature=0.1, reward_range=1.0).for_curator_only()
     with mpmath.workdps(60):
         n = mpmath.mpf(10**10)
         score = [mpmath.mpf("0.4"), mpmath.mpf("0.6")]
@@ -181,7 +181,7 @@ def test_the_smallest_losses_keep_their_digits():
 
 def test_weights_that_no_float_can_hold():
     """One arm has all but e^-2000 of the chance, and a step of t = 1000 changes that."""
-    loss = arm_losses(
+    loss = _arm_losses(
         [0, 0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0],
         temperature=1 / 2000, reward_range=2.0, shrinkage=1.0, center=1.0,
     ).for_curator_only()  # fmt: skip
@@ -198,20 +198,20 @@ def test_arms_never_lose_more_than_their_class(seed):
         rule["shrinkage"] = max(rule["shrinkage"], 1e-3)
     given = {"temperature": rule["temperature"], "reward_range": width}
     given |= {"shrinkage": rule["shrinkage"], "penalty": rule["penalty"]}
-    loss = arm_losses(
+    loss = _arm_losses(
         *summed(records), center=rule["center"], reference=rule["reference"], **given
     ).for_curator_only()
-    bound = arm_class_bound([len(r) for r in records], **given).for_curator_only()
+    bound = _arm_class_bound([len(r) for r in records], **given).for_curator_only()
     assert loss <= bound * (1 + 1e-12)
 
 
 def test_a_rare_arm_attains_the_bound_of_its_class():
     """One reward of R among m − 1 of 0, in an arm that is hardly ever drawn."""
     given = {"temperature": 0.5, "reward_range": 1.0, "penalty": 0.0}
-    loss = arm_losses(
+    loss = _arm_losses(
         [4, 9], [1.0, 4.0], [0.0, 0.0], [1.0, 1.0], reference=[1e-12, 1 - 1e-12], **given
     ).for_curator_only()
-    assert loss >= 0.999 * arm_class_bound([4, 9], **given).for_curator_only()
+    assert loss >= 0.999 * _arm_class_bound([4, 9], **given).for_curator_only()
 
 
 def test_logs_are_summed_from_the_lower_end_of_their_range():
@@ -223,12 +223,12 @@ def test_logs_are_summed_from_the_lower_end_of_their_range():
     shifted = summed([[r + 1 for r in rewards] for rewards in [*records, []]])
     rule = {"temperature": 0.7, "shrinkage": 0.5, "penalty": 0.2}
     assert (
-        arm_losses_of(logs, **rule).for_curator_only()
-        == arm_losses(*shifted, reward_range=3.0, **rule).for_curator_only()
+        _arm_losses_of(logs, **rule).for_curator_only()
+        == _arm_losses(*shifted, reward_range=3.0, **rule).for_curator_only()
     )
     assert (
-        arm_delta_of(logs, epsilon=0.1, **rule).for_curator_only()
-        == arm_delta(*shifted, epsilon=0.1, reward_range=3.0, **rule).for_curator_only()
+        _arm_delta_of(logs, epsilon=0.1, **rule).for_curator_only()
+        == _arm_delta(*shifted, epsilon=0.1, reward_range=3.0, **rule).for_curator_only()
     )
 
 
@@ -287,8 +287,8 @@ def test_no_neighbor_of_linear_logs_is_missed_and_one_attains_the_loss(seed):
     grid = np.linspace(0.0, width, 201)
     removed, added = refitted_losses(rows, rewards, queries, additions, grid, rule)
     given = (rows, rewards, queries)
-    left = ridge_losses(*given, reward_range=width, **rule).for_curator_only()
-    loss = ridge_losses(*given, reward_range=width, additions=additions, **rule).for_curator_only()
+    left = _ridge_losses(*given, reward_range=width, **rule).for_curator_only()
+    loss = _ridge_losses(*given, reward_range=width, additions=additions, **rule).for_curator_only()
     assert left == pytest.approx(removed, rel=1e-8, abs=1e-11)
     assert loss >= max(removed, added) * (1 - 1e-8)
     assert loss <= max(removed, added) * (1 + 1e-3) + 1e-11  # rewards between those of the grid
@@ -306,7 +306,7 @@ def test_a_reward_inside_the_range_can_lose_most():
     given = (rows, rewards, queries, additions)
     removed, added = refitted_losses(*given, np.linspace(0.0, 1.0, 501), rule)
     _, ends = refitted_losses(*given, (0.0, 1.0), rule)
-    loss = ridge_losses(
+    loss = _ridge_losses(
         rows, rewards, queries, additions=additions, reward_range=1.0, **rule
     ).for_curator_only()
     assert max(ends, removed) < 0.75 * added
@@ -322,7 +322,7 @@ def test_published_rows_of_linear_logs(row):
     common = {"ridge": given["lam"], "temperature": 1.0, "reward_range": 1.0}
     reference = [np.exp(-60.0), 1.0]
     losses = [
-        ridge_losses(rows, np.ones(len(rows)), [[1.0], [-1.0]], reference=r, **common)
+        _ridge_losses(rows, np.ones(len(rows)), [[1.0], [-1.0]], reference=r, **common)
         for r in (reference, reference[::-1])
     ]
     assert max(loss.for_curator_only() for loss in losses) == pytest.approx(row["exact"], rel=1e-9)
@@ -335,11 +335,11 @@ def test_linear_logs_never_lose_more_than_their_class(seed):
     rewards = np.append(rewards, np.full(len(rows) - len(rewards), width))
     given = {key: rule[key] for key in ("ridge", "temperature", "penalty")}
     given["reward_range"] = width
-    loss = ridge_losses(
+    loss = _ridge_losses(
         rows, rewards, queries, additions=additions, reference=rule["reference"],
         center=rule["center"], **given,
     ).for_curator_only()  # fmt: skip
-    bound = ridge_class_bound(rows, queries, **given).for_curator_only()
+    bound = _ridge_class_bound(rows, queries, **given).for_curator_only()
     assert loss <= bound * (1 + 1e-9)
 
 
@@ -348,10 +348,10 @@ def test_the_bound_of_a_linear_class_is_nearly_attained():
     rows = np.array([[0.1]] * 200 + [[-1.0]])
     given = {"ridge": 0.5, "temperature": 1.0, "reward_range": 1.0}
     queries = [[1.0], [-1.0]]
-    loss = ridge_losses(
+    loss = _ridge_losses(
         rows[:-1], np.ones(200), queries, additions=[[-1.0]], reference=[1e-9, 1 - 1e-9], **given
     ).for_curator_only()
-    bound = ridge_class_bound(rows, queries, **given).for_curator_only()
+    bound = _ridge_class_bound(rows, queries, **given).for_curator_only()
     assert 0.9 * bound <= loss <= bound
 
 
@@ -359,10 +359,10 @@ def test_a_new_direction_attains_the_penalty_of_its_class():
     """Without records, the first one narrows the width of one action and of no other."""
     given = {"ridge": 0.3, "temperature": 0.2, "reward_range": 1e-9, "penalty": 0.7}
     none = np.empty((0, 2))
-    loss = ridge_losses(
+    loss = _ridge_losses(
         none, [], np.eye(2), additions=[[1.0, 0.0]], reference=[1e-12, 1 - 1e-12], **given
     ).for_curator_only()
-    bound = ridge_class_bound(none, np.eye(2), **given).for_curator_only()
+    bound = _ridge_class_bound(none, np.eye(2), **given).for_curator_only()
     assert 0.9999 * bound <= loss <= bound
 
 

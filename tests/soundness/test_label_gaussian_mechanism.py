@@ -449,6 +449,6 @@ def test_the_auditor_refutes_a_sum_in_which_rows_that_do_not_count_are_multiplie
     noise = LabelGaussian(2.0, delta=0.01)
     honest = noise.prepare(rows, rows=[0, 2])
     assert audit_mechanism(honest, **known, trials=2_000, simulate_seed=1).verdict == "not refuted"
-    monkeypatch.setattr(label_sum, "half_steps", read_by_a_mask)
+    monkeypatch.setattr(label_sum, "_half_steps", read_by_a_mask)
     masked = noise.prepare(rows, rows=[0, 2])
     assert audit_mechanism(masked, **known, trials=2_000, simulate_seed=1).verdict == "refuted"

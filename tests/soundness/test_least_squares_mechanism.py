@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.regressions import gaussian
-from sordino.mechanisms.regressions.descent import OnePassDescent
+from sordino.mechanisms.regressions.descent import _OnePassDescent
 from sordino.mechanisms.regressions.gaussian import (
     AdaptiveRegression,
-    AdaptiveStatistics,
     GaussianRegression,
     GaussianStatistics,
-    joint_loss,
-    split_noise,
-    worst_cosine,
+    _AdaptiveStatistics,
+    _joint_loss,
+    _split_noise,
+    _worst_cosine,
 )
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = (REPLACE_SPECIAL, REPLACE_ONE)
-ORACLES = (GaussianStatistics(), AdaptiveStatistics(), OnePassDescent())
+ORACLES = (GaussianStatistics(), _AdaptiveStatistics(), _OnePassDescent())
 PUBLIC = {"feature_bound": 1.5, "target_bound": 2.0, "radius": 3.0}
 
 
@@ -122,7 +122,7 @@ def test_no_two_rows_of_any_length_move_more(moment, cross, least, lengths, p, t
     square = (moment * np.linalg.norm(change)) ** 2
     square += (cross * np.linalg.norm(x * targets[0] - z * targets[1])) ** 2
     square += (least * np.linalg.norm(change, 2)) ** 2
-    assert square <= joint_loss(REPLACE_ONE, moment, cross, least) ** 2 * (1 + 1e-12)
+    assert square <= _joint_loss(REPLACE_ONE, moment, cross, least) ** 2 * (1 + 1e-12)
 
 
 @given(st.floats(0.01, 10), st.floats(0.01, 10), st.floats(0, 10))
@@ -132,15 +132,15 @@ def test_the_worst_cosine_is_the_worst(moment, cross, least):
         return (2 * moment**2 + least**2) * (1 - p * p) + 2 * cross**2 * (1 + p)
 
     grid = square(np.linspace(-1, 1, 2001)).max()
-    best = square(worst_cosine(moment, cross, least))
+    best = square(_worst_cosine(moment, cross, least))
     assert best >= grid * (1 - 1e-12)
-    assert best == pytest.approx(joint_loss(REPLACE_ONE, moment, cross, least) ** 2)
+    assert best == pytest.approx(_joint_loss(REPLACE_ONE, moment, cross, least) ** 2)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.1, 0.9), (1 / 3, 1 / 3, 1 / 3)])
 def test_a_split_costs_what_it_should(relation, shares):
-    assert joint_loss(relation, *split_noise(0.7, relation, shares)) == pytest.approx(0.7)
+    assert _joint_loss(relation, *_split_noise(0.7, relation, shares)) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -155,7 +155,7 @@ def test_what_is_calibrated_states_what_was_asked_for(oracle, relation, epsilon)
     assert gaussian_delta(epsilon, 2 * found.event.mu) > 1e-5
     rounded = isinstance(found, AdaptiveRegression)
     assert promise.caveats == (("real-arithmetic",) if rounded else ())
-    if isinstance(oracle, OnePassDescent):
+    if isinstance(oracle, _OnePassDescent):
         ways = 2 if relation == REPLACE_ONE else 1
         assert found.sensitivity(relation) == ways * 2 * (2.0 + 2.0) * 1.5
 

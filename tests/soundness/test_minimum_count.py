@@ -113,7 +113,7 @@ def test_with_such_coins_the_noise_is_discrete_laplace_and_nothing_else(monkeypa
     q = mpmath.exp(-mp(rate))
     for draw, stated, missing in (
         (minimum_count_release._geometric, lambda k: (1 - q) * q**k if k >= 0 else 0, 1e-4),
-        (minimum_count_release.laplace_noise, lambda z: chance(rate, z), 2e-2),
+        (minimum_count_release._laplace_noise, lambda z: chance(rate, z), 2e-2),
     ):
         found, left = law_of(
             lambda draw=draw: draw(rate, None), monkeypatch, missing, exponential_coins=True
@@ -218,7 +218,7 @@ def test_the_margin_is_decided_where_a_float_cannot(epsilon, margin, shift):
 
 def released(test, counts, z, monkeypatch):
     """What the real release says of these counts when its noise is z."""
-    monkeypatch.setattr(minimum_count_release, "laplace_noise", lambda _rate, _words: z)
+    monkeypatch.setattr(minimum_count_release, "_laplace_noise", lambda _rate, _words: z)
     return int(test.release(np.array(counts), entropy=SimulatedEntropy(0))[0])
 
 
@@ -354,9 +354,9 @@ def test_a_game_finds_most_of_epsilon_and_does_not_refute_it(epsilon, relation):
 
 def test_a_game_refutes_half_the_noise(monkeypatch):
     """Seeded; power above 1 − 1e-6: the true loss is 2, and 20,000 trials show 1.9."""
-    honest = minimum_count_release.laplace_noise
+    honest = minimum_count_release._laplace_noise
     monkeypatch.setattr(
-        minimum_count_release, "laplace_noise", lambda rate, words: honest(2 * rate, words)
+        minimum_count_release, "_laplace_noise", lambda rate, words: honest(2 * rate, words)
     )
     found = audit_mechanism(
         MinimumCount(1.0, delta=1e-6), unit="record", neighbors=REPLACE_ONE, trust="central",

@@ -15,7 +15,7 @@ from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE
-from sordino.rewards.ranking_fit import release_rankings, slate_rows
+from sordino.rewards.ranking_fit import _slate_rows, release_rankings
 
 ITEMS = ("ale", "beer", "milk", "tea", "wine", "water")
 OFFERS = (("ale", "milk"), ("beer", "tea", "wine"), ("ale", "beer", "milk", "tea"), ("milk", "tea"))
@@ -34,7 +34,7 @@ def ballots(lists, offers=OFFERS):
 
 
 def design_of(rankings):
-    slates = slate_rows(rankings, None)
+    slates = _slate_rows(rankings, None)
     return NOISE.prepare(slates.rows, slates.starts, slates=slates.slates)
 
 

@@ -26,7 +26,7 @@ from sordino.policies.pessimism import (
 )
 from sordino.rewards.candidates import Candidates
 from sordino.rewards.confidence import ConfidenceEllipsoid
-from sordino.rewards.finite import FiniteReward, FiniteRewards
+from sordino.rewards.finite import FiniteRewards, _FiniteReward
 from sordino.rewards.model import RewardModel
 
 CONFIDENCE = 0.95
@@ -261,7 +261,7 @@ def finite_case(seed: int, n: int = 40):
     return fitted_table(table, reference, int(generator.integers(size)), n), table, reference
 
 
-def fitted_table(table, reference, chosen: int, n: int) -> FiniteReward:
+def fitted_table(table, reference, chosen: int, n: int) -> _FiniteReward:
     """Return a finite class of which one row was found likeliest, by n answers."""
     functions = {
         f"r{index}": lambda prompts, answers, row=row: row[np.array(answers, dtype=int)]
@@ -273,7 +273,7 @@ def fitted_table(table, reference, chosen: int, n: int) -> FiniteReward:
     guarantee = sordino.Guarantee(
         1.0, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="local"
     )
-    return FiniteReward(
+    return _FiniteReward(
         candidates=FiniteRewards(functions),
         name=f"r{chosen}",
         log_likelihoods=np.zeros(len(table)),

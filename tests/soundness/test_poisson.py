@@ -15,10 +15,10 @@ import sordino
 from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.privacy import accounting as a
 from sordino.privacy.accountants import (
+    _samples_interval,
     loss_distribution_bound,
     renyi_bound,
     samples,
-    samples_interval,
 )
 from sordino.privacy.accounting import calibrated_noise_multiplier
 from sordino.privacy.events import (
@@ -117,7 +117,7 @@ def test_a_hundred_steps_lie_between_two_roundings_and_near_the_central_limit(
 @pytest.mark.parametrize(("noise", "chance", "steps"), [(1.0, 0.01, 1000), (2.0, 0.3, 20)])
 def test_it_is_what_dp_accounting_says(noise, chance, steps, neighbors):
     event = PoissonGaussianEvent(noise, chance, steps)
-    interval = samples_interval(samples({event: 1}), neighbors)
+    interval = _samples_interval(samples({event: 1}), neighbors)
     theirs = PLDAccountant(dp.NeighboringRelation[neighbors.name], interval)
     theirs.compose(dp.PoissonSampledDpEvent(chance, dp.GaussianDpEvent(noise)), steps)
     bound = loss_distribution_bound({event: 1}, neighbors)

@@ -30,8 +30,8 @@ from sordino.rewards.label_release import Judged, countable_rows
 from sordino.rewards.metrics import slope_of_sum
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metrics import (
-    MarginSums,
-    NoisedSums,
+    _MarginSums,
+    _NoisedSums,
     measure_labels,
     measure_records,
     record_metrics_mechanism,
@@ -142,7 +142,7 @@ def judged_part(part):
 
 def vectors_of(margins, temperature):
     """What labels are summed with, and the sums of all margins."""
-    known = MarginSums.of_all(margins, temperature)
+    known = _MarginSums.of_all(margins, temperature)
     return private_metrics._columns(temperature, known.sizes, margins), known
 
 
@@ -555,7 +555,7 @@ def label_runs(*, forgets=False):
         labels = (generator.random(300) < chance).astype(np.int8)
         released = design.statistic(labels, entropy=_random.entropy(run))
         paid = SimpleNamespace(value=released.value, known=design)
-        sums = NoisedSums.of(paid, margins, known, 0.5)
+        sums = _NoisedSums.of(paid, margins, known, 0.5)
         sums = dataclasses.replace(sums, variances=np.zeros(3)) if forgets else sums
         found = sums.estimates()
         names = ("accuracy", "win_rate", "negative_log_likelihood", "calibration_slope")

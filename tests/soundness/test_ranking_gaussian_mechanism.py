@@ -28,8 +28,8 @@ from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.ranking_sum import (
     RankingDesign,
     RankingGaussian,
-    borda_moves,
-    order_differences,
+    _borda_moves,
+    _order_differences,
 )
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
@@ -154,11 +154,11 @@ def test_the_largest_move_of_any_candidates(row):
     """The stored values: w‖...‖ ≤ wL⌊K²/2⌋, attained with half of the candidates opposite."""
     k = row["K"]
     opposite = np.where(np.arange(k) < k // 2, 1.0, -1.0)[np.newaxis, :, np.newaxis]
-    assert borda_moves(opposite)[0] == pytest.approx(row["value"], rel=1e-9)
+    assert _borda_moves(opposite)[0] == pytest.approx(row["value"], rel=1e-9)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(3000, k, 2))
     rows /= np.linalg.norm(rows, axis=2, keepdims=True)
-    assert borda_moves(rows).max() <= row["value"] * (1 + 1e-9)
+    assert _borda_moves(rows).max() <= row["value"] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("k", [3, 4, 5, 6, 7])
@@ -168,14 +168,14 @@ def test_the_bounds_for_many_candidates_are_never_below_all_orders(k, monkeypatc
     orders = np.array(list(itertools.permutations(range(k))))
     true = np.array([np.linalg.norm((orders - orders[0]) @ v, axis=1).max() for v in rows])
     if k <= 5:
-        gaps = order_differences(k)
+        gaps = _order_differences(k)
         true = np.array([np.linalg.norm(gaps @ v, axis=1).max() for v in rows])
-        np.testing.assert_allclose(borda_moves(rows), true, rtol=1e-7)
+        np.testing.assert_allclose(_borda_moves(rows), true, rtol=1e-7)
     monkeypatch.setattr("sordino.mechanisms.ranking_sum.EXACT_UP_TO", 1)
-    assert (borda_moves(rows) >= true).all()
+    assert (_borda_moves(rows) >= true).all()
     # One common list without features: an order and its reverse attain it.
     items = np.eye(k)[np.newaxis]
-    assert borda_moves(items)[0] == pytest.approx(math.sqrt(k * (k * k - 1) / 3), rel=1e-6)
+    assert _borda_moves(items)[0] == pytest.approx(math.sqrt(k * (k * k - 1) / 3), rel=1e-6)
 
 
 def test_two_candidates_are_a_pair():

@@ -40,11 +40,11 @@ def mechanism(neighbors=REPLACE_SPECIAL, epsilon=1.0, delta=1e-6, **known):
 def exact_delta(case, ridge, deviation, epsilon):
     """δ(ε) of the minimizer in one dimension: a lower sum over cells of the tilt."""
     ends = np.linspace(-8.5, 8.5, 1701)
-    theta = objective_perturbation.minimizers(
+    theta = objective_perturbation._minimizers(
         case.one, deviation * ends[:, np.newaxis], ridge, 1e-9
     )
-    loss = objective_perturbation.log_density(theta, case.one, ridge, deviation)
-    loss -= objective_perturbation.log_density(theta, case.other, ridge, deviation)
+    loss = objective_perturbation._log_density(theta, case.one, ridge, deviation)
+    loss -= objective_perturbation._log_density(theta, case.other, ridge, deviation)
     missed = -np.expm1(np.minimum(0.0, epsilon - loss))
     mass = np.where(ends[1:] > 0, -np.diff(ndtr(-ends)), np.diff(ndtr(ends)))
     return float(np.minimum(missed[1:], missed[:-1]) @ mass)
@@ -110,7 +110,7 @@ def test_the_density_is_that_of_the_likelihood():
         np.testing.assert_allclose(hessian[i], loss.hessian(at) + 0.7 * np.eye(3), atol=1e-12)
         assert value[i] == pytest.approx(loss.value(at) + 0.35 * at @ at, rel=1e-12)
     tilts = 20 * rng.normal(size=(30, 3))
-    found = objective_perturbation.minimizers(records, tilts, 0.1, 1e-9)
+    found = objective_perturbation._minimizers(records, tilts, 0.1, 1e-9)
     left = objective_perturbation._derivatives(found, known, 0.1)[0] + tilts
     assert np.linalg.norm(left, axis=1).max() < 1e-8
 
@@ -119,7 +119,7 @@ def test_the_density_integrates_to_the_same_constant():
     grid = np.linspace(-40.0, 40.0, 40_001)[:, np.newaxis]
     records = np.array([[[1.0], [-0.3], [0.8]], [[-1.0], [-1.0], [1.0]]])
     for made in (records, records[:0]):
-        density = np.exp(objective_perturbation.log_density(grid, made, 0.7, 3.0))
+        density = np.exp(objective_perturbation._log_density(grid, made, 0.7, 3.0))
         total = np.trapezoid(density, grid[:, 0])
         assert total == pytest.approx(3.0 * math.sqrt(2 * math.pi), rel=1e-6)
 

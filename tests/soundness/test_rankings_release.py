@@ -23,7 +23,7 @@ from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from sordino.privatization.choices import privatize_choices
 from sordino.rewards import ranking_fit
-from sordino.rewards.ranking_fit import fit_released_rankings, release_rankings
+from sordino.rewards.ranking_fit import _fit_released_rankings, release_rankings
 from sordino.rewards.ranking_losses import PairwiseComposite
 from sordino.rewards.solver import minimize_ridge
 
@@ -109,7 +109,7 @@ def label_run(folder, monkeypatch, seed, statistic, kind):
         released = release_rankings(
             rankings_of(seed, kind), noise_of(statistic, kind), ledger=ledger
         )
-        again = fit_released_rankings(released, ball=3.0, ridge=1.0, ellipsoid=True)
+        again = _fit_released_rankings(released, ball=3.0, ridge=1.0, ellipsoid=True)
         found["again"] = json.dumps(again.to_dict())
         found["released"] = repr(released) + repr(released.evidence)
         if kind == "items":

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sordino.algorithms.planning import TableSearch, certified_regret
+from sordino.algorithms.planning import _certified_regret, _TableSearch
 from sordino.environments.tabular import tabular_world
 from sordino.errors import UsageError
 from sordino.policies import robust
 from sordino.policies.contexts import Contexts
 from sordino.policies.frank_wolfe import best_mixture
-from sordino.policies.robust import best_tempered, certified_suboptimality
+from sordino.policies.robust import _best_tempered, certified_suboptimality
 from sordino.policies.worst_case import PlausibleRewards
 
 SLACK = 1e-9
@@ -98,7 +98,7 @@ def test_the_certificate_with_a_penalty_holds_in_500_problems():
     for seed in range(500):
         contexts, plausible, truth = draw(seed)
         temperature = float(np.exp(np.random.default_rng(seed).uniform(-3, 1)))
-        found = best_tempered(
+        found = _best_tempered(
             plausible, contexts, temperature=temperature, reference_vector=contexts.start()[0]
         )
         mine = contexts.moments(found.chances) @ truth - temperature * contexts.kl(found.chances)
@@ -144,12 +144,12 @@ def test_the_certificate_holds_in_decision_processes(ended):
             center=g.normal(size=d), metric=root @ root.T + 0.05 * np.eye(d),
             radius=float(np.exp(g.uniform(-2, 1))),
         )  # fmt: skip
-        found = TableSearch(plausible, world, None, "reference").solve("frank-wolfe", 1e-4)
+        found = _TableSearch(plausible, world, None, "reference").solve("frank-wolfe", 1e-4)
         truth = plausible.pulled(plausible.center + 50 * g.normal(size=d))
         best = world.backward(world.scores(truth))[0]
         mine = world.moments(world.occupancy(world.policy(found["policy"]))).sum(axis=0) @ truth
         assert best - mine <= found["certificate"] + SLACK
-        assert certified_regret(plausible, world, world.policy(found["policy"])) == pytest.approx(
+        assert _certified_regret(plausible, world, world.policy(found["policy"])) == pytest.approx(
             found["certificate"]
         )
 

@@ -20,7 +20,7 @@ import sordino
 from sordino import _random
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
 from sordino.mechanisms.gibbs import ExponentialMechanism, SoftmaxMechanism
-from sordino.mechanisms.label_sum import ChunkedTotal, _Sum
+from sordino.mechanisms.label_sum import _ChunkedTotal, _Sum
 from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
@@ -28,7 +28,7 @@ from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePe
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.mechanisms.regressions.descent import DescentRegression
 from sordino.mechanisms.regressions.gaussian import AdaptiveRegression, GaussianRegression
-from sordino.mechanisms.regressions.gibbs import ExponentialRegression, truncated_gaussian
+from sordino.mechanisms.regressions.gibbs import _ExponentialRegression, truncated_gaussian
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 SOURCE = Path(sordino.__file__).parent
@@ -55,7 +55,7 @@ def labels(entropy):
 
 def chunked(entropy):
     added = _Sum(np.zeros(D, np.int64), 1, N, 1.0, 1.0)
-    secret = ChunkedTotal(NOISE, NOISE.prepare(ROWS).ellipsoid, added, 2.0**20)
+    secret = _ChunkedTotal(NOISE, NOISE.prepare(ROWS).ellipsoid, added, 2.0**20)
     return secret.release(entropy=entropy)
 
 
@@ -90,7 +90,7 @@ CASES = {
         lambda e: SoftmaxMechanism(1.0, score_range=1.0, draws=N, **FLAT).release(
             [0.0, 1.0], entropy=e), 2 * N, 0),
     "GibbsRegression": (
-        lambda e: regression(ExponentialRegression().calibrated(
+        lambda e: regression(_ExponentialRegression().calibrated(
             1.0, **PUBLIC | SLOT | {"delta": 0.0}), e), D + 1, 0),
     "truncated_gaussian": (
         lambda e: truncated_gaussian(np.eye(D), np.zeros(D), 1.0, entropy=e, size=5), 5 * D, 0),

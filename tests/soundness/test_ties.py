@@ -27,7 +27,7 @@ from sordino.preferences import comparisons
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import read_pairs
-from sordino.preferences.records import canonical, parse_record
+from sordino.preferences.records import _parse_record, canonical
 from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -343,7 +343,7 @@ def test_ties_with_a_prompt_beside_decisions_without_are_refused(tmp_path):
 
 def test_a_randomized_answer_keeps_needing_its_prompt():
     with pytest.raises(DataError, match="'prompt' is missing"):
-        parse_record({"first": "a b", "second": "a c", "answer": 1}, "line 1")
+        _parse_record({"first": "a b", "second": "a c", "answer": 1}, "line 1")
 
 
 RUNS = {"memory": in_memory, "jsonl": in_files("raw.jsonl"), "csv": in_files("raw.csv")}

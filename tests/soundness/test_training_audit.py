@@ -21,8 +21,8 @@ import sordino
 from sordino import _random
 from sordino.auditing.training import canaries as made
 from sordino.auditing.training.one_run import (
-    detectable_in_one_run,
-    one_run_claim,
+    _detectable_in_one_run,
+    _one_run_claim,
     one_run_findings,
 )
 from sordino.auditing.training.training_audit import audit_training, sampling_finding
@@ -393,16 +393,16 @@ def test_a_flipped_label_is_two_changes(make):
     flips = made.label_canaries(trainer, 3, entropy=_random.entropy(0))
     there = made.pair_canaries(trainer, 3, entropy=_random.entropy(0))
     claim = trainer._run.promise
-    assert one_run_claim(claim, there) == (4.0, 1e-5)
-    epsilon, delta = one_run_claim(claim, flips)
+    assert _one_run_claim(claim, there) == (4.0, 1e-5)
+    epsilon, delta = _one_run_claim(claim, flips)
     assert epsilon == 8.0
     assert delta == pytest.approx(1e-5 * (1 + np.exp(4)))
     assert all(one[0].liked == 1 - other[0].liked for one, other in flips)
 
 
 def test_what_one_run_can_see_is_said():
-    assert detectable_in_one_run(1.0, 1000, 800, delta=1e-5, confidence=0.999) < 1.6
-    assert detectable_in_one_run(8.0, 100, 80, delta=1e-5, confidence=0.999) == np.inf
+    assert _detectable_in_one_run(1.0, 1000, 800, delta=1e-5, confidence=0.999) < 1.6
+    assert _detectable_in_one_run(8.0, 100, 80, delta=1e-5, confidence=0.999) == np.inf
 
 
 @pytest.mark.deep

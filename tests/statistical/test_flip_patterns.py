@@ -16,9 +16,9 @@ from scipy.stats import binom
 
 from sordino.auditing.releases.evidence import decide
 from sordino.auditing.releases.flips import (
+    _count_at_most,
+    _count_ratio,
     attack_flips,
-    count_at_most,
-    count_ratio,
     find_exact_count,
 )
 from sordino.auditing.releases.reading import Released
@@ -203,7 +203,7 @@ def test_the_bound_on_one_number_of_flips_holds():
 
 def test_tails_of_counts_are_exact():
     for counts, size, chance in ((np.arange(11), 10, 0.3), (np.arange(201), 200, 0.05)):
-        found = count_at_most(counts, np.full_like(counts, size), chance)
+        found = _count_at_most(counts, np.full_like(counts, size), chance)
         np.testing.assert_allclose(found, binom.cdf(counts, size, chance), rtol=1e-9)
 
 
@@ -214,8 +214,8 @@ def test_the_ratio_of_two_counts_is_judged_conservatively():
     for under in (0.05, 0.269, 0.36):
         kept = r.binomial(80, min(1.0, under * np.e), size=1000)
         turned = r.binomial(50, under, size=1000)
-        found = [count_ratio(k, 80, t, 50, 1.0) for k, t in zip(kept, turned, strict=True)]
+        found = [_count_ratio(k, 80, t, 50, 1.0) for k, t in zip(kept, turned, strict=True)]
         for level in (0.01, 0.1):
             assert np.mean(np.array(found) <= level) <= level
-    assert count_ratio(70, 80, 0, 80, 1.0) < 1e-9
-    assert count_ratio(0, 0, 5, 50, 1.0) == count_ratio(5, 50, 0, 0, 1.0) == 1.0
+    assert _count_ratio(70, 80, 0, 80, 1.0) < 1e-9
+    assert _count_ratio(0, 0, 5, 50, 1.0) == _count_ratio(5, 50, 0, 0, 1.0) == 1.0

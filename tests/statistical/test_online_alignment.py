@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import online_regret
 
-from sordino.algorithms.online_alignment import FiniteLearner, LinearLearner
+from sordino.algorithms.online_alignment import _FiniteLearner, _LinearLearner
 from sordino.rewards.pair_losses import answer_probability
 
 
@@ -50,7 +50,7 @@ def test_the_self_normalized_set_holds_the_truth_for_chosen_questions():
         rng = np.random.default_rng(seed)
         truth = rng.normal(size=3)
         truth *= 1.0 / np.linalg.norm(truth)
-        learner = LinearLearner(
+        learner = _LinearLearner(
             3, feature_bound=0.5, ball=1.0, ridge=1.0, flip_probability=0.27, confidence=0.9
         )
         worst = 0.0
@@ -77,7 +77,7 @@ def test_the_finite_set_holds_the_truth_and_shrinks():
         rng = np.random.default_rng(seed)
         table = rng.random((12, 30))  # rewards of 30 actions under every candidate
         names = {f"{index:02d}": (lambda rows: rows) for index in range(12)}
-        learner = FiniteLearner(names, flip_probability=0.1, confidence=0.8)
+        learner = _FiniteLearner(names, flip_probability=0.1, confidence=0.8)
         kept = True
         for _ in range(300):
             pairs = rng.integers(0, 30, size=(8, 2))

@@ -65,7 +65,7 @@ _DOUBLED = math.log(2.0)
 _ATOL = 1e-7  # of the gradient, for each answer; the radius covers it
 
 
-def loss_gap(confidence: float, *, candidates: int) -> float:
+def _loss_gap(confidence: float, *, candidates: int) -> float:
     """Return by how much the true reward's loss exceeds the least one at most, at all times."""
     # Source: docs/policy_optimization.md, "Online alignment": log(N/(1 − confidence))/2. An answer
     # has range 1, so exp(2(loss of the truth − loss of another)) is a supermartingale however
@@ -99,7 +99,7 @@ class _FiniteBelief:
         return self.bonus(differences)
 
 
-class FiniteLearner:
+class _FiniteLearner:
     """Least squares on randomized answers over a finite class, with its exact confidence set."""
 
     # Source: docs/policy_optimization.md, "Online alignment": squared loss of E z = κσ(Δ) + f.
@@ -123,7 +123,7 @@ class FiniteLearner:
             )
         self._functions = {name: given[name] for name in sorted(given)}
         self._flip = flip_probability
-        self._gap = loss_gap(confidence, candidates=len(given))
+        self._gap = _loss_gap(confidence, candidates=len(given))
         self.losses = np.zeros(len(given))
         self.asked = 0
         self._refresh()
@@ -187,7 +187,7 @@ class FiniteLearner:
         )
 
 
-def self_normalized_radius(
+def _self_normalized_radius(
     log_volume: float,
     *,
     kappa: float,
@@ -233,7 +233,7 @@ class _LinearBelief:
         return 2 * self.bonus(differences)
 
 
-class LinearLearner:
+class _LinearLearner:
     """The debiased estimate inside a ball, with the matrix of all questions kept up to date."""
 
     # Between refits M⁻¹ takes one rank-one update a question, which is how a doubled determinant is
@@ -320,14 +320,14 @@ class LinearLearner:
         self.belief = _LinearBelief(
             weights=weights,
             root=root,
-            radius=self_normalized_radius(
+            radius=_self_normalized_radius(
                 max(0.0, log_volume), gradient_norm=gradient_norm, **self._settings
             ),
             gradient_norm=gradient_norm,
         )
 
 
-Learner: TypeAlias = LinearLearner | FiniteLearner
+Learner: TypeAlias = _LinearLearner | _FiniteLearner
 
 
 @dataclass(kw_only=True)
@@ -445,7 +445,7 @@ def _drawn(
 
 
 @dataclass(frozen=True, eq=False)
-class OnlinePolicy:
+class _OnlinePolicy:
     """The reference tilted by the final estimate over the temperature."""
 
     learner: Learner = field(repr=False)  # what learned; only its final estimate is used
@@ -466,10 +466,10 @@ class OnlinePolicy:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class OnlineRun:
+class _OnlineRun:
     """What was learned in all rounds, with the promise that it carries."""
 
-    policy: OnlinePolicy  # the final policy, without any bonus
+    policy: _OnlinePolicy  # the final policy, without any bonus
     # The final linear reward, which other policies take; None for a finite class.
     reward: RewardModel | None
     name: str | None  # the final candidate of a finite class; None for a linear reward
@@ -592,7 +592,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     bonus_bound: float | None = None,
     confidence: float = 0.95,
     simulate_seed: int | None = None,
-) -> OnlineRun:
+) -> _OnlineRun:
     """Return what was learned by asking people about two actions in every round.
 
     The first action is drawn from the Gibbs policy of the estimate, the second from that of the
@@ -654,7 +654,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     stream = ContextStream(_checked_world(world, coin), generator(simulate_seed))
     learner: Learner
     if candidates is None:
-        learner = LinearLearner(
+        learner = _LinearLearner(
             stream.shape[1],
             feature_bound=stream.world.feature_bound,
             ball=_validate.positive("ball", ball),
@@ -663,7 +663,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
             confidence=level,
         )
     else:
-        learner = FiniteLearner(candidates, flip_probability=flip, confidence=level)
+        learner = _FiniteLearner(candidates, flip_probability=flip, confidence=level)
         learner.encode(stream.peek(1))  # what cannot be scored is refused before anything is spent
     promise = _promise_of_rounds(world, coin, ledger, entropy)
     run = Play(
@@ -701,11 +701,11 @@ def _digest(run: Play) -> str:
     return digest_of_answers(questions.hexdigest(), np.concatenate(run.answers))
 
 
-def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> OnlineRun:
+def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> _OnlineRun:
     """Return the run with what it promises."""
     learner = run.learner
     reward = None
-    if isinstance(learner, LinearLearner):
+    if isinstance(learner, _LinearLearner):
         # Without a confidence set: that of a fixed design does not hold for questions that were
         # chosen by earlier answers.
         reward = RewardModel(
@@ -720,11 +720,11 @@ def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> 
             release_ids=(release_id,),
             artifact=artifact,
         )
-    return OnlineRun(
-        policy=OnlinePolicy(learner, temperature=run.temperature),
+    return _OnlineRun(
+        policy=_OnlinePolicy(learner, temperature=run.temperature),
         reward=reward,
-        name=learner.name if isinstance(learner, FiniteLearner) else None,
-        possible=learner.possible if isinstance(learner, FiniteLearner) else (),
+        name=learner.name if isinstance(learner, _FiniteLearner) else None,
+        possible=learner.possible if isinstance(learner, _FiniteLearner) else (),
         guarantee=promise,
         release_ids=(release_id,),
         artifact=artifact,

@@ -27,7 +27,7 @@ _SMALL = 2000  # variables up to which the whole program is solved at once, unle
 _NEVER = 1e-9  # what an interior-point solver visits less often is not visited
 
 
-def certified_regret(
+def _certified_regret(
     plausible: PlausibleRewards, world: TabularWorld, policy: Float[np.ndarray, "h t a"]
 ) -> float:
     """Return what the best policy gains over this one at most, for every reward in the set."""
@@ -42,7 +42,7 @@ def certified_regret(
     return max(world.backward(np.stack(bounds))[0], 0.0)
 
 
-class TableSearch:
+class _TableSearch:
     """One planning problem on tables."""
 
     # Source: docs/planning.md, "Decision processes".
@@ -88,7 +88,7 @@ class TableSearch:
             "policy": policy[:, : self.world.states],
             "value": value,
             "upper": upper,
-            "certificate": certified_regret(self.plausible, self.world, policy),
+            "certificate": _certified_regret(self.plausible, self.world, policy),
             "moments": moments,
             "theta": theta,
             "mixture": mixture,
@@ -256,7 +256,7 @@ def plan(  # noqa: PLR0913 (each is one choice of the user)
         if horizon is None:
             raise UsageError("horizon is missing: how many steps does an episode have?")
         world = tabular_world(environment, horizon=horizon, d=d, features=features, initial=initial)
-        search = TableSearch(plausible, world, reference, reference_vector)
+        search = _TableSearch(plausible, world, reference, reference_vector)
         found = search.solve(solver, gap)
     return Plan(
         **found,

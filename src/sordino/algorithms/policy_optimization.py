@@ -100,7 +100,7 @@ class Run:
         )
 
 
-def chosen_policy(policies: list[LogLinearPolicy], output: str, drawn: int) -> LogLinearPolicy:
+def _chosen_policy(policies: list[LogLinearPolicy], output: str, drawn: int) -> LogLinearPolicy:
     """Return the last policy, a drawn one, or the average of all that a batch made."""
     # Source: docs/policy_optimization.md, "Output and coverage".
     if output == "average":
@@ -108,7 +108,7 @@ def chosen_policy(policies: list[LogLinearPolicy], output: str, drawn: int) -> L
     return policies[drawn if output == "drawn" else -1]
 
 
-def largest_ratio(
+def _largest_ratio(
     reference: LogLinearPolicy | None,
     policy: LogLinearPolicy,
     *,
@@ -134,7 +134,7 @@ _UNUSABLE: Final = "The checkpoint cannot be used and nothing was spent"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PaidStep:
+class _PaidStep:
     """One released direction and the entry that paid for it."""
 
     release_id: str  # the entry on the ledger
@@ -151,13 +151,13 @@ class PaidStep:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class RunState:
+class _RunState:
     """The public settings of a run and what it has released so far."""
 
     settings: Mapping[str, Any]  # everything that must be the same when it goes on; no seed
     run: str  # A random name, with which the names of its scopes begin
     drawn: int  # which iterate is the output if one is to be drawn
-    steps: tuple[PaidStep, ...] = field(default=())  # what was released, batch by batch
+    steps: tuple[_PaidStep, ...] = field(default=())  # what was released, batch by batch
 
     def __repr__(self) -> str:
         """Return how far it is."""
@@ -214,18 +214,18 @@ class RunState:
                 Reservation(ledger, step.release_id).commit(step.digest)
 
 
-def read_state(path: Path | None) -> RunState | None:
+def _read_state(path: Path | None) -> _RunState | None:
     """Return the state that :meth:`RunState.write` wrote, or None if there is none yet."""
     if path is None or not path.exists():
         return None
     content = read_json(path, kind=FORMAT, version=VERSION, problem=_UNUSABLE)
     try:
-        return RunState(
+        return _RunState(
             settings=dict(content["settings"]),
             run=str(content["run"]),
             drawn=int(content["drawn"]),
             steps=tuple(
-                PaidStep(
+                _PaidStep(
                     release_id=str(step["release_id"]), direction=Direction.from_dict(dict(step))
                 )
                 for step in content["steps"]
@@ -421,7 +421,7 @@ class _Loop:
     def _through(self, settings: dict[str, Any]) -> Run:
         """Go on from the checkpoint, or start; return what came out."""
         promise = self._promise()
-        state = read_state(self.path)
+        state = _read_state(self.path)
         if state is None:
             state = self._started(settings, promise)
         else:
@@ -446,12 +446,12 @@ class _Loop:
             policies.append(policies[-1].moved(state.steps[-1].direction.weights, step))
             if self.progress is not None:
                 self.progress(number, state.steps[-1].direction)
-        output = chosen_policy(policies, settings["output"], state.drawn)
+        output = _chosen_policy(policies, settings["output"], state.drawn)
         return Run(
             policies=tuple(policies),
             policy=output,
             guarantee=self._paid(promise, set(scopes)),
-            coverage=largest_ratio(
+            coverage=_largest_ratio(
                 reference,
                 output,
                 actions=state.settings["actions"],
@@ -471,7 +471,7 @@ class _Loop:
             promise = promise.with_caveats("simulated")
         return replace(promise, randomness=self.users.entropy.randomness)
 
-    def _started(self, settings: dict[str, Any], promise: Guarantee) -> RunState:
+    def _started(self, settings: dict[str, Any], promise: Guarantee) -> _RunState:
         """Return a new run with disjoint scopes, of which at least one batch is affordable."""
         slots, name = self.users.slots, f"run-{_random.new_release_id()}"
         scopes = slots.scopes(name)
@@ -494,7 +494,7 @@ class _Loop:
         known = {"dimension": d, "actions": k, "step": _validate.positive("step", step)}
         drawn = int(self.users.entropy.words(1)[0]) % slots.batches
         slots.declare(self.ledger, scopes)
-        state = RunState(settings=settings | known, run=name, drawn=drawn)
+        state = _RunState(settings=settings | known, run=name, drawn=drawn)
         state.write(self.path)
         return state
 
@@ -519,13 +519,13 @@ class _Loop:
         )
 
     def _pay_and_move(
-        self, state: RunState, batch: Batch, promise: Guarantee, scope: str
-    ) -> RunState:
+        self, state: _RunState, batch: Batch, promise: Guarantee, scope: str
+    ) -> _RunState:
         """Return the state with one more direction, paid before it was drawn."""
         noise = self.users.noise(len(state.steps))
         reservation = self.ledger.reserve(self.update.event, promise=promise, scope=scope)
         direction = self.update.direction(batch, entropy=noise)
-        paid = PaidStep(release_id=reservation.release_id, direction=direction)
+        paid = _PaidStep(release_id=reservation.release_id, direction=direction)
         state = replace(state, steps=(*state.steps, paid))
         state.write(self.path)
         reservation.commit(paid.digest)

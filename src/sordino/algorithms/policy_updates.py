@@ -113,7 +113,7 @@ class Update(Protocol):
 
 
 @dataclass(frozen=True)
-class RegressionUpdate:
+class _RegressionUpdate:
     """A direction that predicts advantages best: NPG on scores, REBEL on feature differences."""
 
     # For log-linear policies REBEL's normalizers cancel, so it too is a linear least squares, and
@@ -227,7 +227,7 @@ def update_of(
             f"The oracle made a regression for {getattr(meant, 'name', meant)}, and this run is "
             f"about {neighbors.name}. Nothing was spent."
         )
-    return RegressionUpdate(regression, differences=name == "rebel")
+    return _RegressionUpdate(regression, differences=name == "rebel")
 
 
 _FEWEST: Final = 2  # users of a batch
@@ -235,7 +235,7 @@ _MOST_BATCHES: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunPlan:
+class _RunPlan:
     """A plan, and what the theorems say of it."""
 
     batch: int  # m, users of one batch
@@ -268,7 +268,7 @@ def theoretical_step(
     return math.sqrt(2 * math.log(max(choices, 2)) / (rounds * smoothness)) / size
 
 
-def plan_run(  # noqa: PLR0913 (each is one public number)
+def _plan_run(  # noqa: PLR0913 (each is one public number)
     users: int,
     *,
     epsilon: float,
@@ -280,7 +280,7 @@ def plan_run(  # noqa: PLR0913 (each is one public number)
     feature_bound: float = 1.0,
     reward_bound: float = 1.0,
     radius: float | None = None,
-) -> RunPlan:
+) -> _RunPlan:
     """Return the number of batches, their size and the step that the theorems like best."""
     # More batches leave less to optimize, smaller ones make every regression worse. The sum of
     # W√(2β log k/T), of twice 2R√(d/m), the standard error of a regression on m = ⌊N/T⌋ rows, and
@@ -300,13 +300,13 @@ def plan_run(  # noqa: PLR0913 (each is one public number)
     )
     recipe = GaussianStatistics() if oracle is None else oracle
 
-    def planned(batches: int) -> RunPlan:
+    def planned(batches: int) -> _RunPlan:
         batch = total // batches
         regression = bounds.regression(
             recipe, epsilon, delta=delta, neighbors=neighbors, rows=batch
         )
         step = theoretical_step(actions, batches, feature_bound=feature_bound, radius=bounds.radius)
-        return RunPlan(
+        return _RunPlan(
             batch=batch,
             batches=batches,
             step=step,

@@ -78,7 +78,7 @@ def exact_epsilon(channel: Channel[Input], neighbors: Iterable[tuple[Input, Inpu
         return (Decimal(worst.numerator) / Decimal(worst.denominator)).ln()
 
 
-def exact_delta(
+def _exact_delta(
     channel: Channel[Input], neighbors: Iterable[tuple[Input, Input]], epsilon: float
 ) -> Decimal:
     """Return the smallest δ for which the channel is (ε, δ)-private, to 50 digits."""

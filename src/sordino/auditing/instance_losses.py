@@ -384,7 +384,7 @@ class _ArmSettings(TypedDict, total=False):
     reference: ArrayLike | None
 
 
-def arm_losses(
+def _arm_losses(
     counts: ArrayLike,
     sums: ArrayLike,
     least: ArrayLike,
@@ -405,7 +405,7 @@ def arm_losses(
     return InstanceLoss(loss, about=_DRAW, changes=_EVERY, public=_OF_ARMS)
 
 
-def arm_delta(
+def _arm_delta(
     counts: ArrayLike,
     sums: ArrayLike,
     least: ArrayLike,
@@ -428,18 +428,18 @@ def arm_delta(
     return InstanceLoss(delta, about=about, changes=_EVERY, public=(*_OF_ARMS, "epsilon"))
 
 
-def arm_losses_of(logs: BanditLogs, **policy: Unpack[_ArmSettings]) -> InstanceLoss:
-    """Return what :func:`arm_losses` returns for the records of bandit logs."""
+def _arm_losses_of(logs: BanditLogs, **policy: Unpack[_ArmSettings]) -> InstanceLoss:
+    """Return what :func:`_arm_losses` returns for the records of bandit logs."""
     low, high = logs.reward_range
-    return arm_losses(*_gathered(logs), reward_range=high - low, **policy)
+    return _arm_losses(*_gathered(logs), reward_range=high - low, **policy)
 
 
-def arm_delta_of(
+def _arm_delta_of(
     logs: BanditLogs, *, epsilon: float, **policy: Unpack[_ArmSettings]
 ) -> InstanceLoss:
-    """Return what :func:`arm_delta` returns for the records of bandit logs."""
+    """Return what :func:`_arm_delta` returns for the records of bandit logs."""
     low, high = logs.reward_range
-    return arm_delta(*_gathered(logs), epsilon=epsilon, reward_range=high - low, **policy)
+    return _arm_delta(*_gathered(logs), epsilon=epsilon, reward_range=high - low, **policy)
 
 
 def _gathered(logs: BanditLogs) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -454,7 +454,7 @@ def _gathered(logs: BanditLogs) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
     return counts, sums, least, most
 
 
-def arm_class_bound(
+def _arm_class_bound(
     counts: ArrayLike,
     *,
     temperature: float,
@@ -462,7 +462,7 @@ def arm_class_bound(
     shrinkage: float = 0.0,
     penalty: float = 0.0,
 ) -> InstanceLoss:
-    """Return a bound on :func:`arm_losses` for all data sets whose rarest arm is as rare."""
+    """Return a bound on :func:`_arm_losses` for all data sets whose rarest arm is as rare."""
     # With m the least count and λ the shrinkage it is R/(m + λ) + penalty·(1/√(m + λ − 1) −
     # 1/√(m + λ)), over the temperature, for any rewards and any reference. It reads the private
     # least count, so it is as confidential.
@@ -623,7 +623,7 @@ def _log_mean(
     return np.asarray(np.where((gentle == steps).all(axis=-1), small, wide))
 
 
-def ridge_losses(  # noqa: PLR0913 (each is one public setting of the policy)
+def _ridge_losses(  # noqa: PLR0913 (each is one public setting of the policy)
     features: ArrayLike,
     rewards: ArrayLike,
     queries: ArrayLike,
@@ -699,7 +699,7 @@ def _checked_records(
     return rows, gains, asked.reshape(-1, *asked.shape[-2:])
 
 
-def ridge_class_bound(
+def _ridge_class_bound(
     features: ArrayLike,
     queries: ArrayLike,
     *,
@@ -708,7 +708,7 @@ def ridge_class_bound(
     reward_range: float,
     penalty: float = 0.0,
 ) -> InstanceLoss:
-    """Return a bound on :func:`ridge_losses` for all data sets as well spread as this one."""
+    """Return a bound on :func:`_ridge_losses` for all data sets as well spread as this one."""
     # With n the number of records, l = max(ridge, λ_min(Σ) − 1) and D the largest distance of two
     # actions of one question it is D·R·(κ + √n·q) + penalty·(1/√l − 1/√(l + 1)), over the
     # temperature: κ bounds how far a reward of 1 moves θ, and q how far what was predicted does. It

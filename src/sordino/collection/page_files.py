@@ -30,7 +30,7 @@ _HALF: Final = re.compile("[\ud800-\udfff]")  # no character, and nothing that c
 
 
 @dataclass(frozen=True, slots=True)
-class PageFile:
+class _PageFile:
     """One file as it is sent."""
 
     content: bytes  # its bytes
@@ -41,7 +41,7 @@ class PageFile:
 class Page:
     """All files of the page by name, and one SHA-256 for all of them as they lie here."""
 
-    files: Mapping[str, PageFile]  # what is sent
+    files: Mapping[str, _PageFile]  # what is sent
     # Of names and contents, words in all languages included; it depends on a study only if that
     # brings words of its own.
     digest: str
@@ -72,7 +72,7 @@ def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
         whole.update(f"own {own}\n".encode())
     digest = whole.hexdigest()
     sent = {
-        name: PageFile(raw.replace(_DIGEST, digest.encode()), _KINDS[Path(name).suffix])
+        name: _PageFile(raw.replace(_DIGEST, digest.encode()), _KINDS[Path(name).suffix])
         for name, raw in found.items()
     }
     return Page(sent, digest)

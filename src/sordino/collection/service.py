@@ -149,7 +149,7 @@ _ROUTES: Final = (
 )
 
 
-def description() -> _Schema:
+def _description() -> _Schema:
     """Return the OpenAPI description of the service as a plain dict."""
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     paths: dict[str, _Schema] = {}
@@ -195,7 +195,7 @@ _MOST_KNOWN: Final = 100_000
 
 
 @dataclass(frozen=True)
-class Service:
+class _Service:
     """One study, its database and its page, as they answer requests."""
 
     study: Study  # the study, frozen
@@ -232,7 +232,7 @@ class Service:
 
     async def openapi(self, _: Request) -> Response:
         """Answer with the description of the routes."""
-        return JSONResponse(description())
+        return JSONResponse(_description())
 
     async def texts(self, _: Request) -> Response:
         """Answer with the words of the page."""
@@ -373,7 +373,7 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
     """
     writer = Writer(engine)
     languages = read_languages(study)
-    service = Service(
+    service = _Service(
         study=study,
         engine=engine,
         writer=writer,

@@ -51,7 +51,7 @@ class Question:
         }
 
 
-def read_questions(path: Path) -> tuple[Question, ...]:
+def _read_questions(path: Path) -> tuple[Question, ...]:
     """Return the questions of a JSON Lines file, in its order."""
     # Each line is an object with `prompt`, `first` and `second`: texts, or lists of messages with
     # `role` and `content`. Which answer is named first changes nothing.
@@ -98,7 +98,7 @@ def _size(text: Text) -> int:
     return len(text) if isinstance(text, str) else sum(len(turn["content"]) for turn in text)
 
 
-def digest_of_questions(questions: tuple[Question, ...]) -> str:
+def _digest_of_questions(questions: tuple[Question, ...]) -> str:
     """Return one SHA-256 for public questions in their order."""
     return hashlib.sha256("\n".join(question.id for question in questions).encode()).hexdigest()
 
@@ -193,7 +193,7 @@ class Study:
         frozen = {name: values[name] for name in _FROZEN}
         return frozen | {
             "threshold": str(self.coin.threshold),
-            "questions": digest_of_questions(self.questions),
+            "questions": _digest_of_questions(self.questions),
         }
 
     @property
@@ -226,7 +226,7 @@ def read_study(path: Path) -> Study:
     questions = path.parent / named.pop("questions")
     problem = ""
     try:
-        return Study(**named, questions=read_questions(questions), folder=path.parent)
+        return Study(**named, questions=_read_questions(questions), folder=path.parent)
     except DataError as error:
         problem = f"{questions.name}, {error}"
     except UsageError as error:
@@ -287,7 +287,7 @@ def new_study(
         epsilon=epsilon,
         cap=cap,
         database=f"{path.stem}.db",
-        questions=read_questions(questions),
+        questions=_read_questions(questions),
         folder=path.parent,
     )
     file = os.path.relpath(questions.absolute(), path.parent.absolute())

@@ -24,7 +24,7 @@ _MOST_REVISIONS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class _Submitted:
     """One randomized answer as it arrived."""
 
     id: str  # what the page calls it; the same answer is sent again under the same id
@@ -33,7 +33,7 @@ class Submitted:
     answer: int  # 1 if the randomized answer prefers `first`, else 0
 
 
-def read_submission(body: object, study: Study) -> tuple[Submitted, ...]:
+def read_submission(body: object, study: Study) -> tuple[_Submitted, ...]:
     """Return the answers of a request."""
     if not isinstance(body, Mapping) or body.keys() != {"study", "answers"}:
         raise Refusal("bad-request")
@@ -42,14 +42,14 @@ def read_submission(body: object, study: Study) -> tuple[Submitted, ...]:
         raise Refusal("bad-request")
     read = []
     for value in answers:
-        if not isinstance(value, Mapping) or value.keys() != set(Submitted.__dataclass_fields__):
+        if not isinstance(value, Mapping) or value.keys() != set(_Submitted.__dataclass_fields__):
             raise Refusal("bad-request")
         texts = ((value["id"], _ID), (value["question"], _QUESTION))
         numbers = ((value["revision"], 1, _MOST_REVISIONS), (value["answer"], 0, 1))
         fits = all(isinstance(text, str) and form.match(text) for text, form in texts)
         if not fits or not all(type(n) is int and low <= n <= high for n, low, high in numbers):
             raise Refusal("bad-request")
-        read.append(Submitted(**value))
+        read.append(_Submitted(**value))
     if not isinstance(body["study"], str):
         raise Refusal("bad-request")
     if body["study"] != study.id:
@@ -64,9 +64,9 @@ class _Person:
     id: str
     asked: set[str]
     spent: int
-    stored: dict[str, Submitted]
+    stored: dict[str, _Submitted]
 
-    def refusal(self, study: Study, new: Submitted) -> str | None:
+    def refusal(self, study: Study, new: _Submitted) -> str | None:
         """Return why an answer is not stored; None if it is, or was before."""
         if new.question not in self.asked:
             return "unknown-question"
@@ -87,7 +87,7 @@ class _Person:
 
 
 def store(
-    connection: Connection, study: Study, device: str, answers: tuple[Submitted, ...]
+    connection: Connection, study: Study, device: str, answers: tuple[_Submitted, ...]
 ) -> dict[str, object]:
     """Store what can be stored, and return what the page is told."""
     # The person who has this device is locked until the transaction ends.
@@ -103,7 +103,7 @@ def store(
     refuse_withdrawn(row)
     rows = connection.execute(select(ANSWERS).where(ANSWERS.c.person == row.id))
     before = {
-        one.question: Submitted(one.id, one.question, one.revision, one.answer) for one in rows
+        one.question: _Submitted(one.id, one.question, one.revision, one.answer) for one in rows
     }
     person = _Person(row.id, set(json.loads(row.questions)), row.spent, before)
     refused = []
@@ -122,7 +122,7 @@ def store(
     return {"stored": stored, "refused": refused, "spent": person.spent}
 
 
-def _write(connection: Connection, person: _Person, new: Submitted) -> None:
+def _write(connection: Connection, person: _Person, new: _Submitted) -> None:
     """Write one answer, in the place of an earlier one of the same person if there is one."""
     values = {"revision": new.revision, "id": new.id, "answer": new.answer}
     if new.question in person.stored:

@@ -34,7 +34,7 @@ _SETTINGS: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 @contextmanager
-def own_folder() -> Iterator[str]:
+def _own_folder() -> Iterator[str]:
     """Make a folder for sockets and logs; take it away afterwards."""
     # Ray opens the folder that it is given to everybody, and in it the way into its object store:
     # so it gets one inside another that only this user can enter.
@@ -47,7 +47,7 @@ def own_folder() -> Iterator[str]:
 
 
 @contextmanager
-def own_token(forget: Callable[[], None]) -> Iterator[None]:
+def _own_token(forget: Callable[[], None]) -> Iterator[None]:
     """Have Ray ask for a token that only its own processes know, unless the user chose one."""
     # Ray listens on the network; by default it would write a token into the user's home.
     if any(name in os.environ for name in _SETTINGS):
@@ -64,7 +64,7 @@ def own_token(forget: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def same_signals() -> Iterator[None]:
+def _same_signals() -> Iterator[None]:
     """Restore what happens on a request to end: while Ray runs, it is an orderly exit."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -112,24 +112,24 @@ _LONGEST_BRANCH = 8  # chunks; a power of two, as all lengths are, so that a str
 
 
 @dataclass(frozen=True)
-class Stretch:
+class _Stretch:
     """Neighboring chunks that one task adds up."""
 
     first: int  # the number of the first
     chunks: tuple[Any, ...]  # they themselves
 
 
-def stretches(chunks: Sequence[Any], least: int) -> list[Stretch]:
+def _stretches(chunks: Sequence[Any], least: int) -> list[_Stretch]:
     """Return all chunks, in stretches that are branches of the tree of a sum."""
     length = _LONGEST_BRANCH
     while length > 1 and -(-len(chunks) // length) < least:
         length //= 2
     starts = range(0, len(chunks), length)
-    return [Stretch(first, tuple(chunks[first : first + length])) for first in starts]
+    return [_Stretch(first, tuple(chunks[first : first + length])) for first in starts]
 
 
 @dataclass
-class Branches:
+class _Branches:
     """What some tasks found."""
 
     nodes: list[Node[Any]] = field(default_factory=list)  # sums of branches
@@ -144,24 +144,24 @@ class Branches:
             return pickle.dumps(self)
         except Exception as error:  # noqa: BLE001 - parts of a caller's own kind
             problem = _portable(error)
-        return pickle.dumps(Branches([], self.seen, (self.seen[0][0], problem)))
+        return pickle.dumps(_Branches([], self.seen, (self.seen[0][0], problem)))
 
     @staticmethod
-    def unpacked(packed: bytes) -> Branches:
+    def unpacked(packed: bytes) -> _Branches:
         """Return what a task of ours packed."""
-        found: Branches = pickle.loads(packed)  # noqa: S301 - our own
+        found: _Branches = pickle.loads(packed)  # noqa: S301 - our own
         return found
 
 
 @dataclass(frozen=True)
-class SumOfStretch:
+class _SumOfStretch:
     """The task: it adds up the parts of a stretch."""
 
     task: Callable[[Any], Any]  # from a chunk to its part
     add: Callable[[Any, Any], Any]  # from two parts to their sum
     chunks: int  # how many there are in all
 
-    def __call__(self, stretch: Stretch) -> Branches:
+    def __call__(self, stretch: _Stretch) -> _Branches:
         """Return one branch, or what refused a chunk."""
         # An error is returned and not raised: an engine would try again, and would write down more
         # of it than its message.
@@ -171,23 +171,23 @@ class SumOfStretch:
             for index, chunk in enumerate(stretch.chunks, stretch.first):
                 total.take(index, self.task(chunk))
         except Exception as error:  # noqa: BLE001 - it must not reach the engine's logs
-            return Branches([], [(stretch.first, index + 1)], (index, _portable(error)))
-        return Branches(total.nodes(), [(stretch.first, stretch.first + len(stretch.chunks))])
+            return _Branches([], [(stretch.first, index + 1)], (index, _portable(error)))
+        return _Branches(total.nodes(), [(stretch.first, stretch.first + len(stretch.chunks))])
 
 
 @dataclass(frozen=True)
-class Merge:
+class _Merge:
     """The task of a second stage: it adds up what several tasks found."""
 
     add: Callable[[Any, Any], Any]  # from two parts to their sum
     chunks: int  # how many there are in all
 
-    def __call__(self, found: Sequence[bytes]) -> Branches:
+    def __call__(self, found: Sequence[bytes]) -> _Branches:
         """Return fewer branches; what was packed is read one after the other."""
         total: Reduction[Any] = Reduction(self.chunks, self.add)
-        merged = Branches()
+        merged = _Branches()
         for packed in found:
-            branches = Branches.unpacked(packed)
+            branches = _Branches.unpacked(packed)
             merged.seen += branches.seen
             merged.failed = _first(merged.failed, branches.failed)
             try:
@@ -199,7 +199,7 @@ class Merge:
         return merged
 
 
-class Arrivals(Generic[T]):
+class _Arrivals(Generic[T]):
     """Where a caller takes in what tasks found, in whatever order, once or more often."""
 
     # An error is raised when all earlier chunks are known to be good, so that it is that of the
@@ -212,7 +212,7 @@ class Arrivals(Generic[T]):
         self._taken = taken
         self._failed: tuple[int, SordinoError] | None = None
 
-    def take(self, found: Branches) -> None:
+    def take(self, found: _Branches) -> None:
         """Take in what some tasks found."""
         for level, index, part in found.nodes:
             self._total.take(index, part, level=level)
@@ -335,10 +335,10 @@ class RayData:
             SordinoError: What a task raised.
             EngineError: A task raised anything else, or Ray gave up.
         """
-        arrivals = Arrivals(len(chunks), add, taken)
+        arrivals = _Arrivals(len(chunks), add, taken)
         with self, _quietly(), closing(_rows(chunks, task, add)) as rows:
             for packed in rows:
-                arrivals.take(Branches.unpacked(packed))
+                arrivals.take(_Branches.unpacked(packed))
         return arrivals.result()
 
 
@@ -346,7 +346,7 @@ class RayData:
 class _Task:
     """A task of ours in the form that Ray Data takes: from a block of rows to one row."""
 
-    work: Callable[[Any], Branches]
+    work: Callable[[Any], _Branches]
 
     def __call__(self, block: dict[str, Any]) -> dict[str, list[bytes]]:
         """Return what was found in a block."""
@@ -358,7 +358,7 @@ class _Task:
 class _MergeTask:
     """Likewise for the second stage."""
 
-    work: Merge
+    work: _Merge
 
     def __call__(self, block: dict[str, Any]) -> dict[str, list[bytes]]:
         """Return what was found in several blocks."""
@@ -375,16 +375,16 @@ def _rows(
         raise EngineError(
             "The Ray cluster has no core to compute on. Nothing was read. Start a worker on it."
         )
-    work = SumOfStretch(task, add, len(chunks))
+    work = _SumOfStretch(task, add, len(chunks))
     try:
-        items = [{"stretch": pickle.dumps(some)} for some in stretches(chunks, _TASKS * cores)]
+        items = [{"stretch": pickle.dumps(some)} for some in _stretches(chunks, _TASKS * cores)]
         found = ray.data.from_items(items, override_num_blocks=len(items))
         found = found.map_batches(_Task(work), batch_size=1, max_retries=_TRIES)
         if cores >= _MANY and len(items) > _MERGED**2:  # a second stage adds up for this process
             # In order, so that neighbors meet and their branches become one.
             found.context.execution_options.preserve_order = True
             # Another share of a core, so that Ray does not make one task of both.
-            merge = _MergeTask(Merge(work.add, work.chunks))
+            merge = _MergeTask(_Merge(work.add, work.chunks))
             found = found.map_batches(
                 merge, batch_size=_MERGED, num_cpus=_SHARE, max_retries=_TRIES
             )
@@ -410,10 +410,10 @@ def _started(cores: int | None) -> ExitStack:
         )
     problem = None
     with ExitStack() as stack:
-        stack.enter_context(same_signals())
+        stack.enter_context(_same_signals())
         stack.enter_context(_unheard(ray))
-        folder = stack.enter_context(own_folder())
-        stack.enter_context(own_token(_forgotten_token))
+        folder = stack.enter_context(_own_folder())
+        stack.enter_context(_own_token(_forgotten_token))
         stack.callback(ray.shutdown)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
         alone = {"include_dashboard": False, "object_store_memory": _STORE, "_temp_dir": folder}
@@ -451,7 +451,7 @@ def _joined(address: str) -> ExitStack:
             "call ray.shutdown() first."
         )
     with ExitStack() as stack:
-        stack.enter_context(same_signals())
+        stack.enter_context(_same_signals())
         stack.enter_context(_unheard(ray))
         stack.callback(ray.shutdown)
         problem = _problem_of_joining(ray, address)

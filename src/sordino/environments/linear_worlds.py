@@ -23,7 +23,7 @@ _ROUNDED = 1e-9  # numbers that a user writes down are rounded
 
 
 @dataclass(frozen=True, eq=False)
-class LinearRewardWorld(ABC):
+class _LinearRewardWorld(ABC):
     """Users whose reward is weightsᵀφ plus normal noise, cut to ±reward_bound."""
 
     # Kinds differ in who the users are. What is called value and suboptimality is that of the mean
@@ -102,7 +102,7 @@ def _unit_vectors(rng: np.random.Generator, *shape: int) -> Float[np.ndarray, "*
 
 
 @dataclass(frozen=True, eq=False)
-class Sphere(LinearRewardWorld):
+class Sphere(_LinearRewardWorld):
     """Every user has actions with features uniform on the unit sphere, and a linear reward.
 
     The world that papers and peers are compared in. The reward is θ*ᵀφ plus noise, cut to
@@ -155,7 +155,7 @@ _SCALE = 5**0.5  # the largest norm before scaling: five features, none beyond �
 
 
 @dataclass(frozen=True, eq=False)
-class Dosing(LinearRewardWorld):
+class Dosing(_LinearRewardWorld):
     """Patients whose best dose depends on how ill they are and on how slowly the drug leaves them.
 
     The running example. It imitates the shape of a common problem (more helps less and less, harm
@@ -229,7 +229,7 @@ class Dosing(LinearRewardWorld):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LogLinearBandit(LinearRewardWorld):
+class _LogLinearBandit(_LinearRewardWorld):
     """Users who come from a list of contexts, with a reward that is linear in given features."""
 
     # Source: docs/policy_optimization.md, "Environments".
@@ -283,7 +283,7 @@ class LogLinearBandit(LinearRewardWorld):
         actions: int,
         dimension: int,
         reward_noise: float = 0.5,
-    ) -> LogLinearBandit:
+    ) -> _LogLinearBandit:
         """Return a world with features and θ* that are uniform unit vectors."""
         sizes = {"contexts": contexts, "actions": actions, "dimension": dimension}
         s, k, d = (_validate.integer(name, size, at_least=1) for name, size in sizes.items())
@@ -297,7 +297,7 @@ class LogLinearBandit(LinearRewardWorld):
         *,
         chances: Float[np.ndarray, " s"] | None = None,
         reward_noise: float = 0.5,
-    ) -> LogLinearBandit:
+    ) -> _LogLinearBandit:
         """Return the world in which state and action have a mean reward of their own."""
         # Features are one-hot, d = s · a, so that a log-linear policy is a tabular one.
         # Source: docs/policy_optimization.md, "Environments".
@@ -315,7 +315,7 @@ class LogLinearBandit(LinearRewardWorld):
     @classmethod
     def of_hard_instance(
         cls, instance: HardInstance, *, reward_noise: float = 0.5
-    ) -> LogLinearBandit:
+    ) -> _LogLinearBandit:
         """Return a hard instance as a world with rewards, and its reference as ``start``."""
         # The reference takes the rare action, which may be the good one, with probability 1/C.
         # Source: docs/policy_optimization.md, "Environments"; PPKL, Theorem 4.5 (the construction

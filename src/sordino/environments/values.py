@@ -164,7 +164,7 @@ def plain_logistic_scale(
     """
     norm = _validate.positive("size", size)
     flip = checked_flip(flip_probability)
-    values, weights = sphere_coordinate(dimension)
+    values, weights = _sphere_coordinate(dimension)
     if not unit_differences:
         values = np.subtract.outer(values, values).ravel()
         weights = np.multiply.outer(weights, weights).ravel()
@@ -177,7 +177,7 @@ def plain_logistic_scale(
     return float(brentq(score, 0.0, 1.0, xtol=1e-14))
 
 
-def sphere_coordinate(
+def _sphere_coordinate(
     dimension: int, *, nodes: int = _NODES
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
     """Return values and probabilities that stand for one coordinate of a uniform unit vector."""

@@ -45,7 +45,7 @@ _RULES = {"Normalize", "Pooling"}  # parts that learn nothing
 _NEVER_READ = {".bin", ".gguf", ".h5", ".md", ".msgpack", ".onnx", ".ot", ".tflite"}
 
 
-def sentence_model_folder(path: str | Path) -> Path:
+def _sentence_model_folder(path: str | Path) -> Path:
     """Return the folder of a sentence model that can be loaded without trusting its author."""
     if not isinstance(path, str | Path):
         raise UsageError(f"path must be the path of a folder, got {type(path).__name__}.")
@@ -209,7 +209,7 @@ class SentenceEmbeddings:
 
     def __post_init__(self) -> None:
         """Check the settings, then load the model; refuse what the bound could not hold for."""
-        folder = sentence_model_folder(self.path)
+        folder = _sentence_model_folder(self.path)
         settings = {
             "feature_bound": HashedText(1, feature_bound=self.feature_bound).feature_bound,
             "with_shape": one_of("with_shape", self.with_shape, (True, False)),

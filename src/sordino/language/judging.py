@@ -47,7 +47,7 @@ class Share:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def share_won(
+def _share_won(
     won: Float[np.ndarray, " n"], clusters: Int[np.ndarray, " n"], *, confidence: float
 ) -> Share:
     """Return the mean of what was won, with an interval that respects clusters."""
@@ -59,7 +59,7 @@ def share_won(
     return _share(won, weights, np.zeros(len(won), dtype=int), clusters, confidence)
 
 
-def length_matched_share(
+def _length_matched_share(
     won: Float[np.ndarray, " n"],
     log_ratios: Float[np.ndarray, " n"],
     clusters: Int[np.ndarray, " n"],
@@ -74,7 +74,7 @@ def length_matched_share(
     # gives no weight where only one side was seen; sides of fewer than five comparisons are left
     # out. It is no more than a weighting: nothing is assumed on how a judge values length.
     # Source: Weights ab/(a + b) of a stratum with a longer and b shorter answers: Mantel & Haenszel
-    # 1959. Interval as in `share_won`, around the mean of each side of each stratum.
+    # 1959. Interval as in `_share_won`, around the mean of each side of each stratum.
     strata = np.searchsorted(_EDGES, np.abs(log_ratios) - 1e-12)
     cells = np.where(log_ratios == 0, -1, 2 * strata + (log_ratios > 0))
     weights = _matching(cells, 2 * len(_EDGES))
@@ -129,7 +129,7 @@ def _share(
 
 
 @runtime_checkable
-class PreferenceJudge(Protocol):
+class _PreferenceJudge(Protocol):
     """A judge who compares two answers."""
 
     def preferences(
@@ -140,7 +140,7 @@ class PreferenceJudge(Protocol):
 
 
 @runtime_checkable
-class ScoringJudge(Protocol):
+class _ScoringJudge(Protocol):
     """A judge who scores one answer at a time, such as a ``TextRewardModel``."""
 
     def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
@@ -284,7 +284,7 @@ class WinRate:
 
 
 _Scorer: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Float[np.ndarray, " n"]]
-Judge: TypeAlias = PreferenceJudge | ScoringJudge | _Scorer
+Judge: TypeAlias = _PreferenceJudge | _ScoringJudge | _Scorer
 
 
 def win_rate(
@@ -301,7 +301,7 @@ def win_rate(
     # one prompt belong together, so prompts are the clusters of the interval: repeating a prompt
     # does not make it narrower than its answers differ. A judge who prefers longer answers favors
     # whoever writes them, so the share at matched lengths stands beside.
-    # Source: `share_won` and `length_matched_share`.
+    # Source: `_share_won` and `_length_matched_share`.
     level = failure_probability("confidence", confidence, zero=False)
     promise = _promise(judge, guarantee)
     if not len(prompts) == len(answers) == len(reference_answers) > 0:
@@ -313,12 +313,12 @@ def win_rate(
     clusters = numbered(prompts)
     sizes, others = _lengths(answers), _lengths(reference_answers)
     ratios = np.log(np.maximum(sizes, 1)) - np.log(np.maximum(others, 1))
-    share = share_won(won, clusters, confidence=level)
+    share = _share_won(won, clusters, confidence=level)
     return WinRate(
         **share.to_dict(),
         prompts=int(clusters.max()) + 1,
         ties=int(np.sum(won == 0.5)),  # noqa: PLR2004 (a tie is one half)
-        length_matched=length_matched_share(won, ratios, clusters, confidence=level),
+        length_matched=_length_matched_share(won, ratios, clusters, confidence=level),
         mean_length=float(sizes.mean()),
         reference_length=float(others.mean()),
         confidence=level,
@@ -338,13 +338,13 @@ def _won(
     judge: Judge, prompts: Sequence[Text], answers: Sequence[Text], others: Sequence[Text]
 ) -> Float[np.ndarray, " n"]:
     """Return what each comparison gave: 1, 0, or a number between."""
-    if isinstance(judge, PreferenceJudge):
+    if isinstance(judge, _PreferenceJudge):
         found = judge.preferences(prompts, answers, others)
         won = finite_array("the judge's preferences", found, ndim=1)
         if ((won < 0) | (won > 1)).any():
             raise DataError("The judge's preferences must be in [0, 1].")
     else:
-        score = judge.score if isinstance(judge, ScoringJudge) else judge
+        score = judge.score if isinstance(judge, _ScoringJudge) else judge
         one, other = (
             finite_array("the judge's scores", score(prompts, each), ndim=1)
             for each in (answers, others)

@@ -213,7 +213,7 @@ _CELLS: Final = 1 << 18  # numbers in a case, at most
 _LARGEST: Final = 1e12  # more records than any case holds
 
 
-def odds_case(
+def _odds_case(
     reference: tuple[float, ...],
     *,
     bound: float,
@@ -393,7 +393,7 @@ class ExponentialMechanism(Draws[np.ndarray]):
         # rest negligible and the two as even as can be (as far as 2^18 numbers allow), so that a
         # game finds the range in few draws.
         _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
-        return odds_case(
+        return _odds_case(
             self.reference,
             bound=self.bound,
             steps=self._steps,

@@ -57,7 +57,7 @@ _FAINT = 1 / 32  # variance of the noise over that of labels, below which it har
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LabelStatistic:
+class _LabelStatistic:
     """What was released, with all that is known about its noise; both are public."""
 
     value: Float[np.ndarray, " d"]  # T̃, the noised Σ y_i x_i over the rows that count
@@ -184,7 +184,7 @@ class SumMechanism(Described):
 
     def release(
         self, values: Integer[np.ndarray, " m"], *, design: DesignedSum, entropy: Entropy
-    ) -> LabelStatistic:
+    ) -> _LabelStatistic:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.
 
         Args:
@@ -219,7 +219,7 @@ class SumMechanism(Described):
         return accounting.composed_epsilon(events, neighbors=REPLACE_ONE, delta=self.delta)
 
 
-class HiddenSum:
+class _HiddenSum:
     """A sum in whole steps whose noise is known: how large it is, and what comes out."""
 
     mechanism: SumMechanism  # the settings
@@ -269,7 +269,7 @@ class HiddenSum:
         return np.asarray(noised.reshape(trials, -1) @ self.step.T)
 
 
-class DesignedSum(HiddenSum, ABC):
+class DesignedSum(_HiddenSum, ABC):
     """A release of which everything but labels or orders is known: its noise is a number.
 
     Guarantee:
@@ -304,14 +304,14 @@ class DesignedSum(HiddenSum, ABC):
         """
         return np.asarray(self.repeat(values, 1, entropy=entropy)[0])
 
-    def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> LabelStatistic:
+    def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> _LabelStatistic:
         """Return the noised sum with what is known of it.
 
         Guarantee:
             What :meth:`guarantee` returns.
         """
         value = self.release(values, entropy=entropy)
-        return LabelStatistic(value, factor=self.factor, used=self.used)
+        return _LabelStatistic(value, factor=self.factor, used=self.used)
 
     def repeat(
         self, values: Integer[np.ndarray, " m"], trials: int, *, entropy: Entropy
@@ -388,7 +388,7 @@ def farthest(
     return int(sums[worst]) / FINER, rows
 
 
-def half_steps(
+def _half_steps(
     differences: Rows,
     used: Bool[np.ndarray, " n"],
     whiten: Float[np.ndarray, "r d"],
@@ -408,7 +408,7 @@ def half_steps(
     return halves
 
 
-def times_of(labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def _times_of(labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """Return how often each label contributes its row's halves: 0, 1 (undecided) or 2 times."""
     known = label_array(labels)
     return np.asarray(np.where(known == UNDECIDED, 1, 2 * known.astype(np.int64)))
@@ -566,7 +566,7 @@ class LabelGaussian(SumMechanism):
         fitted = differences if used.all() else differences[used]
         ellipsoid = self.ellipsoid_of(fitted)
         # No row that counts is longer than 1 as the noise measures it; a half one takes half that.
-        halves = half_steps(differences, used, ellipsoid.whiten / self.grid, longest=1 / self.grid)
+        halves = _half_steps(differences, used, ellipsoid.whiten / self.grid, longest=1 / self.grid)
         design = LabelDesign(self, ellipsoid, halves, used, persons)
         design.refuse_unusable_noise()
         return design
@@ -620,7 +620,7 @@ class LabelDesign(DesignedSum):
         return WorstCase(one, other)
 
     def _total(self, values: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:
-        if len(times := times_of(values)) != len(self.halves):
+        if len(times := _times_of(values)) != len(self.halves):
             raise DataError("Labels must be as many as the rows of the design: none was released.")
         total = np.zeros(self.halves.shape[1], dtype=np.int64)
         for part, halves in dense_parts(self.halves):
@@ -629,7 +629,7 @@ class LabelDesign(DesignedSum):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChunkedStatistic:
+class _ChunkedStatistic:
     """What was released of labels in many files, with all that is known about its noise."""
 
     value: Float[np.ndarray, " d"]  # T̃, the noised Σ y_i x_i over the rows that count
@@ -667,7 +667,7 @@ class ChunkedLabels:
         """Return the release made ready: it reads no label and spends nothing."""
         return cls(mechanism, mechanism.ellipsoid_of(counting_less(rows, mechanism.longest)))
 
-    def total(self, rows: ChunkedRows) -> ChunkedTotal:
+    def total(self, rows: ChunkedRows) -> _ChunkedTotal:
         """Return the sum without noise, which is as secret as the labels, and spends nothing."""
         # So whatever is wrong with the files or the grid is found before anything is spent.
         whiten = self.ellipsoid.whiten / self.mechanism.grid
@@ -678,7 +678,7 @@ class ChunkedLabels:
         if added.rows != rows.shape[0]:
             raise DataError("The input changed while it was read. Nothing was released.")
         moved = added.moved * (self.mechanism.records_per_person or 1) / FINER
-        total = ChunkedTotal(self.mechanism, self.ellipsoid, added, moved)
+        total = _ChunkedTotal(self.mechanism, self.ellipsoid, added, moved)
         total.refuse_unusable_noise()
         return total
 
@@ -704,7 +704,7 @@ class _Sum:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChunkedTotal(HiddenSum):
+class _ChunkedTotal(_HiddenSum):
     """A sum that has no noise yet: keep it secret."""
 
     mechanism: LabelGaussian  # the settings
@@ -720,9 +720,9 @@ class ChunkedTotal(HiddenSum):
         """
         return np.asarray(self._noised(self.added.total, 1, entropy)[0])
 
-    def described(self, value: Float[np.ndarray, " d"]) -> ChunkedStatistic:
+    def described(self, value: Float[np.ndarray, " d"]) -> _ChunkedStatistic:
         """Return a noised sum with what is public of it."""
-        return ChunkedStatistic(
+        return _ChunkedStatistic(
             value=value,
             factor=self.factor,
             rows=self.added.rows,
@@ -742,7 +742,7 @@ class _Steps:
 
     def __call__(self, _first: int, block: Any, labels: Integer[np.ndarray, " n"]) -> _Sum:
         """Return the sum of one block."""
-        parts = [self._part(values, times_of(labels[part])) for part, values in dense_parts(block)]
+        parts = [self._part(values, _times_of(labels[part])) for part, values in dense_parts(block)]
         return reduce(_Sum.plus, parts)
 
     def _part(self, values: Float[np.ndarray, "k d"], times: Int64[np.ndarray, " k"]) -> _Sum:

@@ -139,7 +139,7 @@ class MinimumCount(Repeated[np.ndarray]):
         # They are cut to ±2^62, which no longer depends on the data.
         middle, words = self._middle(values), words_of(entropy)
         rate = Fraction(_smaller(self.epsilon))
-        drawn = [[middle + laplace_noise(rate, words)] for _ in range(trials)]
+        drawn = [[middle + _laplace_noise(rate, words)] for _ in range(trials)]
         return np.asarray(np.clip(np.array(drawn, dtype=object), -_MOST, _MOST), dtype=np.int64)
 
 
@@ -180,7 +180,7 @@ def words_of(entropy: Entropy) -> Iterator[int]:
         yield from entropy.words(_BLOCK).tolist()
 
 
-def laplace_noise(rate: Fraction, words: Iterator[int]) -> int:
+def _laplace_noise(rate: Fraction, words: Iterator[int]) -> int:
     """Return Z with P(Z = z) = e^{−rate·|z|}·(1 − e^{−rate})/(1 + e^{−rate}), exactly."""
     # It is the difference of two independent numbers that are geometric with factor e^{−rate}.
     return _geometric(rate, words) - _geometric(rate, words)

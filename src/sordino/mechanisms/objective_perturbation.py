@@ -86,7 +86,7 @@ def joint_delta(
 
 
 @lru_cache(maxsize=256)
-def largest_mu(
+def _largest_mu(
     epsilon: float, delta: float, kappa: float, rest: float, neighbors: NeighboringRelation
 ) -> float:
     """Return the largest μ of the tilt that keeps (ε, δ), within 0.1 % in δ."""
@@ -132,7 +132,7 @@ def _between(
     return best
 
 
-def usable_atol(atol: float | None, *, bound: float, moved: float, deviation: float) -> float:
+def _usable_atol(atol: float | None, *, bound: float, moved: float, deviation: float) -> float:
     """Return the norm of a gradient that is accepted, above what rounding leaves of one."""
     # With a smaller one it would depend on the records, and even on one of them, whether a
     # minimizer is found. Gradients are sums of the tilt, which is rounded by 2^-52 of it, in up to
@@ -206,7 +206,7 @@ class Tilt(Described, ABC):
                 f"{ridge!r}: with less no noise suffices. ridge={usual:.6g} would do."
             )
         moved, deviation = self.sensitivity(REPLACE_SPECIAL), self.standard_deviation
-        atol = usable_atol(self.atol, bound=self.bound, moved=moved, deviation=deviation)
+        atol = _usable_atol(self.atol, bound=self.bound, moved=moved, deviation=deviation)
         object.__setattr__(self, "atol", atol)
 
     @property
@@ -325,7 +325,7 @@ class Tilt(Described, ABC):
         records, trials = self._records(values), _validate.integer("trials", trials, at_least=1)
         shape = (trials, records.shape[2])
         tilts = self.standard_deviation * normals(entropy, math.prod(shape)).reshape(shape)
-        weights = minimizers(records, tilts, self._ridge, self.atol)
+        weights = _minimizers(records, tilts, self._ridge, self.atol)
         noise = normals(entropy, math.prod(shape)).reshape(shape)
         return np.asarray(weights + self.output_standard_deviation * noise)
 
@@ -339,7 +339,7 @@ class Tilt(Described, ABC):
         """
         theta, deviation = np.asarray(outputs), self.standard_deviation
         one, other = (
-            log_density(theta, self._records(side), self._ridge, deviation)
+            _log_density(theta, self._records(side), self._ridge, deviation)
             for side in (case.one, case.other)
         )
         return np.asarray(one - other)
@@ -388,12 +388,12 @@ def clipped(values: Float[np.ndarray, "n d"], bound: float) -> Float[np.ndarray,
     return np.asarray(shape * np.minimum(largest, bound / length))
 
 
-def as_rankings(records: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 d"]:
+def _as_rankings(records: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 d"]:
     """Return every record z as the candidates z and 0, ranked in this order: the same loss."""
     return np.stack([records, np.zeros_like(records)], axis=1)
 
 
-def minimizers(
+def _minimizers(
     records: Float[np.ndarray, "n k d"], tilts: Float[np.ndarray, "t d"], ridge: float, atol: float
 ) -> Float[np.ndarray, "t d"]:
     """Return the minimizer of every tilted objective, by damped Newton steps."""
@@ -405,7 +405,7 @@ def minimizers(
     return np.concatenate(found)
 
 
-def log_density(
+def _log_density(
     theta: Float[np.ndarray, "t d"],
     records: Float[np.ndarray, "n k d"],
     ridge: float,
@@ -479,7 +479,7 @@ def _shares(
     return np.asarray(share[:, np.newaxis])
 
 
-def worst_pairs(
+def _worst_pairs(
     neighbors: NeighboringRelation, bound: float, ridge: float, standard_deviation: float
 ) -> WorstCase:
     """Return two neighboring inputs whose weights lie where a record's slope is nearly 1."""
@@ -580,7 +580,7 @@ class ObjectivePerturbation(Tilt):
     def mu(self) -> float:
         """Return the bound on one record's gradient over the standard deviation of the tilt."""
         self._refuse_a_full_second_moment()
-        return largest_mu(
+        return _largest_mu(
             self.epsilon, self.delta, self.kappa, self.second_moment_mu, self.neighbors
         )
 
@@ -670,10 +670,10 @@ class ObjectivePerturbation(Tilt):
         they can be. It is one coordinate wide, or two if that record is replaced.
         """
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
-        return worst_pairs(neighbors, self.bound, self._ridge, self.standard_deviation)
+        return _worst_pairs(neighbors, self.bound, self._ridge, self.standard_deviation)
 
     def _records(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2 d"]:
-        return as_rankings(self.clipped(values))
+        return _as_rankings(self.clipped(values))
 
     def _usual_ridge(self) -> float:
         return max(super()._usual_ridge(), _LEAST_RIDGE * self.bound**2)

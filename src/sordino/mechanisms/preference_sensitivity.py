@@ -34,7 +34,7 @@ from .exact_bounds import (
 from .grid import Rows
 
 
-def least_slope(margin: float) -> float:
+def _least_slope(margin: float) -> float:
     """Σ′(margin), the least curvature of a pair whose |θᵀx| is at most margin, rounded down."""
     # Source: docs/intrinsic.md, "Withheld rewards of preferences": γ = σ(BX)σ(−BX).
     return float(_least_slopes(np.array(_validate.non_negative("margin", margin))))
@@ -234,7 +234,7 @@ def withheld_record_range(
     moved = bound / ridge
     if ball is not None:
         ball = size("ball", ball)
-        curved = ridge + least_slope(ball * bound * UP) * bound**2
+        curved = ridge + _least_slope(ball * bound * UP) * bound**2
         residual = float(expit(ball * bound * UP))
         moved = min(residual * bound / (math.sqrt(ridge) * math.sqrt(curved)), 2 * ball)
     total = moved * size("spread", spread, zero=True)
@@ -254,6 +254,6 @@ def closed_form_label_range(
     # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X(2 + e^{BX} + e^{−BX})/λ_min.
     least, bound = size("least_eigenvalue", least_eigenvalue), size("bound", bound)
     ball, spread = size("ball", ball), size("spread", spread, zero=True)
-    slope = least_slope(ball * bound * UP)
+    slope = _least_slope(ball * bound * UP)
     curved = spread * bound / (slope * least) if slope else math.inf
     return min(curved, 2 * ball * spread) * UP

@@ -55,7 +55,7 @@ def ranked_delta(
 
 
 @lru_cache(maxsize=256)
-def largest_ranked_mu(
+def _largest_ranked_mu(
     epsilon: float,
     delta: float,
     jacobian: float,
@@ -160,7 +160,7 @@ class RankingObjectivePerturbation(Tilt):
     @property
     def mu(self) -> float:
         """Return the bound on one record's gradient over the standard deviation of the tilt."""
-        return largest_ranked_mu(
+        return _largest_ranked_mu(
             self.epsilon, self.delta, self.jacobian, self.candidates, self.dimension, self.neighbors
         )
 

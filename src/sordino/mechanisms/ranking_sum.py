@@ -39,7 +39,7 @@ _BLOCK: Final = 1 << 20
 
 
 @lru_cache(maxsize=8)
-def order_differences(size: int) -> Int64[np.ndarray, "u k"]:
+def _order_differences(size: int) -> Int64[np.ndarray, "u k"]:
     """Return every difference of the ranks of two strict orders, once up to its sign."""
     orders = np.array(list(permutations(range(size))), dtype=np.int64)
     gaps: np.ndarray = np.unique((orders - orders[:, np.newaxis]).reshape(-1, size), axis=0)
@@ -47,7 +47,7 @@ def order_differences(size: int) -> Int64[np.ndarray, "u k"]:
     return np.asarray(gaps[first > 0])
 
 
-def borda_moves(
+def _borda_moves(
     vectors: Integer[np.ndarray, "g k r"] | Float[np.ndarray, "g k r"],
 ) -> Float[np.ndarray, " g"]:
     """Return an upper bound on ‖Σ_a (rank_a − rank′_a) v_a‖ over any two orders, of each slate."""
@@ -71,7 +71,7 @@ def _by_all_orders(vectors: Float[np.ndarray, "g k r"]) -> Float[np.ndarray, " g
     # A square is a sum of r·K² products, with absolute values of at most 12² times the square of
     # the longest vector together: it is wrong by less than (r + 32)·2^-44 of that square.
     g, size, width = vectors.shape
-    gaps = order_differences(size)
+    gaps = _order_differences(size)
     products = (vectors @ vectors.transpose(0, 2, 1)).reshape(g, -1)
     pairs = (gaps[:, :, np.newaxis] * gaps[:, np.newaxis]).reshape(len(gaps), -1)
     largest = np.zeros(g)
@@ -96,7 +96,7 @@ def _by_lengths_and_spectrum(vectors: Float[np.ndarray, "g k r"]) -> Float[np.nd
     return np.asarray(np.minimum(lengths @ steps.astype(np.float64), spectral) * _UP)
 
 
-def choice_moves(
+def _choice_moves(
     vectors: Integer[np.ndarray, "g k r"] | Float[np.ndarray, "g k r"],
 ) -> Float[np.ndarray, " g"]:
     """Return the largest distance between two vectors of each slate, rounded up."""
@@ -111,14 +111,14 @@ def choice_moves(
     return found * _UP
 
 
-def farthest_orders(
+def _farthest_orders(
     vectors: Float[np.ndarray, "k r"], along: Float[np.ndarray, " r"] | None
 ) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
     """Return the ranks of two orders that move the sum far, or farthest along a direction."""
     # Up to five candidates and without a direction they are as far apart as any two.
     size = len(vectors)
     if along is None and size <= EXACT_UP_TO:
-        gaps = order_differences(size)
+        gaps = _order_differences(size)
         target = gaps[np.linalg.norm(gaps @ vectors, axis=1).argmax()]
         orders = np.array(list(permutations(range(1, size + 1))), dtype=np.int64)
         known = {tuple(order) for order in orders}
@@ -131,7 +131,7 @@ def farthest_orders(
     return place + 1, size - place
 
 
-def farthest_choices(
+def _farthest_choices(
     vectors: Float[np.ndarray, "k r"], along: Float[np.ndarray, " r"] | None
 ) -> tuple[int, int]:
     """Return two candidates as far apart as any two, or farthest along a direction."""
@@ -204,7 +204,7 @@ def centering(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
     return sparse.csr_array(sparse.eye_array(m, format="csr") - member @ means)
 
 
-def pair_signs(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
+def _pair_signs(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
     """Return the matrix whose products with features are differences that span all of them."""
     # One row for each pair of candidates of a slate; for a slate of more than nine candidates one
     # for each candidate, less the mean.
@@ -293,13 +293,13 @@ def _moves(
     for group in groups_by_size(starts):
         inside = vectors[group.rows.T].astype(np.int64)
         if statistic == "borda":
-            found[group.slates] = 2 * borda_moves(inside)
+            found[group.slates] = 2 * _borda_moves(inside)
         else:
-            found[group.slates] = choice_moves(inside) + np.sqrt(vectors.shape[1])
+            found[group.slates] = _choice_moves(inside) + np.sqrt(vectors.shape[1])
     return np.ceil(found * FINER).astype(np.int64)
 
 
-def ballot_sum(
+def _ballot_sum(
     vectors: Int32[np.ndarray, "m r"],
     rows: Int64[np.ndarray, " f"],
     sizes: Int64[np.ndarray, " f"],
@@ -311,7 +311,7 @@ def ballot_sum(
     return _times(times, vectors)
 
 
-def top_sum(
+def _top_sum(
     vectors: Int32[np.ndarray, "m r"],
     rows: Int64[np.ndarray, " f"],
     ballots: Int64[np.ndarray, " f"],
@@ -422,9 +422,9 @@ class RankingDesign(DesignedSum):
             stacked = np.vstack([self._vectors_of(int(i)) for i in self.worst])
             along = np.linalg.svd(stacked, full_matrices=False)[2][0]
         if self.mechanism.statistic == "borda":
-            one, other = farthest_orders(vectors, along)
+            one, other = _farthest_orders(vectors, along)
             return 2 * one, 2 * other
-        first, last = farthest_choices(vectors, along)
+        first, last = _farthest_choices(vectors, along)
         plain = np.arange(len(vectors))
         orders = (np.argsort(np.argsort(plain != best, kind="stable")) for best in (first, last))
         one, other = (2 * (order.astype(np.int64) + 1) for order in orders)
@@ -449,9 +449,9 @@ class RankingDesign(DesignedSum):
         counted = np.repeat(self.used, sizes)
         known = rows[counted], doubled[counted]
         if self.mechanism.statistic == "borda":
-            return ballot_sum(self.vectors, known[0], np.repeat(sizes, sizes)[counted], known[1])
+            return _ballot_sum(self.vectors, known[0], np.repeat(sizes, sizes)[counted], known[1])
         ballots = np.repeat(np.arange(len(sizes)), sizes)[counted]
-        return top_sum(self.vectors, known[0], ballots, known[1])
+        return _top_sum(self.vectors, known[0], ballots, known[1])
 
 
 @dataclass(frozen=True)
@@ -551,7 +551,7 @@ class RankingGaussian(SumMechanism):
         live = np.unique(ranked)
         rows, live_cuts = part_of(cuts, live)
         flat: Any = features
-        ellipsoid = self.ellipsoid_of(pair_signs(live_cuts) @ flat[rows])
+        ellipsoid = self.ellipsoid_of(_pair_signs(live_cuts) @ flat[rows])
         weighted = _weighted(flat[rows], live_cuts, ellipsoid, self.statistic)
         unit = self.grid * 2 * float(np.sqrt(np.einsum("ij,ij->i", weighted, weighted).max()))
         vectors = np.zeros((int(cuts[-1]), ellipsoid.rank), dtype=np.int32)

@@ -22,7 +22,7 @@ _SIGNS: dict[str, float] = {"pessimistic": -1.0, "optimistic": 1.0}
 
 
 @runtime_checkable
-class ConfidenceSet(Protocol):
+class _ConfidenceSet(Protocol):
     """Rewards, linear in the features, among which the truth is with stated confidence."""
 
     @property
@@ -188,7 +188,7 @@ class ConfidencePolicy(CandidatePolicy):
             estimates[here], widths[here] = rows @ known.center, known.widths(centered)
         return estimates, widths
 
-    def _confidence_set(self) -> ConfidenceSet:
+    def _confidence_set(self) -> _ConfidenceSet:
         """Return the set that the bonus is made of; refuse a reward that has none."""
         # a finite class shapes its set by the confidence, an ellipsoid has one shape for all
         shaped = getattr(self.reward, "confidence_set", None)
@@ -199,7 +199,7 @@ class ConfidencePolicy(CandidatePolicy):
                 "it with fit_reward(..., ellipsoid=True), or use gibbs_policy, which takes it at "
                 "its word."
             )
-        found: ConfidenceSet = known
+        found: _ConfidenceSet = known
         return found
 
 

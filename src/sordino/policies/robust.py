@@ -73,7 +73,7 @@ class WorstCaseResult:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class StochasticPolicy(WorstCaseResult):
+class _StochasticPolicy(WorstCaseResult):
     """Probabilities of all candidates of given contexts; worst-case optimal up to the gap."""
 
     # Made by `robust_policy`, from what was released: using it is free.
@@ -119,7 +119,7 @@ class StochasticPolicy(WorstCaseResult):
 _BLOCK = 1 << 16  # candidates whose features are made dense at once
 
 
-def certified_losses(
+def _certified_losses(
     rewards: PlausibleRewards,
     contexts: Contexts,
     chances: Float[np.ndarray, " m"],
@@ -157,7 +157,7 @@ def certified_suboptimality(
 ) -> float:
     """Return what the best policy gains over this one at most, on average over contexts."""
     # Source: docs/planning.md, "Certificate".
-    losses = certified_losses(rewards, contexts, chances, temperature=temperature)
+    losses = _certified_losses(rewards, contexts, chances, temperature=temperature)
     return max(float(contexts.weights @ losses), 0.0)
 
 
@@ -178,7 +178,7 @@ class _Certified:
     upper: float  # what no policy exceeds
 
 
-def best_tempered(
+def _best_tempered(
     rewards: PlausibleRewards,
     contexts: Contexts,
     *,
@@ -290,7 +290,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     within_ball: bool = True,
     gap: float = 1e-4,
     solver: _ContextSolver | None = None,
-) -> StochasticPolicy:
+) -> _StochasticPolicy:
     """Return the policy whose least mean reward, over all that may be true, is largest.
 
     Over all stochastic policies, not only those that tilt a score: the best one spreads over
@@ -342,7 +342,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     _validate.positive("gap", gap)
     strength = None if temperature is None else _validate.positive("temperature", temperature)
     found = _solved(plausible, contexts, offset, strength, gap, solver)
-    return StochasticPolicy(
+    return _StochasticPolicy(
         chances=tuple(contexts.split(found.chances)),
         value=found.value,
         upper=found.upper,
@@ -357,7 +357,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     )
 
 
-def context_program(contexts: Contexts, *, temperature: float | None = None) -> FlowProgram:
+def _context_program(contexts: Contexts, *, temperature: float | None = None) -> FlowProgram:
     """Return the program over all probabilities of all candidates."""
     # Source: docs/planning.md, "Two solvers".
     m, n = len(contexts.reference), len(contexts)
@@ -429,7 +429,7 @@ def _solved(
                 return _solved(plausible, contexts, offset, temperature, gap, "smoothing")
         solver = "frank-wolfe"
     if solver == "cone-program":
-        program = context_program(contexts, temperature=temperature)
+        program = _context_program(contexts, temperature=temperature)
         found, theta = solve_flows(plausible, program, reference_vector=offset)
     elif temperature is None and solver == "frank-wolfe":
         mix = best_mixture(
@@ -446,7 +446,7 @@ def _solved(
         if level is None:  # a penalty of at most half the gap: divided by the largest KL there is
             level = gap / 2 / max(float(-np.log(contexts.reference.min())), 1e-3)
             share = gap / 2
-        soft = best_tempered(
+        soft = _best_tempered(
             plausible, contexts, temperature=level, reference_vector=offset, gap=share
         )
         found, theta = soft.chances, soft.theta

@@ -196,7 +196,7 @@ def _is_list(value: object) -> TypeGuard[Collection[Any]]:
     return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
 
 
-def number_rank(value: object) -> int | None:
+def _number_rank(value: object) -> int | None:
     """Return one rank of a file: 0 for null (not listed), None for what is no rank."""
     if value is None:
         return 0
@@ -354,7 +354,7 @@ def _ranks(
             f"{where}: field 'ranks' must be a list of one number for each candidate, or null "
             "where it is not listed."
         )
-    ranks = [number_rank(value) for value in given]
+    ranks = [_number_rank(value) for value in given]
     known = [rank for rank in ranks if rank is not None]
     if len(known) < len(ranks):
         raise DataError(

@@ -219,7 +219,7 @@ class CellReader:
         return values
 
 
-def read_cells(
+def _read_cells(
     rows: Iterable[tuple[str, Any]], columns: tuple[ContextColumn, ...]
 ) -> Float[np.ndarray, "n c"]:
     """Return a number or bucket for each of n records and c declared columns."""
@@ -230,7 +230,7 @@ def read_cells(
     return np.array(cells).reshape(-1, len(columns))
 
 
-def expanded(
+def _expanded(
     cells: Float[np.ndarray, "n c"], columns: tuple[ContextColumn, ...]
 ) -> Float[np.ndarray, "n p"]:
     """Return numbers as they are and each bucket as a one-hot vector, side by side."""
@@ -253,7 +253,7 @@ def bounded_vectors(
     vectors = np.empty((len(cells), width))
     for start in range(0, len(cells), _BLOCK):
         block = np.ascontiguousarray(cells[start : start + _BLOCK])
-        rows = expanded(block, columns) if columns else block
+        rows = _expanded(block, columns) if columns else block
         vectors[start : start + _BLOCK] = clipped_rows(rows, context_bound) / context_bound
     return vectors
 
@@ -274,7 +274,7 @@ def vectors_of(
     progress: Progress | None = None,
 ) -> Float[np.ndarray, "n p"]:
     """Return the vectors of records by the rule that makes those of logs."""
-    return bounded_vectors(read_cells(rows_of(source, progress), columns), columns, context_bound)
+    return bounded_vectors(_read_cells(rows_of(source, progress), columns), columns, context_bound)
 
 
 _MOST_ARMS = 10_000_000
@@ -381,7 +381,7 @@ class Catalogue:
                 raise DataError(
                     "features: no column of the catalogue besides the arms is all numbers."
                 )
-        known = expanded(read_cells(rows, columns), columns) if columns else None
+        known = _expanded(_read_cells(rows, columns), columns) if columns else None
         return cls(names, features=known)
 
     def place(self, name: str) -> int:

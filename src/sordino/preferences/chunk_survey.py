@@ -35,7 +35,7 @@ ROW_BITS: Final = 40
 
 
 @dataclass(frozen=True)
-class Selection:
+class _Selection:
     """Which rows of the chunks count, kept in a file that all machines see."""
 
     path: str | None  # sorted numbers of the rows that do not; None if all rows count
@@ -65,7 +65,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class PartSelection(Selection):
+class _PartSelection(_Selection):
     """Which rows of one part count, where every question is on one of two sides."""
 
     folder: str  # where there is a file for each chunk
@@ -122,13 +122,13 @@ class _ChunkFacts:
 
 
 @dataclass
-class Facts:
+class _Facts:
     """What some chunks say: the sum of two is all that both say."""
 
     chunks: int  # how many say it
     of: dict[int, _ChunkFacts]  # by the number of the chunk
 
-    def plus(self, other: Facts) -> Facts:
+    def plus(self, other: _Facts) -> _Facts:
         """Take in what others say."""
         self.chunks += other.chunks
         self.of |= other.of
@@ -136,14 +136,14 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class FactsOf:
+class _FactsOf:
     """The first task: what a chunk says, its digests left for the second."""
 
     chunks: Chunks
     shuffle: exchange.Exchange
     hold_out: bool
 
-    def __call__(self, chunk: Chunk) -> Facts:
+    def __call__(self, chunk: Chunk) -> _Facts:
         """Return what is public of one chunk."""
         digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
         start = chunk.number << ROW_BITS
@@ -180,7 +180,7 @@ class FactsOf:
             questions=(len(rows), int(high), int(low)),
             form=form,
         )
-        return Facts(1, {chunk.number: facts})
+        return _Facts(1, {chunk.number: facts})
 
 
 def _entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.ndarray:
@@ -228,7 +228,7 @@ class ChunkSurvey:
     public_digest: str
     linked: bool  # whether it is known who answered
     repeats: bool  # whether a question occurs twice, and nothing says who answered
-    selection: Selection  # which rows count
+    selection: _Selection  # which rows count
     # Number of the first record of each chunk, and of all records at the end.
     starts: tuple[int, ...]
     most: int | None  # how many rows of one person count; None for all
@@ -296,8 +296,8 @@ def survey_chunks(
     # Labels are checked and not used. Digests of questions and persons pass through a folder, which
     # is taken away at the end.
     with opened_exchange(_ENTRY, scratch) as shuffle:
-        read = FactsOf(chunks, shuffle, hold_out)
-        facts = engine.fold(chunks, read, Facts.plus, taken=taken)
+        read = _FactsOf(chunks, shuffle, hold_out)
+        facts = engine.fold(chunks, read, _Facts.plus, taken=taken)
         _refuse_loss(len(chunks), facts.chunks, facts.of)
         told = [facts.of[chunk.number] for chunk in chunks]
         linked = _known(chunks, told, most)
@@ -315,7 +315,7 @@ def survey_chunks(
             public_digest=hashlib.sha256(b"shards\n" + digests).hexdigest(),
             linked=linked,
             repeats=doubts.doubled and not linked,
-            selection=Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
+            selection=_Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
             starts=starts,
             most=most,
             largest=doubts.largest,
@@ -336,7 +336,7 @@ def survey_chunks(
             return replace(
                 whole,
                 counted=mine[-1] - len(rows),
-                selection=PartSelection(path, folder, is_held_out, others),
+                selection=_PartSelection(path, folder, is_held_out, others),
                 part=name,
             )
 

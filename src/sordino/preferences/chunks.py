@@ -27,7 +27,7 @@ ENDINGS: Final = (".jsonl", ".jsonl.gz", ".parquet")
 _MANIFEST: Final = manifest_path(Path("a.jsonl")).name.removeprefix("a")
 
 
-def refuse_half_published(folders: Iterable[Path]) -> None:
+def _refuse_half_published(folders: Iterable[Path]) -> None:
     """Refuse folders whose files are not all there: a reward from some would pass as one of all."""
     for folder in sorted(set(folders)):
         with explained(f"{folder.name} cannot be read"):
@@ -181,7 +181,7 @@ def find_chunks(
     refuse_person_field(person_field)
     paths = _files(sources)
     if privatized:
-        refuse_half_published(path.parent for path in paths)
+        _refuse_half_published(path.parent for path in paths)
     stamps = [_stamp(path) for path in paths]  # first: what is appended later is noticed
     if paths[0].name.endswith(_TABLES):
         dimension = _one_schema(paths, person_field, fixed=hides_records)

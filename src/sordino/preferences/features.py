@@ -145,7 +145,7 @@ def _joined(text: Text, name: str, index: int) -> str:
     return "\n\n".join(f"{role}: {content}" for role, content in turns)
 
 
-def tokenize(texts: Sequence[str], numbers: Numbers) -> Tokens:
+def _tokenize(texts: Sequence[str], numbers: Numbers) -> Tokens:
     """Return the words of the texts, in lower case, without punctuation."""
     lower = [text.lower() for text in texts]
     whole = _SEPARATOR.join([*lower, ""])
@@ -158,7 +158,7 @@ def tokenize(texts: Sequence[str], numbers: Numbers) -> Tokens:
     return Tokens(found, np.flatnonzero(found >= np.uint64(_END_BIT)))
 
 
-def hashed_words(tokens: Tokens, width: int) -> scipy.sparse.csr_array:
+def _hashed_words(tokens: Tokens, width: int) -> scipy.sparse.csr_array:
     """Return words and pairs of neighboring words, hashed with signs into rows of norm 1 or 0."""
     # A bucket holds sign(c)·√|c| / √Σ|c| for signed counts c, so that a repeated word counts less
     # than the same number of different words. The beginning and the end of a text pair with its
@@ -230,7 +230,7 @@ _CLOSED = tuple(".!?:)]}\"'”’…*`。！？")
 _Amounts = Float[np.ndarray, " n"]
 
 
-def shape_signals(texts: Sequence[str], words: Tokens, asked: Tokens) -> Float[np.ndarray, "s n"]:
+def _shape_signals(texts: Sequence[str], words: Tokens, asked: Tokens) -> Float[np.ndarray, "s n"]:
     """Return the signals of each answer, one row for each of ``SIGNALS``, centered."""
     # Each lies in [−1, 1] and is independent of the data: of everything but this prompt and this
     # answer.
@@ -447,15 +447,15 @@ class HashedText:
         self, numbers: Numbers, prompts: list[str], *sides: list[str]
     ) -> list[scipy.sparse.csr_array]:
         """Return the rows of each list of answers to the same prompts."""
-        asked = tokenize(prompts, numbers)
+        asked = _tokenize(prompts, numbers)
         kept = self.signals
         rows = []
         for answers in sides:
-            words = tokenize(answers, numbers)
-            shape = _SHAPE_SCALE * shape_signals(answers, words, asked)[:kept]
+            words = _tokenize(answers, numbers)
+            shape = _SHAPE_SCALE * _shape_signals(answers, words, asked)[:kept]
             width = self.dimension - kept
             hashed = (
-                hashed_words(words, width)
+                _hashed_words(words, width)
                 if self.word_norm
                 else scipy.sparse.csr_array((len(words.ends), width))
             )
@@ -564,10 +564,10 @@ def refuse_other_features(features: object, what: str, *, needed: bool) -> None:
         )
     if needed != (features is not None):
         raise UsageError(f"features must be given for {what}.")
-    refuse_learned(features)
+    _refuse_learned(features)
 
 
-def refuse_learned(features: object) -> None:
+def _refuse_learned(features: object) -> None:
     """Refuse features that were learned from judgments: a fit would hide what those paid."""
     promise = getattr(features, "guarantee", None)
     if promise is not None:
@@ -624,7 +624,7 @@ def differences(
 ) -> Matrix:
     """Return the features of the first answers minus those of the second, row by row."""
     # No row has a norm above 2L. Swapping first and second changes the sign and nothing else.
-    refuse_learned(features)
+    _refuse_learned(features)
     _same_length(prompts=prompts, first=first, second=second)
     together: Callable[..., Matrix] | None = getattr(features, "_differences", None)
     if together is not None:  # of our own feature maps, which read each prompt once

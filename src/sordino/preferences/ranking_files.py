@@ -57,7 +57,7 @@ _ALTERNATIVES, _VOTERS, _ORDERS = "NUMBER ALTERNATIVES", "NUMBER VOTERS", "NUMBE
 _Lines = Sequence[tuple[int, str]]
 
 
-def is_preflib(path: Path) -> bool:
+def _is_preflib(path: Path) -> bool:
     """Return whether a file is of PrefLib, by its name."""
     kind = _kind(path)
     if kind in _OTHERS:
@@ -84,7 +84,7 @@ class _Header:
     ballots: _Lines
 
 
-def read_preflib(
+def _read_preflib(
     path: Path,
     *,
     offered: str | None = None,
@@ -239,7 +239,7 @@ _FIELDS = {"ranking", "ranks", "items"}
 def holds_rankings(path: Path) -> bool:
     """Return whether a file looks like rankings: by its ending, or by the fields of its start."""
     # It reads one record at most; whether the file can be used is another question.
-    if is_preflib(path):
+    if _is_preflib(path):
         return True
     if separator(path) is not None or not path.is_file():
         return False
@@ -300,14 +300,14 @@ def read_rankings(
     """
     refuse_person_field(person_field, PERSON_MUST_NOT_BE)
     _validate.one_of("offered", offered, (None, *OFFERS, "each"))
-    if isinstance(source, (str, Path)) and is_preflib(Path(source)):
+    if isinstance(source, (str, Path)) and _is_preflib(Path(source)):
         if items is not None or person_field != "person":
             raise UsageError(
                 "items and person_field must be left out for a PrefLib file: it names its "
                 "alternatives and nobody else. Nothing was read."
             )
         with untold(hides_records=hides_records):
-            return read_preflib(
+            return _read_preflib(
                 Path(source), offered=offered, empty=hides_records, progress=progress
             )
     if isinstance(source, (str, Path)) and separator(Path(source)):

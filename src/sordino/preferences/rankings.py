@@ -131,7 +131,7 @@ class Slates:
         if self.items is not None:
             assert self.offered is not None  # noqa: S101 (for the type checker; set at the start)
             in_order = list(self.items) == sorted(self.items)
-            keys = keys_of_offers(self.items, self.offered, self.starts)
+            keys = _keys_of_offers(self.items, self.offered, self.starts)
             yield from (key if in_order else None for key in keys)
             return
         key: bytes | None
@@ -143,7 +143,7 @@ class Slates:
             yield key if order == list(range(stop - start)) else None
 
 
-def keys_of_offers(
+def _keys_of_offers(
     items: Sequence[str],
     offered: Integer[np.ndarray, " m"],
     starts: Integer[np.ndarray, " bounds"],
@@ -485,7 +485,7 @@ class Rankings(Slates):
         shown = shown[:, order]
         starts = np.concatenate([[0], np.cumsum(shown.sum(axis=1))])
         flat = np.nonzero(shown)[1]
-        keys = keys_of_offers(items, flat, starts)
+        keys = _keys_of_offers(items, flat, starts)
         return cls._made(
             keys,
             persons,

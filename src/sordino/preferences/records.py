@@ -55,7 +55,7 @@ def turned(outcome: Any, *, swap: Any) -> Any:
     return outcome ^ (swap & (outcome != UNDECIDED))
 
 
-def separate(
+def _separate(
     row: Mapping[str, Any], where: str, *, person_field: str
 ) -> Iterator[tuple[Mapping[str, Any], str]]:
     """Yield (record, place) for every label of a record that holds several, in their order."""
@@ -179,14 +179,14 @@ def person_key(person: str) -> bytes:
 def parse_records(row: object, where: str, *, person_field: str = "person") -> Iterator[Record]:
     """Yield one record for every label of a row: one, or as many as its ``labels`` hold."""
     if not isinstance(row, Mapping) or not {LABELS, f"{person_field}s"} & row.keys():
-        yield parse_record(row, where, person_field=person_field)
+        yield _parse_record(row, where, person_field=person_field)
         return
     refuse_person_field(person_field)
-    for one, place in separate(row, where, person_field=person_field):
-        yield parse_record(one, place, person_field=person_field)
+    for one, place in _separate(row, where, person_field=person_field):
+        yield _parse_record(one, place, person_field=person_field)
 
 
-def parse_record(row: object, where: str, *, person_field: str = "person") -> Record:
+def _parse_record(row: object, where: str, *, person_field: str = "person") -> Record:
     """Return one record in canonical order."""
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")

@@ -131,7 +131,7 @@ class Trajectories:
             where = f"comparison {index}"
             one, other = (steps_of(side, where) for side in sides)
             horizon = len(one) if horizon is None else horizon
-            sums.append(step_sum(one, other, where, horizon=horizon, feature_bound=bound))
+            sums.append(_step_sum(one, other, where, horizon=horizon, feature_bound=bound))
         assert horizon is not None  # noqa: S101 (for the type checker; there is a comparison)
         return cls.from_sums(
             sums,
@@ -154,7 +154,7 @@ class Trajectories:
         drop_identical: bool,
         dimension: int | None = None,
     ) -> Trajectories:
-        """Return comparisons of which :func:`step_sum` has made each row; there may be none."""
+        """Return comparisons of which :func:`_step_sum` has made each row; there may be none."""
         widths = {len(row) for row in sums} | ({dimension} - {None})
         if len(widths) > 1:
             raise DataError("The steps of all trajectories must have as many features.")
@@ -187,7 +187,7 @@ def steps_of(trajectory: object, where: str) -> Float[np.ndarray, "h d"]:
     return steps
 
 
-def step_sum(
+def _step_sum(
     one: Float[np.ndarray, "h d"],
     other: Float[np.ndarray, "k e"],
     where: str,
@@ -282,7 +282,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
             sides, label, person = _judgment(row, where, person_field)
             one, other = (_steps(side, table, where) for side in sides)
             horizon = len(one) if horizon is None else horizon
-            sums.append(step_sum(one, other, where, horizon=horizon, feature_bound=bound))
+            sums.append(_step_sum(one, other, where, horizon=horizon, feature_bound=bound))
             labels.append(label)
             persons.append(person)
             if not hides_records:

@@ -62,7 +62,7 @@ def samples(counts: Mapping[Event, int]) -> Samples:
     return found
 
 
-def samples_interval(
+def _samples_interval(
     sums: Samples, neighbors: NeighboringRelation, rest: float = 0.0
 ) -> float | None:
     """Return the width of a cell, or None if no width would do."""
@@ -187,7 +187,7 @@ _LEAST_MU = 1e-100  # its square is nothing, and its inverse squared still a num
 
 
 @dataclass(frozen=True)
-class LossDistributionBound(Shown):
+class _LossDistributionBound(Shown):
     """A composed loss distribution, with an allowance for the rounding of Fourier transforms."""
 
     distribution: Any
@@ -210,7 +210,7 @@ class LossDistributionBound(Shown):
 
 def loss_distribution_bound(
     counts: Mapping[Event, int], neighbors: NeighboringRelation
-) -> LossDistributionBound | None:
+) -> _LossDistributionBound | None:
     """Return the composition of these releases by loss distributions, or None.
 
     Guarantee:
@@ -230,7 +230,7 @@ def loss_distribution_bound(
     atoms = {e: n for e, n in counts.items() if not isinstance(e, _CONTINUOUS)}
     sums, losses = samples(counts), {e: (_loss(e), n) for e, n in atoms.items()}
     rest = _total(losses, mu)
-    interval = samples_interval(sums, neighbors, rest) if sums else _interval(losses, mu)
+    interval = _samples_interval(sums, neighbors, rest) if sums else _interval(losses, mu)
     if interval is None or rest > _MOST_LOSS:
         return None
     total = pld.identity(value_discretization_interval=interval)
@@ -249,7 +249,7 @@ def loss_distribution_bound(
         total = total.compose(samples_losses(noise, chance, steps, neighbors, interval))
     releases = sum(atoms.values()) + sum(sums.values())
     allowance = 1e-12 * (len(counts) + 1) + 1e-14 * releases
-    return LossDistributionBound(total, allowance)
+    return _LossDistributionBound(total, allowance)
 
 
 def _atoms(event: Event, neighbors: NeighboringRelation, interval: float, pld: Any) -> Any:
@@ -308,7 +308,7 @@ def _interval(losses: Mapping[Event, tuple[float, int]], mu: float) -> float | N
 
 
 @dataclass(frozen=True)
-class RenyiBound(Shown):
+class _RenyiBound(Shown):
     """Rényi losses at many orders; every order gives a bound, so the least counts."""
 
     orders: np.ndarray
@@ -329,7 +329,7 @@ class RenyiBound(Shown):
         return max(0.0, least * _UP) if least < math.inf else math.inf
 
 
-def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> RenyiBound | None:
+def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _RenyiBound | None:
     """Return the composition of these releases by Rényi orders, or None if one is unsupported.
 
     Guarantee:
@@ -352,7 +352,7 @@ def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
     kept = orders > 1.05  # noqa: PLR2004 - near order 1 the conversion is unstable and useless
     orders = orders[kept]
     rounding = 1e-14 * sum(counts.values()) / (orders - 1)
-    return RenyiBound(orders, accountant.rdp[kept] * _UP + rounding)
+    return _RenyiBound(orders, accountant.rdp[kept] * _UP + rounding)
 
 
 def _translated(event: Event, dp: Any) -> Any:

@@ -340,7 +340,7 @@ _TWO = 2
 
 
 @dataclass(frozen=True, eq=False)
-class MixedBound(Shown):
+class _MixedBound(Shown):
     """δ(ε) of two-point losses and one Gaussian, as a mixture of Gaussian curves."""
 
     shifts: Float[np.ndarray, " k"]  # what the two-point losses add up to, in every case
@@ -382,7 +382,7 @@ def attained(event: Event, neighbors: NeighboringRelation) -> bool:
     return event.categories == _TWO and neighbors == NeighboringRelation.REPLACE_ONE
 
 
-def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> MixedBound | None:
+def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _MixedBound | None:
     """Return the composition of these releases as a short sum, or None.
 
     Guarantee:
@@ -411,7 +411,7 @@ def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
     # that some approximate release fails: 1 − Π(1 − δᵢ)
     failures = [(e.delta, n) for e, n in counts.items() if isinstance(e, ApproximateEvent)]
     kept = sum(n * math.log1p(-delta) if delta < 1 else -math.inf for delta, n in failures)
-    return MixedBound(
+    return _MixedBound(
         shifts=np.array([math.fsum(shifts) for shifts, _ in sums]),
         weights=np.array([math.prod(weights) for _, weights in sums]) * _UPWARD,
         failed=min(1.0, -math.expm1(kept) * _UPWARD),

@@ -61,7 +61,7 @@ class Head(NamedTuple):
 
 
 @runtime_checkable
-class Arrived(Protocol):
+class _Arrived(Protocol):
     """What the manifest of a file says that arrived already private."""
 
     @property
@@ -103,7 +103,7 @@ class Reservation:
 
 
 @dataclass(frozen=True)
-class Release(Generic[T]):
+class _Release(Generic[T]):
     """What one entry of a ledger paid for."""
 
     value: T  # what was drawn, as it may be seen
@@ -389,7 +389,7 @@ class Ledger:
         count: int = 1,
         public_digest: str | None = None,
         details: dict[str, Any] | None = None,
-    ) -> Release[T]:
+    ) -> _Release[T]:
         """Pay for a draw, make it and record what came out, in this order.
 
         Args:
@@ -414,7 +414,7 @@ class Ledger:
         value = cast("T", reservation.drawn_once(cast("Any", draw))) if stored else draw()
         artifact = digest(value)
         reservation.commit(artifact)
-        return Release(value, reservation.release_id, artifact)
+        return _Release(value, reservation.release_id, artifact)
 
     def continuing(self, request: str | None) -> Ledger:
         """Return this ledger as the plan of a command sees it: what that paid for before is free.
@@ -607,7 +607,7 @@ class Ledger:
                 return dict(json.loads(row.payload))
         return {}
 
-    def receive(self, file: Path, manifest: Arrived) -> str:
+    def receive(self, file: Path, manifest: _Arrived) -> str:
         """Record that data arrived already private, at no cost here; return the entry's id.
 
         A file arrives once: given again, it has the entry that it has.

@@ -45,7 +45,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Curve:
+class _Curve:
     """Losses at the ends of cells, never less than the true ones, which are convex in the noise."""
 
     cells: Cells
@@ -65,14 +65,14 @@ class Curve:
         return min(1.0, (float(inside @ self.cells.mass) + outside) * _UP + _SMALLEST)
 
 
-def normal_cells(ends: Float[np.ndarray, " ends"]) -> Cells:
+def _normal_cells(ends: Float[np.ndarray, " ends"]) -> Cells:
     """Return the cells of a standard normal, whose log-density has the slope −N."""
     lower, upper = ndtr(ends), ndtr(-ends)
     mass = np.where(ends[1:] > 0, upper[:-1] - upper[1:], np.diff(lower))
     return Cells(mass, _mean(ends, -ends[:-1]), float(lower[0]), float(upper[-1]))
 
 
-def chi_cells(ends: Float[np.ndarray, " ends"], rank: int) -> Cells:
+def _chi_cells(ends: Float[np.ndarray, " ends"], rank: int) -> Cells:
     """Return the cells of a chi distribution, whose log-density has the slope (r − 1)/Q − Q."""
     above, below = (tail(rank / 2, ends**2 / 2) for tail in (gammaincc, gammainc))
     mass = np.where(below[1:] < 0.5, np.diff(below), above[:-1] - above[1:])  # noqa: PLR2004
@@ -135,7 +135,7 @@ def slack_of_jacobian(kappa: float) -> float:
     return math.log1p(non_negative("kappa", kappa) / 4)
 
 
-def objective_perturbation_delta_closed_form(epsilon: float, mu: float, kappa: float) -> float:
+def _objective_perturbation_delta_closed_form(epsilon: float, mu: float, kappa: float) -> float:
     """A simple upper bound on the δ of objective perturbation, under zero-out or add/remove."""
     # Source: docs/central.md, "Objective perturbation": the Jacobian is split off, J = log(1 +
     # κ/4).
@@ -163,7 +163,7 @@ def objective_perturbation_delta(
     # minimizer, what else is released is Gaussian: E[gaussian_delta(ε − f*(N), μ_output)].
     epsilon, mu = number("epsilon", epsilon), non_negative("mu", mu)
     kappa, mu_output = non_negative("kappa", kappa), non_negative("mu_output", mu_output)
-    simple = 1.0 if mu_output else objective_perturbation_delta_closed_form(epsilon, mu, kappa)
+    simple = 1.0 if mu_output else _objective_perturbation_delta_closed_form(epsilon, mu, kappa)
     spare = epsilon - slack_of_jacobian(kappa)
     if math.isnan(spare):  # ∞ − ∞
         return 1.0
@@ -176,7 +176,7 @@ def objective_perturbation_delta(
     first = min(spare / mu, _FARTHEST) - mu / 2 if spare > 0 else _LOWEST
     start = max(first, _LOWEST)
     noise = np.linspace(start, max(start, 0.0) + _REACH, _CELLS + 1)
-    curve = Curve(normal_cells(noise), _largest_loss(noise, mu, kappa))
+    curve = _Curve(_normal_cells(noise), _largest_loss(noise, mu, kappa))
     return min(simple, curve.delta(epsilon, mu_output))
 
 
@@ -195,7 +195,7 @@ def objective_perturbation_curve(
     if not _moderate(0.0, mu, kappa, mu_output):
         return lambda epsilon: objective_perturbation_delta(epsilon, mu, kappa, mu_output)
     noise = np.linspace(_LOWEST, -_LOWEST, _CELLS + 1)
-    curve = Curve(normal_cells(noise), _largest_loss(noise, mu, kappa))
+    curve = _Curve(_normal_cells(noise), _largest_loss(noise, mu, kappa))
     return lambda epsilon: curve.delta(epsilon, mu_output)
 
 
@@ -402,4 +402,4 @@ def ranked_amp_delta(
     ends = np.linspace(first, max(first, math.sqrt(rank)) + _REACH, _CELLS + 1)
     losses = mu * ends + mu * mu / 2
     rounded = losses + 1e-14 * (1 + 2 * np.abs(losses))
-    return Curve(chi_cells(ends, rank), rounded).delta(spare, mu_output)
+    return _Curve(_chi_cells(ends, rank), rounded).delta(spare, mu_output)

@@ -29,11 +29,11 @@ __all__ = [
     "DISJOINT_RULES",
     "EVERYTHING",
     "Books",
-    "Spend",
+    "_Spend",
+    "_refuse_mixing",
     "check_disjoint",
     "event_of",
     "promise_of",
-    "refuse_mixing",
 ]
 
 EVERYTHING = "all"
@@ -66,7 +66,7 @@ its slot, so only relations that keep the number of slots may use it.
 
 
 @dataclass
-class Spend:
+class _Spend:
     """Events per scope, and which scopes are disjoint by a public rule."""
 
     # Inside a scope events compose. Scopes of one declaration touch different units, so only the
@@ -80,9 +80,9 @@ class Spend:
         """Count one more spend."""
         self.events.setdefault(scope, Counter())[event] += count
 
-    def with_one_more(self, scope: str, event: Event, count: int) -> Spend:
+    def with_one_more(self, scope: str, event: Event, count: int) -> _Spend:
         """Return what the spend would be, leaving this one as it is."""
-        after = Spend({name: events.copy() for name, events in self.events.items()}, self.groups)
+        after = _Spend({name: events.copy() for name, events in self.events.items()}, self.groups)
         after.add(scope, event, count)
         return after
 
@@ -206,7 +206,7 @@ def promise_of(row: Row, *, delta: float = 0.0) -> Guarantee:
     )
 
 
-def refuse_mixing(budget: Guarantee, promise: Guarantee, earlier: Iterable[Guarantee]) -> None:
+def _refuse_mixing(budget: Guarantee, promise: Guarantee, earlier: Iterable[Guarantee]) -> None:
     """Refuse a promise that cannot be composed with what a ledger counts."""
     if (promise.unit, promise.neighbors) != (budget.unit, budget.neighbors):
         raise PrivacyError(
@@ -233,7 +233,7 @@ class Books:
 
     data: str  # name of the data set
     budget: Guarantee  # the limit that holds now
-    spend: Spend = field(default_factory=Spend)  # what was spent
+    spend: _Spend = field(default_factory=_Spend)  # what was spent
     # What spending rows promise, sizes apart, each kind once.
     promises: set[Guarantee] = field(default_factory=set)
     public_digest: str | None = None  # digest of the public fields, once one was recorded
@@ -289,7 +289,7 @@ class Books:
     def check(self, event: Event, promise: Guarantee, scope: str, count: int, *, name: str) -> None:
         """Refuse a spend that does not belong here, or that would pass the budget."""
         budget = self.budget
-        refuse_mixing(budget, promise, self.promises)
+        _refuse_mixing(budget, promise, self.promises)
         after = self.spend.with_one_more(scope, event, count)
         if after.fits(budget):
             return
@@ -307,7 +307,7 @@ class Books:
     def _reserve(self, row: Row, payload: dict[str, Any]) -> None:
         """Take in a spend."""
         event, promise = event_of(row), _stated(row, payload["caveats"])
-        refuse_mixing(self.budget, promise, self.promises)
+        _refuse_mixing(self.budget, promise, self.promises)
         digest = payload.get("public_digest")
         if not isinstance(digest, str | None) or not row.scope:
             raise TypeError(row.kind)
@@ -330,7 +330,7 @@ class Books:
             )
 
 
-def _delta_too_small(before: Spend, budget: Guarantee, way: tuple[float, float], name: str) -> str:
+def _delta_too_small(before: _Spend, budget: Guarantee, way: tuple[float, float], name: str) -> str:
     """Return that a budget's delta leaves a release no finite epsilon, and the ways out."""
     allowed = f"delta={never_more(budget.delta)}"
     problem = f"delta is used up: what was spent in {name} leaves too little of its {allowed}"

@@ -65,7 +65,7 @@ _NAME: Final = re.compile(r"(\d{3})-([0-9a-f]+)\.npy")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Stored:
+class _Stored:
     """The stored answers of one part of the people, in the order of their keys."""
 
     keys: np.ndarray  # who, and what
@@ -82,7 +82,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class PartedMemo:
+class _PartedMemo:
     """Stored answers by (person, question) in parts, in a folder that all machines see."""
 
     folder: str | None  # where they are; None where there are none and nothing may be written
@@ -101,7 +101,7 @@ class PartedMemo:
         with written_once(self._path(part, release_id)) as draft:
             np.save(draft.file, found, allow_pickle=False)
 
-    def stored(self, part: int) -> Stored:
+    def stored(self, part: int) -> _Stored:
         """Return all stored answers of one part of the people."""
         ids = sorted(name for name, parts in self.entries().items() if part in parts)
         files = [self._read(self._path(part, release_id)) for release_id in ids]
@@ -109,7 +109,7 @@ class PartedMemo:
         payers = np.repeat(np.arange(len(ids)), [len(file) for file in files])
         order = np.argsort(found["key"], kind="stable")
         found = found[order]
-        return Stored(found["key"], found["answer"], payers[order], tuple(ids))
+        return _Stored(found["key"], found["answer"], payers[order], tuple(ids))
 
     def digests(self, release_ids: Iterable[str], part: int) -> dict[tuple[str, int], bytes]:
         """Return a digest of the answers of some entries to one part of the people."""
@@ -161,7 +161,7 @@ class PartedMemo:
 @contextmanager
 def agreeing_parts(
     ledger: Ledger, *, settings: Mapping[str, str], dry_run: bool
-) -> Iterator[PartedMemo]:
+) -> Iterator[_PartedMemo]:
     """Yield the memo in parts beside a ledger; no other run uses it until the block ends."""
     # It lies in the folder `NAME.memo` and does for many machines what
     # `Randomization.open_memo` does for
@@ -174,7 +174,7 @@ def agreeing_parts(
     with held_answers(ledger, path, other, where, dry_run=dry_run):
         rows = list(rows_on_disk(ledger))
         known = _bound(path, dict(settings), dry_run=dry_run)
-        memo = PartedMemo(str(path) if known else None)
+        memo = _PartedMemo(str(path) if known else None)
         entries = memo.entries()
         whole = {name for name, parts in entries.items() if parts >= set(range(PARTS))}
         refuse_disagreement(path, set(entries), rows)
@@ -258,7 +258,7 @@ class ChunkPeople:
     # run leaves tells none.
 
     shuffle: Exchange  # where they lie
-    memo: PartedMemo  # what the people answered before
+    memo: _PartedMemo  # what the people answered before
     # Number of the first record of each chunk, and of all records at the end.
     starts: tuple[int, ...]
     cap: int | None  # the most questions of one person; None for all
@@ -269,7 +269,7 @@ class ChunkPeople:
     def gathered(
         cls,
         survey: ChunkSurvey,
-        memo: PartedMemo,
+        memo: _PartedMemo,
         engine: Engine,
         *,
         cap: int | None,
@@ -332,7 +332,7 @@ class ChunkPeople:
         rows["label"][np.argsort(parts, kind="stable")] ^= np.concatenate(pads)
         self.shuffle.write(chunk.number, rows, parts)
 
-    def asked(self, part: int) -> PersonQuestions:
+    def asked(self, part: int) -> _PersonQuestions:
         """Return the questions of one part of the people, with the label given first to each."""
         rows = self.shuffle.read(part, len(self.starts) - 1)
         chunks = np.searchsorted(self.starts, rows["row"], side="right") - 1
@@ -343,7 +343,7 @@ class ChunkPeople:
         ]
         labels = rows["label"] ^ np.concatenate([np.zeros(0, np.uint8), *pads])
         keys, firsts, which = np.unique(rows["key"], return_index=True, return_inverse=True)
-        return PersonQuestions(keys, labels[firsts], rows["row"], which)
+        return _PersonQuestions(keys, labels[firsts], rows["row"], which)
 
 
 def _pad(secret: bytes, chunk: int, part: int, size: int) -> np.ndarray:
@@ -353,7 +353,7 @@ def _pad(secret: bytes, chunk: int, part: int, size: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class PersonQuestions:
+class _PersonQuestions:
     """The questions of one part of the people."""
 
     keys: np.ndarray  # who, and what, each once, in order
@@ -440,7 +440,7 @@ class AnswerPart:
         """Return fresh answers to some questions; the spend is on the ledger."""
         return self.coin.release(labels, entropy=entropy)
 
-    def _words(self, asked: PersonQuestions, entropy: _random.Entropy) -> UInt64[np.ndarray, " k"]:
+    def _words(self, asked: _PersonQuestions, entropy: _random.Entropy) -> UInt64[np.ndarray, " k"]:
         """Return a word for every question of a person who has more than the cap, else 0."""
         words = np.zeros(len(asked.keys), np.uint64)
         if self.people.cap is not None:
@@ -452,7 +452,7 @@ class AnswerPart:
         return words
 
     def _chosen(
-        self, asked: PersonQuestions, words: UInt64[np.ndarray, " k"], stored: Stored
+        self, asked: _PersonQuestions, words: UInt64[np.ndarray, " k"], stored: _Stored
     ) -> Bool[np.ndarray, " k"]:
         """Return which questions are used: the stored ones of a person first, then by words."""
         # Source: docs/local.md, "Person-level budgets".
@@ -467,7 +467,7 @@ class AnswerPart:
         return chosen
 
 
-def answers_of_chunk(work: str, first: int, last: int) -> Integer[np.ndarray, " n"]:
+def _answers_of_chunk(work: str, first: int, last: int) -> Integer[np.ndarray, " n"]:
     """Return the answers to the records from one number to before another."""
     found = [np.zeros(0, _ANSWERED)]
     for part in range(PARTS):
@@ -512,7 +512,7 @@ class AnswerChunk:
         if path.exists():
             return 0
         digest, written = hashlib.sha256(), 0
-        stored = answers_of_chunk(self.work, given.first, given.last) if self.linked else None
+        stored = _answers_of_chunk(self.work, given.first, given.last) if self.linked else None
         entropy = _random.entropy_of_part(self.seed, f"piece {given.chunk.number}")
         with written_once(path) as draft, self._writer(draft.file) as write:
             for pairs in judgments(self.chunks, given.chunk):

@@ -155,7 +155,7 @@ class ChunkOutputs:
     def finished(self, request: str, ledger: Ledger) -> tuple[Manifest, ...]:
         """Let the rest appear of what an interrupted run paid for; return the manifests."""
         if request in map(_noted_request, self._left()):
-            with sole_run(self.folder):
+            with _sole_run(self.folder):
                 for work in self._left():
                     if _noted_request(work) == request and (made := self._made(work, ledger)):
                         self.publish(work)
@@ -198,7 +198,7 @@ class ChunkOutputs:
         work = self.folder / WORK.replace("*", _random.new_release_id())
         with explained(_WRITING):
             self.folder.mkdir(parents=True, exist_ok=True)
-        with sole_run(self.folder):
+        with _sole_run(self.folder):
             self._refuse_existing()
             with explained(_WRITING):
                 drawing = (left for left in self._left() if _requested(left / _DRAWING) == request)
@@ -262,7 +262,7 @@ def _show(made: Path, final: Path, *, force: bool) -> None:
         made.replace(final)
 
 
-def sole_run(folder: Path) -> AbstractContextManager[None]:
+def _sole_run(folder: Path) -> AbstractContextManager[None]:
     """Return what holds a folder for as long as the context is open; nobody is waited for."""
     return sole_holder(
         folder / _LOCK,

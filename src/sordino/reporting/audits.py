@@ -140,10 +140,10 @@ _OFTEN, _NEVER = 0.01, 1e-12  # chances between them are told as one in so many
 
 def describe_audits(audits: Audit | Sequence[Audit]) -> list[dict[str, Any]]:
     """Return one audit or several as plain dicts, in the order given."""
-    return [describe_audit(audit) for audit in ([audits] if isinstance(audits, Audit) else audits)]
+    return [_describe_audit(audit) for audit in ([audits] if isinstance(audits, Audit) else audits)]
 
 
-def describe_audit(audit: Audit) -> dict[str, Any]:
+def _describe_audit(audit: Audit) -> dict[str, Any]:
     """Return an audit as plain values and sentences."""
     claim, places = describe_guarantee(audit.claim), list(_OUTCOMES)
     findings = sorted(audit.findings, key=lambda found: places.index(found.outcome))

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "describe_curves",
+    "_describe_curves",
+    "_describe_training",
     "describe_forecast",
-    "describe_training",
     "refuse_plot",
     "write_curves",
     "write_training_curves",
@@ -158,13 +158,13 @@ def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None
         4.9,
         fill,
         title="Predicted accuracy of a reward learned from private judgments",
-        text=describe_curves(forecast),
+        text=_describe_curves(forecast),
     )
     with atomic_writer(path, force=force) as file:
         file.write(drawn)
 
 
-def describe_curves(forecast: Forecast) -> str:
+def _describe_curves(forecast: Forecast) -> str:
     """Return in words what the picture shows, for readers who do not see it."""
     ways = []
     for name, way in forecast.ways.items():
@@ -427,13 +427,13 @@ def write_training_curves(
         if simulated:
             figure.suptitle(_SIMULATED, color="#b00020", fontweight="bold", gid="simulated")
 
-    text = describe_training(curves, simulated=simulated)
+    text = _describe_training(curves, simulated=simulated)
     drawn = _picture("svg", 4.6, fill, title="Training on randomized answers", text=text)
     with atomic_writer(path, force=force) as file:
         file.write(drawn)
 
 
-def describe_training(curves: Sequence[Json], *, simulated: bool = False) -> str:
+def _describe_training(curves: Sequence[Json], *, simulated: bool = False) -> str:
     """Return in words what the picture shows, for readers who do not see it."""
     ends = [
         f"{_name(curve)} from {values[0]:.3f} to {values[-1]:.3f}"

@@ -27,7 +27,7 @@ from .result import describe_ledger_rows
 from .summary import summarize
 from .wording import SIMULATED, Json
 
-__all__ = ["render_audit", "render_report", "write_audit", "write_report"]
+__all__ = ["_render_audit", "render_report", "write_audit", "write_report"]
 
 
 def render_report(summary: Json) -> str:
@@ -48,7 +48,7 @@ def render_report(summary: Json) -> str:
     )
 
 
-def render_audit(audits: Audit | Sequence[Audit]) -> str:
+def _render_audit(audits: Audit | Sequence[Audit]) -> str:
     """Return one audit or several as one HTML file."""
     # The page loads nothing and runs nothing, follows light and dark mode, and prints. The same
     # audits give the same bytes. If one of them was computed from raw judgments, the page says on
@@ -122,4 +122,4 @@ def write_report(
 
 def write_audit(path: str | Path, audit: Audit | Sequence[Audit], *, force: bool = False) -> None:
     """Write one HTML page that says what was claimed, what was measured, and what broke it."""
-    write_text(Path(path), render_audit(audit), force=force)
+    write_text(Path(path), _render_audit(audit), force=force)

@@ -36,7 +36,7 @@ _SAMPLE = 2000  # rows that say enough about the directions of the features
 _SEARCHED = 1000  # pairs among which examples are looked for
 
 
-def feature_names(features: Features | None, dimension: int) -> list[str]:
+def _feature_names(features: Features | None, dimension: int) -> list[str]:
     """Return what each weight is about, as a reader would call it."""
     if isinstance(features, HashedText):
         named = list(SIGNALS)[: features.signals]
@@ -53,7 +53,7 @@ def measure_decisive(
     # the root of the mean square, because which answer stands first means nothing. There are no
     # intervals: what shrinks the weights moves each by an unknown part of the truth.
     spread = np.sqrt(np.asarray((differences**2).mean(axis=0), dtype=np.float64).ravel())
-    names = feature_names(reward.features, len(reward.weights))
+    names = _feature_names(reward.features, len(reward.weights))
     effects = reward.weights * spread
     order = np.argsort(-np.abs(effects), kind="stable")[:most]
     rows = [

@@ -257,7 +257,7 @@ _APPROXIMATE = (
 )
 
 
-def describe_items(result: Json, *, records: bool) -> dict[str, Any] | None:
+def _describe_items(result: Json, *, records: bool) -> dict[str, Any] | None:
     """Return what everybody ranked, the best first, or None if there is nothing of the kind."""
     items = result.get("items") or ()
     chances = {
@@ -483,7 +483,7 @@ def summarize(
         "pairs": counts.get("pairs"),
         "ballots": counts.get("ballots"),
         "rankings": is_of_rankings(result),
-        "worths": describe_items(result, records=hides_texts(guarantee)),
+        "worths": _describe_items(result, records=hides_texts(guarantee)),
         "noise": noise,
         "noise_text": NOISE_TEXTS.get(noise, ""),
         "guarantee": words,

@@ -101,7 +101,7 @@ def unpacked(text: str, d: int) -> Float[np.ndarray, "d d"]:
     return matrix + np.tril(matrix, -1).T
 
 
-def quadratic_tail(trace: float, trace_of_square: float, largest: float, t: float) -> float:
+def _quadratic_tail(trace: float, trace_of_square: float, largest: float, t: float) -> float:
     """Return the level that ξᵀKξ exceeds with probability at most e^−t, ξ 1-sub-Gaussian."""
     # Source: Hsu, Kakade & Zhang 2012, Theorem 2.1; docs/local.md, confidence and pessimism: h(K,
     # t) = tr K + 2√(tr(K²)t) + 2‖K‖t.
@@ -109,7 +109,7 @@ def quadratic_tail(trace: float, trace_of_square: float, largest: float, t: floa
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseTerm:
+class _NoiseTerm:
     """One source of error of an estimate: factor · √(ξᵀKξ), ξ 1-sub-Gaussian."""
 
     # Source: docs/local.md, confidence and pessimism. With trace alone, K a number, nothing is
@@ -126,7 +126,7 @@ class NoiseTerm:
             non_negative(name, getattr(self, name))
 
     @classmethod
-    def of(cls, factor: float, shape: Float[np.ndarray, "r r"]) -> NoiseTerm:
+    def of(cls, factor: float, shape: Float[np.ndarray, "r r"]) -> _NoiseTerm:
         """Return the term of a matrix K."""
         # Source: docs/local.md, confidence and pessimism.
         return cls(
@@ -140,7 +140,7 @@ class NoiseTerm:
         """Return what the term exceeds with probability at most e^−t."""
         # Source: docs/local.md, confidence and pessimism: factor · √h(K, t).
         return self.factor * math.sqrt(
-            quadratic_tail(self.trace, self.trace_of_square, self.largest, t)
+            _quadratic_tail(self.trace, self.trace_of_square, self.largest, t)
         )
 
 
@@ -167,7 +167,7 @@ class ConfidenceEllipsoid(Ellipsoid):
     trace_of_square: float
     largest: float
     # What was added to the answers' sum, or to the estimate, measured in the metric.
-    noise: tuple[NoiseTerm, ...] = ()
+    noise: tuple[_NoiseTerm, ...] = ()
     # Into how many equal parts the chance of a failure is divided: one for each source of error
     # that is random.
     splits: int = 1
@@ -191,7 +191,7 @@ class ConfidenceEllipsoid(Ellipsoid):
         t = math.log(self.splits * self.candidates / (1 - level))
         # what ridge and solver move the center by, and the error of the answers themselves
         bias = (self.ridge * self.ball + self.gradient_norm) / math.sqrt(self.least_eigenvalue)
-        answers = NoiseTerm(
+        answers = _NoiseTerm(
             factor=1 / (2 * self.kappa),
             trace=self.trace,
             trace_of_square=self.trace_of_square,
@@ -215,13 +215,13 @@ class ConfidenceEllipsoid(Ellipsoid):
         rounding: float = 0.0,
     ) -> ConfidenceEllipsoid:
         """Return the set around a fit; its sum may carry noise, and rounding, which is certain."""
-        answers = NoiseTerm.of(1 / 2, whitened(gram, metric))
-        noise: tuple[NoiseTerm, ...] = ()
+        answers = _NoiseTerm.of(1 / 2, whitened(gram, metric))
+        noise: tuple[_NoiseTerm, ...] = ()
         if covariance is not None:
-            drawn = NoiseTerm.of(1.0, whitened(covariance, metric))
+            drawn = _NoiseTerm.of(1.0, whitened(covariance, metric))
             noise = (drawn,)
             if rounding:
-                noise += (NoiseTerm(factor=rounding, trace=drawn.largest),)
+                noise += (_NoiseTerm(factor=rounding, trace=drawn.largest),)
         return cls(
             center=center,
             metric=metric,
@@ -250,7 +250,7 @@ class ConfidenceEllipsoid(Ellipsoid):
             metric = unpacked(values["metric"], len(center))
             np.linalg.cholesky(metric)
             plain = {name: values[name] for name in cls.__dataclass_fields__}
-            plain["noise"] = tuple(NoiseTerm(**term) for term in values["noise"])
+            plain["noise"] = tuple(_NoiseTerm(**term) for term in values["noise"])
         except (KeyError, TypeError, ValueError, np.linalg.LinAlgError):
             plain = {}
         if not plain:
@@ -439,7 +439,7 @@ class RecordEllipsoid(Ellipsoid):
             )
         events = 3 if self.output_standard_deviation else 2
         t, d = math.log(events / left), len(self.center)
-        answers = math.sqrt(quadratic_tail(d, d, 1.0, t) / self.slope) / 2
+        answers = math.sqrt(_quadratic_tail(d, d, 1.0, t) / self.slope) / 2
         bias = self.ridge * self.ball / math.sqrt(self._eigenvalues[0])
         tilt = self.standard_deviation * math.sqrt(_tail(1 / self._eigenvalues, t))
         inexact = self.inexactness * math.sqrt(self._eigenvalues[-1])
@@ -473,7 +473,7 @@ class RecordEllipsoid(Ellipsoid):
 def _tail(eigenvalues: Float[np.ndarray, " d"], t: float) -> float:
     """Return h(K, t) of a matrix with these eigenvalues, all positive."""
     total, squares = float(eigenvalues.sum()), float((eigenvalues**2).sum())
-    return quadratic_tail(total, squares, float(eigenvalues.max()), t)
+    return _quadratic_tail(total, squares, float(eigenvalues.max()), t)
 
 
 def _slope(bound: float, ball: float) -> float:
@@ -570,7 +570,7 @@ def ranking_ellipsoid(
     return ConfidenceEllipsoid.around(
         solution.theta,
         gradient_norm=solution.gradient_norm,
-        gram=choice_spread(loss),
+        gram=_choice_spread(loss),
         metric=_flattest(loss, ball) + ridge * np.eye(loss.features.shape[1]),
         kappa=1.0,
         ball=ball,
@@ -593,10 +593,10 @@ def ranking_covariance(
     # Source: docs/central.md, "Rankings": A⁻¹(G/4 + V)A⁻¹, A the Hessian at θ with the ridge.
     bend = loss.hessian(theta) + ridge * np.eye(len(theta))
     inverse = np.linalg.inv(bend)
-    return np.asarray(inverse @ (choice_spread(loss) / 4 + noise) @ inverse)
+    return np.asarray(inverse @ (_choice_spread(loss) / 4 + noise) @ inverse)
 
 
-def choice_spread(loss: PairwiseComposite | FirstChoice) -> Float[np.ndarray, "d d"]:
+def _choice_spread(loss: PairwiseComposite | FirstChoice) -> Float[np.ndarray, "d d"]:
     """Return G: the variance of the sum along u is at most uᵀGu/4, whatever the rankings are."""
     # Source: docs/central.md, "Rankings": pairs: along u one ballot's part moves by at most
     # wΣ_{a<b}|u_a − u_b|, whose square is at most wΣ_{a<b}(u_a − u_b)², since the w sum to 1. First

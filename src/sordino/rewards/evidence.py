@@ -161,9 +161,9 @@ class Evidence:
         self, theta: Float[np.ndarray, " d"]
     ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
         """Return Σ wa(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σwx/2; and the covariance of T̃."""
-        # Source: docs/central.md, "Label privacy, one Gaussian release"; a of `secant_slope`.
+        # Source: docs/central.md, "Label privacy, one Gaussian release"; a of `_secant_slope`.
         margins = np.asarray(self.sample @ theta)
-        bends = self.weights * secant_slope(margins)
+        bends = self.weights * _secant_slope(margins)
         mean, drawn = self._grams(bends, self.weights**2 * debiased_slope(margins))
         return mean, self.inflation * self._with_noise(drawn)
 
@@ -268,7 +268,7 @@ class Thinned:
 Measure = Callable[
     [Float[np.ndarray, " d"]], tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]
 ]
-"""From weights θ to Σ a(θᵀx)xxᵀ, a of :func:`secant_slope`, and the covariance of the sum."""
+"""From weights θ to Σ a(θᵀx)xxᵀ, a of :func:`_secant_slope`, and the covariance of the sum."""
 
 ASSUMED = 0.65
 """How well a perfect reward predicts one judgment, before anything is known."""
@@ -280,7 +280,7 @@ _BELIEFS = np.array([0.9, 0.1])  # and how likely each: people agree about as us
 _RANK = 1e-9  # of the largest variance: below it nothing is released along a direction
 
 
-def secant_slope(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def _secant_slope(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Return (σ(m) − ½)/m, which takes a margin to its expected answer; ¼ at 0."""
     # Source: docs/central.md, "Label privacy, one Gaussian release".
     small = np.abs(margins) < 1e-6  # noqa: PLR2004 (where the quotient rounds to its limit)

@@ -193,7 +193,7 @@ class FiniteRewards:
         prompts: Sequence[Text] | None = None,
         candidates: Sequence[Sequence[Text]] | None = None,
         reference: ReferenceLists | None = None,
-    ) -> FiniteReward:
+    ) -> _FiniteReward:
         """Return the candidate under which the randomized answers are likeliest.
 
         The maximum is exact, by enumeration; ties go to the name that comes first. A repeated
@@ -248,7 +248,7 @@ class FiniteRewards:
         if prompts is not None and candidates is not None:
             options = Candidates.of(prompts, candidates, reference=reference, features=self)
             moments = _covariance(self, options)
-        return FiniteReward(
+        return _FiniteReward(
             candidates=self,
             name=self.names[int(np.argmax(likelihoods))],
             log_likelihoods=likelihoods,
@@ -263,7 +263,7 @@ class FiniteRewards:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class FiniteReward:
+class _FiniteReward:
     """The likeliest reward of a finite class, with what the others say."""
 
     # Made by `fit`. Policies take it like a linear reward: its features are the rewards of all N

@@ -46,7 +46,7 @@ _SHARES = tuple(1 / (1 + 4.0**power) for power in range(-3, 5))  # of the reward
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class _Way:
     """One way to be private in a world."""
 
     promise: Callable[[], Guarantee]  # returns what it promises to one label or to one record
@@ -58,7 +58,7 @@ class Way:
     person_epsilon: Callable[[int], float | None]
 
 
-def _local(world: World, epsilon: float, _: float) -> Way:
+def _local(world: World, epsilon: float, _: float) -> _Way:
     """Return noise on labels: every label is randomized by itself."""
     coin = RandomizedResponse(epsilon)
     flip, spread, size = coin.flip_probability, world.spread, world.dimension
@@ -69,7 +69,7 @@ def _local(world: World, epsilon: float, _: float) -> Way:
         counts = [(coin.event, labels)]
         return accounting.composed_epsilon(counts, neighbors=REPLACE_ONE, delta=0.0)
 
-    return Way(
+    return _Way(
         promise=lambda: Guarantee(
             loss(1), delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="local"
         ),
@@ -79,7 +79,7 @@ def _local(world: World, epsilon: float, _: float) -> Way:
     )
 
 
-def _label_central(world: World, epsilon: float, delta: float) -> Way:
+def _label_central(world: World, epsilon: float, delta: float) -> _Way:
     """Return the way of a curator who releases the noised sum of all labels."""
     # The ridge is chosen on the sum, for nothing.
     mechanism = LabelGaussian(epsilon, delta=delta)
@@ -97,7 +97,7 @@ def _label_central(world: World, epsilon: float, delta: float) -> Way:
         event = GaussianEvent(group_gaussian(mechanism.mu, labels))
         return accounting.composed_epsilon([(event, 1)], neighbors=REPLACE_ONE, delta=delta)
 
-    return Way(
+    return _Way(
         promise=lambda: mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central"),
         outlook=Outlook(world=world, small_ridge=small_ridge, fits=fits),
         flip_probability=None,
@@ -105,7 +105,7 @@ def _label_central(world: World, epsilon: float, delta: float) -> Way:
     )
 
 
-def _record_central(world: World, epsilon: float, delta: float) -> Way:
+def _record_central(world: World, epsilon: float, delta: float) -> _Way:
     """Return the way of a curator who hides whole records: a tilted objective with its ridge."""
     mechanism = ObjectivePerturbation(
         epsilon, delta=delta, bound=_FEATURE_NORM, neighbors=REPLACE_SPECIAL
@@ -119,7 +119,7 @@ def _record_central(world: World, epsilon: float, delta: float) -> Way:
             tilted_scatter(world.spread, n=n, dimension=d, standard_deviation=noise, ridge=ridge)
         ]
 
-    return Way(
+    return _Way(
         promise=lambda: mechanism.guarantee(
             unit="record", neighbors=REPLACE_SPECIAL, trust="central"
         ),
@@ -138,7 +138,7 @@ def _small_ridge(world: World, standard_deviation: float) -> Callable[[float], S
     )
 
 
-WAYS: Mapping[str, Callable[[World, float, float], Way]] = MappingProxyType(
+WAYS: Mapping[str, Callable[[World, float, float], _Way]] = MappingProxyType(
     {"labels": _local, "label-estimate": _label_central, "record-estimate": _record_central}
 )
 """From a world, epsilon and delta to each way; those with a curator refuse a delta of 0."""
@@ -153,9 +153,9 @@ IN_WORDS: Mapping[str, str] = MappingProxyType(
 """What each way is called where people read."""
 
 
-def offered_ways(
+def _offered_ways(
     world: World, epsilon: float, delta: float
-) -> tuple[dict[str, Way], dict[str, str]]:
+) -> tuple[dict[str, _Way], dict[str, str]]:
     """Return the ways that keep the privacy loss, and why the others do not."""
     ways = {"labels": WAYS["labels"](world, epsilon, delta)}
     left_out: dict[str, str] = {}
@@ -232,7 +232,7 @@ def growth_curve(
     # Source: docs/local.md, planning; docs/central.md, "Planning".
     numbers = [_validate.integer("counts", count, at_least=1) for count in counts]
     world = World.of(dimension, accuracy, method)
-    ways, _ = offered_ways(
+    ways, _ = _offered_ways(
         world, _validate.positive("epsilon", epsilon), _validate.failure_probability("delta", delta)
     )
     outlooks = {"non-private": without_privacy(world)} | {
@@ -385,7 +385,7 @@ def estimate(
         _validate.integer("labels_per_person", labels_per_person, at_least=1)
     epsilon = RandomizedResponse(epsilon).epsilon
     delta = _validate.failure_probability("delta", delta)
-    ways, left_out = offered_ways(world, epsilon, delta)
+    ways, left_out = _offered_ways(world, epsilon, delta)
     return Forecast(
         n=n,
         dimension=world.dimension,
@@ -405,7 +405,7 @@ def estimate(
     )
 
 
-def _forecast(way: Way, n: int, target: float | None, labels: int | None) -> WayForecast:
+def _forecast(way: _Way, n: int, target: float | None, labels: int | None) -> WayForecast:
     """Return what one way would give from n labels."""
     promise = way.promise()
     odds = math.inf  # where no float is as large

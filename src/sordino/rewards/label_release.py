@@ -100,7 +100,7 @@ def release_labels(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PreparedSum:
+class _PreparedSum:
     """One sum Σ y v made ready: all that is public of it, and what draws its noised value."""
 
     draw: Callable[[], Float[np.ndarray, " d"]]
@@ -117,7 +117,7 @@ class LabelSum:
     """One noised sum of labels times public vectors, and the entry that paid for it."""
 
     value: Float[np.ndarray, " d"]
-    known: PreparedSum  # its noise, and what it is about
+    known: _PreparedSum  # its noise, and what it is about
     release_id: str  # the ledger entry
     artifact: str  # SHA-256 of the sum and what it is about
 
@@ -203,7 +203,7 @@ class Judged:
 
     def prepare(
         self, mechanism: LabelGaussian, vectors: RowSource, entropy: Entropy
-    ) -> PreparedSum:
+    ) -> _PreparedSum:
         """Return the release made ready; in memory no label is read."""
         # Whatever is wrong with vectors, files or the grid is found here, before anything is spent.
         source = self.source
@@ -212,7 +212,7 @@ class Judged:
             limited = mechanism.records_per_person is not None
             persons = source.persons if limited else None
             design = mechanism.prepare(vectors, persons=persons, rows=self.rows)
-            return PreparedSum(
+            return _PreparedSum(
                 draw=lambda: mechanism.release(source.labels, design=design, entropy=entropy).value,
                 counted=vectors[np.flatnonzero(design.used)],
                 used=design.used,
@@ -223,7 +223,7 @@ class Judged:
         in_files = ChunkedLabels.prepare(mechanism, vectors)
         total = in_files.total(verified(vectors, source) if source.linked else vectors)
         known = total.described(np.zeros(vectors.shape[1]))
-        return PreparedSum(
+        return _PreparedSum(
             draw=lambda: total.release(entropy=entropy),
             counted=vectors,
             used=None,

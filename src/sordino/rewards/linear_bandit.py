@@ -121,7 +121,7 @@ def _shortened(rows: Float[np.ndarray, "b p"]) -> Float[np.ndarray, "b p"]:
 _STEPS: Final = 200
 
 
-def minimize_in_ball(
+def _minimize_in_ball(
     moment: Float[np.ndarray, "d d"],
     pull: Float[np.ndarray, " d"],
     ball: float | None,
@@ -208,7 +208,7 @@ class BallRidge(WithheldFit):
         features = JointFeatures.of(logs)
         # a ridge beside which the rounding of a billion features of records is nothing
         moment, pull = _sums(logs, features, _within("ridge", ridge, 1e-6, 1e60))
-        weights = minimize_in_ball(moment, pull, bound)
+        weights = _minimize_in_ball(moment, pull, bound)
         factor = cholesky(moment, lower=True)
         public = None
         if unit == "label":

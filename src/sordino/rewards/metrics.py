@@ -169,7 +169,7 @@ class AnswerMetrics:
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
+class _Predicted:
     """Predictions for the answers of some people, all of whose answers are here."""
 
     differences: Float[np.ndarray, " n"]  # predicted reward of the first minus the second
@@ -198,7 +198,7 @@ class HeldOut:
         """Return whether it is known who answered."""
         return self.clusters is not None
 
-    def fold(self, task: Callable[[Predicted], T], _plus: object = None) -> T:
+    def fold(self, task: Callable[[_Predicted], T], _plus: object = None) -> T:
         """Return what a task makes of them; refuse what does not fit."""
         predictions = finite_array("predictions", self.differences, ndim=1)
         targets = debias(self.answers, self.flip_probability)
@@ -216,7 +216,7 @@ class HeldOut:
                     f"{who.shape}."
                 )
             persons = np.unique(who, return_inverse=True)[1]
-        return task(Predicted(predictions, targets, persons))
+        return task(_Predicted(predictions, targets, persons))
 
 
 def cross_fit(
@@ -254,7 +254,7 @@ _ROW: Final = [("who", "<u8", 2), ("difference", "<f8"), ("answer", "?")]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Predictions:
+class _Predictions:
     """Predictions in a folder that all machines see, in parts that memory holds."""
 
     engine: Engine  # where they are added up
@@ -264,7 +264,7 @@ class Predictions:
     linked: bool  # whether it is known who answered
     taken: Taken | None = None  # called as parts are done
 
-    def fold(self, task: Callable[[Predicted], T], plus: Callable[[T, T], T]) -> T:
+    def fold(self, task: Callable[[_Predicted], T], plus: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(part)`` over all parts; a part may be empty."""
         read = _OfPart(self.exchange, self.chunks, self.flip_probability, self.linked, task)
         total: T = self.engine.fold(range(PARTS), read, plus, taken=self.taken)
@@ -279,7 +279,7 @@ class _OfPart:
     chunks: int
     flip_probability: float
     linked: bool
-    task: Callable[[Predicted], Any]
+    task: Callable[[_Predicted], Any]
 
     def __call__(self, part: int) -> Any:
         """Return what the task makes of them."""
@@ -288,7 +288,7 @@ class _OfPart:
         if self.linked:
             persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel()
         targets = debias(rows["answer"].astype(np.int8), self.flip_probability)
-        return self.task(Predicted(rows["difference"], targets, persons))
+        return self.task(_Predicted(rows["difference"], targets, persons))
 
 
 @contextmanager
@@ -299,14 +299,14 @@ def opened_predictions(
     features: Features | None,
     flip_probability: float,
     scratch: str | Path | None = None,
-) -> Iterator[Predictions]:
+) -> Iterator[_Predictions]:
     """Read the answers that count once; keep the predictions for as long as the context is open."""
     with opened_exchange(_ROW, scratch) as exchange:
         task = _Predict(survey, exchange, weights, features)
         chunks = survey.chunks
         if survey.engine.fold(chunks, task, add, taken=survey.taken) != survey.counted:
             raise DataError("The input changed while it was read. Nothing was measured.")
-        yield Predictions(
+        yield _Predictions(
             engine=survey.engine,
             exchange=exchange,
             chunks=len(chunks),
@@ -376,7 +376,7 @@ class _Totals:
 
 
 def measure_predictions(
-    predictions: HeldOut | Predictions, *, temperature: float | None = None, widening: float = 1.0
+    predictions: HeldOut | _Predictions, *, temperature: float | None = None, widening: float = 1.0
 ) -> AnswerMetrics:
     """Return what predictions say about answers, with the randomization taken out; it is free."""
     # Source: docs/local.md, metrics on randomized labels. Accuracy is (mean(sign agrees with z) −
@@ -416,7 +416,7 @@ def measure_predictions(
     )
 
 
-def _values(part: Predicted, heat: float) -> Float[np.ndarray, "3 n"]:
+def _values(part: _Predicted, heat: float) -> Float[np.ndarray, "3 n"]:
     """Return what accuracy, loss and win rate are means of: how often the winner is picked."""
     gaps, targets = part.differences, part.targets
     # a reward picks the first answer of each pair with chance 1, 0, or ½ without a gap
@@ -425,7 +425,7 @@ def _values(part: Predicted, heat: float) -> Float[np.ndarray, "3 n"]:
     return np.stack([picks[0], debiased_loss(gaps, targets), picks[1]])
 
 
-def _totals(heat: float, part: Predicted) -> _Totals:
+def _totals(heat: float, part: _Predicted) -> _Totals:
     """Return the totals of one part."""
     gaps, targets = part.differences, part.targets
     limits = [((side - targets) * gaps).sum() for side in (gaps < 0, gaps > 0)]
@@ -433,7 +433,7 @@ def _totals(heat: float, part: Predicted) -> _Totals:
     return _Totals(len(gaps), _values(part, heat).sum(axis=1), np.array(limits), unit)
 
 
-def _slope(predictions: HeldOut | Predictions, total: _Totals) -> float | None:
+def _slope(predictions: HeldOut | _Predictions, total: _Totals) -> float | None:
     """Return the calibration slope of Δ in its unit, or None where no finite one fits best."""
     if isinstance(predictions, HeldOut):
         return predictions.fold(_root_of_part)
@@ -446,17 +446,17 @@ def _slope(predictions: HeldOut | Predictions, total: _Totals) -> float | None:
     return crossing(rising, FARTHEST)
 
 
-def _root_of_part(part: Predicted) -> float | None:
+def _root_of_part(part: _Predicted) -> float | None:
     """Return the slope of predictions that are all here."""
     unit = float(np.max(np.abs(part.differences)))
     if unit == 0:
         return None
     scaled = part.differences / unit
-    return increasing_root(scaled, float(part.targets @ scaled))
+    return _increasing_root(scaled, float(part.targets @ scaled))
 
 
 def _scores(
-    trials: Float[np.ndarray, " k"], unit: float, part: Predicted
+    trials: Float[np.ndarray, " k"], unit: float, part: _Predicted
 ) -> Float[np.ndarray, "2 k"]:
     """Return the sums of the scores of one part, and their derivatives, at every trial."""
     found = [_slope_scores(part, unit, slope) for slope in trials]
@@ -464,7 +464,7 @@ def _scores(
 
 
 def _slope_scores(
-    part: Predicted, unit: float, slope: float
+    part: _Predicted, unit: float, slope: float
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Return (σ(bΔ) − ỹ)Δ and its derivative σ′(bΔ)Δ² for every record."""
     scaled = part.differences / unit
@@ -473,7 +473,7 @@ def _slope_scores(
 
 
 def _spread(
-    heat: float, means: Float[np.ndarray, " k"], root: float | None, unit: float, part: Predicted
+    heat: float, means: Float[np.ndarray, " k"], root: float | None, unit: float, part: _Predicted
 ) -> list[np.ndarray]:
     """Return how many persons are in one part, and the squares of what each deviates."""
     values = list(_values(part, heat))
@@ -498,7 +498,7 @@ def _clustered_error(squares: float, clusters: int, rows: int) -> float:
     return math.sqrt(clusters / (clusters - 1) * squares) / rows
 
 
-def increasing_root(
+def _increasing_root(
     scaled: np.ndarray, pull: float, weights: np.ndarray | float = 1.0
 ) -> float | None:
     """Return the finite root b of Σ wσ(bΔ)Δ = pull, or None where there is none."""
@@ -647,7 +647,7 @@ def slope_of_sum(
     unit = float(np.max(np.abs(margins)))
     if unit == 0:
         return None
-    root = increasing_root(margins / unit, pull / unit, weights)
+    root = _increasing_root(margins / unit, pull / unit, weights)
     if root is None:
         return None
     slope = root / unit

@@ -44,7 +44,7 @@ _EVEN: Final = 1e-10  # least decrease of the misfit that is worth another pass
 _SINGULAR: Final = 1e-9
 
 
-def item_rows(
+def _item_rows(
     items: tuple[str, ...] | None,
     features: Features | None,
     given: Float[np.ndarray, "k d"] | None,
@@ -190,7 +190,7 @@ def _least_misfit(
     return theta
 
 
-def best_first(
+def _best_first(
     items: tuple[str, ...],
     worths: Float[np.ndarray, " k"],
     intervals: Float[np.ndarray, "offered 2"] | None,
@@ -345,9 +345,9 @@ class RewardModel:
                 "items are needed: this reward was learned from candidates that differ from "
                 "question to question. Use score."
             )
-        rows = item_rows(self.items, self.features, self.item_features)
+        rows = _item_rows(self.items, self.features, self.item_features)
         worths = self.weights if rows is None else self.score_features(rows)
-        return best_first(self.items, worths, self.worth_intervals, self.unoffered)
+        return _best_first(self.items, worths, self.worth_intervals, self.unoffered)
 
     def usable(self) -> bool:
         """Return whether the weights are finite numbers, one for each feature."""

@@ -113,7 +113,7 @@ def debiased_loss(
     return softplus(difference) - np.asarray(target) * difference
 
 
-def mixture_negative_log_likelihood(
+def _mixture_negative_log_likelihood(
     epsilon: float,
     difference: Float[np.ndarray, " *size"] | float,
     z: Int[np.ndarray, " *size"] | int,
@@ -422,4 +422,4 @@ class MixtureLogistic:
     def _losses(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         flip = self.flip_probability
         epsilon = math.log((1 - flip) / flip) if flip > 0 else math.inf
-        return np.asarray(mixture_negative_log_likelihood(epsilon, margins, self._z))
+        return np.asarray(_mixture_negative_log_likelihood(epsilon, margins, self._z))

@@ -189,7 +189,7 @@ def measure_labels(
     _refuse_unfit(reward, mechanism.event, ledger, method="label-gaussian")
     promise = judged.promise(mechanism, ledger, entropy)
     margins = _margins(reward, judged)
-    known = MarginSums.of_all(margins, temperature)
+    known = _MarginSums.of_all(margins, temperature)
     if known.sizes[2] == 0:
         raise DataError(
             "The reward scores both answers of every held-out pair alike: it prefers nothing, so "
@@ -205,7 +205,7 @@ def measure_labels(
         entropy=entropy,
     )
     return PrivateMetrics(
-        **NoisedSums.of(released, margins, known, temperature).estimates(),
+        **_NoisedSums.of(released, margins, known, temperature).estimates(),
         event=mechanism.event,
         guarantee=promise,
         release_id=released.release_id,
@@ -258,7 +258,9 @@ def _scored(weights: Float[np.ndarray, " d"], block: Rows) -> Float[np.ndarray, 
     return np.asarray(block @ weights, dtype=np.float64)
 
 
-def label_columns(margins: Float[np.ndarray, " n"], temperature: float) -> Float[np.ndarray, "n 3"]:
+def _label_columns(
+    margins: Float[np.ndarray, " n"], temperature: float
+) -> Float[np.ndarray, "n 3"]:
     """Return v = (sign(m), 2σ(m/temperature) − 1, m), which labels are summed with."""
     # Source: docs/central.md, "Metrics that are paid for".
     with np.errstate(over="ignore", under="ignore"):
@@ -271,7 +273,7 @@ def _columns(
 ) -> Float[np.ndarray, "k 3"]:
     """Return the columns that labels are summed with, each divided by its largest size."""
     # A column of zeros (scores that vanish beside the temperature) stays one, and carries no noise.
-    return label_columns(margins, temperature) / np.where(sizes > 0, sizes, 1.0)
+    return _label_columns(margins, temperature) / np.where(sizes > 0, sizes, 1.0)
 
 
 def _summed(margins: Margins, task: Callable[..., T], plus: Callable[[T, T], T]) -> T:
@@ -280,7 +282,7 @@ def _summed(margins: Margins, task: Callable[..., T], plus: Callable[[T, T], T])
 
 
 @dataclass(frozen=True, eq=False)
-class MarginSums:
+class _MarginSums:
     """What some margins add up to; no label is in it."""
 
     rows: int  # how many
@@ -290,12 +292,12 @@ class MarginSums:
     softplus: float  # Σ softplus(m)
     positive: float  # Σ m over m > 0
     negative: float  # likewise
-    sizes: Float[np.ndarray, " 3"]  # the largest size of each of `label_columns`
+    sizes: Float[np.ndarray, " 3"]  # the largest size of each of `_label_columns`
 
     @classmethod
     def of(
         cls, temperature: float, _first: int, margins: Float[np.ndarray, " n"], _labels: object = 0
-    ) -> MarginSums:
+    ) -> _MarginSums:
         """Return the sums of one block of margins."""
         with np.errstate(over="ignore"):
             loses = expit(-margins / temperature)
@@ -307,26 +309,26 @@ class MarginSums:
             softplus=float(softplus(margins).sum()),
             positive=float(margins[margins > 0].sum()),
             negative=float(margins[margins < 0].sum()),
-            sizes=np.abs(label_columns(margins, temperature)).max(axis=0, initial=0.0),
+            sizes=np.abs(_label_columns(margins, temperature)).max(axis=0, initial=0.0),
         )
 
     @classmethod
-    def of_all(cls, margins: Margins, temperature: float) -> MarginSums:
+    def of_all(cls, margins: Margins, temperature: float) -> _MarginSums:
         """Return the sums of all margins; refuse files that changed."""
         found = _summed(margins, partial(cls.of, temperature), cls.plus)
         if found.rows != margins.shape[0]:
             raise DataError("The input changed while it was read. Nothing was spent.")
         return found
 
-    def plus(self, other: MarginSums) -> MarginSums:
+    def plus(self, other: _MarginSums) -> _MarginSums:
         """Return the sums of both."""
         mine, theirs = vars(self), vars(other)
         sizes = np.maximum(self.sizes, other.sizes)
-        return MarginSums(**{**{name: mine[name] + theirs[name] for name in mine}, "sizes": sizes})
+        return _MarginSums(**{**{name: mine[name] + theirs[name] for name in mine}, "sizes": sizes})
 
 
 @dataclass(frozen=True, eq=False)
-class SlopeSums:
+class _SlopeSums:
     """What some margins add up to if labels have chances σ(bm), for some slopes b."""
 
     sums: Float[np.ndarray, " b"]  # Σ σ(bm)m, what Σ ym would be
@@ -341,7 +343,7 @@ class SlopeSums:
         _first: int,
         margins: Float[np.ndarray, " n"],
         _labels: object = 0,
-    ) -> SlopeSums:
+    ) -> _SlopeSums:
         """Return the sums of one block of margins."""
         first, second = softplus(-margins), softplus(margins)
         rows = []
@@ -357,30 +359,30 @@ class SlopeSums:
             )
         return cls(*np.array(rows).T)
 
-    def plus(self, other: SlopeSums) -> SlopeSums:
+    def plus(self, other: _SlopeSums) -> _SlopeSums:
         """Return the sums of both."""
-        return SlopeSums(*each_added(list(vars(self).values()), list(vars(other).values())))
+        return _SlopeSums(*each_added(list(vars(self).values()), list(vars(other).values())))
 
 
 @dataclass(frozen=True, eq=False)
-class NoisedSums:
+class _NoisedSums:
     """The released Σ y v with its noise, and all that is public of the margins it is about."""
 
-    known: MarginSums  # sums of the margins of all rows that count
+    known: _MarginSums  # sums of the margins of all rows that count
     totals: Float[np.ndarray, " 3"]  # the released sum, on the scale of the columns
     variances: Float[np.ndarray, " 3"]  # of its noise
     slope: float | None  # the root b of Σ σ(bm)m = Σ ym; None where there is none
-    bent: SlopeSums  # sums at that slope; at 0 where there is none
+    bent: _SlopeSums  # sums at that slope; at 0 where there is none
 
     @classmethod
     def of(
-        cls, released: LabelSum, margins: Margins, whole: MarginSums, temperature: float
-    ) -> NoisedSums:
+        cls, released: LabelSum, margins: Margins, whole: _MarginSums, temperature: float
+    ) -> _NoisedSums:
         """Return all sums that go with a released one, from the sums of all margins."""
         known, sizes, used = whole, whole.sizes, released.known.used
         if not isinstance(margins, ChunkedRows):
             margins = margins[used]
-            known = MarginSums.of(temperature, 0, margins)
+            known = _MarginSums.of(temperature, 0, margins)
         totals, factor = released.value * sizes, released.known.factor
         slope = _slope(margins, known, float(totals[2]))
         return cls(
@@ -388,7 +390,7 @@ class NoisedSums:
             totals=totals,
             variances=np.diagonal(factor @ factor.T) * sizes**2,
             slope=slope,
-            bent=_summed(margins, partial(SlopeSums.of, [slope or 0.0]), SlopeSums.plus),
+            bent=_summed(margins, partial(_SlopeSums.of, [slope or 0.0]), _SlopeSums.plus),
         )
 
     def estimates(self) -> dict[str, Any]:
@@ -423,7 +425,7 @@ class NoisedSums:
         return Estimate(float(value), float(np.sqrt(max(variance, 0.0) / k + noise / k**2)))
 
 
-def _slope(margins: Margins, known: MarginSums, total: float) -> float | None:
+def _slope(margins: Margins, known: _MarginSums, total: float) -> float | None:
     """Return the root b of Σ σ(bm)m = total; None where no finite b fits."""
     # Source: docs/local.md, metrics on randomized labels.
     if not isinstance(margins, ChunkedRows):
@@ -434,7 +436,7 @@ def _slope(margins: Margins, known: MarginSums, total: float) -> float | None:
     unit = float(known.sizes[2])
 
     def rising(trials: Float[np.ndarray, " k"]) -> Float[np.ndarray, "2 k"]:
-        at = _summed(margins, partial(SlopeSums.of, (trials / unit).tolist()), SlopeSums.plus)
+        at = _summed(margins, partial(_SlopeSums.of, (trials / unit).tolist()), _SlopeSums.plus)
         return np.stack([(at.sums - total) / unit, at.information / unit**2])
 
     root = crossing(rising, FARTHEST)

@@ -56,7 +56,7 @@ _FLOPS = 1 << 25  # a matrix this cheap takes every ballot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SlateRows:
+class _SlateRows:
     """The candidates of public slates, each slate once."""
 
     rows: Matrix  # φ of every flat candidate
@@ -81,12 +81,12 @@ class SlateRows:
         return float(np.sqrt(_centered_squares(self.rows, self.starts).max()))
 
 
-def slate_rows(slates: Slates, features: Features | None) -> SlateRows:
+def _slate_rows(slates: Slates, features: Features | None) -> _SlateRows:
     """Return the candidates of ballots with their features; ballots of the same items share one."""
     n = len(slates)
     if slates.items is None:
         rows = slates.flat_features(features)
-        return SlateRows(rows=rows, starts=slates.starts.astype(np.int64), slates=np.arange(n))
+        return _SlateRows(rows=rows, starts=slates.starts.astype(np.int64), slates=np.arange(n))
     assert slates.offered is not None  # noqa: S101 (for the type checker; set at the start)
     numbers: dict[bytes, int] = {}
     which = np.array([numbers.setdefault(key, len(numbers)) for key in slates.keys])
@@ -95,7 +95,7 @@ def slate_rows(slates: Slates, features: Features | None) -> SlateRows:
     of_items: Any = slates.item_features(features)
     if _plain(slates, features) and len(first) > 1:
         of_items = csr_array(of_items)  # one entry in each row
-    return SlateRows(rows=of_items[slates.offered[flat]], starts=starts, slates=which)
+    return _SlateRows(rows=of_items[slates.offered[flat]], starts=starts, slates=which)
 
 
 def _plain(slates: Slates, features: Features | None) -> bool:
@@ -128,7 +128,7 @@ def _centered_squares(rows: Rows, starts: Int64[np.ndarray, " s"]) -> Float[np.n
 # What a fit sees.
 
 
-class BallotEvidence(ABC):
+class _BallotEvidence(ABC):
     """An objective that is fitted, and how much it varies; all that a fit sees of ballots."""
 
     method: ClassVar[str]  # how a reward says that it was fitted
@@ -163,7 +163,7 @@ class BallotEvidence(ABC):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class RankingEvidence(BallotEvidence):
+class _RankingEvidence(_BallotEvidence):
     """What a fit sees after all rankings were released as one sum; all of it is public."""
 
     method = "ranking-gaussian"
@@ -233,7 +233,7 @@ def _agreement(sizes: Int64[np.ndarray, " slates"]) -> Float[np.ndarray, " slate
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ChoiceEvidence(BallotEvidence):
+class _ChoiceEvidence(_BallotEvidence):
     """First choices that were randomized one by one, as a sum that the coin is taken out of."""
 
     # Source: docs/central.md, "Rankings": the first choice, on the sum of docs/local.md,
@@ -248,9 +248,9 @@ class ChoiceEvidence(BallotEvidence):
     items: Items | None
 
     @classmethod
-    def of(cls, private: PrivateChoices, features: Features | None) -> ChoiceEvidence:
+    def of(cls, private: PrivateChoices, features: Features | None) -> _ChoiceEvidence:
         """Return the likelihood of first choices on the debiased sum."""
-        slates, coin = slate_rows(private, features), private.mechanism
+        slates, coin = _slate_rows(private, features), private.mechanism
         rows, starts, counts = slates.of_ballots(np.arange(len(private)))
         weights = np.zeros((len(counts), coin.categories))
         np.add.at(weights, slates.slates, debiased_choices(private.answers, coin))
@@ -301,7 +301,7 @@ class ChoiceEvidence(BallotEvidence):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _OpenBallots(BallotEvidence):
+class _OpenBallots(_BallotEvidence):
     """Ballots as they are, with the Plackett–Luce likelihood."""
 
     method = "plackett-luce"
@@ -321,7 +321,7 @@ class _OpenBallots(BallotEvidence):
             rows = csr_array(rows) if _plain(rankings, features) else rows
             rows = rows[rankings.offered]
         loss = PlackettLuce(rows, starts=rankings.starts, ranks=rankings.ranks)
-        bound = slate_rows(rankings, features).bound(features)
+        bound = _slate_rows(rankings, features).bound(features)
         return cls(loss=loss, feature_bound=bound, items=Items.of(rankings))
 
     def __len__(self) -> int:
@@ -343,8 +343,8 @@ class _OpenBallots(BallotEvidence):
 # A fit of what was released.
 
 
-def fit_released_rankings(
-    released: Released[BallotEvidence],
+def _fit_released_rankings(
+    released: Released[_BallotEvidence],
     *,
     ridge: float | None = None,
     ball: float,
@@ -376,7 +376,7 @@ def fit_released_rankings(
         offered = offered_items(loss)
     weights = centered_weights(solution.theta, offered)
     kept = intervals = None
-    if isinstance(evidence, RankingEvidence):
+    if isinstance(evidence, _RankingEvidence):
         if ellipsoid:  # ballots were declared to be complete and strict
             kept = ranking_ellipsoid(
                 evidence.loss,
@@ -403,7 +403,7 @@ def fit_released_rankings(
         ellipsoid=kept,
         release_ids=released.release_ids,
         artifact=released.artifact,
-        statistic=evidence.statistic if isinstance(evidence, RankingEvidence) else None,
+        statistic=evidence.statistic if isinstance(evidence, _RankingEvidence) else None,
         items=None if items is None else items.names,
         item_features=None if items is None else items.features,
         worth_intervals=intervals,
@@ -411,7 +411,7 @@ def fit_released_rankings(
     )
 
 
-def _tic(evidence: BallotEvidence, ridge: float, found: Solution) -> float:
+def _tic(evidence: _BallotEvidence, ridge: float, found: Solution) -> float:
     """Return the loss on fresh ballots by Takeuchi's criterion."""
     # Source: docs/central.md, "Label privacy, one Gaussian release": the loss at θ̂ + tr[(H +
     # ΛI)⁻¹(J + V)], with the ball's multiplier in Λ and without the direction of θ̂, in which a fit
@@ -426,7 +426,7 @@ def _tic(evidence: BallotEvidence, ridge: float, found: Solution) -> float:
 
 
 def _intervals(
-    evidence: RankingEvidence, weights: Float[np.ndarray, " k"], *, named: bool
+    evidence: _RankingEvidence, weights: Float[np.ndarray, " k"], *, named: bool
 ) -> Float[np.ndarray, "offered 2"] | None:
     """Return intervals where ballots are known, in public, to be about all they were offered."""
     # A short list of three or more ties the others below it, which draws worths together by a part
@@ -447,7 +447,7 @@ def release_rankings(
     ledger: Ledger,
     features: Features | None = None,
     simulate_seed: int | None = None,
-) -> Released[BallotEvidence]:
+) -> Released[_BallotEvidence]:
     """Return all rankings as one noised sum, after recording the spend.
 
     Guarantee:
@@ -470,7 +470,7 @@ def release_rankings(
     digest = rankings.public_digest if promise.unit == "label" else None
     ledger.check_data(None, digest)
     ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
-    slates = slate_rows(rankings, features)
+    slates = _slate_rows(rankings, features)
     design = mechanism.prepare(
         slates.rows,
         slates.starts,
@@ -487,7 +487,7 @@ def release_rankings(
         details=None if most is None else {"cap": most},
     )
     rows, starts, counts = slates.of_ballots(np.flatnonzero(design.used))
-    evidence = RankingEvidence(
+    evidence = _RankingEvidence(
         rows=rows,
         starts=starts,
         counts=counts,
@@ -635,7 +635,7 @@ def fit_rankings(
         released = release_rankings(
             rankings, mechanism, ledger=ledger, features=features, simulate_seed=simulate_seed
         )
-        return fit_released_rankings(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
+        return _fit_released_rankings(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
     if ellipsoid:
         raise UsageError(
             "ellipsoid: a confidence set of rankings needs mechanism=RankingGaussian(...). Nothing "
@@ -692,7 +692,7 @@ def fit_unprotected_rankings(
         stored=False,
         public_digest=digest,
     )
-    outright: Released[BallotEvidence] = Released(
+    outright: Released[_BallotEvidence] = Released(
         evidence=ballots,
         guarantee=promise,
         release_ids=(released.release_id,),
@@ -700,7 +700,7 @@ def fit_unprotected_rankings(
         features=features,
         pairs=len(rankings),
     )
-    return fit_released_rankings(outright, ridge=ridge, ball=ball)
+    return _fit_released_rankings(outright, ridge=ridge, ball=ball)
 
 
 def fit_choices(
@@ -717,12 +717,12 @@ def fit_choices(
             "ellipsoid: no radius is known for randomized first choices. Leave it out, or release "
             "the sum of rankings with mechanism=RankingGaussian(...)."
         )
-    released: Released[BallotEvidence] = Released(
-        evidence=ChoiceEvidence.of(private, features),
+    released: Released[_BallotEvidence] = Released(
+        evidence=_ChoiceEvidence.of(private, features),
         guarantee=private.guarantee,
         release_ids=private.release_ids,
         artifact=private.artifact,
         features=features,
         pairs=len(private),
     )
-    return fit_released_rankings(released, ridge=ridge, ball=ball)
+    return _fit_released_rankings(released, ridge=ridge, ball=ball)

@@ -39,7 +39,7 @@ from .pair_losses import (
 
 
 @dataclass(frozen=True, eq=False)
-class Terms(ABC):
+class _Terms(ABC):
     """A convex function of the scores of each ballot of one size."""
 
     rows: Int64[np.ndarray, "k g"]  # the flat candidates
@@ -57,12 +57,12 @@ class Terms(ABC):
     def bends(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "g k k"]:
         """Return W, symmetric, its diagonal 0."""
 
-    def part(self, ballots: slice) -> Terms:
+    def part(self, ballots: slice) -> _Terms:
         """Return the terms of some ballots."""
         return replace(self, rows=self.rows[:, ballots], weights=self.weights[..., ballots])
 
 
-class _StageTerms(Terms):
+class _StageTerms(_Terms):
     """Σ_j times_j · log Σ_{a ≥ j} e^{score_a}: choices from what is left, best first."""
 
     # Rows are in the order of the ballot; weights say how often each candidate is chosen from those
@@ -90,7 +90,7 @@ class _StageTerms(Terms):
         return np.asarray(np.logaddexp.accumulate(logs, axis=0))
 
 
-class _PairTerms(Terms):
+class _PairTerms(_Terms):
     """weight · Σ_{a<b} log(e^{score_a} + e^{score_b}), one weight for every ballot."""
 
     def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
@@ -163,7 +163,7 @@ def _single_entries(features: Any) -> bool:
 
 
 def gram(
-    features: Any, terms: Sequence[Terms], margins: Float[np.ndarray, " m"], *, step: int = 1
+    features: Any, terms: Sequence[_Terms], margins: Float[np.ndarray, " m"], *, step: int = 1
 ) -> Float[np.ndarray, "d d"]:
     """Return Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ over the pairs of every ballot."""
     d = features.shape[1]
@@ -214,7 +214,7 @@ class BallotLoss(MarginLoss):
 
     @property
     @abstractmethod
-    def terms(self) -> tuple[Terms, ...]:
+    def terms(self) -> tuple[_Terms, ...]:
         """Return the convex functions, of the ballots of each size."""
 
     @property
@@ -283,7 +283,7 @@ class PlackettLuce(BallotLoss):
     pull: Float[np.ndarray, " d"] | None = None  # what weights are multiplied by beside the choices
     # 1 for every candidate that is chosen at some stage, else 0.
     targets: Float[np.ndarray, " m"] = field(init=False)
-    _terms: tuple[Terms, ...] = field(init=False, repr=False)
+    _terms: tuple[_Terms, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check shapes and ranks."""
@@ -335,7 +335,7 @@ class PlackettLuce(BallotLoss):
         return cls(features, starts=starts, ranks=ranks)
 
     @property
-    def terms(self) -> tuple[Terms, ...]:
+    def terms(self) -> tuple[_Terms, ...]:
         """Return the stages of the ballots of each size."""
         return self._terms
 
@@ -415,12 +415,12 @@ class _OneSum(BallotLoss):
         return self.statistic
 
     @cached_property
-    def terms(self) -> tuple[Terms, ...]:
+    def terms(self) -> tuple[_Terms, ...]:
         """Return the convex functions, of the slates of each size."""
         return tuple(self._terms_of(group) for group in groups_by_size(self.starts))
 
     @abstractmethod
-    def _terms_of(self, group: SizeGroup) -> Terms:
+    def _terms_of(self, group: SizeGroup) -> _Terms:
         """Return the convex function of the slates of one size."""
 
     def sample(self, step: int) -> _OneSum:
@@ -445,7 +445,7 @@ class PairwiseComposite(_OneSum):
     # Source: docs/central.md, "Rankings": Σ w Σ_{a<b} log(e^{θᵀφ_a} + e^{θᵀφ_b}) − T̃ᵀθ, w = 2/(K(K
     # − 1)). Sums, not means; no ridge.
 
-    def _terms_of(self, group: SizeGroup) -> Terms:
+    def _terms_of(self, group: SizeGroup) -> _Terms:
         return _PairTerms(group.rows, pair_weight(group.size) * self.counts[group.slates])
 
 
@@ -457,7 +457,7 @@ class FirstChoice(_OneSum):
     # Source: docs/central.md, "Rankings": Σ log Σ_a e^{θᵀφ_a} − T̃ᵀθ (multinomial logit). Sums, not
     # means; no ridge.
 
-    def _terms_of(self, group: SizeGroup) -> Terms:
+    def _terms_of(self, group: SizeGroup) -> _Terms:
         times = np.zeros(group.rows.shape)
         times[0] = self.counts[group.slates]
         return _StageTerms(group.rows, times)

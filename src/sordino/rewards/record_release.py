@@ -176,7 +176,7 @@ def _clipped(
         records = records.part(np.flatnonzero(~held_out_rows(records)).tolist())
     differences = record_differences(records, features)
     refuse_useless(differences.shape[1])
-    return HeldRecords(clipped_records(differences, mechanism, second_moment), records.labels)
+    return HeldRecords(_clipped_records(differences, mechanism, second_moment), records.labels)
 
 
 def release_records(
@@ -233,7 +233,7 @@ class HeldRecords:
         Guarantee:
             None by itself: it is as secret as the records.
         """
-        targets = decided_labels(self.labels, entropy.words(len(self.labels)))
+        targets = _decided_labels(self.labels, entropy.words(len(self.labels)))
         return DebiasedLogistic(self.records, targets=targets, pull=-tilt)
 
 
@@ -269,7 +269,7 @@ class ChunkedRecords:
         return ChunkedLoss(decided, -tilt, decided=True)
 
 
-def clipped_records(
+def _clipped_records(
     differences: Float[np.ndarray, "n d"],
     mechanism: ObjectivePerturbation,
     second_moment: SecondMoment | None,
@@ -287,7 +287,7 @@ def clipped_records(
     return np.asarray(np.rint(shrunk / step) * step)
 
 
-def decided_labels(
+def _decided_labels(
     labels: Integer[np.ndarray, " n"], words: Integer[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
     """Return labels as 0 and 1; a fair coin decides each undecided one."""
@@ -309,7 +309,7 @@ class _Records:
         """Yield (the block's name, records, labels)."""
         nothing = np.zeros((0, width_of(self.chunks, self.features))), np.zeros(0, np.int8)
         for number, (differences, labels) in enumerate(chain([nothing], self._differences(chunk))):
-            records = clipped_records(differences, self.mechanism, self.second_moment)
+            records = _clipped_records(differences, self.mechanism, self.second_moment)
             yield f"{chunk.number} {number}", records, labels
 
     def _differences(self, chunk: Chunk) -> Iterator[tuple[Any, Integer[np.ndarray, " k"]]]:
@@ -333,7 +333,7 @@ class _Decided:
         """Yield (the block's name, records, targets)."""
         for name, records, labels in self.read(chunk):
             coins = words_of_secret(self.secret, name, len(labels))
-            yield name, records, decided_labels(labels, coins)
+            yield name, records, _decided_labels(labels, coins)
 
     def __repr__(self) -> str:
         """Return the kind; no secret."""

@@ -129,7 +129,7 @@ class _Iterate:
         return norm(self.theta)
 
 
-class FitState:
+class _FitState:
     """One data set being fitted: what is shared by all solves on it, and the pass counter."""
 
     def __init__(
@@ -272,7 +272,7 @@ class _Metric:
     # What it learns is about the loss alone, so that it survives a change of the shift.
     # Source: docs/local.md, debiased likelihood (Hessian).
 
-    def __init__(self, work: FitState, point: _Iterate) -> None:
+    def __init__(self, work: _FitState, point: _Iterate) -> None:
         """Measure the approximate Hessian at the point."""
         self.work = work
         self._curvature = work.loss.bend(point.margins)
@@ -333,7 +333,7 @@ class _Metric:
 
 
 def _step(
-    work: FitState, point: _Iterate, direction: np.ndarray, gradient: np.ndarray, shift: float
+    work: _FitState, point: _Iterate, direction: np.ndarray, gradient: np.ndarray, shift: float
 ) -> _Iterate | None:
     """Return the point after one step along the direction, or None where none helps."""
     # The whole step is tried first, and judged by its gradient: close to the minimum, differences
@@ -356,7 +356,7 @@ class _Line:
 
     def __init__(
         self,
-        work: FitState,
+        work: _FitState,
         point: _Iterate,
         direction: np.ndarray,
         change: np.ndarray,
@@ -461,7 +461,7 @@ def minimize_ridge(
     shift = _ridge(ridge, ball)
     if isinstance(loss, ChunkedLoss):
         return _minimize_chunked(loss, [shift], ball=ball, atol=atol, start=start)[0]
-    work = FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
+    work = _FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
     bound = math.inf if ball is None else positive("ball", ball)
     multiplier = 0.0
     if start is None:
@@ -479,7 +479,7 @@ def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) 
     shift, bound = _ridge(ridge, None), positive("ball", ball)
     if isinstance(loss, ChunkedLoss):
         return _minimize_chunked(loss, [shift], ball=bound, atol=atol, settles=True)[0]
-    work = FitState(loss, positive("atol", atol), _MOST_PASSES, settles=True)
+    work = _FitState(loss, positive("atol", atol), _MOST_PASSES, settles=True)
     best = _Best(work, shift, bound)
     start, multiplier = _sampled_start(loss, shift, ball)
     origin = work.first(None)
@@ -498,7 +498,7 @@ class _Best:
 
     solution: Solution
 
-    def __init__(self, work: FitState, ridge: float, ball: float) -> None:
+    def __init__(self, work: _FitState, ridge: float, ball: float) -> None:
         self._work, self._ridge, self._ball = work, ridge, ball
         self._size = math.inf
 
@@ -543,7 +543,7 @@ def ridge_path(
     if isinstance(loss, ChunkedLoss):
         return _minimize_chunked(loss, shifts, ball=ball, atol=atol)
     bound = math.inf if ball is None else positive("ball", ball)
-    work = FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
+    work = _FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
     found: dict[int, Solution] = {}
     point, multiplier = work.first(None), 0.0
     metric = _Metric(work, point)
@@ -619,7 +619,7 @@ def _solve(
     return _on_sphere(metric, point, ridge, ball, multiplier, seen)
 
 
-def _certified(work: FitState, point: _Iterate, ridge: float, multiplier: float) -> Solution:
+def _certified(work: _FitState, point: _Iterate, ridge: float, multiplier: float) -> Solution:
     """Return the solution at an exact point; refuse one without its certificate."""
     size = norm(point.gradient + (ridge + multiplier) * point.theta)
     if not (point.exact and size <= work.atol):
@@ -672,7 +672,7 @@ def _on_sphere(
     raise work.failure()
 
 
-def _scaled(work: FitState, point: _Iterate, ball: float) -> _Iterate:
+def _scaled(work: _FitState, point: _Iterate, ball: float) -> _Iterate:
     """Return the exact point on the sphere, rounded to its inside."""
     theta = point.theta * (ball / point.norm * (1 - 2**-52))
     while norm(theta) > ball:

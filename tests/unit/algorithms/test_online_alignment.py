@@ -11,11 +11,11 @@ from scipy.special import expit
 
 import sordino
 from sordino.algorithms.online_alignment import (
-    FiniteLearner,
-    LinearLearner,
+    _FiniteLearner,
+    _LinearLearner,
+    _loss_gap,
+    _self_normalized_radius,
     align_online,
-    loss_gap,
-    self_normalized_radius,
 )
 from sordino.environments.preference_worlds import (
     HardInstance,
@@ -297,7 +297,7 @@ def test_the_final_reward_and_policy_agree(run):
 
 def _learner(d=3, **changed):
     sizes = {"feature_bound": 0.5, "ball": 1.5, "ridge": 0.7, "flip_probability": 0.2}
-    return LinearLearner(d, confidence=0.9, **(sizes | changed))
+    return _LinearLearner(d, confidence=0.9, **(sizes | changed))
 
 
 def test_rank_one_updates_are_the_inverse_and_stop_at_a_doubled_determinant():
@@ -355,7 +355,7 @@ def test_bonus_and_widths_are_norms_in_the_metric():
 
 def test_more_privacy_makes_a_larger_radius():
     sizes = {"curvature": 0.2, "ridge": 1.0, "ball": 1.0, "confidence": 0.95}
-    few, many = (self_normalized_radius(1.0, kappa=kappa, **sizes) for kappa in (1.0, 0.5))
+    few, many = (_self_normalized_radius(1.0, kappa=kappa, **sizes) for kappa in (1.0, 0.5))
     assert many - math.sqrt(5) == pytest.approx(2 * (few - math.sqrt(5)))
 
 
@@ -391,7 +391,7 @@ def test_a_finite_class_finds_its_candidate(run):
 
 
 def test_losses_and_widths_of_a_finite_class_by_hand():
-    learner, rng = FiniteLearner(CANDIDATES, flip_probability=0.1, confidence=0.9), None
+    learner, rng = _FiniteLearner(CANDIDATES, flip_probability=0.1, confidence=0.9), None
     rng = np.random.default_rng(4)
     encoded = learner.encode(rng.normal(size=(40, 4, 3)))
     differences = encoded[:, 0] - encoded[:, 1]
@@ -428,4 +428,4 @@ def test_the_gap_is_what_hoeffding_and_ville_give():
             gains = [(z - truth) ** 2 - (z - other) ** 2 for z in (0.0, 1.0)]
             mean = (1 - truth) * math.exp(2 * gains[0]) + truth * math.exp(2 * gains[1])
             assert mean <= 1 + 1e-12
-    assert math.exp(-2 * loss_gap(0.9, candidates=5)) * 5 == pytest.approx(0.1)
+    assert math.exp(-2 * _loss_gap(0.9, candidates=5)) * 5 == pytest.approx(0.1)

@@ -13,13 +13,13 @@ import pytest
 import sordino
 from sordino.algorithms import policy_optimization
 from sordino.algorithms.policy_optimization import (
-    PaidStep,
     Run,
-    RunState,
-    chosen_policy,
-    largest_ratio,
+    _chosen_policy,
+    _largest_ratio,
+    _PaidStep,
+    _read_state,
+    _RunState,
     optimize,
-    read_state,
 )
 from sordino.algorithms.policy_updates import Direction, theoretical_step
 from sordino.environments.linear_worlds import Sphere
@@ -494,44 +494,44 @@ def test_no_context_exceeds_the_largest_ratio(seed):
     reference, policy = (LogLinearPolicy(rng.normal(size=3) * rng.uniform(0, 4)) for _ in "ab")
     features = rng.normal(size=(2000, 4, 3))
     features *= 1.5 / np.linalg.norm(features, axis=2, keepdims=True)
-    most = largest_ratio(reference, policy, actions=4, feature_bound=1.5)
+    most = _largest_ratio(reference, policy, actions=4, feature_bound=1.5)
     assert coverage_of(reference, policy, features) <= most * (1 + 1e-12)
 
 
 def test_it_is_attained_from_a_uniform_reference():
     policy = LogLinearPolicy(np.array([0.7, 0.0]))
     features = np.array([[[1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]]])
-    most = largest_ratio(LogLinearPolicy.uniform(2), policy, actions=3, feature_bound=1.0)
+    most = _largest_ratio(LogLinearPolicy.uniform(2), policy, actions=3, feature_bound=1.0)
     assert coverage_of(LogLinearPolicy.uniform(2), policy, features) == pytest.approx(most)
 
 
 def test_the_extremes():
     far = LogLinearPolicy(np.array([1e6, 0.0]))
-    assert largest_ratio(None, far, actions=3, feature_bound=1.0) == 1.0
-    assert largest_ratio(far, far, actions=3, feature_bound=1.0) == 1.0
-    assert largest_ratio(far.moved(far.weights, -2.0), far, actions=3, feature_bound=1.0) > 1e300
+    assert _largest_ratio(None, far, actions=3, feature_bound=1.0) == 1.0
+    assert _largest_ratio(far, far, actions=3, feature_bound=1.0) == 1.0
+    assert _largest_ratio(far.moved(far.weights, -2.0), far, actions=3, feature_bound=1.0) > 1e300
 
 
 def test_which_policy_is_the_output():
     policies = [LogLinearPolicy(np.array([float(number)])) for number in range(4)]
-    assert chosen_policy(policies, "last", 1) is policies[3]
-    assert chosen_policy(policies, "drawn", 1) is policies[1]
-    assert chosen_policy(policies, "average", 1).weights.tolist() == [2.0]
+    assert _chosen_policy(policies, "last", 1) is policies[3]
+    assert _chosen_policy(policies, "drawn", 1) is policies[1]
+    assert _chosen_policy(policies, "average", 1).weights.tolist() == [2.0]
 
 
 def step(number):
     direction = Direction(weights=np.array([0.1, number / 3]), error=0.5, projected=False)
-    return PaidStep(release_id=f"id-{number}", direction=direction)
+    return _PaidStep(release_id=f"id-{number}", direction=direction)
 
 
-STATE = RunState(settings={"update": "npg", "step": 0.1}, run="run-1", drawn=1, steps=(step(0),))
+STATE = _RunState(settings={"update": "npg", "step": 0.1}, run="run-1", drawn=1, steps=(step(0),))
 
 
 def test_a_state_survives_its_file(tmp_path):
     path = tmp_path / "run.json"
     replace(STATE, steps=(*STATE.steps, step(1))).write(path)
     replace(STATE, steps=(*STATE.steps, step(1))).write(path)
-    found = read_state(path)
+    found = _read_state(path)
     assert (found.settings, found.run, found.drawn) == (dict(STATE.settings), "run-1", 1)
     assert [one.digest for one in found.steps] == [step(0).digest, step(1).digest]
     assert repr(found) == "RunState(2 steps)"
@@ -544,8 +544,8 @@ def test_the_digest_is_of_what_was_released():
 
 def test_no_file_is_no_state(tmp_path):
     STATE.write(None)
-    assert read_state(None) is None
-    assert read_state(tmp_path / "none.json") is None
+    assert _read_state(None) is None
+    assert _read_state(tmp_path / "none.json") is None
 
 
 @pytest.mark.parametrize("part", ["settings", "run", "drawn", "steps"])
@@ -556,7 +556,7 @@ def test_a_file_that_lacks_a_part_is_refused(tmp_path, part):
     del content[part]
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match="nothing was spent"):
-        read_state(path)
+        _read_state(path)
 
 
 def test_a_newer_file_is_refused(tmp_path):
@@ -564,7 +564,7 @@ def test_a_newer_file_is_refused(tmp_path):
     STATE.write(path)
     path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
     with pytest.raises(DataError, match="newer"):
-        read_state(path)
+        _read_state(path)
 
 
 def test_other_settings_are_named():

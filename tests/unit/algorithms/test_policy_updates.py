@@ -11,10 +11,10 @@ from sordino._random import SimulatedEntropy
 from sordino.algorithms.policy_updates import (
     Direction,
     GradientUpdate,
-    RegressionUpdate,
     Update,
     UpdateBounds,
-    plan_run,
+    _plan_run,
+    _RegressionUpdate,
     theoretical_step,
     update_of,
 )
@@ -130,7 +130,7 @@ def test_refusals():
 
 
 def test_which_rows_are_regressed_on():
-    assert isinstance(made("npg"), RegressionUpdate)
+    assert isinstance(made("npg"), _RegressionUpdate)
     assert (made("npg").differences, made("rebel").differences) == (False, True)
     regression = made("npg").regression
     assert (regression.feature_bound, regression.target_bound, regression.radius) == (2, 2, 2)
@@ -179,7 +179,7 @@ def test_the_step_of_the_theorem():
 
 
 def test_a_plan_fits_and_is_the_best_of_its_neighbors():
-    plan = plan_run(20_000, epsilon=1.0, **PUBLIC)
+    plan = _plan_run(20_000, epsilon=1.0, **PUBLIC)
     assert plan.users <= 20_000 < (plan.batch + 1) * plan.batches
     assert plan.step == theoretical_step(6, plan.batches, radius=2.0)
     assert plan.error == plan.optimization_error + plan.sampling_error + plan.oracle_error
@@ -188,21 +188,21 @@ def test_a_plan_fits_and_is_the_best_of_its_neighbors():
 
 def test_plans_follow_what_is_public():
     """More users allow more batches; less privacy loss asks for larger ones."""
-    batches = [plan_run(n, epsilon=1.0, **PUBLIC).batches for n in (10**3, 10**5, 10**7)]
+    batches = [_plan_run(n, epsilon=1.0, **PUBLIC).batches for n in (10**3, 10**5, 10**7)]
     assert batches == sorted(batches)
     assert batches[0] < batches[-1]
-    sizes = [plan_run(10**5, epsilon=e, **PUBLIC).batch for e in (math.inf, 1.0, 0.05)]
+    sizes = [_plan_run(10**5, epsilon=e, **PUBLIC).batch for e in (math.inf, 1.0, 0.05)]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
-    errors = [plan_run(n, epsilon=1.0, **PUBLIC).error for n in (10**3, 10**5, 10**7)]
+    errors = [_plan_run(n, epsilon=1.0, **PUBLIC).error for n in (10**3, 10**5, 10**7)]
     assert errors == sorted(errors, reverse=True)
 
 
 def test_plans_that_are_refused():
     with pytest.raises(PrivacyError):
-        plan_run(100, epsilon=1.0, **PUBLIC | {"neighbors": sordino.ADD_OR_REMOVE_ONE})
+        _plan_run(100, epsilon=1.0, **PUBLIC | {"neighbors": sordino.ADD_OR_REMOVE_ONE})
     for wrong in ({"dimension": 0}, {"actions": 0}, {"delta": 0.0}, {"neighbors": "swap"}):
         with pytest.raises(UsageError):
-            plan_run(100, epsilon=1.0, **PUBLIC | wrong)
+            _plan_run(100, epsilon=1.0, **PUBLIC | wrong)
     with pytest.raises(UsageError):
-        plan_run(0, epsilon=1.0, **PUBLIC)
+        _plan_run(0, epsilon=1.0, **PUBLIC)

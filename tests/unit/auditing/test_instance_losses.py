@@ -13,11 +13,11 @@ import sordino
 from sordino._withholding import Withholding
 from sordino.auditing.instance_losses import (
     InstanceLoss,
-    arm_class_bound,
-    arm_delta,
-    arm_losses,
-    ridge_class_bound,
-    ridge_losses,
+    _arm_class_bound,
+    _arm_delta,
+    _arm_losses,
+    _ridge_class_bound,
+    _ridge_losses,
 )
 from sordino.errors import DataError, PrivacyError, UsageError
 
@@ -100,12 +100,12 @@ def test_what_is_neither_reward_nor_policy_is_never_certified(stranger, ledger, 
 
 def test_every_audit_of_an_instance_is_confidential():
     several = [
-        arm_losses(*ARMS, **RULE),
-        arm_delta(*ARMS, epsilon=0.1, **RULE),
-        arm_class_bound(ARMS[0], **RULE),
-        ridge_losses(ROWS, REWARDS, QUERIES, ridge=1.0, **RULE),
-        ridge_losses(ROWS, REWARDS, QUERIES, ridge=1.0, additions=QUERIES, **RULE),
-        ridge_class_bound(ROWS, QUERIES, ridge=1.0, **RULE),
+        _arm_losses(*ARMS, **RULE),
+        _arm_delta(*ARMS, epsilon=0.1, **RULE),
+        _arm_class_bound(ARMS[0], **RULE),
+        _ridge_losses(ROWS, REWARDS, QUERIES, ridge=1.0, **RULE),
+        _ridge_losses(ROWS, REWARDS, QUERIES, ridge=1.0, additions=QUERIES, **RULE),
+        _ridge_class_bound(ROWS, QUERIES, ridge=1.0, **RULE),
     ]
     for loss in several:
         assert isinstance(loss, InstanceLoss)
@@ -117,36 +117,36 @@ def test_every_audit_of_an_instance_is_confidential():
 
 
 def test_one_arm_or_one_action_gives_nothing_away():
-    assert arm_losses([5], [2.0], [0.0], [1.0], **RULE).for_curator_only() == 0
-    assert arm_delta([5], [2.0], [0.0], [1.0], epsilon=0.0, **RULE).for_curator_only() == 0
-    one = ridge_losses(ROWS, REWARDS, [[1.0, 0.0]], ridge=1.0, **RULE).for_curator_only()
+    assert _arm_losses([5], [2.0], [0.0], [1.0], **RULE).for_curator_only() == 0
+    assert _arm_delta([5], [2.0], [0.0], [1.0], epsilon=0.0, **RULE).for_curator_only() == 0
+    one = _ridge_losses(ROWS, REWARDS, [[1.0, 0.0]], ridge=1.0, **RULE).for_curator_only()
     assert one == pytest.approx(0, abs=1e-15)
 
 
 def test_delta_falls_to_zero_at_the_loss():
-    loss = arm_losses(*ARMS, **RULE).for_curator_only()
+    loss = _arm_losses(*ARMS, **RULE).for_curator_only()
     below, above = (
-        arm_delta(*ARMS, epsilon=loss * factor, **RULE).for_curator_only()
+        _arm_delta(*ARMS, epsilon=loss * factor, **RULE).for_curator_only()
         for factor in (0.99, 1.01)
     )
     assert below > 0 == above
-    assert arm_delta(*ARMS, epsilon=1000.0, **RULE).for_curator_only() == 0
+    assert _arm_delta(*ARMS, epsilon=1000.0, **RULE).for_curator_only() == 0
 
 
 def test_arms_without_records_may_hold_anything():
     held = ([3, 0], [1.5, 0.0], [0.2, 7.0], [0.9, -7.0])
     tidy = ([3, 0], [1.5, 0.0], [0.2, 0.0], [0.9, 0.0])
-    one, other = (arm_losses(*arms, shrinkage=1.0, **RULE) for arms in (held, tidy))
+    one, other = (_arm_losses(*arms, shrinkage=1.0, **RULE) for arms in (held, tidy))
     assert one.for_curator_only() == other.for_curator_only()
 
 
 def test_several_questions_are_as_bad_as_the_worst():
     questions = np.array([[[1.0, 0.0], [0.9, 0.1]], QUERIES])
     each = [
-        ridge_losses(ROWS, REWARDS, q, ridge=0.5, penalty=0.2, additions=QUERIES, **RULE)
+        _ridge_losses(ROWS, REWARDS, q, ridge=0.5, penalty=0.2, additions=QUERIES, **RULE)
         for q in questions
     ]
-    both = ridge_losses(
+    both = _ridge_losses(
         ROWS, REWARDS, questions, ridge=0.5, penalty=0.2, additions=QUERIES, **RULE
     ).for_curator_only()
     assert both == max(loss.for_curator_only() for loss in each)
@@ -154,9 +154,9 @@ def test_several_questions_are_as_bad_as_the_worst():
 
 def test_blocks_change_nothing(monkeypatch):
     given = {"ridge": 0.5, "penalty": 0.2, "additions": ROWS} | RULE
-    whole = ridge_losses(ROWS, REWARDS, QUERIES, **given).for_curator_only()
+    whole = _ridge_losses(ROWS, REWARDS, QUERIES, **given).for_curator_only()
     monkeypatch.setattr("sordino.auditing.instance_losses._BLOCK", 1)
-    apart = ridge_losses(ROWS, REWARDS, QUERIES, **given).for_curator_only()
+    apart = _ridge_losses(ROWS, REWARDS, QUERIES, **given).for_curator_only()
     assert apart == pytest.approx(whole, rel=1e-13)
 
 
@@ -178,7 +178,7 @@ def test_blocks_change_nothing(monkeypatch):
 )
 def test_sums_that_no_records_have_are_refused(arms, match):
     with pytest.raises(DataError, match=match):
-        arm_losses(*arms, **RULE)
+        _arm_losses(*arms, **RULE)
 
 
 @pytest.mark.parametrize(
@@ -195,30 +195,30 @@ def test_sums_that_no_records_have_are_refused(arms, match):
 )
 def test_settings_that_make_no_policy_are_refused(setting, match):
     with pytest.raises(UsageError, match=match):
-        arm_losses(*ARMS, **RULE | setting)
+        _arm_losses(*ARMS, **RULE | setting)
     with pytest.raises(UsageError, match=match):
-        arm_delta(*ARMS, epsilon=1.0, **RULE | setting)
+        _arm_delta(*ARMS, epsilon=1.0, **RULE | setting)
     if "shrinkage" not in setting:
         with pytest.raises(UsageError, match=match):
-            ridge_losses(ROWS, REWARDS, QUERIES, ridge=1.0, **RULE | setting)
+            _ridge_losses(ROWS, REWARDS, QUERIES, ridge=1.0, **RULE | setting)
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, math.nan, math.inf])
 def test_an_epsilon_out_of_range_is_refused(epsilon):
     with pytest.raises(UsageError, match="epsilon"):
-        arm_delta(*ARMS, epsilon=epsilon, **RULE)
+        _arm_delta(*ARMS, epsilon=epsilon, **RULE)
 
 
 @pytest.mark.parametrize("reference", [[1.0], [0.5, 0.4], [1.0, 0.0], [1.5, -0.5], [[0.5, 0.5]]])
 def test_a_reference_is_a_positive_distribution(reference):
     with pytest.raises(DataError, match="reference"):
-        arm_losses(*ARMS, reference=reference, **RULE)
+        _arm_losses(*ARMS, reference=reference, **RULE)
 
 
 @pytest.mark.parametrize("counts", [[3, 1], [0, 5], []])
 def test_a_class_without_a_bound_is_refused(counts):
     with pytest.raises(DataError, match="two records"):
-        arm_class_bound(counts, **RULE)
+        _arm_class_bound(counts, **RULE)
 
 
 @pytest.mark.parametrize(
@@ -243,17 +243,17 @@ def test_linear_logs_that_do_not_fit_are_refused(change, error, match):
     if change.get("ridge", 1.0) < 1e-9:  # the row alone holds up its direction
         given |= {"features": ROWS[:1], "rewards": REWARDS[:1]}
     with pytest.raises(error, match=match):
-        ridge_losses(**given | RULE | change)
+        _ridge_losses(**given | RULE | change)
 
 
 @pytest.mark.parametrize("name", ["features", "queries"])
 def test_the_class_of_linear_logs_has_rows_of_norm_one(name):
     given = {"features": ROWS, "queries": QUERIES, "ridge": 1.0}
     with pytest.raises(DataError, match=f"{name}: row 0 is longer than 1"):
-        ridge_class_bound(**given | {name: 1.1 * given[name]}, **RULE)
+        _ridge_class_bound(**given | {name: 1.1 * given[name]}, **RULE)
 
 
 def test_no_error_prints_data():
     with pytest.raises(DataError) as caught:
-        ridge_losses(ROWS, [0.3, 7.25, 0.0], QUERIES, ridge=1.0, **RULE)
+        _ridge_losses(ROWS, [0.3, 7.25, 0.0], QUERIES, ridge=1.0, **RULE)
     assert "7.25" not in str(caught.value)

@@ -18,10 +18,12 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from sordino.collection import responses
-from sordino.collection.service import description
+from sordino.collection.service import _description
 
 ROUTES = [
-    (method.upper(), path) for path, methods in description()["paths"].items() for method in methods
+    (method.upper(), path)
+    for path, methods in _description()["paths"].items()
+    for method in methods
 ]
 CASES = [
     (method, path, mode)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sordino.collection.study import digest_of_questions, read_questions
+from sordino.collection.study import _digest_of_questions, _read_questions
 from sordino.errors import DataError
 
 QUESTION = {"prompt": "How?", "first": "Slowly.", "second": "Fast."}
@@ -18,9 +18,9 @@ def write(folder, *rows):
 
 def test_which_answer_is_named_first_changes_nothing(tmp_path):
     turned = QUESTION | {"first": QUESTION["second"], "second": QUESTION["first"]}
-    one, other = (read_questions(write(tmp_path, row)) for row in (QUESTION, turned))
+    one, other = (_read_questions(write(tmp_path, row)) for row in (QUESTION, turned))
     assert one == other
-    assert digest_of_questions(one) == digest_of_questions(other)
+    assert _digest_of_questions(one) == _digest_of_questions(other)
     assert len(one[0].id) == 32
 
 
@@ -31,7 +31,7 @@ def test_messages_are_read_as_well_as_texts(tmp_path):
         "first": [{"role": "assistant", "content": "Slowly."}],
         "second": [{"role": "assistant", "content": "Fast."}],
     }
-    (question,) = read_questions(write(tmp_path, row))
+    (question,) = _read_questions(write(tmp_path, row))
     assert question.to_dict()["prompt"] == asked
 
 
@@ -52,17 +52,17 @@ def test_messages_are_read_as_well_as_texts(tmp_path):
 )
 def test_what_is_no_question_is_refused_by_its_line(tmp_path, row, said):
     with pytest.raises(DataError, match=f"line 2.*{said}"):
-        read_questions(write(tmp_path, QUESTION | {"prompt": "Another?"}, row))
+        _read_questions(write(tmp_path, QUESTION | {"prompt": "Another?"}, row))
 
 
 def test_a_question_that_is_asked_twice_is_refused_also_when_turned(tmp_path):
     turned = QUESTION | {"first": QUESTION["second"], "second": QUESTION["first"]}
     with pytest.raises(DataError, match="line 2: this question stands in line 1 already"):
-        read_questions(write(tmp_path, QUESTION, turned))
+        _read_questions(write(tmp_path, QUESTION, turned))
 
 
 def test_a_study_has_a_largest_number_of_questions(tmp_path, monkeypatch):
     monkeypatch.setattr("sordino.collection.study._MOST", 2)
     rows = [QUESTION | {"prompt": str(number)} for number in range(3)]
     with pytest.raises(DataError, match="line 3: a study has at most 2 questions"):
-        read_questions(write(tmp_path, *rows))
+        _read_questions(write(tmp_path, *rows))

@@ -180,7 +180,7 @@ def test_a_bug_is_told_without_its_content(talk, monkeypatch, answer):
     device, asked = talk.open()
     with monkeypatch.context() as patch:
         patch.setattr("sordino.collection.service.store", lambda *_: 1 / 0)
-        patch.setattr("sordino.collection.service.description", lambda: 1 / 0)
+        patch.setattr("sordino.collection.service._description", lambda: 1 / 0)
         assert talk.is_refused(talk.send(device, answer(asked[0])), "server-error")
         assert talk.client.get("/openapi.json").json()["error"]["code"] == "server-error"
         talk.has_headers(talk.client.get("/openapi.json"), api=False)

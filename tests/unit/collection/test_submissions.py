@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from sordino.collection.refusals import Refusal
-from sordino.collection.submissions import MOST_ANSWERS, Submitted, read_submission
+from sordino.collection.submissions import MOST_ANSWERS, _Submitted, read_submission
 
 STUDY = SimpleNamespace(id="5" * 16)
 
@@ -22,7 +22,7 @@ def body(*answers, **changes):
 
 def test_answers_are_read():
     one, other = answer(), answer(answer=1, revision=2)
-    assert read_submission(body(one, other), STUDY) == (Submitted(**one), Submitted(**other))
+    assert read_submission(body(one, other), STUDY) == (_Submitted(**one), _Submitted(**other))
 
 
 @pytest.mark.parametrize(

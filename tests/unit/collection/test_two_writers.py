@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from sordino.collection.database import PERSONS, Writer, open_database
-from sordino.collection.submissions import Submitted, store
+from sordino.collection.submissions import _Submitted, store
 
 ROUNDS = 5
 
@@ -28,7 +28,7 @@ def test_groups_in_opposite_orders_do_not_stop_each_other(talk, writers, answer)
         pair, told = writers(), []
         for writer, people in zip(pair, (held, held[::-1]), strict=True):
             for device, asked in people:
-                one = (Submitted(**answer(asked[number])),)
+                one = (_Submitted(**answer(asked[number])),)
                 job = lambda link, device=device, one=one: store(link, talk.study, device, one)  # noqa: E731
                 told.append(writer.submit(job))
         for writer in pair:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.engines.engine import InProcess
-from sordino.engines.ray_data import Arrivals, Branches, Merge, SumOfStretch, stretches
+from sordino.engines.ray_data import _Arrivals, _Branches, _Merge, _stretches, _SumOfStretch
 from sordino.errors import DataError, EngineError, FileSystemError, SordinoError
 
 SAID = "what a person said"
@@ -36,16 +36,16 @@ def refusing(at, kind):
 
 def computed(chunks, task, add, *, order, least=7, merged=0, taken=None):
     """The fold of an engine that ends its tasks in any order, one of them twice."""
-    work = SumOfStretch(task, add, len(chunks))
-    rows = [work(stretch).packed() for stretch in stretches(chunks, least)]
+    work = _SumOfStretch(task, add, len(chunks))
+    rows = [work(stretch).packed() for stretch in _stretches(chunks, least)]
     order.shuffle(rows)
     rows += rows[:1]
     if merged:
-        merge = Merge(add, len(chunks))
+        merge = _Merge(add, len(chunks))
         rows = [merge(rows[k : k + merged]).packed() for k in range(0, len(rows), merged)]
-    arrivals = Arrivals(len(chunks), add, taken)
+    arrivals = _Arrivals(len(chunks), add, taken)
     for row in rows:
-        arrivals.take(Branches.unpacked(row))
+        arrivals.take(_Branches.unpacked(row))
     return arrivals.result()
 
 
@@ -64,17 +64,17 @@ def test_tasks_in_any_order_and_two_stages_give_the_same_bits(n, least, merged, 
 @given(st.integers(1, 500), st.integers(1, 64))
 def test_every_stretch_is_one_branch(n, least):
     """So that a sum as large as a matrix is sent once for a task, and not for each level."""
-    found = stretches(range(n), least)
+    found = _stretches(range(n), least)
     assert [chunk for stretch in found for chunk in stretch.chunks] == list(range(n))
     assert len(found) >= min(n, least)
-    work = SumOfStretch(third, plus, n)
+    work = _SumOfStretch(third, plus, n)
     assert {len(work(stretch).nodes) for stretch in found} == {1}
 
 
 def test_neighbors_that_meet_in_the_second_stage_become_one_branch():
-    work = SumOfStretch(third, plus, 64)
-    rows = [work(stretch).packed() for stretch in stretches(range(64), 16)]
-    assert len(Merge(plus, 64)(rows).nodes) == 1
+    work = _SumOfStretch(third, plus, 64)
+    rows = [work(stretch).packed() for stretch in _stretches(range(64), 16)]
+    assert len(_Merge(plus, 64)(rows).nodes) == 1
 
 
 @pytest.mark.parametrize("merged", [0, 3])
@@ -87,9 +87,9 @@ def test_the_error_is_that_of_the_first_chunk_that_failed(seed, merged):
 
 
 def test_the_sum_stops_when_all_before_the_failed_chunk_are_known_to_be_good():
-    work = SumOfStretch(refusing({3}, DataError), plus, 100)
-    arrivals = Arrivals(100, plus)
-    parts = stretches(range(100), 100)
+    work = _SumOfStretch(refusing({3}, DataError), plus, 100)
+    arrivals = _Arrivals(100, plus)
+    parts = _stretches(range(100), 100)
     for index in (3, 99, 0, 2):
         arrivals.take(work(parts[index]))
     with pytest.raises(DataError):
@@ -99,8 +99,8 @@ def test_the_sum_stops_when_all_before_the_failed_chunk_are_known_to_be_good():
 @pytest.mark.parametrize("kind", [ValueError, MemoryError, ZeroDivisionError, KeyError, OSError])
 def test_of_errors_that_are_not_ours_only_the_kind_is_sent(kind):
     """Their messages may quote what they were given, and an engine would write them down."""
-    work = SumOfStretch(refusing({2}, kind), plus, 5)
-    [stretch] = stretches(range(5), 1)
+    work = _SumOfStretch(refusing({2}, kind), plus, 5)
+    [stretch] = _stretches(range(5), 1)
     found = work(stretch)
     assert SAID.encode() not in found.packed()
     assert found.failed is not None
@@ -119,8 +119,8 @@ class Awkward(SordinoError):
 
 @pytest.mark.parametrize("error", [DataError("a"), FileSystemError("b"), EngineError("c")])
 def test_our_errors_arrive_as_they_are(error):
-    work = SumOfStretch(lambda _: (_ for _ in ()).throw(error), plus, 1)
-    found = Branches.unpacked(work(stretches(range(1), 1)[0]).packed())
+    work = _SumOfStretch(lambda _: (_ for _ in ()).throw(error), plus, 1)
+    found = _Branches.unpacked(work(_stretches(range(1), 1)[0]).packed())
     assert type(found.failed[1]) is type(error)
     assert str(found.failed[1]) == str(error)
 
@@ -129,15 +129,15 @@ def test_an_error_that_cannot_be_sent_is_named():
     def task(_):
         raise Awkward("a", "b")
 
-    found = SumOfStretch(task, plus, 1)(stretches(range(1), 1)[0])
+    found = _SumOfStretch(task, plus, 1)(_stretches(range(1), 1)[0])
     assert "Awkward" in str(found.failed[1])
 
 
 def test_a_part_that_cannot_be_sent_is_an_error_and_not_a_crash():
-    work = SumOfStretch(lambda _: lambda: SAID, plus, 1)
-    found = Branches.unpacked(work(stretches(range(1), 1)[0]).packed())
+    work = _SumOfStretch(lambda _: lambda: SAID, plus, 1)
+    found = _Branches.unpacked(work(_stretches(range(1), 1)[0]).packed())
     with pytest.raises(EngineError, match="A task failed with"):
-        Arrivals(1, plus).take(found)
+        _Arrivals(1, plus).take(found)
 
 
 @pytest.mark.parametrize("merged", [0, 2])
@@ -151,9 +151,9 @@ def test_a_sum_that_fails_is_an_error_like_any_other(merged):
 
 
 def test_a_lost_stretch_is_noticed():
-    work = SumOfStretch(third, plus, 20)
-    arrivals = Arrivals(20, plus)
-    for stretch in stretches(range(20), 20)[:-1]:
+    work = _SumOfStretch(third, plus, 20)
+    arrivals = _Arrivals(20, plus)
+    for stretch in _stretches(range(20), 20)[:-1]:
         arrivals.take(work(stretch))
     with pytest.raises(EngineError, match="missing"):
         arrivals.result()

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 import sordino
 from sordino.engines.engine import InProcess
-from sordino.engines.ray_data import Arrivals, Branches, Merge, SumOfStretch, stretches
+from sordino.engines.ray_data import _Arrivals, _Branches, _Merge, _stretches, _SumOfStretch
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
@@ -30,15 +30,15 @@ class Hostile:
         self.runs = self.dropped = 0
 
     def fold(self, chunks, task, add, *, taken=None):
-        work = SumOfStretch(task, add, len(chunks))
-        rows = [row for part in stretches(chunks, 9) for row in self.lost_and_again(work, part)]
+        work = _SumOfStretch(task, add, len(chunks))
+        rows = [row for part in _stretches(chunks, 9) for row in self.lost_and_again(work, part)]
         self.random.shuffle(rows)
-        merge = sent(Merge(add, len(chunks)))
+        merge = sent(_Merge(add, len(chunks)))
         rows += [merge(rows[k : k + 3]).packed() for k in range(0, len(rows), 3)]
         self.random.shuffle(rows)
-        arrivals = Arrivals(len(chunks), add, taken)
+        arrivals = _Arrivals(len(chunks), add, taken)
         for row in rows:
-            arrivals.take(Branches.unpacked(row))
+            arrivals.take(_Branches.unpacked(row))
         return arrivals.result()
 
     def lost_and_again(self, work, part):

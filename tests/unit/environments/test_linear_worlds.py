@@ -9,7 +9,7 @@ from scipy.stats import chi2, kstest
 
 import sordino
 from sordino.environments.interactions import Environment, bounded_contexts
-from sordino.environments.linear_worlds import Dosing, LogLinearBandit, Sphere
+from sordino.environments.linear_worlds import Dosing, Sphere, _LogLinearBandit
 from sordino.environments.preference_worlds import HardInstance
 from sordino.policies.softmax import LogLinearPolicy
 
@@ -25,11 +25,11 @@ def hard_instance():
 WORLDS = {
     "sphere": Sphere,
     "dosing": Dosing,
-    "random": lambda noise: LogLinearBandit.random(
+    "random": lambda noise: _LogLinearBandit.random(
         rng(5), contexts=7, actions=3, dimension=4, reward_noise=noise
     ),
-    "hard": lambda noise: LogLinearBandit.of_hard_instance(hard_instance(), reward_noise=noise),
-    "table": lambda noise: LogLinearBandit.of_table(TABLE[:, :2], reward_noise=noise),
+    "hard": lambda noise: _LogLinearBandit.of_hard_instance(hard_instance(), reward_noise=noise),
+    "table": lambda noise: _LogLinearBandit.of_table(TABLE[:, :2], reward_noise=noise),
 }
 
 
@@ -221,14 +221,14 @@ def test_prognoses_are_uniform_and_cut_to_their_range():
 
 def bandit(**changes):
     settings = {"weights": np.ones(2), "features": np.eye(2).reshape(2, 1, 2)}
-    return LogLinearBandit(**(settings | changes))
+    return _LogLinearBandit(**(settings | changes))
 
 
 def test_a_table_has_a_reward_for_each_state_and_action():
-    world = LogLinearBandit.of_table(TABLE, reward_noise=0.0)
+    world = _LogLinearBandit.of_table(TABLE, reward_noise=0.0)
     assert world.mean_rewards(world.features) == pytest.approx(TABLE)
     assert (world.dimension, world.feature_bound, world.reward_bound) == (6, 1.0, 1.0)
-    assert LogLinearBandit.of_table(3 * TABLE).reward_bound == pytest.approx(2.7)
+    assert _LogLinearBandit.of_table(3 * TABLE).reward_bound == pytest.approx(2.7)
     best = LogLinearPolicy(1e4 * TABLE.ravel())
     assert world.suboptimality(best, np.random.default_rng(0)) == pytest.approx(0)
 
@@ -236,7 +236,7 @@ def test_a_table_has_a_reward_for_each_state_and_action():
 def test_contexts_occur_as_often_as_stated():
     # χ² with 2 degrees on 100,000 draws, false alarm 1e-6; uniform draws give above 50,000
     chances = np.array([0.0, 0.7, 0.1, 0.2, 0.0])
-    world = LogLinearBandit.of_table(np.zeros((5, 1)), chances=chances)
+    world = _LogLinearBandit.of_table(np.zeros((5, 1)), chances=chances)
     seen = np.bincount(world.states(np.random.default_rng(1), 100_000), minlength=5)
     assert seen[[0, 4]].sum() == 0
     expected = 100_000 * chances[1:4]
@@ -244,7 +244,7 @@ def test_contexts_occur_as_often_as_stated():
 
 
 def test_features_of_a_table_are_those_of_the_states():
-    world = LogLinearBandit.of_table(TABLE)
+    world = _LogLinearBandit.of_table(TABLE)
     states = world.states(np.random.default_rng(2), 30)
     assert np.array_equal(world.contexts(np.random.default_rng(2), 30), world.features[states])
 
@@ -255,13 +255,13 @@ def test_no_number_of_a_generator_reaches_a_context_that_never_occurs():
             return np.array([0.0, 1 - 2.0**-53])
 
     chances = np.array([0.0] + [0.1] * 10 + [0.0])  # sums to 1 − 1e-16
-    world = LogLinearBandit.of_table(np.zeros((12, 1)), chances=chances)
+    world = _LogLinearBandit.of_table(np.zeros((12, 1)), chances=chances)
     assert world.states(Ends(), 2).tolist() == [1, 10]
 
 
 def test_random_worlds_have_unit_features_and_a_unit_truth():
     rng = np.random.default_rng(3)
-    world = LogLinearBandit.random(rng, contexts=9, actions=4, dimension=5)
+    world = _LogLinearBandit.random(rng, contexts=9, actions=4, dimension=5)
     assert np.linalg.norm(world.features, axis=2) == pytest.approx(1)
     assert np.linalg.norm(world.weights) == pytest.approx(1)
     assert repr(world) == "LogLinearBandit(9 contexts, 4 actions, d=5)"
@@ -269,7 +269,7 @@ def test_random_worlds_have_unit_features_and_a_unit_truth():
 
 def test_the_hardest_world_starts_from_its_reference():
     instance = hard_instance()
-    world = LogLinearBandit.of_hard_instance(instance, reward_noise=0.0)
+    world = _LogLinearBandit.of_hard_instance(instance, reward_noise=0.0)
     assert world.start.probabilities(world.features) == pytest.approx(instance.reference)
     assert world.mean_rewards(world.features) == pytest.approx(instance.rewards)
     assert world.reward_bound == pytest.approx(instance.level + 0.5)
@@ -309,9 +309,9 @@ def test_bandits_that_are_none_are_refused(change, match):
         (lambda: Dosing().features(np.full((1, 3), np.nan)), sordino.DataError, "row 0"),
         (lambda: Dosing().features(np.zeros((2, 4))), sordino.DataError, "patients"),
         (lambda: bandit(reward_bound=0.0), sordino.UsageError, "reward_bound"),
-        (lambda: LogLinearBandit.of_table(np.zeros((0, 2))), sordino.DataError, "rewards"),
+        (lambda: _LogLinearBandit.of_table(np.zeros((0, 2))), sordino.DataError, "rewards"),
         (
-            lambda: LogLinearBandit.random(rng(), contexts=1, actions=0, dimension=1),
+            lambda: _LogLinearBandit.random(rng(), contexts=1, actions=0, dimension=1),
             sordino.UsageError,
             "actions",
         ),

@@ -7,6 +7,7 @@ from scipy.special import expit, softmax
 
 import sordino
 from sordino.environments.values import (
+    _sphere_coordinate,
     best_value,
     gibbs_rows,
     kl_regret,
@@ -14,7 +15,6 @@ from sordino.environments.values import (
     population_slope,
     prefer_first,
     regularized_value,
-    sphere_coordinate,
 )
 
 TEMPERATURE = 0.4
@@ -151,7 +151,7 @@ def test_the_factor_solves_its_equation_on_sampled_comparisons(unit_differences)
 
 @pytest.mark.parametrize("dimension", [2, 3, 8, 64])
 def test_the_quadrature_has_the_moments_of_a_sphere(dimension):
-    values, weights = sphere_coordinate(dimension)
+    values, weights = _sphere_coordinate(dimension)
     assert weights.sum() == pytest.approx(1)
     assert weights @ values**2 == pytest.approx(1 / dimension)
     assert weights @ values**4 == pytest.approx(3 / (dimension * (dimension + 2)))

@@ -15,7 +15,7 @@ from scipy.stats import chi2, kstest, truncnorm
 
 from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.regressions.gibbs import BallProposal, multiplier, truncated_gaussian
+from sordino.mechanisms.regressions.gibbs import _BallProposal, multiplier, truncated_gaussian
 
 SIDE = 32  # cells of equal probability: SIDE² of them
 DRAWS = 1_000_000
@@ -119,11 +119,11 @@ def test_a_million_draws_follow_the_density(shape):
 @pytest.mark.parametrize("times", [0.3, 3.0])
 def test_any_multiplier_gives_the_same_density(times):
     # About 10^6 and 7·10^5 of 4·10^6 proposals, false alarm 1e-6 each; power: as above.
-    proposal = BallProposal.of(*turned("singular"))
+    proposal = _BallProposal.of(*turned("singular"))
     levels = 0.5 / proposal.spread**2 - proposal.tilt
     tilted = levels + times * proposal.tilt
     pull = proposal.center * (levels + proposal.tilt)
-    other = BallProposal(
+    other = _BallProposal(
         pull / tilted, np.sqrt(0.5 / tilted), times * proposal.tilt, proposal.axes, proposal.radius
     )
     drawn = other.kept(4_000_000, entropy=SimulatedEntropy(9))
@@ -176,7 +176,7 @@ def test_one_dimension_is_an_interval():
 def test_the_share_that_is_kept_falls_only_as_the_root_of_the_dimension():
     # 200,000 proposals: a standard error of 0.6 % to 0.3 %; the bounds are ten of them away.
     for d in (2, 8, 64):
-        proposal = BallProposal.of(np.zeros((d, d)), np.zeros(d), 3.0)
+        proposal = _BallProposal.of(np.zeros((d, d)), np.zeros(d), 3.0)
         assert proposal.tilt == pytest.approx(d / 2, rel=1e-9)
         kept = len(proposal.kept(200_000, entropy=SimulatedEntropy(d))) / 200_000
         assert kept == pytest.approx(1 / math.sqrt(math.pi * d), rel=0.1)
@@ -205,7 +205,7 @@ def test_a_draw_needs_few_proposals_wherever_the_data_pull(level, pull):
     shift = np.zeros(d)
     shift[0] = pull
     matrix = np.diag(np.geomspace(1e-8, 1.0, d)) * level
-    proposal = BallProposal.of(matrix, shift, 1.0)
+    proposal = _BallProposal.of(matrix, shift, 1.0)
     expected = 1 / max(1.0, math.sqrt(4 * math.pi * proposal.tilt))
     proposals = math.ceil(300 / expected)
     kept = len(proposal.kept(proposals, entropy=SimulatedEntropy(3)))

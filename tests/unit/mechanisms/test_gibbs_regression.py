@@ -14,9 +14,9 @@ from sordino.mechanisms.regressions.base import (
 )
 from sordino.mechanisms.regressions.gibbs import (
     BestCandidate,
-    ExponentialRegression,
     GibbsRegression,
-    log_mass,
+    _ExponentialRegression,
+    _log_mass,
     loss_range,
 )
 from sordino.privacy.events import BoundedRangeEvent, NonPrivateEvent
@@ -28,7 +28,7 @@ RELATIONS = [REPLACE_ONE, REPLACE_SPECIAL]
 
 
 def made(epsilon=1.0, *, delta=0.0, neighbors=REPLACE_SPECIAL, candidates=None, **terms):
-    oracle = ExponentialRegression(candidates)
+    oracle = _ExponentialRegression(candidates)
     return oracle.calibrated(epsilon, delta=delta, neighbors=neighbors, **{**TERMS, **terms})
 
 
@@ -162,8 +162,8 @@ def test_candidates_beyond_the_radius_are_pulled_back():
 
 
 def test_names_tell_the_two_apart():
-    assert ExponentialRegression().name == "exponential-ball"
-    assert ExponentialRegression(FOUR).name == "exponential-candidates"
+    assert _ExponentialRegression().name == "exponential-ball"
+    assert _ExponentialRegression(FOUR).name == "exponential-candidates"
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_names_tell_the_two_apart():
 )
 def test_candidates_that_are_none_are_refused(candidates):
     with pytest.raises(UsageError, match="candidates"):
-        ExponentialRegression(candidates)
+        _ExponentialRegression(candidates)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_the_mass_of_a_disk_is_known_without_shift():
     # ∫ e^{-a r²} over a disk is π(1 − e^{-aW²})/a.
     for level, radius in ((0.3, 1.0), (50.0, 2.0), (1e4, 0.5)):
         exact = math.log(math.pi * -math.expm1(-level * radius**2) / level)
-        assert log_mass(level * np.eye(2), np.zeros(2), radius) == pytest.approx(exact, rel=1e-9)
+        assert _log_mass(level * np.eye(2), np.zeros(2), radius) == pytest.approx(exact, rel=1e-9)
 
 
 def test_the_event_counts_one_draw():

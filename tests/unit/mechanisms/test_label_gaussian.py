@@ -11,10 +11,10 @@ from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.label_sum import (
     LabelGaussian,
-    LabelStatistic,
+    _half_steps,
+    _LabelStatistic,
     counted_rows,
     farthest,
-    half_steps,
     lengths,
 )
 from sordino.privacy.guarantee import (
@@ -187,7 +187,7 @@ def test_lengths_are_rounded_up_and_never_by_more_than_a_part_of_a_step():
 
 
 def test_the_largest_grid_does_not_overflow():
-    halves = half_steps(
+    halves = _half_steps(
         np.ones((1, 4)), np.ones(1, dtype=bool), np.eye(4) * 2.0**24, longest=2.0**24
     )
     assert lengths(halves).tolist() == [2**25 * 64]
@@ -197,8 +197,8 @@ def test_the_largest_grid_does_not_overflow():
 def test_a_row_that_counts_and_leaves_the_grid_is_refused(size):
     rows, used = np.array([[1.0, 0.0], [size, 0.0]]), np.array([True, True])
     with pytest.raises(DataError, match="Nothing was spent"):
-        half_steps(rows, used, np.eye(2) * 2.0, longest=2.0)
-    halves = half_steps(rows, np.array([True, False]), np.eye(2) * 2.0, longest=2.0)
+        _half_steps(rows, used, np.eye(2) * 2.0, longest=2.0)
+    halves = _half_steps(rows, np.array([True, False]), np.eye(2) * 2.0, longest=2.0)
     assert halves.tolist() == [[1, 0], [0, 0]]
 
 
@@ -230,7 +230,7 @@ def test_a_release_is_the_sum_up_to_its_noise(shaped):
     noise = LabelGaussian(1.0, delta=1e-6, shaped=shaped)
     design = noise.prepare(rows)
     statistic = noise.release(labels, design=design, entropy=SystemEntropy())
-    assert isinstance(statistic, LabelStatistic)
+    assert isinstance(statistic, _LabelStatistic)
     off = np.linalg.solve(statistic.factor, statistic.value - exact(rows, labels))
     assert abs(off).max() < 7
     assert np.array_equal(statistic.covariance, design.covariance)

@@ -21,7 +21,7 @@ RELATIONS = [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, REPLACE_ONE]
 
 
 def test_only_the_least_count_is_read(monkeypatch):
-    monkeypatch.setattr(minimum_count_release, "laplace_noise", lambda _rate, _words: 0)
+    monkeypatch.setattr(minimum_count_release, "_laplace_noise", lambda _rate, _words: 0)
     made = MinimumCount(1.0, delta=1e-6)
     for counts in ([100, 7, 9], [7], [7, 7]):
         drawn = made.release(np.array(counts), entropy=SimulatedEntropy(0))
@@ -32,7 +32,7 @@ def test_what_is_released_fits_64_bits(monkeypatch):
     made = MinimumCount(1e-12, delta=1e-6)
     for noise in (10**30, -(10**30)):
         monkeypatch.setattr(
-            minimum_count_release, "laplace_noise", lambda _rate, _words, noise=noise: noise
+            minimum_count_release, "_laplace_noise", lambda _rate, _words, noise=noise: noise
         )
         drawn = made.release(np.array([2**63 - 1]), entropy=SimulatedEntropy(0))
         assert drawn.tolist() == [int(math.copysign(2**62, noise))]

@@ -12,8 +12,8 @@ from scipy import sparse
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.preference_sensitivity import (
     LabelCurvature,
+    _least_slope,
     closed_form_label_range,
-    least_slope,
     withheld_label_loss_outside,
     withheld_label_range,
     withheld_record_range,
@@ -30,7 +30,7 @@ BALLS = st.floats(-3, 2).map(lambda x: 10.0**x)
 def test_the_least_slope_is_rounded_down(margin):
     with mpmath.workdps(60):
         truth = 1 / (2 + mpmath.exp(margin) + mpmath.exp(-margin))
-        assert truth * (1 - 1e-6) <= least_slope(margin) <= truth
+        assert truth * (1 - 1e-6) <= _least_slope(margin) <= truth
 
 
 @given(SIZES, SIZES, BALLS, st.one_of(st.just(0.0), SIZES), SIZES)
@@ -83,7 +83,7 @@ def test_more_pairs_a_larger_ridge_and_a_smaller_ball_hide_more():
     assert withheld_label_range(PAIRS, QUERIES, ridge=1.0, ball=0.5) < here
     many = np.tile(PAIRS, (1000, 1))
     stated = withheld_label_range(many, QUERIES, ridge=1e-3, ball=0.1)
-    slopes = [least_slope(0.1 * float(np.linalg.norm(row))) for row in PAIRS]
+    slopes = [_least_slope(0.1 * float(np.linalg.norm(row))) for row in PAIRS]
     matrix = 1e-3 * np.eye(2) + 1000 * (PAIRS.T * slopes) @ PAIRS
     inverse, apart = np.linalg.inv(matrix), QUERIES[0] - QUERIES[1]
     longest = max(float(row @ inverse @ row) for row in PAIRS)

@@ -16,10 +16,10 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.policies.conic import solve_flows
 from sordino.policies.contexts import Contexts
 from sordino.policies.robust import (
-    StochasticPolicy,
-    best_tempered,
-    certified_losses,
-    context_program,
+    _best_tempered,
+    _certified_losses,
+    _context_program,
+    _StochasticPolicy,
     robust_policy,
 )
 from sordino.policies.worst_case import PlausibleRewards
@@ -104,7 +104,7 @@ def test_the_tempered_policy_is_the_gibbs_policy_of_its_worst_reward():
     known, candidates, given = draw(4)
     contexts = Contexts.of(None, candidates, **given)
     plausible = PlausibleRewards.of(known, confidence=0.95)
-    found = best_tempered(
+    found = _best_tempered(
         plausible, contexts, temperature=0.5, reference_vector=contexts.start()[0], gap=1e-8
     )
     weights = contexts.reference * np.exp(contexts.rows @ found.theta / 0.5)
@@ -165,14 +165,14 @@ def test_sparse_rows_and_uneven_lists_give_the_same_numbers():
     assert thin.means(chances) == pytest.approx(contexts.means(chances))
     assert thin.covariance(chances) == pytest.approx(contexts.covariance(chances))
     plausible = PlausibleRewards.of(known, confidence=0.9)
-    assert certified_losses(plausible, thin, chances) == pytest.approx(
-        certified_losses(plausible, contexts, chances)
+    assert _certified_losses(plausible, thin, chances) == pytest.approx(
+        _certified_losses(plausible, contexts, chances)
     )
     offset = np.zeros(len(theta))
-    assert solve_flows(plausible, context_program(thin), reference_vector=offset)[
+    assert solve_flows(plausible, _context_program(thin), reference_vector=offset)[
         0
     ] == pytest.approx(
-        solve_flows(plausible, context_program(contexts), reference_vector=offset)[0], abs=1e-6
+        solve_flows(plausible, _context_program(contexts), reference_vector=offset)[0], abs=1e-6
     )
 
 
@@ -212,7 +212,7 @@ def test_weights_are_relative():
 
 
 def test_drawing_is_free_and_never_draws_what_is_never_chosen():
-    policy = StochasticPolicy(
+    policy = _StochasticPolicy(
         chances=(np.array([0.0, 0.25, 0.75, 0.0]),) * 4000, value=0.0, upper=0.0, certificate=0.0,
         theta=np.zeros(1), confidence=0.9,
     )  # fmt: skip
@@ -226,7 +226,7 @@ def test_drawing_is_free_and_never_draws_what_is_never_chosen():
 def test_a_sum_that_rounds_below_one_draws_nothing_else(monkeypatch):
     last = SimpleNamespace(words=lambda n: np.full(n, 2**64 - 1, dtype=np.uint64))
     monkeypatch.setattr("sordino._random.entropy", lambda simulate_seed: last)
-    policy = StochasticPolicy(
+    policy = _StochasticPolicy(
         chances=(np.array([0.1] * 10 + [0.0]),), value=0.0, upper=0.0, certificate=0.0,
         theta=np.zeros(1), confidence=0.9,
     )  # fmt: skip

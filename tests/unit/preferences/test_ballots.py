@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from sordino.errors import DataError
 from sordino.preferences.ballots import (
+    _number_rank,
     array_ranks,
     bounds_of,
     doubled_average_ranks,
     flat_ranks,
-    number_rank,
     order_ranks,
 )
 from sordino.preferences.rankings import Rankings
@@ -144,7 +144,7 @@ def test_what_is_no_array_of_ranks(ranks):
 
 def test_one_rank_of_a_file():
     values = [1, 3, 2.0, None, 0, -1, 1.5, "1", True, float("nan"), float("inf"), [1], 2**31]
-    found = [number_rank(value) for value in values]
+    found = [_number_rank(value) for value in values]
     assert found == [1, 3, 2, 0, *[None] * 9]
 
 

@@ -10,9 +10,9 @@ from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences import catalogues
 from sordino.preferences.catalogues import (
     ContextColumn,
+    _expanded,
     bounded_vectors,
     columns_of,
-    expanded,
     rows_of,
     usable_context_bound,
     vectors_of,
@@ -32,7 +32,7 @@ def places(rows):
 
 def test_one_hot_beside_numbers():
     cells = np.array([[0.5, 2.0, -1.0], [7.0, 0.0, 3.0]])
-    assert expanded(cells, COLUMNS).tolist() == [
+    assert _expanded(cells, COLUMNS).tolist() == [
         [0.5, 0, 0, 1, 0, 0, -1.0],
         [7.0, 1, 0, 0, 0, 0, 3.0],
     ]

@@ -189,14 +189,14 @@ class TestHashedTextIsAFixedFunction:
     def test_the_memory_of_words_is_bounded(self, monkeypatch):
         monkeypatch.setattr(_tokens, "_CACHED", 10)
         numbers = _tokens.Numbers()
-        _tokens.tokenize([" ".join(f"w{i}" for i in range(1000))], numbers)
+        _tokens._tokenize([" ".join(f"w{i}" for i in range(1000))], numbers)
         assert len(numbers) <= 10
 
     def test_a_word_cannot_pass_for_the_end_of_a_text(self):
         numbers = _tokens.Numbers()
         end = numbers["\uffff".encode()]
         numbers[b"forged"] = end & 0xFFFFFFFF  # a word that was made to have the same CRC-32
-        assert len(_tokens.tokenize(["a forged b", "c"], numbers).ends) == 2
+        assert len(_tokens._tokenize(["a forged b", "c"], numbers).ends) == 2
 
     def test_the_mark_between_texts_is_taken_out_of_texts(self):
         marked = [text.replace(" ", "\uffff") for _, text in FIXED]
@@ -212,8 +212,8 @@ class TestHashedTextIsAFixedFunction:
 
 class TestHashedWords:
     def words(self, text, width=4096):
-        tokens = _tokens.tokenize([text], _tokens.Numbers())
-        return _tokens.hashed_words(tokens, width).toarray()[0]
+        tokens = _tokens._tokenize([text], _tokens.Numbers())
+        return _tokens._hashed_words(tokens, width).toarray()[0]
 
     def test_each_word_and_pair_has_its_bucket(self):
         assert np.count_nonzero(self.words("alpha beta gamma")) == 3 + 4

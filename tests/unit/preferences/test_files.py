@@ -17,7 +17,7 @@ from sordino.preferences.files import (
     read_records,
 )
 from sordino.preferences.pairs import Manifest, manifest_path, read_manifest, read_pairs, stem
-from sordino.preferences.records import parse_record
+from sordino.preferences.records import _parse_record
 
 ROWS = [
     {"prompt": "1", "chosen": "a", "rejected": "b"},
@@ -189,13 +189,13 @@ def test_names_beside_a_file(name):
 @pytest.mark.parametrize("person", [None, "ana 😀"])
 def test_lines_that_are_written_read_back(answer, person):
     row = {"prompt": "p\n", "chosen": "a\u2028", "rejected": "b", "person": person, "secret": 1}
-    record = parse_record(row, "line 1")
+    record = _parse_record(row, "line 1")
     line = line_of(record.prompt, record.first, record.second, answer, record.person)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     values = json.loads(line)
     assert tuple(values) == ("prompt", "first", "second", "answer") + ("person",) * bool(person)
-    back = parse_record(values, "line 1")
+    back = _parse_record(values, "line 1")
     assert (back.key, back.first, back.person) == (record.key, record.first, record.person)
     assert (back.outcome, back.privatized) == (answer, True)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import read_pairs
-from sordino.preferences.records import label_value, parse_record, parse_records, turned
+from sordino.preferences.records import _parse_record, label_value, parse_records, turned
 from sordino.privacy.events import UNDECIDED
 
 QUESTION = {"prompt": "p", "first": "a", "second": "b"}
@@ -32,9 +32,9 @@ ALL = [(value, said) for value, spellings in SPELLINGS.items() for said in spell
 @pytest.mark.parametrize(("value", "said"), ALL)
 def test_every_spelling(value, said):
     assert label_value(said) == value
-    record = parse_record(QUESTION | {"label": said}, "line 1")
+    record = _parse_record(QUESTION | {"label": said}, "line 1")
     turned_row = {"prompt": "p", "first": "b", "second": "a", "label": said}
-    other = parse_record(turned_row, "line 1")
+    other = _parse_record(turned_row, "line 1")
     if value == UNDECIDED:
         assert record.outcome == other.outcome == UNDECIDED
     else:
@@ -48,7 +48,7 @@ def test_every_spelling(value, said):
 def test_what_says_nothing_is_refused_and_never_quoted(said):
     assert label_value(said) is None
     with pytest.raises(DataError) as caught:
-        parse_record(QUESTION | {"label": said}, "line 7")
+        _parse_record(QUESTION | {"label": said}, "line 7")
     assert str(caught.value) == (
         "line 7: field 'label' must be 0 or 1 (1: 'first' is preferred), or \"tie\", \"both bad\", "
         '"both good" or "skip"; write "skip" where nobody decided.'
@@ -58,13 +58,13 @@ def test_what_says_nothing_is_refused_and_never_quoted(said):
 
 def test_a_missing_label_says_to_write_skip():
     with pytest.raises(DataError, match=r"'label' .*missing.*write \"skip\""):
-        parse_record(QUESTION, "line 1")
+        _parse_record(QUESTION, "line 1")
 
 
 @pytest.mark.parametrize("said", [0.5, "tie", "skip", 2, "1", 1.0, "first", None, True])
 def test_a_randomized_answer_is_0_or_1_and_nothing_else(said):
     with pytest.raises(DataError, match="'answer' must be 0 or 1"):
-        parse_record(QUESTION | {"answer": said}, "line 1")
+        _parse_record(QUESTION | {"answer": said}, "line 1")
 
 
 def test_swapping_leaves_undecided_labels_alone():
@@ -130,7 +130,7 @@ def test_one_record_for_every_label_in_their_order():
     row = QUESTION | {"labels": [1, 0, "tie"], "persons": ["ana", "ben", 7], "extra": 1}
     records = parse_all(row)
     single = [
-        parse_record(QUESTION | {"label": label, "person": person}, "")
+        _parse_record(QUESTION | {"label": label, "person": person}, "")
         for label, person in zip(row["labels"], row["persons"], strict=True)
     ]
     for record, expected in zip(records, single, strict=True):

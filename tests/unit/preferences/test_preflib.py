@@ -206,8 +206,8 @@ def test_files_that_are_not_read(tmp_path):
 
 
 def test_the_file_is_known_by_its_name(tmp_path):
-    assert preflib.is_preflib(tmp_path / "A.SOI")
-    assert not preflib.is_preflib(tmp_path / "soi.jsonl")
+    assert preflib._is_preflib(tmp_path / "A.SOI")
+    assert not preflib._is_preflib(tmp_path / "soi.jsonl")
 
 
 def test_a_real_election(shared_data):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import DataError, UsageError
-from sordino.preferences.records import canonical, parse_record, person_key
+from sordino.preferences.records import _parse_record, canonical, person_key
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 CHATS = st.lists(
@@ -20,7 +20,7 @@ PROMPTS = st.one_of(UNICODE, CHATS)
 
 
 def parse(row, **named):
-    return parse_record(row, "line 1", **named)
+    return _parse_record(row, "line 1", **named)
 
 
 def public(record):

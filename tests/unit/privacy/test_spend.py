@@ -15,7 +15,7 @@ from sordino.privacy.guarantee import (
     REPLACE_SPECIAL,
     Guarantee,
 )
-from sordino.privacy.spend import Spend, check_disjoint, refuse_mixing
+from sordino.privacy.spend import _refuse_mixing, _Spend, check_disjoint
 
 
 def promise(epsilon=2.0, *, delta=0.0, unit="label", neighbors=REPLACE_ONE, **more):
@@ -29,14 +29,14 @@ def epsilon(spend, delta=0.0):
 
 
 def spent(groups=(), **scopes):
-    spend = Spend(groups=[frozenset(group) for group in groups])
+    spend = _Spend(groups=[frozenset(group) for group in groups])
     for scope, value in scopes.items():
         spend.add(scope, PureEvent(value), 1)
     return spend
 
 
 def test_nothing_spent_costs_nothing():
-    assert epsilon(Spend()) == 0.0
+    assert epsilon(_Spend()) == 0.0
 
 
 def test_scopes_add_unless_they_were_declared_disjoint():
@@ -68,7 +68,7 @@ def test_a_declared_scope_without_spends_costs_nothing():
 )
 def test_no_unit_loses_more_than_the_total(values, events):
     groups = [["a", "b", "c"], ["d", "e"]]
-    spend = Spend(groups=[frozenset(group) for group in groups])
+    spend = _Spend(groups=[frozenset(group) for group in groups])
     for scope, value in values.items():
         spend.add(scope, PureEvent(value), 1)
         if events:
@@ -107,7 +107,7 @@ def test_many_disjoint_scopes_of_equal_spend_are_composed_once():
     ],
 )
 def test_what_remains_agrees_with_trying_every_size(events, delta):
-    budget, spend = promise(1.0, delta=delta), Spend(groups=[frozenset("ab")])
+    budget, spend = promise(1.0, delta=delta), _Spend(groups=[frozenset("ab")])
     for scope in ("a", "shared"):
         for event in events:
             spend.add(scope, event, 1)
@@ -120,7 +120,7 @@ def test_what_remains_agrees_with_trying_every_size(events, delta):
 
 
 def test_gaussians_of_two_scopes_compose_before_they_are_compared():
-    spend = Spend()
+    spend = _Spend()
     spend.add("a", GaussianEvent(0.3), 1)
     spend.add("b", GaussianEvent(0.4), 1)
     one = accounting.composed_epsilon({GaussianEvent(0.5): 1}, neighbors=REPLACE_ONE, delta=1e-6)
@@ -128,7 +128,7 @@ def test_gaussians_of_two_scopes_compose_before_they_are_compared():
 
 
 def test_what_protects_nobody_fits_only_an_infinite_budget():
-    spend = Spend().with_one_more("all", NonPrivateEvent(), 1)
+    spend = _Spend().with_one_more("all", NonPrivateEvent(), 1)
     assert not spend.fits(promise(1e6))
     assert spend.fits(promise(float("inf")))
 
@@ -196,19 +196,19 @@ def test_more_combinations_than_can_be_composed_are_refused():
 )
 def test_units_and_relations_are_never_mixed(other):
     with pytest.raises(PrivacyError, match="cannot be mixed"):
-        refuse_mixing(promise(), promise(**other), [])
+        _refuse_mixing(promise(), promise(**other), [])
 
 
 def test_weaker_trust_than_the_budget_is_refused_and_stronger_is_not():
     with pytest.raises(PrivacyError, match="trust='local'"):
-        refuse_mixing(promise(trust="local"), promise(trust="central"), [])
-    refuse_mixing(promise(trust="central"), promise(trust="local"), [])
+        _refuse_mixing(promise(trust="local"), promise(trust="central"), [])
+    _refuse_mixing(promise(trust="central"), promise(trust="local"), [])
 
 
 def test_labels_and_whole_records_of_a_person_are_never_mixed():
     labels, records = promise(unit="person", caveats=("labels-only",)), promise(unit="person")
     for one, other in ((labels, records), (records, labels)):
-        refuse_mixing(records, one, [])
-        refuse_mixing(records, one, [one])
+        _refuse_mixing(records, one, [])
+        _refuse_mixing(records, one, [one])
         with pytest.raises(PrivacyError, match="cannot share a ledger"):
-            refuse_mixing(records, one, [other])
+            _refuse_mixing(records, one, [other])

@@ -11,9 +11,9 @@ import sordino
 from sordino.auditing.findings import Finding
 from sordino.errors import UsageError
 from sordino.reporting import render_report, summarize
-from sordino.reporting.audits import ATTACKS, describe_audit
+from sordino.reporting.audits import ATTACKS, _describe_audit
 from sordino.reporting.figures import interval_values, share_values
-from sordino.reporting.html import render_audit, write_audit
+from sordino.reporting.html import _render_audit, write_audit
 
 from .pages import Reader, audit, claim, found, measured, words
 
@@ -62,7 +62,7 @@ def test_bounds_are_rounded_away_from_what_they_bound():
     number = measured(
         0.123456, claimed=0.333331, upper=0.555551, power=0.777771, confidence=0.999999999
     )
-    (row,) = describe_audit(audit(number))["measured"]
+    (row,) = _describe_audit(audit(number))["measured"]
     assert (row["claimed_text"], row["lower_text"]) == ("0.3334", "0.1234")
     assert (row["upper_text"], row["power_text"]) == ("0.5556", "0.7778")
     assert row["confidence_text"] == "99.9999%"
@@ -75,7 +75,7 @@ def test_bounds_are_rounded_away_from_what_they_bound():
 def test_a_broken_claim_never_looks_kept_after_rounding(claimed, lower):
     number = measured(lower, claimed=claimed)
     refuting = audit(number, findings=[found(outcome="refutes")])
-    (row,) = describe_audit(refuting)["measured"]
+    (row,) = _describe_audit(refuting)["measured"]
     assert row["beyond"]
     assert row["breaks"]
     shown = [
@@ -85,16 +85,16 @@ def test_a_broken_claim_never_looks_kept_after_rounding(claimed, lower):
 
 
 def test_beyond_the_claim_is_no_refutation_unless_an_attack_refutes():
-    told = describe_audit(audit(measured(1.1)))
+    told = _describe_audit(audit(measured(1.1)))
     assert told["measured"][0]["beyond"]
     assert not told["measured"][0]["breaks"]
-    page = render_audit(audit(measured(1.1)))
+    page = _render_audit(audit(measured(1.1)))
     assert "not as clearly as a refutation needs" in words(page)
     assert "breaks" not in page[page.index("<body") :]
 
 
 def test_what_refutes_comes_first_and_the_order_is_kept_within(leaking):
-    told = describe_audit(leaking)
+    told = _describe_audit(leaking)
     names = [row["attack"] for row in told["findings"]]
     assert names == ["position", "seed", "id-hash", "repeats", "flip-rate", "row-order", "time"]
     assert told["verdict"] == "REFUTED"
@@ -103,10 +103,10 @@ def test_what_refutes_comes_first_and_the_order_is_kept_within(leaking):
 
 
 def test_shares_are_never_rounded_up_to_all(leaking):
-    rows = {row["attack"]: row for row in describe_audit(leaking)["findings"]}
+    rows = {row["attack"]: row for row in _describe_audit(leaking)["findings"]}
     assert rows["position"]["recovered_text"] == "100%"
     assert rows["seed"]["recovered_text"] == "99.96%"
-    almost = describe_audit(audit(findings=[found(recovered=1 - 1e-9)]))["findings"][0]
+    almost = _describe_audit(audit(findings=[found(recovered=1 - 1e-9)]))["findings"][0]
     assert almost["recovered_text"] == "99.99%"
 
 
@@ -124,7 +124,7 @@ def test_shares_are_never_rounded_up_to_all(leaking):
     ],
 )
 def test_chance_is_told_in_words_and_never_as_less_than_it_is(chance, text):
-    (row,) = describe_audit(audit(findings=[found(p_value=chance)]))["findings"]
+    (row,) = _describe_audit(audit(findings=[found(p_value=chance)]))["findings"]
     assert row["chance_text"] == text
 
 
@@ -136,19 +136,19 @@ def test_every_attack_of_the_page_has_a_title_and_a_sentence():
     assert listed <= set(ATTACKS)
     for name, text in ATTACKS.items():
         title, tries = text.split(": ", 1)
-        (row,) = describe_audit(audit(findings=[found(name)]))["findings"]
+        (row,) = _describe_audit(audit(findings=[found(name)]))["findings"]
         assert (row["title"], row["tries"]) == (title, tries)
         assert title != name
         assert tries.endswith(".")
         assert tries[0].isupper()
     unknown = audit(findings=[found("made-up")])
-    assert "made-up" in words(render_audit(unknown))
-    (row,) = describe_audit(unknown)["findings"]
+    assert "made-up" in words(_render_audit(unknown))
+    (row,) = _describe_audit(unknown)["findings"]
     assert (row["title"], row["tries"]) == ("made-up", "")
 
 
 def test_a_warning_is_not_told_as_evidence_against_the_claim():
-    page = words(render_audit(audit(findings=[found(outcome="warning", p_value=1e-4)])))
+    page = words(_render_audit(audit(findings=[found(outcome="warning", p_value=1e-4)])))
     assert "Chance alone gives such evidence at most once in 10,000 audits." in page
     assert "If the claim were true" not in page
 
@@ -162,7 +162,7 @@ def test_details_are_flat_named_and_short():
         "endless": math.inf,
         "unknown": math.nan,
     }
-    (row,) = describe_audit(audit(findings=[found(details=details)]))["findings"]
+    (row,) = _describe_audit(audit(findings=[found(details=details)]))["findings"]
     assert row["details"] == [
         ["recipe, hash name", "sha256"],
         ["recipe, parts", "1, 2.5, none, yes"],
@@ -173,7 +173,7 @@ def test_details_are_flat_named_and_short():
         ["endless", "∞"],
         ["unknown", "nan"],
     ]
-    many = describe_audit(audit(findings=[found(details={str(i): i for i in range(99)})]))
+    many = _describe_audit(audit(findings=[found(details={str(i): i for i in range(99)})]))
     assert len(many["findings"][0]["details"]) == 31
     assert many["findings"][0]["details"][-1] == ["…", "and 69 more"]
 
@@ -192,28 +192,30 @@ def test_details_are_flat_named_and_short():
 )
 def test_the_claim_allows_the_best_guess_that_its_errors_permit(promise, share):
     # Best t with t ≤ e^ε(1 − t) + δ, both errors alike; other relations are two changes apart.
-    assert describe_audit(audit(promise=promise))["allowed"] == pytest.approx(share, rel=1e-12)
+    assert _describe_audit(audit(promise=promise))["allowed"] == pytest.approx(share, rel=1e-12)
 
 
 def test_nothing_tried_says_nothing():
-    assert "says nothing" in describe_audit(audit(findings=[]))["statement"]
-    assert "says nothing" in describe_audit(audit(findings=[found(outcome="skipped")]))["statement"]
-    page = words(render_audit(audit(findings=[])))
+    assert "says nothing" in _describe_audit(audit(findings=[]))["statement"]
+    assert (
+        "says nothing" in _describe_audit(audit(findings=[found(outcome="skipped")]))["statement"]
+    )
+    page = words(_render_audit(audit(findings=[])))
     assert "Nothing was tried." in page
     assert "Not refuted" in page
 
 
 def test_without_a_claim_there_is_nothing_to_break():
     endless = audit(measured(math.inf, claimed=math.inf), promise=claim(math.inf))
-    assert "No limit is claimed" in describe_audit(endless)["statement"]
-    page = words(render_audit(endless))
+    assert "No limit is claimed" in _describe_audit(endless)["statement"]
+    page = words(_render_audit(endless))
     assert "ε = ∞" in page
     assert "makes no promise" in page
 
 
 def test_no_word_promises_more_than_an_audit_can(leaking, kept):
     for told in (leaking, kept, audit(findings=[])):
-        text = words(render_audit(told))
+        text = words(_render_audit(told))
         assert not SOFT.search(text), SOFT.search(text)
     assert not [name for name, parts in ATTACKS.items() if SOFT.search(parts)]
     assert SOFT.search("This is proved safe.")  # the pattern sees such words
@@ -227,7 +229,7 @@ def place(text):
 
 
 def one_panel(*numbers, promise=None):
-    (panel,) = interval_values(describe_audit(audit(*numbers, promise=promise)))
+    (panel,) = interval_values(_describe_audit(audit(*numbers, promise=promise)))
     return panel
 
 
@@ -258,7 +260,7 @@ def test_very_different_sizes_share_an_axis_on_which_both_are_seen():
     steps = [ticks[b] - ticks[a] for a, b in (("0.01", "0.1"), ("0.1", "1"), ("1", "10"))]
     assert steps == pytest.approx([steps[0]] * 3, abs=0.02)
     assert "equal steps multiply" in words(
-        render_audit(audit(measured(5.7, claimed=0.1), promise=claim(0.1)))
+        _render_audit(audit(measured(5.7, claimed=0.1), promise=claim(0.1)))
     )
 
 
@@ -295,40 +297,40 @@ def test_every_size_stands_inside_and_in_order(claimed, lower):
 
 
 def test_each_scale_and_each_claim_has_a_figure_of_its_own(kept):
-    panels = interval_values(describe_audit(kept))
+    panels = interval_values(_describe_audit(kept))
     assert [panel["scale"] for panel in panels] == [
         "ε per label: less privacy to the right",
         "μ: less privacy to the right",
         "bounded range: less privacy to the right",
     ]
     mixed = audit(measured(0.1), measured(0.2, metric="mu"), measured(0.3))
-    assert [len(panel["rows"]) for panel in interval_values(describe_audit(mixed))] == [2, 1]
+    assert [len(panel["rows"]) for panel in interval_values(_describe_audit(mixed))] == [2, 1]
 
 
 def test_figures_say_in_words_what_they_show(leaking, kept):
-    panels = interval_values(describe_audit(leaking))
+    panels = interval_values(_describe_audit(leaking))
     assert panels[0]["label"] == (
         "ε: claimed: 0.1; measured at least 5.723 with 99.9% confidence; measured at least 0.02 "
         "and at most 0.211 with 99.9% confidence; would have detected 0.31 or more."
     )
-    shares = share_values(describe_audit(leaking))
+    shares = share_values(_describe_audit(leaking))
     assert (
         "Order of the two answers 100%, Coin flips that can be repeated 99.96%" in shares["label"]
     )
     assert "the claim allows 52.5%; a coin toss is right in 50%" in shares["label"]
-    assert share_values(describe_audit(kept)) is None
-    page = render_audit([leaking, kept])
+    assert share_values(_describe_audit(kept)) is None
+    page = _render_audit([leaking, kept])
     figures = re.findall(r'<svg[^>]*role="img" aria-label="([^"]+)".*?</svg>', page, re.DOTALL)
     assert len(figures) == 1 + 1 + 3
     assert page.count("<desc>") == len(figures)
 
 
 def test_bars_are_red_only_where_an_attack_refutes(leaking):
-    shares = share_values(describe_audit(leaking))
+    shares = share_values(_describe_audit(leaking))
     assert [row["breaks"] for row in shares["rows"]] == [True, True, True, False]
     assert [row["width"] for row in shares["rows"]] == ["100.00%", "99.96%", "100.00%", "50.30%"]
     assert shares["allowed"] == "52.50%"
-    assert [row["breaks"] for row in interval_values(describe_audit(leaking))[0]["rows"]] == [
+    assert [row["breaks"] for row in interval_values(_describe_audit(leaking))[0]["rows"]] == [
         True,
         False,
     ]
@@ -337,10 +339,10 @@ def test_bars_are_red_only_where_an_attack_refutes(leaking):
 def test_a_count_of_flips_reads_out_no_label():
     """Whoever believes every answer is right as often as the coin is honest."""
     rows = [found("flip-rate", recovered=0.75), found("position", recovered=0.6), found("seed")]
-    shares = share_values(describe_audit(audit(findings=rows)))
+    shares = share_values(_describe_audit(audit(findings=rows)))
     assert [row["title"] for row in shares["rows"]] == ["Order of the two answers"]
-    assert share_values(describe_audit(audit(findings=rows[:1]))) is None
-    assert "Reads out 75%" not in words(render_audit(audit(findings=rows)))
+    assert share_values(_describe_audit(audit(findings=rows[:1]))) is None
+    assert "Reads out 75%" not in words(_render_audit(audit(findings=rows)))
 
 
 def test_names_of_a_file_that_are_too_long_are_cut():
@@ -349,7 +351,7 @@ def test_names_of_a_file_that_are_too_long_are_cut():
         attack="column", outcome="warning", summary=f"Column {name} tells.", details={name: 1}
     )
     many = Finding(attack="column", outcome="warning", summary="many names " * 300)
-    page = render_audit(audit(findings=[finding, many], subject=name))
+    page = _render_audit(audit(findings=[finding, many], subject=name))
     assert "n" * 160 + "…" in page
     assert "n" * 161 not in page
     assert page.count("many names") < 100
@@ -358,9 +360,9 @@ def test_names_of_a_file_that_are_too_long_are_cut():
 
 def test_many_attacks_draw_the_first_and_say_so():
     several = audit(findings=[found(f"attack {i}", recovered=0.5) for i in range(40)])
-    shares = share_values(describe_audit(several))
+    shares = share_values(_describe_audit(several))
     assert (len(shares["rows"]), shares["total"]) == (12, 40)
-    told = words(render_audit(several))
+    told = words(_render_audit(several))
     assert "the first 12 of 40 attacks" in told
     assert all(f"Came of attack {i}." in told for i in range(40))
 
@@ -376,7 +378,7 @@ def report(*audits):
 
 
 def test_the_page_says_what_was_claimed_measured_and_tried(leaking):
-    told = Reader(render_audit(leaking)).words
+    told = Reader(_render_audit(leaking)).words
     for text in (
         "Audit: answers.jsonl",
         "REFUTED",
@@ -403,22 +405,22 @@ def test_the_page_says_what_was_claimed_measured_and_tried(leaking):
 def test_confidential_audits_and_simulated_claims_say_so_first(leaking, kept):
     seeded = audit(promise=claim(randomness="simulated", caveats=("simulated",)))
     confidential = "CONFIDENTIAL Computed from raw judgments: not for publication."
-    pages = dict.fromkeys(map(render_audit, (leaking, [kept, leaking])), confidential)
+    pages = dict.fromkeys(map(_render_audit, (leaking, [kept, leaking])), confidential)
     pages |= {report(kept, leaking): confidential}
-    pages |= {render_audit(seeded): "SIMULATED Randomness came from a seed"}
+    pages |= {_render_audit(seeded): "SIMULATED Randomness came from a seed"}
     for page, text in pages.items():
         assert text in words(page)
         assert Reader(page).values("class")[0] == "banner"
     for absent in ("CONFIDENTIAL", "SIMULATED", 'class="banner"'):
-        assert absent not in render_audit(kept)
+        assert absent not in _render_audit(kept)
 
 
 def test_a_verdict_is_red_or_it_is_not(leaking, kept):
-    refuted, other = render_audit(leaking), render_audit(kept)
+    refuted, other = _render_audit(leaking), _render_audit(kept)
     assert '<dd class="breaks">REFUTED</dd>' in refuted
     assert "<dd>Not refuted</dd>" in other
     assert "REFUTED" not in other
-    both = render_audit([leaking, kept])
+    both = _render_audit([leaking, kept])
     assert '<strong class="badge breaks">REFUTED</strong>' in both
     assert '<strong class="badge">Not refuted</strong>' in both
     assert "2 audits, 1 refuted" in words(both)
@@ -448,13 +450,13 @@ def test_infinite_numbers_survive_json():
 def test_pages_are_written_whole_and_never_over_another(tmp_path, kept, leaking):
     path = tmp_path / "audit.html"
     write_audit(path, kept)
-    assert path.read_text(encoding="utf-8") == render_audit(kept)
+    assert path.read_text(encoding="utf-8") == _render_audit(kept)
     with pytest.raises(UsageError, match="exists already"):
         write_audit(path, leaking)
     write_audit(path, [leaking], force=True)
     assert "REFUTED" in path.read_text(encoding="utf-8")
     with pytest.raises(UsageError, match="at least one audit"):
-        render_audit([])
+        _render_audit([])
 
 
 def test_one_page_from_a_certificate(tmp_path, leaking, open_ledger, linear_world):

@@ -8,7 +8,7 @@ import pytest
 from sordino.errors import DataError
 from sordino.reporting import render_report, summarize
 from sordino.reporting.figures import item_values
-from sordino.reporting.summary import describe_items
+from sordino.reporting.summary import _describe_items
 
 from .pages import (
     CLEAR,
@@ -257,7 +257,7 @@ UNKNOWN = "No intervals are known: there are too few ballots"
     ],
 )
 def test_how_much_of_the_order_is_settled(rows, note, divided):
-    told = describe_items(of_rankings(rows), records=False)
+    told = _describe_items(of_rankings(rows), records=False)
     assert note in told["notes"][0]
     assert [place for place, row in enumerate(told["rows"]) if row["divided"]] == divided
     assert ("Across a heavy line none overlap." in told["notes"][0]) == bool(divided)
@@ -300,7 +300,7 @@ def test_the_chart_has_one_axis_for_all():
     assert ">−3.00</text>" in shown
     assert ">+1.50</text>" in shown
     rows = [("Ada", 0.0, None), ("Bo", -0.0, None)]  # all alike
-    values = item_values(describe_items(of_rankings(rows), records=True))
+    values = item_values(_describe_items(of_rankings(rows), records=True))
     assert (values["low_text"], values["high_text"]) == ("", "")
     assert {row["text"] for row in values["first"]} == {"+0.00"}
     assert set(drawn(page_of(of_rankings(rows)), 'circle class="dot', "cx")) == {"3.00%"}

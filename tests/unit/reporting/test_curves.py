@@ -9,8 +9,8 @@ import pytest
 from sordino import UsageError, estimate
 from sordino.reporting import curves
 from sordino.reporting.curves import (
-    describe_curves,
-    describe_training,
+    _describe_curves,
+    _describe_training,
     refuse_plot,
     write_curves,
     write_training_curves,
@@ -38,21 +38,21 @@ def test_an_svg_says_what_it_shows(tmp_path):
     write_curves(tmp_path / "a.svg", forecast(target=0.6))
     root = ET.parse(tmp_path / "a.svg").getroot()  # noqa: S314 (made here)
     assert root.get("role") == "img"
-    assert root.get("aria-label") == describe_curves(forecast(target=0.6))
+    assert root.get("aria-label") == _describe_curves(forecast(target=0.6))
     assert root.find(f"{SVG}title").text.startswith("Predicted accuracy")
 
 
 def test_the_description_holds_the_numbers():
     found = forecast(target=0.6)
-    text = describe_curves(found)
+    text = _describe_curves(found)
     for name, way in found.ways.items():
         assert f"with {IN_WORDS[name]} from 0.5" in text
         assert f"and {way.accuracy:.3f} at the chosen 1" in text
     needed = [way.labels_needed for way in found.ways.values()]
     assert f"0.6 needs {min(needed):,} to {max(needed):,} labels" in text
-    assert "no number of labels reaches 0.7" in describe_curves(forecast(target=0.7))
-    assert "no number of labels gives more than 0.65" in describe_curves(forecast())
-    assert "central" not in describe_curves(forecast(delta=0.0))
+    assert "no number of labels reaches 0.7" in _describe_curves(forecast(target=0.7))
+    assert "no number of labels gives more than 0.65" in _describe_curves(forecast())
+    assert "central" not in _describe_curves(forecast(delta=0.0))
 
 
 def lines(found):
@@ -181,10 +181,10 @@ def curve(labels, *, method="dpo", ends=(0.5, 0.6)):
 
 def test_the_picture_is_described_in_words():
     found = [curve("epsilon=0.5"), curve("non-private", method="rebel", ends=(0.5, 0.71))]
-    text = describe_training(found)
+    text = _describe_training(found)
     assert "DPO, ε = 0.5 from 0.500 to 0.600" in text
     assert "reward, non-private from 0.500 to 0.710" in text
-    assert "not measured" in describe_training([])
+    assert "not measured" in _describe_training([])
 
 
 def test_the_picture_is_the_same_every_time_and_read_aloud(tmp_path):
@@ -194,7 +194,7 @@ def test_the_picture_is_the_same_every_time_and_read_aloud(tmp_path):
     drawn = (tmp_path / "a.svg").read_bytes()
     assert drawn == (tmp_path / "b.svg").read_bytes()
     root = ET.parse(tmp_path / "a.svg").getroot()  # noqa: S314 (made here)
-    assert root.attrib["aria-label"] == describe_training(found)
+    assert root.attrib["aria-label"] == _describe_training(found)
     with pytest.raises(UsageError, match="exists already"):
         write_training_curves(tmp_path / "a.svg", found)
 

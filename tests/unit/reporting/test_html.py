@@ -9,7 +9,7 @@ import pytest
 
 from sordino.errors import DataError
 from sordino.reporting import render_report, summarize
-from sordino.reporting.html import render_audit
+from sordino.reporting.html import _render_audit
 
 from .conftest import CALIBRATION, LEDGER, PARTS, RESULT
 from .pages import HOSTILE, Reader, audit, claim, found, measured, of_rankings, page_of, words
@@ -44,9 +44,9 @@ PAGES = {
     "rankings": lambda: whole(of_rankings()),
     "an audited run": lambda: whole(everything(), audits=[audit(), LEAKING], **MORE),
     "no promise": lambda: whole(everything(epsilon="inf")),
-    "an audit": lambda: render_audit(LEAKING),
-    "audits": lambda: render_audit([LEAKING, audit(measured(0.9, upper=1.04, power=1.08))]),
-    "nothing tried": lambda: render_audit(audit(findings=[])),
+    "an audit": lambda: _render_audit(LEAKING),
+    "audits": lambda: _render_audit([LEAKING, audit(measured(0.9, upper=1.04, power=1.08))]),
+    "nothing tried": lambda: _render_audit(audit(findings=[])),
 }
 
 
@@ -113,7 +113,7 @@ def test_names_are_escaped_and_addresses_in_them_are_defused(full, ledger, calib
     refuting = found(bad, "refutes", details={bad: bad})
     tried = audit(findings=[refuting], subject=bad)
     report = page_of(full, calibration=calibration, ledger=ledger, audits=tried)
-    for page in (report, render_audit(tried)):
+    for page in (report, _render_audit(tried)):
         for evil in ("<script", "<svg onload", "://", "\u202e"):
             assert evil not in page
         assert bad.replace("\u202e", "\ufffd") in Reader(page).words

@@ -19,7 +19,7 @@ from sordino.policies.pessimism import optimistic_policy
 from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText
 from sordino.reporting import calibration_bins, summarize
 from sordino.reporting import result as results
-from sordino.reporting.result import feature_names, measure_decisive, measure_examples
+from sordino.reporting.result import _feature_names, measure_decisive, measure_examples
 from sordino.rewards.forecast import utility_curve
 from sordino.rewards.metrics import HeldOut
 
@@ -251,7 +251,7 @@ def test_named_columns_are_those_where_the_signals_sit(dimension):
     features = HashedText(dimension=dimension, word_norm=0.0)
     texts = ["", "Sorry, I cannot; maybe? " * 9, "1. a\n2. b!\n```x``` http (c): yes", "No, you."]
     used = np.flatnonzero(np.abs(features.transform(texts, texts).toarray()).sum(axis=0))
-    names = feature_names(features, dimension)
+    names = _feature_names(features, dimension)
     assert len(names) == dimension
     signals = [place for place, name in enumerate(names) if name in SIGNALS]
     assert set(used) <= set(signals)
@@ -267,7 +267,7 @@ def test_a_signal_stands_where_its_name_says():
     rows = features.transform(["?", "?"], ["It is so.", "It is so?"]).toarray()
     changed = {
         name
-        for name, gap in zip(feature_names(features, 512), rows[1] - rows[0], strict=True)
+        for name, gap in zip(_feature_names(features, 512), rows[1] - rows[0], strict=True)
         if abs(gap) > 0.05
     }
     assert changed == {"share of questions", "questions only", "ends with a question"}
@@ -275,10 +275,10 @@ def test_a_signal_stands_where_its_name_says():
 
 def test_other_features_are_called_by_their_place_or_their_own_names():
     own = FunctionFeatures(lambda _, answers: [[1.0] * 2 for _ in answers], dimension=2, name="own")
-    assert feature_names(own, 2) == feature_names(None, 2) == ["feature 0", "feature 1"]
+    assert _feature_names(own, 2) == _feature_names(None, 2) == ["feature 0", "feature 1"]
     named = SimpleNamespace(names=("short", "polite"))
-    assert feature_names(named, 2) == ["short", "polite"]
-    assert feature_names(named, 3) == ["feature 0", "feature 1", "feature 2"]
+    assert _feature_names(named, 2) == ["short", "polite"]
+    assert _feature_names(named, 3) == ["feature 0", "feature 1", "feature 2"]
 
 
 # Examples: picked by a rule that anybody can repeat.

@@ -20,8 +20,8 @@ from sordino.rewards.arm_means import ArmMeans, ScreenedMeans, arms_digest
 from sordino.rewards.linear_bandit import (
     BallRidge,
     JointFeatures,
+    _minimize_in_ball,
     ball_ridge_range,
-    minimize_in_ball,
 )
 
 TERMS = {"unit": "record", "neighbors": sordino.ADD_OR_REMOVE_ONE}
@@ -231,7 +231,7 @@ def test_the_minimizer_in_the_ball_meets_its_conditions(seed, ridge, ball):
     random = np.random.default_rng(seed)
     rows, rewards = random.normal(size=(20, 3)) / 2, random.random(20)
     moment, pull = rows.T @ rows + ridge * np.eye(3), rows.T @ rewards
-    theta = minimize_in_ball(moment, pull, ball)
+    theta = _minimize_in_ball(moment, pull, ball)
     assert np.linalg.norm(theta) <= ball * (1 + 1e-12)
     gradient = moment @ theta - pull
     if np.linalg.norm(theta) < ball * (1 - 1e-9):
@@ -245,7 +245,7 @@ def test_the_minimizer_in_the_ball_meets_its_conditions(seed, ridge, ball):
 def test_the_minimizer_agrees_with_another_solver():
     random = np.random.default_rng(3)
     rows, rewards = random.normal(size=(30, 4)), random.random(30)
-    theta = minimize_in_ball(rows.T @ rows + np.eye(4), rows.T @ rewards, 0.1)
+    theta = _minimize_in_ball(rows.T @ rows + np.eye(4), rows.T @ rewards, 0.1)
     other = cvxpy.Variable(4)
     loss = cvxpy.sum_squares(rewards - rows @ other) + cvxpy.sum_squares(other)
     cvxpy.Problem(cvxpy.Minimize(loss), [cvxpy.norm(other) <= 0.1]).solve(solver="CLARABEL")
@@ -253,7 +253,7 @@ def test_the_minimizer_agrees_with_another_solver():
 
 
 def test_no_data_are_refused_once_they_were_read():
-    theta = minimize_in_ball(np.diag([3.0, 1e16]), np.array([1e16, 1e16]) / 7, 1.0)
+    theta = _minimize_in_ball(np.diag([3.0, 1e16]), np.array([1e16, 1e16]) / 7, 1.0)
     assert np.linalg.norm(theta) == pytest.approx(1.0)
     for width in (1e-300, 1e300):
         with pytest.raises(UsageError, match="the width of reward_range"):

@@ -14,10 +14,10 @@ from scipy.special import expit
 import sordino
 from sordino.rewards.confidence import (
     ConfidenceEllipsoid,
-    choice_spread,
+    _choice_spread,
+    _quadratic_tail,
     confidence_ellipsoid,
     flattest_curvature,
-    quadratic_tail,
     ranking_covariance,
     ranking_ellipsoid,
 )
@@ -62,7 +62,7 @@ def test_the_radius_by_hand(rows):
     bias = RIDGE * BALL / math.sqrt(values[0])
     assert found.radius(0.95) == pytest.approx(math.sqrt(tail) / (2 * kappa) + bias, rel=1e-6)
     assert found.radius(0.95) >= math.sqrt(tail) / (2 * kappa) + bias  # inexactness adds
-    assert quadratic_tail(2.0, 3.0, 1.0, 0.5) == 2 + 2 * math.sqrt(1.5) + 1
+    assert _quadratic_tail(2.0, 3.0, 1.0, 0.5) == 2 + 2 * math.sqrt(1.5) + 1
 
 
 def test_more_confidence_and_more_candidates_widen_it(rows):
@@ -143,7 +143,7 @@ def test_no_ballot_spreads_farther_than_the_bound(seed, k, d, kind):
     """Half the range of the sum over all orders is at most half √(uᵀGu), along any u."""
     rng = np.random.default_rng(seed)
     features, along = rng.normal(size=(k, d)), rng.normal(size=d)
-    spread = choice_spread(objective(kind, features, np.array([0, k])))
+    spread = _choice_spread(objective(kind, features, np.array([0, k])))
     reach = features @ along
     if kind is FirstChoice:
         sums = reach
@@ -174,7 +174,7 @@ def test_two_candidates_are_a_pair(kind):
     rows, noise = features[::2] - features[1::2], np.diag([1.0, 2.0, 3.0])
     loss = objective(kind, features, np.arange(0, 81, 2))
     gram, bent = flattest_curvature(rows, ball=2.0, ridge=0.5)
-    np.testing.assert_allclose(choice_spread(loss), gram, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(_choice_spread(loss), gram, rtol=1e-9, atol=1e-9)
     ours = set_of(loss, covariance=noise)
     np.testing.assert_allclose(ours.metric, bent, rtol=1e-9, atol=1e-9)
     pairs = DebiasedLogistic(rows, np.full(40, 0.5))
@@ -197,7 +197,7 @@ def test_a_slate_with_a_count_is_that_many_ballots(kind):
     counted = objective(kind, features, np.array([0, 4]), counts=np.array([7.0]))
     single = objective(kind, np.tile(features, (7, 1)), np.arange(0, 29, 4))
     np.testing.assert_allclose(set_of(counted).metric, set_of(single).metric, rtol=1e-9)
-    np.testing.assert_allclose(choice_spread(counted), choice_spread(single), rtol=1e-9)
+    np.testing.assert_allclose(_choice_spread(counted), _choice_spread(single), rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)

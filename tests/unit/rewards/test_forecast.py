@@ -14,9 +14,9 @@ from sordino.privacy.gaussian import gaussian_delta
 from sordino.rewards.forecast import (
     WAYS,
     Forecast,
+    _offered_ways,
     break_even,
     growth_curve,
-    offered_ways,
     utility_curve,
 )
 from sordino.rewards.forecast_model import (
@@ -153,7 +153,7 @@ def test_three_ways_in_this_order():
         ("label", "REPLACE_ONE", 1e-6),
         ("record", "REPLACE_SPECIAL", 1e-6),
     ]
-    promises = [way.promise() for way in offered_ways(world(32), 1.0, 1e-6)[0].values()]
+    promises = [way.promise() for way in _offered_ways(world(32), 1.0, 1e-6)[0].values()]
     assert [promise.trust for promise in promises] == ["local", "central", "central"]
     assert [promise.epsilon for promise in promises] == pytest.approx([1.0, 1.0, 1.0])
     assert all(promise.epsilon <= 1.0 for promise in promises)
@@ -253,7 +253,7 @@ def test_settings_out_of_range(change, word):
 
 
 def test_the_noise_is_that_of_the_mechanisms():
-    ways, _ = offered_ways(world(), 0.5, 1e-5)
+    ways, _ = _offered_ways(world(), 0.5, 1e-5)
     tilt = ObjectivePerturbation(0.5, delta=1e-5, bound=1.0, neighbors=REPLACE_SPECIAL)
     sizes = 1 / LabelGaussian(0.5, delta=1e-5).mu, tilt.standard_deviation
     spread = world().spread
@@ -301,7 +301,7 @@ def test_more_labels_never_hurt_and_noise_never_helps(accuracy, dimension, epsil
 @pytest.mark.parametrize("dimension", [1, 32])
 def test_small_rewards_break_even_where_the_closed_form_says(epsilon, dimension):
     """4dκ²/(μ²(1 − κ²))."""
-    ways, _ = offered_ways(world(dimension, 0.5001), epsilon, 1e-6)
+    ways, _ = _offered_ways(world(dimension, 0.5001), epsilon, 1e-6)
     kappa, mu = RandomizedResponse(epsilon).kappa, LabelGaussian(epsilon, delta=1e-6).mu
     expected = 4 * dimension * kappa**2 / (mu**2 * (1 - kappa**2))
     found = break_even(ways["labels"].outlook, ways["label-estimate"].outlook)
@@ -311,7 +311,7 @@ def test_small_rewards_break_even_where_the_closed_form_says(epsilon, dimension)
 @pytest.mark.parametrize("accuracy", [0.6, 0.9])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 def test_errors_cross_at_the_break_even(accuracy, epsilon):
-    ways, _ = offered_ways(world(12, accuracy), epsilon, 1e-6)
+    ways, _ = _offered_ways(world(12, accuracy), epsilon, 1e-6)
     local, central = ways["labels"].outlook, ways["label-estimate"].outlook
     n = break_even(local, central)
     assert central.standard_error(n) < local.standard_error(n)
@@ -319,7 +319,7 @@ def test_errors_cross_at_the_break_even(accuracy, epsilon):
 
 
 def test_without_flips_there_is_nothing_to_break_even_with():
-    ways, _ = offered_ways(world(), 44.0, 1e-6)
+    ways, _ = _offered_ways(world(), 44.0, 1e-6)
     assert break_even(ways["labels"].outlook, ways["label-estimate"].outlook) is None
 
 
@@ -338,11 +338,11 @@ def test_what_is_left_out_says_why():
     assert found.left_out == dict.fromkeys(CENTRAL, "left out, needs delta above 0")
     assert found.break_even is None
     assert "noise on the estimate, records hidden: left out, needs delta above 0" in str(found)
-    ways, left_out = offered_ways(world(), 1.0, 1e-100)
+    ways, left_out = _offered_ways(world(), 1.0, 1e-100)
     assert list(ways) == ["labels", "label-estimate"]
     assert left_out["record-estimate"].endswith("keeps epsilon=1.0 with delta=1e-100")
     with pytest.raises(UsageError, match="epsilon"):
-        offered_ways(world(), math.nan, 1e-6)
+        _offered_ways(world(), math.nan, 1e-6)
 
 
 def outlook(noise):

@@ -15,7 +15,7 @@ from sordino._random import SimulatedEntropy
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.rewards import reward_fit
 from sordino.rewards import solver as _descent
-from sordino.rewards.confidence import ConfidenceEllipsoid, NoiseTerm, quadratic_tail
+from sordino.rewards.confidence import ConfidenceEllipsoid, _NoiseTerm, _quadratic_tail
 from sordino.rewards.evidence import Evidence
 from sordino.rewards.label_release import countable_rows, digest_of_statistic, release_labels
 from sordino.rewards.metrics import measure_statistic
@@ -257,7 +257,9 @@ def test_the_radius_by_hand():
     reaches = []
     for matrix in (rows.T @ rows / 4, known.covariance):
         k = root @ matrix @ root
-        reaches.append(quadratic_tail(np.trace(k), np.trace(k @ k), np.linalg.norm(k, 2), t) ** 0.5)
+        reaches.append(
+            _quadratic_tail(np.trace(k), np.trace(k @ k), np.linalg.norm(k, 2), t) ** 0.5
+        )
     bias = 1 / math.sqrt(values[0])
     certain = known.rounding * math.sqrt(np.linalg.norm(root @ known.covariance @ root, 2))
     expected = sum(reaches) + bias + certain
@@ -301,7 +303,7 @@ def test_malformed_noise_is_refused(change):
 
 
 def test_a_term_of_trace_alone_is_a_length():
-    term = NoiseTerm(factor=3.0, trace=4.0, trace_of_square=0.0, largest=0.0)
+    term = _NoiseTerm(factor=3.0, trace=4.0, trace_of_square=0.0, largest=0.0)
     assert term.reach(1.0) == term.reach(50.0) == 6.0
 
 

@@ -14,10 +14,10 @@ from sordino.errors import DataError, UsageError
 from sordino.rewards.pair_losses import (
     DebiasedLogistic,
     MixtureLogistic,
+    _mixture_negative_log_likelihood,
     answer_probability,
     debias,
     debiased_loss,
-    mixture_negative_log_likelihood,
     softplus,
 )
 
@@ -58,7 +58,7 @@ def test_debiased_loss_vectors(row):
 
 @pytest.mark.parametrize("row", VECTORS["mixture_negative_log_likelihood"])
 def test_mixture_vectors(row):
-    value = mixture_negative_log_likelihood(row["epsilon"], row["difference"], row["z"])
+    value = _mixture_negative_log_likelihood(row["epsilon"], row["difference"], row["z"])
     assert value == pytest.approx(row["value"], rel=1e-9)
 
 
@@ -87,7 +87,7 @@ def test_both_losses_against_50_digits(epsilon, difference, z):
         target = ((1 if z == 1 else 0) - (1 - keep)) / (2 * keep - 1)
         debiased = mpmath.log(1 + mpmath.exp(mpmath.mpf(difference))) - target * difference
     size = 1e-14 * (1 + abs(float(target) * difference))
-    assert mixture_negative_log_likelihood(epsilon, difference, z) == pytest.approx(
+    assert _mixture_negative_log_likelihood(epsilon, difference, z) == pytest.approx(
         float(mixture), rel=1e-12, abs=1e-14
     )
     assert loss_of_answer(epsilon, difference, z) == pytest.approx(
@@ -99,13 +99,13 @@ def test_nothing_overflows():
     far = np.array([-1e308, -1e3, 0.0, 1e3, 1e308])
     np.testing.assert_array_equal(softplus(far), [0, 0, np.log(2), 1e3, 1e308])
     # A released answer against a sure prediction costs the log of the flip probability, no more.
-    assert mixture_negative_log_likelihood(1.0, 1e6, -1) == pytest.approx(np.log1p(np.e))
-    assert mixture_negative_log_likelihood(np.inf, 2.0, 1) == pytest.approx(np.log1p(np.exp(-2)))
+    assert _mixture_negative_log_likelihood(1.0, 1e6, -1) == pytest.approx(np.log1p(np.e))
+    assert _mixture_negative_log_likelihood(np.inf, 2.0, 1) == pytest.approx(np.log1p(np.exp(-2)))
 
 
 @given(epsilon=st.floats(0, 20), difference=st.floats(-30, 30))
 def test_the_mixture_is_a_probability(epsilon, difference):
-    both = mixture_negative_log_likelihood(epsilon, difference, np.array([1, -1]))
+    both = _mixture_negative_log_likelihood(epsilon, difference, np.array([1, -1]))
     assert np.exp(-both).sum() == pytest.approx(1, rel=1e-12)
 
 
@@ -113,7 +113,7 @@ def test_the_mixture_is_convex_exactly_beyond_minus_half_epsilon():
     epsilon, step = 2.0, 1e-3
     for agreement, convex in [(-0.9, True), (-1.1, False), (0.5, True), (-3.0, False)]:
         around = agreement + step * np.array([-1.0, 0.0, 1.0])
-        losses = mixture_negative_log_likelihood(epsilon, around, np.ones(3, int))
+        losses = _mixture_negative_log_likelihood(epsilon, around, np.ones(3, int))
         assert (losses[0] - 2 * losses[1] + losses[2] > 0) == convex
 
 
@@ -179,9 +179,9 @@ def test_answers_other_than_0_and_1_are_refused_without_being_shown(answers):
 
 def test_other_arguments_are_refused():
     with pytest.raises(DataError, match="z must hold"):
-        mixture_negative_log_likelihood(1.0, 0.3, 2)
+        _mixture_negative_log_likelihood(1.0, 0.3, 2)
     with pytest.raises(UsageError, match="epsilon"):
-        mixture_negative_log_likelihood(-1.0, 0.3, 1)
+        _mixture_negative_log_likelihood(-1.0, 0.3, 1)
     with pytest.raises(DataError, match="one row a pair"):
         DebiasedLogistic(np.eye(3), targets=np.zeros(2))
     with pytest.raises(DataError, match="one row a pair"):
@@ -215,7 +215,7 @@ def test_the_mixture_of_a_data_set_is_the_sum_of_its_answers():
     theta, flip = np.array([0.3, -0.7]), 0.2
     loss = MixtureLogistic(rows, answers, flip)
     epsilon = np.log((1 - flip) / flip)
-    by_hand = mixture_negative_log_likelihood(epsilon, rows @ theta, 2 * answers - 1).sum()
+    by_hand = _mixture_negative_log_likelihood(epsilon, rows @ theta, 2 * answers - 1).sum()
     assert loss.value(theta) == pytest.approx(by_hand, rel=1e-12)
     sparse = MixtureLogistic(csr_array(rows), answers, flip)
     np.testing.assert_allclose(sparse.gradient(theta), loss.gradient(theta), rtol=1e-12)

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from sordino.rewards.pair_losses import DebiasedLogistic
-from sordino.rewards.solver import FitState, minimize_ridge
+from sordino.rewards.solver import _FitState, minimize_ridge
 
 
 @pytest.mark.parametrize("n", [150_000, 300_000, 1_000_000])
@@ -27,6 +27,6 @@ def test_the_gradient_is_that_of_exact_sums(form):
     n = 3_000_000
     rows = form(np.ones((n, 1)))
     loss = DebiasedLogistic(rows, targets=np.ones(n))
-    point = FitState(loss, 1e-8, 10).exactly(np.array([0.7]))
+    point = _FitState(loss, 1e-8, 10).exactly(np.array([0.7]))
     slope = 1 / (1 + math.exp(-0.7)) - 1
     assert abs(point.gradient[0] - n * slope) < 1e-8

@@ -17,13 +17,13 @@ from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privatization.choices import privatize_choices
 from sordino.rewards import ranking_fit
 from sordino.rewards.confidence import ranking_covariance
-from sordino.rewards.model import RewardModel, best_first, centered_weights, item_rows
+from sordino.rewards.model import RewardModel, _best_first, _item_rows, centered_weights
 from sordino.rewards.ranking_fit import (
-    ChoiceEvidence,
-    RankingEvidence,
-    SlateRows,
+    _ChoiceEvidence,
+    _fit_released_rankings,
+    _RankingEvidence,
+    _SlateRows,
     fit_choices,
-    fit_released_rankings,
     release_rankings,
 )
 
@@ -72,7 +72,7 @@ def test_the_truth_is_found_within_its_errors(tmp_path, statistic):
     """False alarms: 6 standard errors, which are conservative, on each of 3 weights: < 1e-8."""
     rankings, theta = world(20_000, 4, 3)
     released = release_rankings(rankings, noise(statistic=statistic), ledger=account(tmp_path))
-    reward = fit_released_rankings(released, ball=20.0)
+    reward = _fit_released_rankings(released, ball=20.0)
     assert (np.abs(reward.weights - theta) < 6 * reward.standard_errors).all()
     assert np.linalg.norm(reward.standard_errors) < 0.1
     assert (reward.pairs, reward.items) == (20_000, None)
@@ -80,7 +80,7 @@ def test_the_truth_is_found_within_its_errors(tmp_path, statistic):
 
 
 def test_errors_are_the_sandwich(released):
-    reward = fit_released_rankings(released, ball=20.0, ridge=2.0)
+    reward = _fit_released_rankings(released, ball=20.0, ridge=2.0)
     evidence = released.evidence
     covariance = ranking_covariance(evidence.loss, reward.weights, evidence.covariance, ridge=2.0)
     np.testing.assert_allclose(reward.standard_errors, np.sqrt(np.diag(covariance)))
@@ -98,7 +98,7 @@ def test_errors_of_worths_cover_the_truth(tmp_path):
         released = release_rankings(
             election(worths, 1000, seed), noise(), ledger=ledger, simulate_seed=seed
         )
-        for name, _, low, high in fit_released_rankings(released, ball=20.0).worths():
+        for name, _, low, high in _fit_released_rankings(released, ball=20.0).worths():
             misses += not low <= worths[int(name[1])] <= high
     assert misses <= 28
 
@@ -107,7 +107,7 @@ def test_worths_of_an_election(tmp_path):
     released = release_rankings(
         election(np.linspace(2, -2, 5), 3000), noise(), ledger=account(tmp_path)
     )
-    reward = fit_released_rankings(released, ball=20.0)
+    reward = _fit_released_rankings(released, ball=20.0)
     assert [name for name, *_ in reward.worths()] == ["i0", "i1", "i2", "i3", "i4"]
     assert reward.weights.sum() == pytest.approx(0.0, abs=1e-12)
     assert all(low < worth < high for _, worth, low, high in reward.worths())
@@ -145,11 +145,11 @@ def test_the_chosen_ridge_is_near_the_best(tmp_path):
         released = release_rankings(
             rankings, noise(1.0), ledger=account(tmp_path / str(seed)), simulate_seed=seed
         )
-        reward = fit_released_rankings(released, ball=20.0)
+        reward = _fit_released_rankings(released, ball=20.0)
         chosen.append(np.sum((reward.weights - theta) ** 2))
         middle = released.evidence.feature_bound**2 * released.evidence.inflation
         fits = [
-            fit_released_rankings(released, ball=20.0, ridge=middle * 4.0**power)
+            _fit_released_rankings(released, ball=20.0, ridge=middle * 4.0**power)
             for power in ranking_fit._POWERS
         ]
         fixed.append([np.sum((fit.weights - theta) ** 2) for fit in fits])
@@ -161,7 +161,7 @@ def test_the_chosen_ridge_is_near_the_best(tmp_path):
 
 def test_wide_features_take_the_usual_ridge(released, monkeypatch):
     monkeypatch.setattr(ranking_fit, "MOST_FEATURES", 2)
-    reward = fit_released_rankings(released, ball=20.0)
+    reward = _fit_released_rankings(released, ball=20.0)
     evidence = released.evidence
     assert reward.ridge == evidence.feature_bound**2 * evidence.inflation
     assert reward.standard_errors is None
@@ -169,16 +169,16 @@ def test_wide_features_take_the_usual_ridge(released, monkeypatch):
 
 def test_a_confidence_set_is_only_kept_on_a_declaration(released):
     """Nothing that ballots say decides whether there is one."""
-    assert fit_released_rankings(released, ball=3.0).ellipsoid is None
-    assert fit_released_rankings(released, ball=3.0, ellipsoid=False).ellipsoid is None
-    reward = fit_released_rankings(released, ball=3.0, ellipsoid=True)
+    assert _fit_released_rankings(released, ball=3.0).ellipsoid is None
+    assert _fit_released_rankings(released, ball=3.0, ellipsoid=False).ellipsoid is None
+    reward = _fit_released_rankings(released, ball=3.0, ellipsoid=True)
     assert reward.ellipsoid.candidates == len(ranking_fit._POWERS)
     theta = world(4000, 4, 3)[1]
     gap = reward.weights - theta
     radius = reward.ellipsoid.radius(0.95)
     assert math.sqrt(gap @ reward.ellipsoid.metric @ gap) < radius
     assert (
-        fit_released_rankings(released, ball=3.0, ridge=1.0, ellipsoid=True).ellipsoid.candidates
+        _fit_released_rankings(released, ball=3.0, ridge=1.0, ellipsoid=True).ellipsoid.candidates
         == 1
     )
 
@@ -193,7 +193,7 @@ def test_incomplete_ballots_change_nothing_but_the_sum(tmp_path, monkeypatch):
             table[:, 1:] = np.nan
         rankings = Rankings.from_ranks(["a", "b", "c"], table, offered="all")
         released = release_rankings(rankings, noise(), ledger=account(tmp_path / str(index)))
-        reward = fit_released_rankings(released, ball=5.0, ellipsoid=True)
+        reward = _fit_released_rankings(released, ball=5.0, ellipsoid=True)
         found.append({**reward.to_dict(), "release_ids": None, "artifact": None})
     assert found[0] == found[1]
 
@@ -201,11 +201,11 @@ def test_incomplete_ballots_change_nothing_but_the_sum(tmp_path, monkeypatch):
 @pytest.mark.parametrize("settings", [{"ball": 0.0}, {"ball": 1.0, "ridge": -1.0}])
 def test_settings_out_of_range(released, settings):
     with pytest.raises(UsageError):
-        fit_released_rankings(released, **settings)
+        _fit_released_rankings(released, **settings)
 
 
 def test_the_ball_binds(released):
-    reward = fit_released_rankings(released, ball=0.1)
+    reward = _fit_released_rankings(released, ball=0.1)
     assert np.linalg.norm(reward.weights) == pytest.approx(0.1, rel=1e-6)
 
 
@@ -223,7 +223,7 @@ def test_a_reward_survives_its_file_and_its_certificate(tmp_path):
 
 def evidence_of(rows, starts, counts, kind="borda", noise=0.0):
     d = rows.shape[1]
-    return RankingEvidence(
+    return _RankingEvidence(
         rows=rows,
         starts=np.array(starts),
         counts=np.array(counts),
@@ -270,7 +270,7 @@ def test_sizes_and_what_is_printed():
 
 def test_the_reach_of_two_candidates_is_half_their_difference():
     rows = np.array([[3.0, 0.0], [0.0, 4.0], [1.0, 1.0], [1.0, 2.0]])
-    slates = SlateRows(rows=rows, starts=np.array([0, 2, 4]), slates=np.arange(2))
+    slates = _SlateRows(rows=rows, starts=np.array([0, 2, 4]), slates=np.arange(2))
     assert slates.bound(None) == pytest.approx(2.5)
     features = sordino.HashedText(dimension=8)
     assert slates.bound(features) == features.feature_bound
@@ -328,7 +328,7 @@ def test_the_sum_is_that_of_debiased_answers(ledger):
     """The same in an chosen_election, where all ballots are one slate, as one by one."""
     for rankings in (chosen_election(50), chosen_world(50)[0]):
         made = private(rankings, ledger(2.0))
-        loss = ChoiceEvidence.of(made, None).loss
+        loss = _ChoiceEvidence.of(made, None).loss
         weights = debiased_choices(made.answers, made.mechanism)
         rows = made.flat_features(None)
         np.testing.assert_allclose(loss.statistic, rows.T @ weights.ravel(), atol=1e-9)
@@ -338,7 +338,7 @@ def test_the_sum_is_that_of_debiased_answers(ledger):
 def test_the_spread_is_that_of_randomized_answers(ledger):
     """By enumeration of the four answers, at weights that are not 0."""
     made = private(chosen_election(30), ledger(2.0))
-    evidence, coin = ChoiceEvidence.of(made, None), made.mechanism
+    evidence, coin = _ChoiceEvidence.of(made, None), made.mechanism
     loss = evidence.loss
     chances = np.exp(WORTHS) / np.exp(WORTHS).sum()
     other = coin.flip_probability / 3
@@ -413,15 +413,15 @@ def _model(budget):
 
 def test_worths_are_centered_and_the_best_stands_first():
     ends = np.array([[-2.0, 1.0], [1.0, 3.0], [-1.5, 0.0]])
-    found = best_first(ITEMS, np.array([1.0, 4.0, 1.0]), ends, ())
+    found = _best_first(ITEMS, np.array([1.0, 4.0, 1.0]), ends, ())
     assert [name for name, *_ in found] == ["beer", "ale", "tea"]  # equals keep their order
     assert found[0] == ("beer", 2.0, 1.0, 3.0)
-    assert best_first(ITEMS, np.zeros(3), None, ())[0] == ("ale", 0.0, None, None)
+    assert _best_first(ITEMS, np.zeros(3), None, ())[0] == ("ale", 0.0, None, None)
 
 
 def test_items_that_nobody_was_offered_are_not_ranked():
     ends = np.array([[-2.0, 1.0], [-1.5, 2.0]])
-    found = best_first(ITEMS, np.array([-1.0, 0.0, 1.0]), ends, ("beer",))
+    found = _best_first(ITEMS, np.array([-1.0, 0.0, 1.0]), ends, ("beer",))
     assert found == [
         ("tea", 1.0, -1.5, 2.0), ("ale", -1.0, -2.0, 1.0), ("beer", None, None, None)
     ]  # fmt: skip
@@ -436,10 +436,10 @@ def test_weights_are_centered_where_they_are_worths():
 
 def test_items_with_texts_are_read_with_the_features():
     features = sordino.HashedText(dimension=16)
-    rows = item_rows(ITEMS, features, None)
+    rows = _item_rows(ITEMS, features, None)
     assert rows.tolist() == features.transform([""] * 3, ITEMS).toarray().tolist()
-    assert item_rows(ITEMS, None, None) is None
-    assert item_rows(None, features, None) is None
+    assert _item_rows(ITEMS, None, None) is None
+    assert _item_rows(None, features, None) is None
 
 
 def test_a_model_of_items_survives_its_file(model, tmp_path):

@@ -5,12 +5,12 @@ import pytest
 from scipy.special import expit
 
 from sordino.rewards import evidence
-from sordino.rewards.evidence import inside_ball, secant_slope, shrunk_weights
+from sordino.rewards.evidence import _secant_slope, inside_ball, shrunk_weights
 
 
 def test_the_secant_takes_margins_to_expected_answers():
     margins = np.array([-30.0, -2.0, -1e-7, 0.0, 1e-9, 3e-6, 0.5, 40.0])
-    assert secant_slope(margins) * margins == pytest.approx(expit(margins) - 0.5, abs=1e-15)
+    assert _secant_slope(margins) * margins == pytest.approx(expit(margins) - 0.5, abs=1e-15)
 
 
 def test_one_direction_by_hand(monkeypatch):
@@ -41,7 +41,7 @@ def test_noise_is_taken_out_and_signal_is_kept(strength, least, most):
 
     def measure(theta):
         margins = rows @ theta
-        bent = (rows * secant_slope(margins)[:, None]).T @ rows
+        bent = (rows * _secant_slope(margins)[:, None]).T @ rows
         drawn = (rows * (expit(margins) * expit(-margins))[:, None]).T @ rows
         return bent, drawn + noise**2 * np.eye(d)
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sordino.errors import ConvergenceError, DataError, UsageError
 from sordino.rewards.pair_losses import DebiasedLogistic, debias
-from sordino.rewards.solver import FitState, _certified, _Line, minimize_ridge, ridge_path
+from sordino.rewards.solver import _certified, _FitState, _Line, minimize_ridge, ridge_path
 
 
 def problem(seed, n=300, d=6, *, flip=0.3, strength=1.5, spread=0.0):
@@ -284,14 +284,14 @@ def test_bad_conditioning_costs_few_passes():
 
 def test_the_last_check_refuses_a_point_without_its_certificate():
     rows, targets = problem(23)
-    work = FitState(DebiasedLogistic(rows, targets), 1e-6, 10)
+    work = _FitState(DebiasedLogistic(rows, targets), 1e-6, 10)
     with pytest.raises(ConvergenceError):
         _certified(work, work.first(None), 1.0, 0.0)
 
 
 def test_a_step_that_overshoots_and_goes_up_is_not_taken():
     # The slope ends at 0.4 of its start, but the kink comes at once and the value rises by 207.
-    work = FitState(DebiasedLogistic(np.array([[1000.0]]), np.array([0.791])), 1e-6, 10)
+    work = _FitState(DebiasedLogistic(np.array([[1000.0]]), np.array([0.791])), 1e-6, 10)
     point = work.at(np.array([-0.001]), np.array([-1.0]), exact=True)
     line = _Line(work, point, np.array([1.0]), np.array([1000.0]), 0.0)
     start, end = line.slope(0.0), line.slope(1.0)

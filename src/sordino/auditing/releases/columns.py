@@ -205,9 +205,9 @@ def quoting_channels(released: Released) -> Iterator[Channel]:
         No released answer and no label is looked at.
     """
     pairs = list(zip(released.first, released.second, strict=True))
-    said = [(spoken(one) or "", spoken(other) or "") for one, other in pairs]
+    said = [(_spoken(one) or "", _spoken(other) or "") for one, other in pairs]
     for name, values in released.columns.items():
-        texts = [spoken(value) for value in values]
+        texts = [_spoken(value) for value in values]
         # Which answer each value is: as it is written, or else as it is spoken.
         written = _guesses(values, pairs, lambda value, answer: value == answer)
         tidy = _guesses(texts, said, lambda text, answer: text == answer != "")
@@ -234,7 +234,7 @@ _LENGTHS: Mapping[str, Callable[[str], int]] = {
 }
 
 
-def spoken(value: object) -> str | None:
+def _spoken(value: object) -> str | None:
     r"""Return what a value says, tidied: of messages the contents, of a ranking what is first."""
     inside = parsed(value)
     if not isinstance(inside, str):

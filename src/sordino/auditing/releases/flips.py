@@ -230,7 +230,7 @@ def _agreement(released: Released, attack: str, pairs: list[tuple[int, int]]) ->
     )
 
 
-def count_at_most(
+def _count_at_most(
     counts: Integer[np.ndarray, " g"], sizes: Integer[np.ndarray, " g"], chance: float
 ) -> Float[np.ndarray, " g"]:
     """Return the probability of so few successes of each number of trials."""
@@ -249,7 +249,7 @@ def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
     counts = np.array([group.flipped for group in tried], dtype=np.int64)
     sizes = np.array([group.rows for group in tried], dtype=np.int64)
     tails = np.minimum(
-        count_at_most(counts, sizes, least), count_at_most(sizes - counts, sizes, least)
+        _count_at_most(counts, sizes, least), _count_at_most(sizes - counts, sizes, least)
     )
     worst = tried[int(np.argmin(tails))]
     said = (
@@ -405,7 +405,7 @@ def _beside(
         yield _Group(name=said, flipped=int(chosen.sum()), rows=len(chosen))
 
 
-def count_ratio(kept: int, rows: int, turned: int, others: int, epsilon: float) -> float:
+def _count_ratio(kept: int, rows: int, turned: int, others: int, epsilon: float) -> float:
     """Return the p-value of one output coming more than e^ε times as often from one label."""
     # Source: For each chance q of the output under the other label, at most e^ε·q under the one,
     # the two tails are independent; P(product ≤ t) ≤ t·(1 − log t) (Fisher 1932). The largest over
@@ -440,7 +440,7 @@ def _label_evidence(rows: _Rows) -> Evidence:
         for label in (0, 1):
             mine, theirs = flips[labels == label], flips[labels != label]
             kept, turned = int(np.sum(mine == 0)), int(theirs.sum())
-            p_value = count_ratio(kept, len(mine), turned, len(theirs), has.epsilon)
+            p_value = _count_ratio(kept, len(mine), turned, len(theirs), has.epsilon)
             tries.append((p_value, name, kept, len(mine), turned, len(theirs)))
     least, name, kept, mine, turned, theirs = min(tries)
     said = (

@@ -24,7 +24,7 @@ _MATCHED, _UNMATCHED, _AMBIGUOUS, _NEITHER = range(4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinCounts:
+class _JoinCounts:
     """How many rows of a released file were found in the raw one."""
 
     matched: int  # rows whose truth is known
@@ -59,7 +59,7 @@ def join_truth(
     *,
     person_field: str = "person",
     progress: Progress | None = None,
-) -> tuple[Released, JoinCounts]:
+) -> tuple[Released, _JoinCounts]:
     """Return the same rows with what was truly preferred, and how many were found."""
     # A row is found by its question: letter by letter, and where that fails, after all texts were
     # tidied (NFC, line ends, spaces). Where a question occurs more than once, the person decides,
@@ -77,7 +77,7 @@ def join_truth(
             "that is in it, and half of them must, with at least one label that is certain. "
             "Nothing was audited. Give the file that the release was made from."
         )
-    counts = JoinCounts(
+    counts = _JoinCounts(
         matched=matched, unmatched=unmatched, ambiguous=ambiguous, undecided=undecided
     )
     # The raw file's order may have been there before its labels, unless it nearly is the label.

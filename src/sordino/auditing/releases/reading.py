@@ -195,7 +195,7 @@ def read_released(
             file, person_field=person_field, answers=True, progress=progress
         ):
             rows.add(row, where if file == path else f"{file.name}, {where}")
-        notes.append(read_manifest_of(file, None if manifest is None else Path(manifest)))
+        notes.append(_read_manifest_of(file, None if manifest is None else Path(manifest)))
         name = str((notes[-1] or {}).get("release_id") or f"not stated by {file.name}")
         releases += [name] * (len(rows) - begun)
     note = notes[0]
@@ -373,7 +373,7 @@ def _value(row: Mapping[str, Any], where: str, layout: Layout) -> int:
     return found
 
 
-def read_manifest_of(path: Path, manifest: Path | None = None) -> Mapping[str, Any] | None:
+def _read_manifest_of(path: Path, manifest: Path | None = None) -> Mapping[str, Any] | None:
     """Return what a manifest says of a released file, whoever wrote it; None if there is none."""
     manifest = manifest or _beside(path)
     if manifest is None:

@@ -278,7 +278,7 @@ def hashed_coin(
     )
 
 
-def hmac_coin(
+def _hmac_coin(
     template: str,
     *,
     algorithm: str = "sha256",
@@ -484,11 +484,11 @@ def coin_recipes() -> tuple[CoinRecipe, ...]:
     core_hashes |= set(product(["{id}"], common, (_FIRST, "modulo 10^6")))
     return (
         *(
-            hmac_coin(way[0], algorithm=way[1], reading=way[2], core=way in core)
+            _hmac_coin(way[0], algorithm=way[1], reading=way[2], core=way in core)
             for way in dict.fromkeys(keyed)
         ),
-        hmac_coin("{id}", key=_CHARACTER, core=True),
-        *(hmac_coin("{id}", key=word) for word in _WORDS),
+        _hmac_coin("{id}", key=_CHARACTER, core=True),
+        *(_hmac_coin("{id}", key=word) for word in _WORDS),
         *_generators(),
         *(
             hashed_coin(way[0], algorithm=way[1], reading=way[2], core=way in core_hashes)
@@ -523,7 +523,7 @@ def _hash_of(algorithm: str, separator: str | None, prompt: str, answer: str) ->
     return hashlib.new(algorithm, _bytes(text), usedforsecurity=False).digest()
 
 
-def order_rules() -> Mapping[str, OrderRule]:
+def _order_rules() -> Mapping[str, OrderRule]:
     """Return the public rules that are tried, by name; the reverse of each is tried too."""
     # To add a rule, pass `{**order_rules(), "mine": rule}`. It must not know labels: a rule that
     # does would excuse a leak.
@@ -551,7 +551,7 @@ def rule_bits(
     """Return, for every rule, 1 where the answer written first comes first by it."""
     tied = np.array([a == b for a, b in zip(released.first, released.second, strict=True)], bool)
     found = {CANONICAL: np.where(tied, UNKNOWN, 1 - released.swapped.astype(np.int64))}
-    for name, rule in (order_rules() if rules is None else rules).items():
+    for name, rule in (_order_rules() if rules is None else rules).items():
         found[name] = np.full(len(released), UNKNOWN)
         rows = zip(released.prompts, released.first, released.second, strict=True)
         for index, (prompt, first, second) in enumerate(rows):

@@ -304,7 +304,7 @@ class _CoinHit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoinAttack:
+class _CoinAttack:
     """What was tried to toss the coins again, and what worked."""
 
     recipes_tried: int  # comparisons of flips with answers: recipes × seeds × keys × orders
@@ -315,7 +315,7 @@ class CoinAttack:
     judged: tuple[str, ...]
 
 
-def association(flips: Bool[np.ndarray, " m"], bits: Bool[np.ndarray, " m"]) -> float:
+def _association(flips: Bool[np.ndarray, " m"], bits: Bool[np.ndarray, " m"]) -> float:
     """Return the p-value of Fisher's exact test, given both totals; twice the smaller tail."""
     # Source: Fisher 1935: given both totals, the rows where both are 1 are hypergeometric.
     from scipy.stats import hypergeom  # noqa: PLC0415 (slow to import)
@@ -443,10 +443,10 @@ class _Search:
         if self.frames[index].swaps and turns is not None:
             ones = ones ^ turns
         counted = known & self.case.distinct
-        return float(np.mean((ones == flips)[known])), association(flips[counted], ones[counted])
+        return float(np.mean((ones == flips)[known])), _association(flips[counted], ones[counted])
 
 
-def manifest_integers(manifest: Mapping[str, object] | None) -> dict[int, str]:
+def _manifest_integers(manifest: Mapping[str, object] | None) -> dict[int, str]:
     """Return every whole number in a manifest, and where it stands first."""
     # Numbers come in the order of the JSON text. What lies deeper than 100 levels is left out, and
     # nothing calls itself.
@@ -506,7 +506,7 @@ class Plan:
         ]
         first = {channel.column for channel in self.ids}
         self.columns = sorted(able, key=lambda name: name not in first)[:_MOST_COLUMNS]
-        self.published = manifest_integers(released.manifest)
+        self.published = _manifest_integers(released.manifest)
         called = [seed for seed, path in self.published.items() if _CALLED_SEED.search(path)]
         self.full = (called or list(self.published))[:_MOST_FULL]
         self.small = [seed for seed in seeds if seed not in self.published]
@@ -651,7 +651,7 @@ def attack_coins(
     recipes: Sequence[CoinRecipe] | None = None,
     seeds: Sequence[int] = range(10_001),
     progress: Progress | None = None,
-) -> CoinAttack:
+) -> _CoinAttack:
     """Return what it takes to toss the coins of a released file again."""
     # The seeds of the manifest are tried with every recipe, small seeds with the common ones, and
     # these not at all once a seed of the manifest has worked.
@@ -677,10 +677,10 @@ def attack_coins(
             break
     best = sorted(hits, key=lambda hit: (not hit.by_truth, hit.p_value, -hit.constant_share))
     names = tuple(frame.name for frame in frames)
-    return CoinAttack(recipes_tried=done, hits=tuple(best), judged=names)
+    return _CoinAttack(recipes_tried=done, hits=tuple(best), judged=names)
 
 
-def seed_findings(attack: CoinAttack, released: Released) -> list[Finding]:
+def seed_findings(attack: _CoinAttack, released: Released) -> list[Finding]:
     """Return the finding of the attack "seed": the best of what undoes the flips, if any does."""
     details: dict[str, object] = {
         "recipes_tried": attack.recipes_tried,

@@ -52,7 +52,7 @@ _OTHER = "Another mechanism is described than the one that was paid for."
 
 
 @dataclass
-class Differences:
+class _Differences:
     """What a description says that its entries do not: what promises more, and what does not."""
 
     wrong: list[str] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Differences:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedCoin:
+class _StatedCoin:
     """What ``result.json`` says of its mechanism."""
 
     noise: str  # where it is
@@ -85,7 +85,7 @@ class StatedCoin:
     loss: float | None  # privacy loss of one label; None where an early version left it out
 
     @classmethod
-    def read(cls, result: Mapping[str, Any]) -> StatedCoin:
+    def read(cls, result: Mapping[str, Any]) -> _StatedCoin:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         told = result["mechanism"]
         name, loss = _text(told["name"]), told.get("epsilon_per_label")
@@ -98,7 +98,7 @@ class StatedCoin:
         return cls(noise=_text(result["noise"]), name=name, flips=flips, loss=loss)
 
 
-def check_coin(stated: StatedCoin, paid: Guarantee, entries: Iterable[Row]) -> Finding:
+def _check_coin(stated: _StatedCoin, paid: Guarantee, entries: Iterable[Row]) -> Finding:
     """Return whether the coin that is described is the one that the entries paid for."""
     # A file that arrived private was paid for elsewhere: its coin must then agree with itself and
     # with the promise that it arrived with.
@@ -106,7 +106,7 @@ def check_coin(stated: StatedCoin, paid: Guarantee, entries: Iterable[Row]) -> F
     losses = [event.epsilon for event in events if isinstance(event, RandomizedResponseEvent)]
     if len(losses) < len(events):
         return Finding.skipped(_ATTACK, "The entries are of a kind that no coin is described by.")
-    found, flips, loss = Differences(), stated.flips, stated.loss
+    found, flips, loss = _Differences(), stated.flips, stated.loss
     found.refute(_OTHER, when=(stated.noise, stated.name) != (_COIN_NOISE, _COIN))
     arrived = [paid.epsilon] if paid.unit == "label" else []
     exact = [flip_probability(each) for each in losses]
@@ -157,7 +157,7 @@ class _Stated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedGaussian(_Stated):
+class _StatedGaussian(_Stated):
     """One release with Gaussian noise, as ``result.json`` describes it."""
 
     mu: float  # what one change moves it, in units of its noise
@@ -165,7 +165,7 @@ class StatedGaussian(_Stated):
     records_per_person: int | None
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> StatedGaussian:
+    def read(cls, told: Mapping[str, Any]) -> _StatedGaussian:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         name, epsilon, delta = cls.loss(told)
         most = told.get("records_per_person")
@@ -179,9 +179,9 @@ class StatedGaussian(_Stated):
             else _validate.integer("records_per_person", most, at_least=1),
         )
 
-    def compared(self, paid: GaussianEvent, relation: NeighboringRelation) -> Differences:
+    def compared(self, paid: GaussianEvent, relation: NeighboringRelation) -> _Differences:
         """Return what differs from the noise that was paid for."""
-        found = Differences()
+        found = _Differences()
         # The loss that the noise is shown to keep at the stated δ.
         least = accounting.composed_epsilon([(paid, 1)], neighbors=relation, delta=self.delta)
         found.refute(
@@ -217,9 +217,9 @@ class _StatedObjective(_Stated):
 
     def compared(
         self, paid: ApproximateEvent, relation: NeighboringRelation, *, reward: RewardModel
-    ) -> Differences:
+    ) -> _Differences:
         """Return what differs from what was paid for, and from the reward that was made of it."""
-        found = Differences()
+        found = _Differences()
         less = self.epsilon < paid.epsilon * (1 - _SLACK) or self.delta < paid.delta * (1 - _SLACK)
         found.refute("A smaller loss is described than was paid for.", when=less)
         more = self.epsilon > paid.epsilon * (1 + _SLACK) or self.delta > paid.delta * (1 + _SLACK)
@@ -240,7 +240,7 @@ class _StatedObjective(_Stated):
         )
         return found
 
-    def _compare_reward(self, found: Differences, reward: RewardModel) -> None:
+    def _compare_reward(self, found: _Differences, reward: RewardModel) -> None:
         """Take note of what the reward's file does not say."""
         raise NotImplementedError
 
@@ -252,14 +252,14 @@ class _StatedObjective(_Stated):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedTilt(_StatedObjective):
+class _StatedTilt(_StatedObjective):
     """Objective perturbation on pairs, as ``result.json`` describes it."""
 
     second_moment: bool  # whether a second moment was released with it
     second_moment_mu: float  # what one record moves that, in units of its noise
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> StatedTilt:
+    def read(cls, told: Mapping[str, Any]) -> _StatedTilt:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         name, epsilon, delta = cls.loss(told)
         if not isinstance(told["second_moment"], bool):
@@ -273,7 +273,7 @@ class StatedTilt(_StatedObjective):
             second_moment_mu=_validate.non_negative("second_moment_mu", told["second_moment_mu"]),
         )
 
-    def _compare_reward(self, found: Differences, reward: RewardModel) -> None:
+    def _compare_reward(self, found: _Differences, reward: RewardModel) -> None:
         """Take note of a second moment that is not the one in the reward's file."""
         moment = reward.moment
         told = self.second_moment or self.second_moment_mu > 0
@@ -299,14 +299,14 @@ class StatedTilt(_StatedObjective):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedRankedTilt(_StatedObjective):
+class _StatedRankedTilt(_StatedObjective):
     """Objective perturbation on rankings, as ``result.json`` describes it."""
 
     candidates: int  # the most candidates of one ballot
     dimension: int  # number of features
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> StatedRankedTilt:
+    def read(cls, told: Mapping[str, Any]) -> _StatedRankedTilt:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         name, epsilon, delta = cls.loss(told)
         return cls(
@@ -318,7 +318,7 @@ class StatedRankedTilt(_StatedObjective):
             dimension=_validate.integer("dimension", told["dimension"], at_least=1),
         )
 
-    def _compare_reward(self, found: Differences, reward: RewardModel) -> None:
+    def _compare_reward(self, found: _Differences, reward: RewardModel) -> None:
         """Take note of sizes that do not fit the reward."""
         found.refute(
             "Another number of features is described than the reward has weights.",
@@ -423,7 +423,7 @@ class _StatedItems:
             temperature=temperature,
         )
 
-    def compare(self, found: Differences, reward: RewardModel) -> None:
+    def compare(self, found: _Differences, reward: RewardModel) -> None:
         """Take note of what the reward does not say of its items, and of what is left unsaid."""
         known: list[Worth] = [] if reward.items is None else reward.worths()
         other = self.count not in (None, len(known))
@@ -467,7 +467,7 @@ class _StatedItems:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedNumbers:
+class _StatedNumbers:
     """The numbers of ``result.json`` that cost something under one promise or another."""
 
     present: frozenset[_Path]  # where a value is that is not null
@@ -475,7 +475,7 @@ class StatedNumbers:
     items: _StatedItems  # the worths of what everybody ranked
 
     @classmethod
-    def read(cls, result: Mapping[str, Any]) -> StatedNumbers:
+    def read(cls, result: Mapping[str, Any]) -> _StatedNumbers:
         """Return what a result says; TypeError where it is malformed."""
         known = _LIKELIHOOD | _BOUGHT | _NEVER | _OF_TEXTS | _COUNTS
         return cls(
@@ -488,11 +488,11 @@ class StatedNumbers:
             items=_StatedItems.read(result),
         )
 
-    def compared(self, paid: Guarantee, *, bought: bool, reward: RewardModel) -> Differences:
+    def compared(self, paid: Guarantee, *, bought: bool, reward: RewardModel) -> _Differences:
         """Return what a curator could not state without a release that is on no ledger."""
         # A sum of labels, once released, gives likelihood and slope for nothing, and no more. Of
         # whole records nothing is free, and where they may come and go not even their number is.
-        found = Differences()
+        found = _Differences()
         records = paid.unit != "label" and "labels-only" not in paid.caveats
         dear = _NEVER | (set() if bought else _BOUGHT | (_LIKELIHOOD if records else set()))
         told = self.present & dear
@@ -555,12 +555,12 @@ def _names(paths: Iterable[_Path]) -> str:
     return ", ".join(sorted(".".join(path) for path in paths))
 
 
-_Noise = StatedGaussian | StatedTilt | StatedRankedTilt
+_Noise = _StatedGaussian | _StatedTilt | _StatedRankedTilt
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], _Noise]] = {
-    _LABELS: StatedGaussian.read,
-    _RANKINGS: StatedGaussian.read,
-    _RECORDS: StatedTilt.read,
-    _RANKED: StatedRankedTilt.read,
+    _LABELS: _StatedGaussian.read,
+    _RANKINGS: _StatedGaussian.read,
+    _RECORDS: _StatedTilt.read,
+    _RANKED: _StatedRankedTilt.read,
 }
 
 
@@ -568,10 +568,10 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], _Noise]] = {
 class StatedMechanism:
     """What ``result.json`` says of the noise, of the metrics it bought, and of what it measured."""
 
-    coin: StatedCoin  # the mechanism, as far as coins are described
+    coin: _StatedCoin  # the mechanism, as far as coins are described
     noise: _Noise | None  # the mechanism of a curator; None if it is another one
-    metrics: StatedGaussian | None  # what bought metrics; None if nothing did
-    numbers: StatedNumbers  # what the result measured
+    metrics: _StatedGaussian | None  # what bought metrics; None if nothing did
+    numbers: _StatedNumbers  # what the result measured
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedMechanism:
@@ -579,10 +579,10 @@ class StatedMechanism:
         bought, told = result.get("metrics"), result["mechanism"]
         reader = _READERS.get(told["name"])
         return cls(
-            coin=StatedCoin.read(result),
+            coin=_StatedCoin.read(result),
             noise=None if reader is None else reader(told),
-            metrics=None if bought is None else StatedGaussian.read(bought),
-            numbers=StatedNumbers.read(result),
+            metrics=None if bought is None else _StatedGaussian.read(bought),
+            numbers=_StatedNumbers.read(result),
         )
 
 
@@ -597,7 +597,7 @@ def check_mechanism(
     rows = tuple(rows)
     spends = [row for row in rows if row.kind == "reserve"]
     if all(isinstance(event_of(row), RandomizedResponseEvent) for row in spends):
-        coin = check_coin(stated.coin, paid, rows)
+        coin = _check_coin(stated.coin, paid, rows)
         return coin if stated.metrics is None else replace(coin, outcome="refutes", summary=_FREE)
     # The entry behind the reward is the one that gave its artifact; all others are for metrics.
     commits = (row for row in rows if row.kind == "commit")
@@ -615,7 +615,7 @@ def check_mechanism(
         _metrics_differences(stated.metrics, paid, others),
         stated.numbers.compared(paid, bought=bool(others), reward=reward),
     )
-    found = Differences(
+    found = _Differences(
         [text for part in parts for text in part.wrong],
         [text for part in parts for text in part.odd],
     )
@@ -631,12 +631,12 @@ def check_mechanism(
 
 def _noise_differences(
     stated: StatedMechanism, terms: Guarantee, entry: Row, reward: RewardModel
-) -> Differences:
+) -> _Differences:
     """Return what differs from the entry behind the reward."""
     noise, event = stated.noise, event_of(entry)
     if noise is None or noise.name != reward.method or stated.coin.noise != _CURATOR_NOISE:
-        return Differences([_OTHER])
-    if isinstance(noise, StatedGaussian) and isinstance(event, GaussianEvent):
+        return _Differences([_OTHER])
+    if isinstance(noise, _StatedGaussian) and isinstance(event, GaussianEvent):
         found = noise.compared(event, terms.neighbors)
         cap = (json.loads(entry.payload).get("details") or {}).get("cap")
         found.warn(
@@ -646,29 +646,29 @@ def _noise_differences(
         if terms.unit == "record":
             found.wrong.insert(0, _HIDES_NO_RECORD)
         return found
-    if not isinstance(noise, StatedGaussian) and isinstance(event, ApproximateEvent):
+    if not isinstance(noise, _StatedGaussian) and isinstance(event, ApproximateEvent):
         found = noise.compared(event, terms.neighbors, reward=reward)
         if terms.unit != "record":
             other = f"A tilted objective hides records, and the promise is about a {terms.unit}."
             found.wrong.insert(0, other)
         return found
-    return Differences([_OTHER])
+    return _Differences([_OTHER])
 
 
 def _metrics_differences(
-    told: StatedGaussian | None, terms: Guarantee, others: list[Row]
-) -> Differences:
+    told: _StatedGaussian | None, terms: Guarantee, others: list[Row]
+) -> _Differences:
     """Return what differs from the entries that paid for metrics."""
     if told is None:
         unsaid = "An entry paid for something that is not described."
-        return Differences(odd=[unsaid] if others else [])
+        return _Differences(odd=[unsaid] if others else [])
     event = together(others)
     if not others:
-        return Differences([_FREE])
+        return _Differences([_FREE])
     if event is None or told.name not in _METRICS:
         other = "Metrics are said to be bought by another mechanism than was paid for."
-        return Differences([other])
+        return _Differences([other])
     found = told.compared(event, terms.neighbors)
     hides = [_HIDES_NO_RECORD] if terms.unit == "record" and told.name == _LABELS else []
     wrong = [*hides, *(f"Metrics: {text}" for text in found.wrong)]
-    return Differences(wrong, [f"Metrics: {text}" for text in found.odd])
+    return _Differences(wrong, [f"Metrics: {text}" for text in found.odd])

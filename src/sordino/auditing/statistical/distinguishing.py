@@ -62,7 +62,7 @@ _LOST: Final = 1e3  # a loss at which every guess is right
 
 
 @lru_cache(maxsize=256)
-def detectable_epsilon(claimed: float, trials: int, *, delta: float, confidence: float) -> float:
+def _detectable_epsilon(claimed: float, trials: int, *, delta: float, confidence: float) -> float:
     """Return the smallest true ε that would refute a claimed one, with probability .95."""
     # Source: Quantiles of the two binomial counts; a Chernoff bound for choosing the opposite
     # event.
@@ -79,7 +79,7 @@ def detectable_epsilon(claimed: float, trials: int, *, delta: float, confidence:
 
 
 @lru_cache(maxsize=256)
-def detectable_range(
+def _detectable_range(
     claimed: float, trials: int, *, confidence: float, center: float = 0.0
 ) -> float:
     """The smallest true bounded range that would refute a claimed one, with probability .95."""
@@ -95,7 +95,7 @@ def detectable_range(
 
 
 @lru_cache(maxsize=256)
-def detectable_mu(claimed: float, trials: int, *, confidence: float) -> float:
+def _detectable_mu(claimed: float, trials: int, *, confidence: float) -> float:
     """Return the smallest true μ that would refute a claimed one, with probability .95."""
     # Source: Quantiles of the two binomial counts. How far off the chosen threshold lies was
     # measured: tests/statistical/test_mechanism_audits.py.
@@ -142,7 +142,7 @@ _LEAST_TRIALS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class _Answer:
     """What a game showed in one metric: at the confidence reported, and at the verdict's."""
 
     cut: Cut
@@ -174,7 +174,7 @@ class Question:
 
     def answer(
         self, one: np.ndarray, other: np.ndarray, *, confidence: float, needed: float
-    ) -> Answer:
+    ) -> _Answer:
         """Return what the scores show in this metric."""
         cut = self.cut(one, other)
         shown = Measurement(
@@ -184,7 +184,7 @@ class Question:
             confidence=confidence,
             power=self.detectable(cut, len(one), needed),
         )
-        return Answer(cut=cut, shown=shown, needed=self.bound(cut.counts, needed))
+        return _Answer(cut=cut, shown=shown, needed=self.bound(cut.counts, needed))
 
 
 def mu_question(claimed: float) -> Question:
@@ -194,7 +194,7 @@ def mu_question(claimed: float) -> Question:
         claimed=claimed,
         cut=mu_cut,
         bound=lambda counts, confidence: mu_from_counts(*counts, confidence=confidence),
-        detectable=lambda _, n, confidence: detectable_mu(claimed, n, confidence=confidence),
+        detectable=lambda _, n, confidence: _detectable_mu(claimed, n, confidence=confidence),
     )
 
 
@@ -209,7 +209,7 @@ def _range_question(claimed: float) -> Question:
         error = math.sqrt(sum(1 / (k + 0.5) for k in (hits, n - hits, alarms, m - alarms)))
         center = math.ceil(10 * (abs(math.log(one * other)) / 2 + error)) / 10
         played = max(1, int(min(n, m) / (1 - SELECTION_SHARE)))
-        return detectable_range(claimed, played, confidence=confidence, center=center)
+        return _detectable_range(claimed, played, confidence=confidence, center=center)
 
     return Question(
         metric="bounded range",
@@ -241,7 +241,7 @@ def _questions(event: Event, claim: Guarantee) -> list[Question]:
         # Where a shape has a sharper question, that one says which ε would have been refuted.
         for question in sharpest:
             return in_epsilon(question.detectable(cut, trials, confidence))
-        return detectable_epsilon(epsilon, trials, delta=delta, confidence=confidence)
+        return _detectable_epsilon(epsilon, trials, delta=delta, confidence=confidence)
 
     def bound(counts: Counts, confidence: float) -> float:
         return epsilon_from_counts(*counts, delta=delta, confidence=confidence)
@@ -304,7 +304,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
         seed=simulate_seed,
         progress=progress,
     )
-    answers: list[Answer] = []
+    answers: list[_Answer] = []
     if math.isinf(claim.epsilon):
         nothing = "A claim of epsilon=inf promises nothing, so nothing can refute it."
         found = Finding.skipped(_ATTACK, nothing)
@@ -356,7 +356,7 @@ def _about_the_same(
 
 
 def _judged(
-    answers: list[Answer], game: Game, scores: Scores, *, confidence: float, needed: float
+    answers: list[_Answer], game: Game, scores: Scores, *, confidence: float, needed: float
 ) -> Finding:
     """Return the verdict in words, with everything that it rests on."""
     refuting = [answer for answer in answers if answer.refutes]

@@ -110,7 +110,7 @@ class _Task:
     seed: int | None
 
 
-def says_of_itself(mechanism: object, method: str) -> bool:
+def _says_of_itself(mechanism: object, method: str) -> bool:
     """Return whether a method of :class:`Repeatable` speaks of the mechanism's own ``release``."""
     # A subclass that overrides `release` alone inherits a `repeat` and a `log_ratio` that would
     # play the game of another mechanism: what it really does is then played and learned.
@@ -127,7 +127,7 @@ def says_of_itself(mechanism: object, method: str) -> bool:
 def _played(task: _Task) -> np.ndarray:
     """Return the outputs of a task, one in each row."""
     source, mechanism = entropy(task.seed), task.mechanism
-    if isinstance(mechanism, Repeatable) and says_of_itself(mechanism, "repeat"):
+    if isinstance(mechanism, Repeatable) and _says_of_itself(mechanism, "repeat"):
         with explained_calls(mechanism, "repeat"):
             outputs = np.asarray(mechanism.repeat(task.values, task.trials, entropy=source))
         if outputs.shape[:1] != (task.trials,):
@@ -156,7 +156,7 @@ def play(game: Game) -> Scores:
         if game.score is not None:
             return _scored(outputs, game.score, game.trials, "given")
         mechanism = game.mechanism
-        if isinstance(mechanism, Repeatable) and says_of_itself(mechanism, "log_ratio"):
+        if isinstance(mechanism, Repeatable) and _says_of_itself(mechanism, "log_ratio"):
 
             def ratio(rows: np.ndarray) -> np.ndarray:
                 with explained_calls(mechanism, "log_ratio"):
@@ -167,7 +167,7 @@ def play(game: Game) -> Scores:
         seen = [[_flat(rows) for rows in outputs(side, few)] for side in (0, 1)]
         if any(len({rows.shape[1] for rows in side}) > 1 for side in seen):
             raise UsageError(_SHAPES)
-        score = learned_score(*map(np.concatenate, seen))
+        score = _learned_score(*map(np.concatenate, seen))
         return _scored(outputs, score, game.trials - few, "learned")
 
 
@@ -242,7 +242,7 @@ def _numbers(scores: object, rows: np.ndarray, name: str) -> Float[np.ndarray, "
     return array.astype(np.float64, copy=False)
 
 
-def learned_score(one: np.ndarray, other: np.ndarray) -> Score:
+def _learned_score(one: np.ndarray, other: np.ndarray) -> Score:
     """Return a score that tells outputs apart, learned from some of each."""
     first, second = _flat(one), _flat(other)
     if first.shape[1] != second.shape[1]:

@@ -32,7 +32,7 @@ _STEP: Final = 0.05  # length of the step along a gradient over which a loss is 
 _LARGEST: Final = 50.0
 
 
-def one_run_claim(claim: Guarantee, canaries: Sequence[Canary]) -> tuple[float, float]:
+def _one_run_claim(claim: Guarantee, canaries: Sequence[Canary]) -> tuple[float, float]:
     """Return (epsilon, delta) that a claim promises to every canary's coin."""
     # A canary that is there or not is one change under `ADD_OR_REMOVE_ONE` and under
     # `REPLACE_SPECIAL`. One that is there with this label or with that one is two.
@@ -63,7 +63,7 @@ def one_run_findings(
         )
     coins = (entropy.words(len(canaries)) & np.uint64(1)).astype(bool)
     scores = _trained(trainer, canaries, coins)
-    claim = one_run_claim(trainer._run.promise, canaries)  # noqa: SLF001
+    claim = _one_run_claim(trainer._run.promise, canaries)  # noqa: SLF001
     needed = 1 - level / _ATTACKS
     told = [
         _judged(name, each, coins, claim, confidence=confidence, needed=needed)
@@ -72,7 +72,7 @@ def one_run_findings(
     return tuple(finding for finding, _ in told), tuple(shown for _, shown in told)
 
 
-def detectable_in_one_run(
+def _detectable_in_one_run(
     claimed: float, canaries: int, guesses: int, *, delta: float, confidence: float
 ) -> float:
     """Return the smallest epsilon that so many guesses refute with probability .95."""
@@ -126,7 +126,7 @@ def _judged(
         one_run_epsilon(counted, guesses, correct, delta=delta, confidence=each)
         for each in (confidence, needed)
     )
-    power = detectable_in_one_run(claimed, counted, guesses, delta=delta, confidence=needed)
+    power = _detectable_in_one_run(claimed, counted, guesses, delta=delta, confidence=needed)
     refutes = sure > claimed
     limits = f" An epsilon of {never_less(power, 4)} or more would have been detected."
     if math.isinf(power):

@@ -229,7 +229,7 @@ _RTOL: Final = 1e-4
 _SIZE: Final = 0.02  # of weights that are 0, while they are tested
 
 
-class Differences(NamedTuple):
+class _Differences(NamedTuple):
     """What a test of sums shows, all of it over the bound."""
 
     gradients: float  # how far what a unit adds alone is from its clipped gradient by autograd
@@ -257,7 +257,7 @@ def refuse_shared_gradients(
 
 def differences(
     model: nn.Module, losses: _UnitLosses, sums: _UnitSums, units: Sequence[Any]
-) -> Differences:
+) -> _Differences:
     """Return how far sums of clipped gradients are from what they should be."""
     # Each unit is read alone, and in steps with others: the first one, which should be long, stands
     # in front of others, long and short, and behind them. Whatever remembers a text, draws, or
@@ -284,7 +284,7 @@ def differences(
     moved = [_gap(one, without) for one in steps]
     finite = all(map(math.isfinite, [*gaps, *shared, *moved]))
     most = map(max, (gaps, shared, moved)) if finite else [math.nan] * 3
-    return Differences(*(one / bound for one in most))
+    return _Differences(*(one / bound for one in most))
 
 
 def _gradient(model: nn.Module, losses: _UnitLosses, unit: object) -> list[torch.Tensor]:

@@ -252,7 +252,7 @@ def _noise_multiplier(
     return least * _MARGIN
 
 
-def counted_once(own: Answers, others: Iterable[Answers]) -> tuple[Answers, ...]:
+def _counted_once(own: Answers, others: Iterable[Answers]) -> tuple[Answers, ...]:
     """Return what a run paid for, and then everything else that its weights were trained on."""
     # A model says what it was trained on, and so do its folder and its checkpoints: the same run
     # may be found several times, each time with the entries that it had by then. The last counts.
@@ -375,7 +375,7 @@ class PaidRun:
             artifact=digest,
         )
         training = {**self._training, "run": self.name}
-        sources = counted_once(answers, self._starts)
+        sources = _counted_once(answers, self._starts)
         return CheckpointPromise(kind=self._kind, sources=sources, training=training)
 
     def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')

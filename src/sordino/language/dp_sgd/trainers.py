@@ -48,7 +48,7 @@ def _unit_losses(
     return losses.index_add(0, torch.tensor(owners, device=margins.device), each)
 
 
-def reward_losses(
+def _reward_losses(
     model: PreTrainedModel,
     units: Sequence[UnitPairs],
     *,
@@ -196,7 +196,7 @@ class CentralRewardTrainer(CentralTraining):
     def _losses(self, model: PreTrainedModel, units: Sequence[UnitPairs]) -> torch.Tensor:
         """Return the loss of every unit."""
         padding = self._tokens.tokenizer.pad_token_id
-        return reward_losses(model, units, padding=padding, loss=LOSSES[self.args.loss])
+        return _reward_losses(model, units, padding=padding, loss=LOSSES[self.args.loss])
 
     def text_reward(self) -> TextRewardModel:
         """Return the reward as it stands, for scoring texts; later steps do not show in it."""

@@ -273,7 +273,7 @@ _USUAL: Final = 12  # tokens
 _LONGEST: Final = 512
 
 
-def invented_units(units: int, tokens: DialogueTokens) -> list[UnitPairs]:
+def _invented_units(units: int, tokens: DialogueTokens) -> list[UnitPairs]:
     """Return units whose tokens are the same in every run: what a model is tested on."""
     # Whether a test passes may tell of those whom it is made with, so it is made with nobody. The
     # first unit holds a text as long as any (up to 512 tokens), beside short ones: were they coded
@@ -521,7 +521,7 @@ class CentralTraining(PrivateTraining):
 
     def _nobody(self) -> Sequence[Any]:
         """Return made-up units to test the model on: a refusal must not tell of anybody."""
-        return invented_units(_TESTED, self._tokens)
+        return _invented_units(_TESTED, self._tokens)
 
     def _replica_digests(self, model: PreTrainedModel) -> dict[str, str]:
         """Return digests of what must be the same everywhere; they are never written or shown."""

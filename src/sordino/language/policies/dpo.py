@@ -95,7 +95,7 @@ _ATOL = 1e-3
 _PROMPT, _ANSWERS = "prompt_ids", ("chosen_ids", "rejected_ids")
 
 
-def refuse_other_losses(trainer: DPOTrainer, flip_probability: float) -> None:
+def _refuse_other_losses(trainer: DPOTrainer, flip_probability: float) -> None:
     """Compare the loss of a trainer with the debiased one, where the answer is known."""
     # The log-probabilities of one short pair are computed in another way than trl computes them,
     # and the reference is set so that the gap of the rewards is a given number. With DeepSpeed the
@@ -228,7 +228,7 @@ class PrivateDPOTrainer(LabelTraining, DPOTrainer):
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001
         """Check the loss on one pair, then train as :meth:`LabelTraining.train` says."""
-        refuse_other_losses(self, self._flips["train"])
+        _refuse_other_losses(self, self._flips["train"])
         return super().train(resume_from_checkpoint)
 
     def compute_loss(

@@ -116,7 +116,7 @@ class Collection:
         ]
 
 
-class CollectionOrder(Sampler):  # type: ignore[type-arg, unused-ignore]
+class _CollectionOrder(Sampler):  # type: ignore[type-arg, unused-ignore]
     """Yields which prompts come when: whole collections, each as often as it is used."""
 
     def __init__(self, n: int, *, size: int, passes: int, seed: int) -> None:
@@ -267,7 +267,7 @@ class _Collector:
             yield policy
 
 
-def rebel_loss(
+def _rebel_loss(
     log_ratio_gap: torch.Tensor, reward_gap: torch.Tensor, *, step: float
 ) -> torch.Tensor:
     """Return the mean squared error of regressing differences of rewards on log-ratios."""
@@ -372,13 +372,13 @@ class RebelTrainer(Trainer):
             reference = self.accelerator.prepare_model(reference, evaluation_mode=True)
         self._collector = _Collector(self.accelerator, tokenizer, functions, reference, args)
 
-    def _get_train_sampler(self, train_dataset: Sequence[Text] | None = None) -> CollectionOrder:
+    def _get_train_sampler(self, train_dataset: Sequence[Text] | None = None) -> _CollectionOrder:
         """Return the order of the prompts: every collection as often as it is used."""
         args = self.args
         seed = args.seed if args.data_seed is None else args.data_seed
         size = self._train_batch_size * args.gradient_accumulation_steps * args.world_size
         n = len(self.train_dataset if train_dataset is None else train_dataset)
-        return CollectionOrder(n, size=size, passes=args.steps_per_collection, seed=seed)
+        return _CollectionOrder(n, size=size, passes=args.steps_per_collection, seed=seed)
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
         """Train, from the start or from where a checkpoint stands; nothing is spent."""
@@ -454,5 +454,5 @@ class RebelTrainer(Trainer):
         grown = answer_log_probabilities(model, rollout.completions) - rollout.start
         first, second = grown.chunk(2)
         better, worse = rollout.rewards.chunk(2)
-        loss = rebel_loss(first - second, better - worse, step=self.args.step)
+        loss = _rebel_loss(first - second, better - worse, step=self.args.step)
         return (loss, {}) if return_outputs else loss

@@ -55,14 +55,14 @@ _WANTED = (
 )
 
 
-class Spoken(NamedTuple):
+class _Spoken(NamedTuple):
     """What a document teaches a model to say."""
 
     texts: list[str]  # everything that the model learns to say, to search in
     pieces: list[str]  # parts of it that may each be one whole answer
 
 
-def spoken(document: Document, where: str = "the document") -> Spoken:
+def _spoken(document: Document, where: str = "the document") -> _Spoken:
     """Return what a document teaches a model to say."""
     # Of chat messages, that is every turn but those of who asks. A plain text does not say where an
     # answer begins, so each of its lines may be one, with or without a speaker's name before it.
@@ -72,7 +72,7 @@ def spoken(document: Document, where: str = "the document") -> Spoken:
     named = [name for name in ("messages", "completion", "text") if name in row]
     if not named or ("completion" in row and "prompt" not in row):
         raise DataError(f"{where}: expected {_WANTED}.")
-    said = Spoken([], [])
+    said = _Spoken([], [])
     for name in named:
         text = read_text(row, name, where)
         if isinstance(text, str):
@@ -107,7 +107,7 @@ def read_documents(path: str | Path) -> Iterator[Document]:
 def _checked(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Document]:
     """Yield objects; refuse the first that teaches nothing that we can read."""
     for where, row in rows:
-        spoken(row, where)
+        _spoken(row, where)
         yield row
 
 
@@ -137,7 +137,7 @@ _START = re.compile(r"(?<!\w)\S")
 _Places: TypeAlias = list[tuple[int, int]]  # rows, and 0 for the first answer or 1
 
 
-class AnswerSearch:
+class _AnswerSearch:
     """The answers of all pairs, each looked for until it is found: no text is read twice."""
 
     # Texts are compared without regard to case, line breaks and the width of spaces (NFC). A short
@@ -166,7 +166,7 @@ class AnswerSearch:
                 sizes = self._beginnings.setdefault(beginning[:_TELLING], {})
                 sizes.setdefault(len(beginning), {})[beginning] = self._whole[answer]
 
-    def look_in(self, said: Spoken) -> None:
+    def look_in(self, said: _Spoken) -> None:
         """Mark the answers that occur; what was found is not looked for again."""
         for piece in said.pieces:
             self._mark(self._whole.pop(plain(piece), []))
@@ -185,7 +185,7 @@ class AnswerSearch:
 
 def _answer(text: Text) -> str:
     """Return what an answer says, as one line."""
-    return plain(text if isinstance(text, str) else " ".join(spoken(text).texts))
+    return plain(text if isinstance(text, str) else " ".join(_spoken(text).texts))
 
 
 def plain(text: str) -> str:
@@ -197,7 +197,7 @@ _FEWEST = 10
 
 
 @dataclass(frozen=True)
-class OneSided:
+class _OneSided:
     """How many pairs have both answers, exactly one, or neither in a text; no label is in it."""
 
     both: int  # pairs whose answers both occur
@@ -222,16 +222,16 @@ class OneSided:
         )
 
 
-def one_sided_share(documents: Iterable[Document], pairs: Comparisons) -> OneSided:
+def _one_sided_share(documents: Iterable[Document], pairs: Comparisons) -> _OneSided:
     """Return of how many pairs exactly one answer occurs in a text; no label is looked at."""
-    # What counts as an occurrence is said at `AnswerSearch`: cuts, case and spaces do not matter.
+    # What counts as an occurrence is said at `_AnswerSearch`: cuts, case and spaces do not matter.
     # What this cannot see: a text that holds both answers but tells them apart, by order or by how
     # often they occur; and answers that were rewritten.
-    answers = AnswerSearch(pairs)
+    answers = _AnswerSearch(pairs)
     for index, document in enumerate(documents):
-        answers.look_in(spoken(document, f"document {index}"))
+        answers.look_in(_spoken(document, f"document {index}"))
     counts = np.bincount(answers.found.sum(axis=1), minlength=3)
-    return OneSided(both=int(counts[2]), one=int(counts[1]), none=int(counts[0]))
+    return _OneSided(both=int(counts[2]), one=int(counts[1]), none=int(counts[0]))
 
 
 def warn_of_labels(
@@ -240,7 +240,7 @@ def warn_of_labels(
     *,
     strict: bool = False,
     threshold: float = 0.05,
-) -> OneSided:
+) -> _OneSided:
     """Warn if a text seems to hold the preferred answers only; return what was found."""
     # Text in which both answers of every pair occur gives a share of 0. Text of another source has
     # few short answers by chance: the preferred answers of 2,100 dialogues gave 2.3 % on 2,313
@@ -250,7 +250,7 @@ def warn_of_labels(
     # Warns:
     #     PrivacyWarning: The share is above the threshold.
     limit = failure_probability("threshold", threshold)
-    found = one_sided_share(documents, pairs)
+    found = _one_sided_share(documents, pairs)
     if found.one < _FEWEST or found.share <= limit:
         return found
     message = (

@@ -209,14 +209,14 @@ class PrivateRewardTrainer(LabelTraining, RewardTrainer):
 
         Source:
             docs/local.md, "Debiased likelihood" and "Mixture likelihood", plus
-            :func:`excess_penalty` and trl's ``center_rewards_coefficient``.
+            :func:`_excess_penalty` and trl's ``center_rewards_coefficient``.
         """
         outputs = model(**inputs, use_cache=False)
         rewards = outputs.logits.squeeze(-1).float()
         preferred, other = rewards.chunk(2)
         margins, flips = preferred - other, self._flips[self._mode]
         loss = LOSSES[self.args.loss](margins, flips).mean()
-        loss = loss + excess_penalty(rewards, flips, self.args.reward_bound)
+        loss = loss + _excess_penalty(rewards, flips, self.args.reward_bound)
         if self.args.center_rewards_coefficient is not None:
             loss = loss + self.args.center_rewards_coefficient * (preferred + other).square().mean()
         with torch.no_grad():  # read when it is logged: reading now would wait for the device
@@ -247,7 +247,7 @@ class PrivateRewardTrainer(LabelTraining, RewardTrainer):
         return self._as_reward(own_copy(self.accelerator.unwrap_model(self.model)))
 
 
-def excess_penalty(rewards: torch.Tensor, flip_probability: float, bound: float) -> torch.Tensor:
+def _excess_penalty(rewards: torch.Tensor, flip_probability: float, bound: float) -> torch.Tensor:
     """Return what rewards beyond ± the bound cost, so that the debiased loss has a minimum."""
     # Alone it falls without end along a margin, with slope f/(1 − 2f). Here no pair gains by going
     # further than f/2, at most 1/4, beyond the bound.

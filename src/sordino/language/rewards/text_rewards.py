@@ -58,7 +58,7 @@ class Reading(NamedTuple):
     features: Float[np.ndarray, "b d"]
 
 
-def read_dialogues(
+def _read_dialogues(
     model: PreTrainedModel, dialogues: Sequence[Dialogue], *, batch_size: int
 ) -> Iterator[Reading]:
     """Yield the readings of all dialogues, the longest first, batch by batch."""
@@ -119,13 +119,13 @@ def _features(
         some = kept[start : start + size]
         dialogues = [*(first[i] for i in some), *(second[i] for i in some)]
         both = np.empty((len(dialogues), reward.model.score.in_features))
-        for reading in read_dialogues(reward.model, dialogues, batch_size=reward.batch_size):
+        for reading in _read_dialogues(reward.model, dialogues, batch_size=reward.batch_size):
             both[reading.where] = reading.features
         yield both[: len(some)], both[len(some) :]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class RewardFeature:
+class _RewardFeature:
     """The score of a trained reward as the only feature of an answer."""
 
     # Policies read texts with it. It was learned from answers of people, so nothing may be fitted
@@ -275,9 +275,9 @@ class TextRewardModel:
         return found if isinstance(found, int) else None
 
     @property
-    def features(self) -> RewardFeature:
+    def features(self) -> _RewardFeature:
         """Return the score as a feature map of one column, which policies read texts with."""
-        return RewardFeature(self)
+        return _RewardFeature(self)
 
     @cached_property
     def tokens(self) -> DialogueTokens:
@@ -500,7 +500,7 @@ class TextRewardModel:
     def _readings(self, dialogues: Sequence[Dialogue]) -> Iterable[Reading]:
         """Return what the model makes of the dialogues, batch by batch."""
         return watched(
-            read_dialogues(self.model, dialogues, batch_size=self.batch_size),
+            _read_dialogues(self.model, dialogues, batch_size=self.batch_size),
             texts=len(dialogues),
             steps=-(-len(dialogues) // self.batch_size),
             what="Scoring",

@@ -97,7 +97,7 @@ class _Reporter(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._progress(state.global_step, state.max_steps)
 
 
-def silence(terms: TrainingTerms | PolicyTerms) -> dict[str, Any]:
+def _silence(terms: TrainingTerms | PolicyTerms) -> dict[str, Any]:
     """Return what every trainer is told: no report, no bar of its own, no half-done checkpoint."""
     return {
         "seed": terms.seed,
@@ -322,7 +322,7 @@ def improve_policy(
         per_device_train_batch_size=terms.batch_size,
         learning_rate=terms.learning_rate,
         max_completion_length=terms.max_new_tokens,
-        **silence(terms),
+        **_silence(terms),
     )
     log = _log_of(trainer, progress)
     _save_policy(trainer, folder)
@@ -408,7 +408,7 @@ def _arguments(folder: Path, terms: TrainingTerms, *, measured: bool) -> dict[st
         "max_length": terms.max_length,
         "overlong": terms.overlong,
         "eval_strategy": "steps" if measured else "no",
-        **silence(terms),
+        **_silence(terms),
     }
 
 
@@ -461,7 +461,7 @@ def train_centrally(  # noqa: PLR0913 (each is one choice of the user)
         "loss": terms.loss,
         "max_length": terms.max_length,
         "overlong": terms.overlong,
-        **silence(terms),
+        **_silence(terms),
     }
     if save_every is not None:
         settings |= {"save_strategy": "steps", "save_steps": save_every, "save_total_limit": _KEPT}

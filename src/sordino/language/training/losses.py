@@ -45,7 +45,7 @@ def debiased_preference_loss(
     return softplus(margins) - margins * ((liked - flip) / (1 - 2 * flip))
 
 
-def mixture_preference_loss(
+def _mixture_preference_loss(
     margins: torch.Tensor, flip_probability: float = 0.0, *, liked: torch.Tensor | float = 1.0
 ) -> torch.Tensor:
     """Return minus the log-likelihood of each randomized answer; not convex."""
@@ -72,6 +72,6 @@ def _flips(flip_probability: float) -> float:
 
 LOSSES: Mapping[str, PreferenceLoss] = {
     "debiased": debiased_preference_loss,
-    "mixture": mixture_preference_loss,
+    "mixture": _mixture_preference_loss,
 }
 """The losses by name."""

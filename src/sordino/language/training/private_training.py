@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sordino.language.rewards.text_rewards import TextRewardModel
 
 
-def private_pairs(name: str, pairs: object) -> PrivatePairs:
+def _private_pairs(name: str, pairs: object) -> PrivatePairs:
     """Return pairs that a model may be trained on."""
     if isinstance(pairs, Pairs):
         raise PrivacyError(
@@ -175,7 +175,7 @@ class LabelTraining(PrivateTraining):
     ) -> tuple[Dataset, Dataset | None]:
         """Return the rows of both sets of pairs, and settle what checkpoints promise."""
         # Models to start from, whose folders say what they were trained on, are part of it.
-        pairs = private_pairs("train_dataset", train)
+        pairs = _private_pairs("train_dataset", train)
         rows = self._rows(pairs)
         known = {"max_length": self._tokens.max_length, "pairs": len(rows)}
         read = TextsRead.on(*starts, self._tokens.tokenizer)
@@ -189,7 +189,7 @@ class LabelTraining(PrivateTraining):
         """Return the rows of pairs to measure on; from now on checkpoints speak for them too."""
         # Answers of the same release are covered already. Those of another one may be of the same
         # people, so the losses add up.
-        pairs = private_pairs("eval_dataset", held_out)
+        pairs = _private_pairs("eval_dataset", held_out)
         if math.isinf(pairs.guarantee.epsilon) > math.isinf(self._promise.guarantee.epsilon):
             raise PrivacyError(
                 "eval_dataset holds judgments that are not randomized, and a checkpoint carries "

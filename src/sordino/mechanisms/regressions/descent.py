@@ -42,7 +42,7 @@ _MOST_BATCHES = 4096
 
 
 @dataclass(frozen=True)
-class DescentPlan:
+class _DescentPlan:
     """One pass: how many inner batches, and how far each of them moves."""
 
     inner_batches: int  # J
@@ -50,7 +50,7 @@ class DescentPlan:
 
     def reached(self, bend: float) -> tuple[float, float]:
         """Return what is left of the distance, and how much of a step's noise stays."""
-        count, first = self.inner_batches, first_averaged(self.inner_batches)
+        count, first = self.inner_batches, _first_averaged(self.inner_batches)
         shorter = max(1 - self.step * bend, -1.0)
         averaged = np.arange(first, count + 1)
         left = float(np.mean(shorter**averaged))
@@ -66,13 +66,13 @@ class DescentPlan:
         return math.sqrt(bend / 2 * ((left * distance) ** 2 + noise * stays))
 
 
-def first_averaged(inner_batches: int) -> int:
+def _first_averaged(inner_batches: int) -> int:
     """Return after which step the average of the weights begins: the second half counts."""
     return inner_batches // 2 + 1
 
 
 @lru_cache(maxsize=256)
-def best_plan(
+def _best_plan(
     rows: int,
     *,
     bend: float,
@@ -82,17 +82,17 @@ def best_plan(
     private: float,
     inner_batches: int | None = None,
     step: float | None = None,
-) -> DescentPlan:
+) -> _DescentPlan:
     """Return the plan of least error among powers of two, for what is not fixed."""
     powers = [2**k for k in range(13) if 2**k <= min(rows, _MOST_BATCHES)]
     counts = powers if inner_batches is None else [inner_batches]
     steps = [0.5**k / steepest for k in range(_HALVINGS)] if step is None else [step]
 
-    def cost(plan: DescentPlan) -> float:
+    def cost(plan: _DescentPlan) -> float:
         size = rows / plan.inner_batches
         return plan.error(bend, distance, sampling / size + private / size / size)
 
-    return min((DescentPlan(count, size) for count in counts for size in steps), key=cost)
+    return min((_DescentPlan(count, size) for count in counts for size in steps), key=cost)
 
 
 _STEPS = 2**20  # of a bound on a grid
@@ -148,12 +148,12 @@ class DescentRegression(PlayedRegression):
         """Return how far one change moves a sum of gradients: C, or 2C if a row is replaced."""
         return self._noise.sensitivity(slot_relation(neighbors))
 
-    def plan(self, d: int) -> DescentPlan:
+    def plan(self, d: int) -> _DescentPlan:
         """Return steps and their size for a number of features, from public numbers alone."""
         # Both minimize `predicted_error`, unless they are fields; a step is at most 1/(2B²), which
         # is stable for any features, or that many times the effective dimension.
         bend = self._bend(_validate.integer("d", d, at_least=1))
-        return best_plan(
+        return _best_plan(
             self.rows,
             bend=bend,
             steepest=2 * self.feature_bound**2 if self.effective_dimension is None else bend,
@@ -271,7 +271,7 @@ class DescentRegression(PlayedRegression):
         """Return in how many directions features spread."""
         return max(1.0, min(float(d), self.effective_dimension or d))
 
-    def _parts(self, plan: DescentPlan) -> list[slice]:
+    def _parts(self, plan: _DescentPlan) -> list[slice]:
         """Return the rows of every inner batch: a public rule."""
         count = plan.inner_batches
         return [slice(*(self.rows * (k + j) // count for j in (0, 1))) for k in range(count)]
@@ -280,11 +280,11 @@ class DescentRegression(PlayedRegression):
         self,
         noised: Callable[[slice, np.ndarray], np.ndarray],
         shape: tuple[int, int],
-        plan: DescentPlan,
+        plan: _DescentPlan,
     ) -> tuple[Float[np.ndarray, "trials d"], bool]:
         """Return the averaged weights of some passes, and whether any left the radius."""
         weights, total, projected = np.zeros(shape), np.zeros(shape), False
-        first = first_averaged(plan.inner_batches)
+        first = _first_averaged(plan.inner_batches)
         for k, part in enumerate(self._parts(plan)):
             weights = weights - plan.step / (part.stop - part.start) * noised(part, weights)
             length = np.linalg.norm(weights, axis=1, keepdims=True)
@@ -312,7 +312,7 @@ class DescentRegression(PlayedRegression):
         return total
 
     def _error(
-        self, weights: np.ndarray, gradients: Float[np.ndarray, "j d"], plan: DescentPlan
+        self, weights: np.ndarray, gradients: Float[np.ndarray, "j d"], plan: _DescentPlan
     ) -> float:
         """Return the error that the released gradients show, if features point everywhere alike."""
         # How noisy a step is shows in how its gradients differ from one another.
@@ -329,7 +329,7 @@ class DescentRegression(PlayedRegression):
 
 
 @dataclass(frozen=True)
-class OnePassDescent(RegressionOracle):
+class _OnePassDescent(RegressionOracle):
     """The oracle of :class:`DescentRegression`: noisy gradient steps, each row read once."""
 
     # Source: docs/policy_optimization.md, "One-pass gradient descent".

@@ -46,7 +46,7 @@ _STEPS = 2.0**20  # of noise on the eigenvalue
 _MOST_STEPS = 2.0**61  # of an eigenvalue
 
 
-def joint_loss(
+def _joint_loss(
     neighbors: NeighboringRelation, moment: float, cross: float, eigenvalue: float = 0.0
 ) -> float:
     """Return the largest μ of one change in Σxxᵀ, ΣxA and λ_min(Σxxᵀ) together."""
@@ -58,26 +58,26 @@ def joint_loss(
     # sensitivities of a replacement, √2·B² and 2BR, are never attained together.
     if slot_relation(neighbors) != REPLACE_ONE:
         return math.hypot(moment, cross, eigenvalue)
-    p = worst_cosine(moment, cross, eigenvalue)
+    p = _worst_cosine(moment, cross, eigenvalue)
     apart = math.sqrt((1 - p) * (1 + p))
     turned = math.sqrt(2) * moment * apart, eigenvalue * apart
     return math.hypot(*turned, math.sqrt(2 * (1 + p)) * cross)
 
 
-def worst_cosine(moment: float, cross: float, eigenvalue: float = 0.0) -> float:
-    """Return the p of :func:`joint_loss`: how far apart the two worst rows point."""
+def _worst_cosine(moment: float, cross: float, eigenvalue: float = 0.0) -> float:
+    """Return the p of :func:`_joint_loss`: how far apart the two worst rows point."""
     square, other = 2 * moment * moment + eigenvalue * eigenvalue, cross * cross
     return 1.0 if other >= square else other / square
 
 
-def split_noise(
+def _split_noise(
     mu: float, neighbors: NeighboringRelation, shares: tuple[float, ...]
 ) -> tuple[float, ...]:
     """Return what one row may cost in each sum, so that all together cost ``mu``."""
     replaced = slot_relation(neighbors) == REPLACE_ONE
     moved = (math.sqrt(2), 2.0, 1.0) if replaced else (1.0, 1.0, 1.0)
     costs = [math.sqrt(share) / size for share, size in zip(shares, moved, strict=False)]
-    unit = joint_loss(neighbors, *costs)
+    unit = _joint_loss(neighbors, *costs)
     return tuple(mu * cost / unit for cost in costs)
 
 
@@ -128,7 +128,7 @@ class GaussianRegression(PlayedRegression):
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change moves all sums, each in deviations of its noise, at most."""
-        # √(B⁴/s₁² + B²R²/s₂²) if a row is emptied; for one that is replaced see `joint_loss`.
+        # √(B⁴/s₁² + B²R²/s₂²) if a row is emptied; for one that is replaced see `_joint_loss`.
         return self._mu(neighbors) / GRID_SLACK * (1 + 2.0**-50)  # rounded up
 
     def ridge(self, d: int) -> float:
@@ -163,7 +163,7 @@ class GaussianRegression(PlayedRegression):
 
     def _mu_of_sums(self, neighbors: NeighboringRelation, *, eigenvalue: float = 0.0) -> float:
         """Return the loss of both sums, and of a least eigenvalue that costs μ = ``eigenvalue``."""
-        return joint_loss(neighbors, *self._losses, eigenvalue) * GRID_SLACK
+        return _joint_loss(neighbors, *self._losses, eigenvalue) * GRID_SLACK
 
     def _worst_rows(
         self, neighbors: NeighboringRelation, *, eigenvalue: float = 0.0
@@ -172,7 +172,7 @@ class GaussianRegression(PlayedRegression):
         one = [self.feature_bound, 0.0, self.target_bound]
         if slot_relation(neighbors) != REPLACE_ONE:
             return np.array([one, [0.0, 0.0, 0.0]])
-        p = worst_cosine(*self._losses, eigenvalue)
+        p = _worst_cosine(*self._losses, eigenvalue)
         turned = self.feature_bound * p, self.feature_bound * math.sqrt(1 - p * p)
         return np.array([one, [*turned, -self.target_bound]])
 
@@ -418,7 +418,7 @@ def _with_least_noise(
 ) -> GaussianRegression:
     """Return the regression of least noise whose sums cost these shares of μ²."""
     mu = usable_mu(*budget) / GRID_SLACK
-    costs = split_noise(mu, neighbors, shares)
+    costs = _split_noise(mu, neighbors, shares)
     bounds = (terms.feature_bound, terms.target_bound, terms.feature_bound)
 
     def sized(factor: float) -> GaussianRegression:
@@ -467,7 +467,7 @@ class GaussianStatistics(RegressionOracle):
 
 
 @dataclass(frozen=True)
-class AdaptiveStatistics(RegressionOracle):
+class _AdaptiveStatistics(RegressionOracle):
     """The oracle of :class:`AdaptiveRegression`: the ridge follows a noised least eigenvalue."""
 
     # Source: Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".

@@ -62,7 +62,7 @@ class BestCandidate(PlainRegression):
     def __post_init__(self) -> None:
         """Refuse settings that are out of range."""
         super().__post_init__()
-        object.__setattr__(self, "candidates", pulled_back(self.candidates, self.radius))
+        object.__setattr__(self, "candidates", _pulled_back(self.candidates, self.radius))
 
     def _solution(
         self,
@@ -72,11 +72,11 @@ class BestCandidate(PlainRegression):
     ) -> Regression:
         """Return the best candidate, the first one among equals."""
         candidates = np.array(self.candidates)
-        totals = scores_of(rows, targets, candidates).sum(axis=0)
+        totals = _scores_of(rows, targets, candidates).sum(axis=0)
         return Regression(weights=candidates[int(np.argmax(totals))], error=0.0)
 
 
-def scores_of(
+def _scores_of(
     rows: Float[np.ndarray, "m d"],
     targets: Float[np.ndarray, " m"],
     candidates: Float[np.ndarray, "k d"],
@@ -95,7 +95,7 @@ def scores_of(
     return np.asarray(-(off * off))
 
 
-def public_vectors(candidates: Sequence[Sequence[float]]) -> Candidates:
+def _public_vectors(candidates: Sequence[Sequence[float]]) -> Candidates:
     """Return public weights as tuples, which are compared and hashed by value."""
     try:
         found = _validate.finite_array("candidates", candidates, ndim=2)
@@ -109,11 +109,11 @@ def public_vectors(candidates: Sequence[Sequence[float]]) -> Candidates:
     return tuple(map(tuple, found.tolist()))
 
 
-def pulled_back(candidates: Sequence[Sequence[float]], radius: float) -> Candidates:
+def _pulled_back(candidates: Sequence[Sequence[float]], radius: float) -> Candidates:
     """Return public weights, those beyond the radius pulled back to it."""
-    found = np.array(public_vectors(candidates))
+    found = np.array(_public_vectors(candidates))
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    return public_vectors(found * (radius / np.maximum(lengths, radius)))
+    return _public_vectors(found * (radius / np.maximum(lengths, radius)))
 
 
 _THIN: Final = 2000.0  # shared rows that keep draws within a hundredth of the radius of a line
@@ -131,7 +131,7 @@ def loss_range(terms: RegressionTerms) -> float:
     return _validate.positive("(radius·feature_bound + target_bound)²", found * 2 * UP) / 2
 
 
-def chord_case(terms: RegressionTerms, *, temperature: float, replaced: bool) -> WorstCase:
+def _chord_case(terms: RegressionTerms, *, temperature: float, replaced: bool) -> WorstCase:
     """Return batches of two features between whose draws a chord of the disk lies."""
     # At one end of the chord the differing row of the first batch loses nothing and that of the
     # second one all that it can, and at the other end the reverse. The rows that both share lose
@@ -151,7 +151,7 @@ def chord_case(terms: RegressionTerms, *, temperature: float, replaced: bool) ->
     return WorstCase(one, other)
 
 
-def longest_change(
+def _longest_change(
     terms: RegressionTerms, candidates: Float[np.ndarray, "k d"], *, replaced: bool
 ) -> WorstCase:
     """Return batches of which one row differs, and moves the losses of candidates far apart."""
@@ -161,7 +161,7 @@ def longest_change(
     lengths = np.maximum(np.linalg.norm(ways, axis=1, keepdims=True), _LEAST)
     ways = np.vstack([ways / lengths, ways / lengths]) * terms.feature_bound
     targets = np.repeat([terms.target_bound, -terms.target_bound], len(lengths))
-    scores = scores_of(ways, targets, candidates)
+    scores = _scores_of(ways, targets, candidates)
     ranges = np.zeros((len(scores), len(scores) if replaced else 1))
     for index, score in enumerate(scores):  # an emptied row scores every candidate alike
         ranges[index] = np.ptp(scores[: ranges.shape[1]] * replaced - score, axis=1)
@@ -204,7 +204,7 @@ def truncated_gaussian(
     # proposals are needed for a draw, ν ≥ 0 the multiplier; νW² is at most d/2 + ‖b‖W.
     # Source: docs/policy_optimization.md, "Exponential mechanism on a ball".
     size = _validate.integer("size", size, at_least=0)
-    proposal = BallProposal.of(matrix, shift, radius)
+    proposal = _BallProposal.of(matrix, shift, radius)
     parts, missing = [np.empty((0, len(proposal.center)))], size
     while missing > 0:
         parts.append(proposal.kept(proposal.block(missing), entropy=entropy)[:missing])
@@ -213,7 +213,7 @@ def truncated_gaussian(
 
 
 @dataclass(frozen=True)
-class BallProposal:
+class _BallProposal:
     """What draws in a ball are chosen from, in the eigenvectors of A and in units of the radius."""
 
     center: Float[np.ndarray, " d"]  # mean of a proposal
@@ -225,7 +225,7 @@ class BallProposal:
     @classmethod
     def of(
         cls, matrix: Float[np.ndarray, "d d"], shift: Float[np.ndarray, " d"], radius: float
-    ) -> BallProposal:
+    ) -> _BallProposal:
         """Return the proposal of which the largest share is kept."""
         # The share is (∫ target)/(e^{νW²} ∫ proposal), both without their normalizers. Its
         # logarithm is concave in ν, and its slope vanishes where ½tr(A+ν)⁻¹ + ‖(A+ν)⁻¹b‖² = W².
@@ -313,7 +313,7 @@ def _spectrum(
         return np.maximum(levels, 0.0) * radius * radius, axes
 
 
-def log_mass(
+def _log_mass(
     matrix: Float[np.ndarray, "2 2"], shift: Float[np.ndarray, " 2"], radius: float
 ) -> float:
     """Return the logarithm of ∫ exp(−wᵀAw + 2bᵀw) over a disk, for audits of made-up data."""
@@ -366,7 +366,7 @@ class GibbsRegression(PlayedRegression):
         temperature = _validate.positive("temperature", self.temperature)
         object.__setattr__(self, "temperature", temperature)
         if self.candidates is not None:
-            object.__setattr__(self, "candidates", pulled_back(self.candidates, self.radius))
+            object.__setattr__(self, "candidates", _pulled_back(self.candidates, self.radius))
         elif not self.rows * self.loss_range / temperature <= LONGEST_PULL:
             raise UsageError(
                 f"rows·{self.loss_range:.3g}/temperature must be at most {LONGEST_PULL:.3g} for a "
@@ -411,8 +411,8 @@ class GibbsRegression(PlayedRegression):
         # range.
         replaced = slot_relation(neighbors) == REPLACE_ONE
         if self.candidates is None:
-            return chord_case(self, temperature=self.temperature, replaced=replaced)
-        return longest_change(self, np.array(self.candidates), replaced=replaced)
+            return _chord_case(self, temperature=self.temperature, replaced=replaced)
+        return _longest_change(self, np.array(self.candidates), replaced=replaced)
 
     def _event(self, neighbors: NeighboringRelation) -> BoundedRangeEvent:
         return BoundedRangeEvent(self.bounded_range(neighbors))
@@ -432,7 +432,7 @@ class GibbsRegression(PlayedRegression):
     ) -> np.ndarray:
         """Return weights in the ball, or the index of a candidate, one in each row."""
         if self.candidates is not None:
-            scores = scores_of(rows, targets, np.array(self.candidates))
+            scores = _scores_of(rows, targets, np.array(self.candidates))
             drawn = self._choice(self.candidates).repeat(scores, trials, entropy=entropy)
             return drawn.astype(np.float64)
         exponent = self._exponent(rows, targets)
@@ -446,14 +446,16 @@ class GibbsRegression(PlayedRegression):
     ) -> np.ndarray:
         if self.candidates is not None:
             choice, candidates = self._choice(self.candidates), np.array(self.candidates)
-            logs = [choice.log_probabilities(scores_of(*side, candidates)) for side in (one, other)]
+            logs = [
+                choice.log_probabilities(_scores_of(*side, candidates)) for side in (one, other)
+            ]
             return np.asarray((logs[0] - logs[1])[outputs[:, 0].astype(np.int64)])
         if outputs.shape[1] != _PLANE:
             raise UsageError("log_ratio in a ball is for two features only, as worst_case has.")
         levels = []  # logarithms of the density in the disk
         for matrix, shift in (self._exponent(*side) for side in (one, other)):
             square = np.einsum("ti,ij,tj->t", outputs, matrix, outputs)
-            levels.append(2 * outputs @ shift - square - log_mass(matrix, shift, self.radius))
+            levels.append(2 * outputs @ shift - square - _log_mass(matrix, shift, self.radius))
         return np.asarray(levels[0] - levels[1])
 
     def _choice(self, candidates: Candidates) -> ExponentialMechanism:
@@ -474,7 +476,7 @@ class GibbsRegression(PlayedRegression):
 
 
 @dataclass(frozen=True)
-class ExponentialRegression(RegressionOracle):
+class _ExponentialRegression(RegressionOracle):
     """The oracle of :class:`GibbsRegression`: weights drawn by how little they lose."""
 
     # Source: docs/policy_optimization.md, "Exponential mechanism on a ball".
@@ -486,7 +488,7 @@ class ExponentialRegression(RegressionOracle):
     def __post_init__(self) -> None:
         """Refuse candidates that cannot be drawn from."""
         if self.candidates is not None:
-            object.__setattr__(self, "candidates", public_vectors(self.candidates))
+            object.__setattr__(self, "candidates", _public_vectors(self.candidates))
 
     @property
     def name(self) -> str:

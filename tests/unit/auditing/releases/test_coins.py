@@ -19,11 +19,11 @@ from sordino.auditing.releases.id_attack import id_channels
 from sordino.auditing.releases.reading import UNKNOWN, Released, read_released
 from sordino.auditing.releases.recipes import CoinRecipe, coin_recipes, hashed_coin, id_recipes
 from sordino.auditing.releases.seed_attack import (
-    CoinAttack,
     Plan,
-    association,
+    _association,
+    _CoinAttack,
+    _manifest_integers,
     attack_coins,
-    manifest_integers,
     seed_findings,
 )
 from sordino.errors import UsageError
@@ -420,13 +420,13 @@ def test_answers_that_are_all_the_same_are_judged_in_other_orders_only():
 def test_fishers_test_is_exact():
     flips, bits = np.arange(12) < 5, (np.arange(12) < 4) | (np.arange(12) == 11)
     tail = sum(Fraction(comb(5, k) * comb(7, 5 - k), comb(12, 5)) for k in (4, 5))
-    assert association(flips, bits) == pytest.approx(float(2 * tail), rel=1e-12)
-    assert association(flips, ~bits) == pytest.approx(float(2 * tail), rel=1e-12)
-    assert association(flips, np.ones(12, dtype=bool)) == 1.0
+    assert _association(flips, bits) == pytest.approx(float(2 * tail), rel=1e-12)
+    assert _association(flips, ~bits) == pytest.approx(float(2 * tail), rel=1e-12)
+    assert _association(flips, np.ones(12, dtype=bool)) == 1.0
     half = np.arange(400) < 200
     exact = 2 / comb(400, 200)
-    assert association(half, half) == pytest.approx(exact, rel=1e-6)
-    assert association(half, ~half) == pytest.approx(exact, rel=1e-6)
+    assert _association(half, half) == pytest.approx(exact, rel=1e-6)
+    assert _association(half, ~half) == pytest.approx(exact, rel=1e-6)
 
 
 def test_every_whole_number_of_a_manifest_is_a_seed():
@@ -437,17 +437,17 @@ def test_every_whole_number_of_a_manifest_is_a_seed():
         "hash": "12ab",
         "huge": 1e300,
     }
-    assert manifest_integers(manifest) == {
+    assert _manifest_integers(manifest) == {
         -3: "manifest.made.by[1].random_state",
         5: "manifest.seed",
         2025: "manifest.made.at",
         7: "manifest.made.by[0]",
         8: "manifest.made.by[5]",
     }
-    many = manifest_integers({"values": list(range(1000)), "seed": 10**6})
+    many = _manifest_integers({"values": list(range(1000)), "seed": 10**6})
     assert len(many) == 200
     assert next(iter(many)) == 10**6
-    assert manifest_integers(None) == {}
+    assert _manifest_integers(None) == {}
 
 
 @pytest.mark.parametrize("seed", [-4, 2**40, 2**90, 123456])
@@ -495,7 +495,7 @@ def test_what_is_printed_holds_no_data():
     file = released(1 ^ flips, columns={"pair_id": IDS}, manifest={"seed": SEED})
     attack = attack_coins(file, id_channels(file), recipes=CORE, seeds=())
     shown = repr(attack) + repr(attack.hits[0]) + str(seed_findings(attack, file)[0].to_dict())
-    assert isinstance(attack, CoinAttack)
+    assert isinstance(attack, _CoinAttack)
     for row in (0, 1, N - 1):
         assert not any(text in shown for text in (*ROWS[row], IDS[row]))
 
@@ -525,11 +525,11 @@ def test_a_manifest_of_any_depth_is_searched_to_a_hundred_levels_in_its_order():
     value = {"seed": 7}
     for _ in range(5000):
         value = {"a": value}
-    assert manifest_integers(value) == {}
+    assert _manifest_integers(value) == {}
     value = {"seed": 7}
     for _ in range(90):
         value = [value, 3]
-    assert set(manifest_integers(value)) == {3, 7}
-    assert manifest_integers({"a": [3, {"b": 1}], "c": {"d": 2}, "e": 4}) == {
+    assert set(_manifest_integers(value)) == {3, 7}
+    assert _manifest_integers({"a": [3, {"b": 1}], "c": {"d": 2}, "e": 4}) == {
         3: "manifest.a[0]", 1: "manifest.a[1].b", 2: "manifest.c.d", 4: "manifest.e",
     }  # fmt: skip

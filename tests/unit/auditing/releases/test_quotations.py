@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sordino.auditing.releases.channels import attack_channels, order_channels
-from sordino.auditing.releases.columns import quoting_channels, spoken
+from sordino.auditing.releases.columns import _spoken, quoting_channels
 from sordino.auditing.releases.id_attack import id_channels
 from sordino.auditing.releases.reading import UNKNOWN, Released
 
@@ -136,7 +136,7 @@ def test_answers_that_are_the_same_say_nothing():
 
 
 def test_what_a_value_says():
-    assert spoken([]) is None
-    assert spoken({"label": 1}) is None
-    assert spoken("{no json} ") == "{no json}"
-    assert spoken("[1, 2]") == "[1, 2]"
+    assert _spoken([]) is None
+    assert _spoken({"label": 1}) is None
+    assert _spoken("{no json} ") == "{no json}"
+    assert _spoken("[1, 2]") == "[1, 2]"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sordino.auditing.releases.joining import join_truth
-from sordino.auditing.releases.reading import UNKNOWN, read_manifest_of, read_released
+from sordino.auditing.releases.reading import UNKNOWN, _read_manifest_of, read_released
 from sordino.errors import DataError, FileSystemError, UsageError
 
 TURN = "\n\nHuman: secret-hi\n\nAssistant:"
@@ -218,18 +218,18 @@ def test_our_files_say_person_whatever_the_raw_file_called_it(write):
 )
 def test_a_manifest_beside_the_file(tmp_path, name, manifest):
     (tmp_path / manifest).write_text('{"n": 1}')
-    assert read_manifest_of(tmp_path / name) == {"n": 1}
+    assert _read_manifest_of(tmp_path / name) == {"n": 1}
 
 
 def test_the_manifest_of_another_file_is_not_taken(tmp_path, write):
     for name in ("manifest.json", "q_manifest.json", "pp.manifest.json", "p.json"):
         (tmp_path / name).write_text("{}")
-    assert read_manifest_of(tmp_path / "p_2.jsonl") is None
+    assert _read_manifest_of(tmp_path / "p_2.jsonl") is None
     (tmp_path / "p.manifest.json").write_text('{"n": 1}')
-    assert read_manifest_of(tmp_path / "p_2.jsonl") == {"n": 1}
+    assert _read_manifest_of(tmp_path / "p_2.jsonl") == {"n": 1}
     write("p.jsonl", ours(1))
-    assert read_manifest_of(tmp_path / "p_2.jsonl") is None
-    assert read_manifest_of(tmp_path / "p_2.jsonl", tmp_path / "p.manifest.json") == {"n": 1}
+    assert _read_manifest_of(tmp_path / "p_2.jsonl") is None
+    assert _read_manifest_of(tmp_path / "p_2.jsonl", tmp_path / "p.manifest.json") == {"n": 1}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '"secret"', "{", "\x80", "[" * 100_000])

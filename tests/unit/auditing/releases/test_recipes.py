@@ -18,9 +18,9 @@ from sordino.auditing.releases.recipes import (
     NORMALIZATIONS,
     READINGS,
     CoinRecipe,
+    _hmac_coin,
     coin_recipes,
     hashed_coin,
-    hmac_coin,
     id_recipes,
 )
 from sordino.errors import UsageError
@@ -167,8 +167,8 @@ def test_unusable_settings_are_refused():
         lambda: hashed_coin("{seed}"),
         lambda: hashed_coin("{id}{id}"),
         lambda: hashed_coin("{id}", algorithm="sha0"),
-        lambda: hmac_coin("{id}", reading="the middle"),
-        lambda: hmac_coin("{seed}"),
+        lambda: _hmac_coin("{id}", reading="the middle"),
+        lambda: _hmac_coin("{seed}"),
         lambda: CoinRecipe(name="x", kind="file", uniforms=lambda *_: np.zeros((1, 1))),
     ):
         with pytest.raises(UsageError):

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from sordino.auditing.runs.claims import (
-    Differences,
-    StatedCoin,
-    StatedGaussian,
     StatedMechanism,
-    StatedNumbers,
-    StatedRankedTilt,
-    StatedTilt,
-    check_coin,
+    _check_coin,
+    _Differences,
+    _StatedCoin,
+    _StatedGaussian,
+    _StatedNumbers,
+    _StatedRankedTilt,
+    _StatedTilt,
     check_mechanism,
     together,
 )
@@ -88,16 +88,16 @@ def tilt(noise, moment=None):
 @pytest.mark.parametrize(("epsilon", "delta"), SIZES)
 def test_noise_on_labels_of_any_size_that_is_described_as_it_is(epsilon, delta):
     noise = LabelGaussian(epsilon, delta=delta)
-    told = StatedGaussian.read(gaussian(epsilon, delta, noise.mu))
-    assert told.compared(noise.event, REPLACE_ONE) == Differences()
+    told = _StatedGaussian.read(gaussian(epsilon, delta, noise.mu))
+    assert told.compared(noise.event, REPLACE_ONE) == _Differences()
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), SIZES)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_metrics_of_any_size_that_are_described_as_they_are(epsilon, delta, relation):
     noise = record_metrics_mechanism(epsilon, delta=delta, neighbors=relation)
-    told = StatedGaussian.read(gaussian(epsilon, delta, noise.event.mu))
-    assert told.compared(noise.event, relation) == Differences()
+    told = _StatedGaussian.read(gaussian(epsilon, delta, noise.event.mu))
+    assert told.compared(noise.event, relation) == _Differences()
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), SIZES)
@@ -105,23 +105,23 @@ def test_metrics_of_any_size_that_are_described_as_they_are(epsilon, delta, rela
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_tilt_of_any_size_that_is_described_as_it_is(epsilon, delta, bound, relation):
     noise = ObjectivePerturbation(epsilon, delta=delta, bound=bound, neighbors=relation)
-    told, found = StatedTilt.read(tilt(noise)), reward(ridge=noise.ridge)
-    assert told.compared(noise.event, relation, reward=found) == Differences()
+    told, found = _StatedTilt.read(tilt(noise)), reward(ridge=noise.ridge)
+    assert told.compared(noise.event, relation, reward=found) == _Differences()
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_tilt_with_a_second_moment(relation):
     noise, moment = joint_mechanisms(1.0, delta=1e-6, bound=2.0, neighbors=relation)
     held = SimpleNamespace(mechanism=moment, bound=moment.bound)
-    told, found = StatedTilt.read(tilt(noise, moment)), reward(ridge=noise.ridge, moment=held)
-    assert told.compared(noise.event, relation, reward=found) == Differences()
+    told, found = _StatedTilt.read(tilt(noise, moment)), reward(ridge=noise.ridge, moment=held)
+    assert told.compared(noise.event, relation, reward=found) == _Differences()
     other = reward(ridge=noise.ridge, moment=SimpleNamespace(mechanism=moment, bound=3.0))
     assert "Another bound" in " ".join(told.compared(noise.event, relation, reward=other).wrong)
 
 
 def test_a_ridge_that_no_noise_suffices_for():
     noise = ObjectivePerturbation(1.0, delta=1e-6, bound=2.0, neighbors=REPLACE_SPECIAL)
-    told = StatedTilt.read(tilt(noise) | {"ridge": 1e-3})
+    told = _StatedTilt.read(tilt(noise) | {"ridge": 1e-3})
     found = told.compared(noise.event, REPLACE_SPECIAL, reward=reward(ridge=1e-3))
     assert found.wrong == ["Less noise is described than what was paid for needs."]
 
@@ -172,11 +172,11 @@ def test_metrics_that_another_kind_of_release_paid_for():
 
 
 def test_only_numbers_that_say_something_count():
-    told = StatedNumbers.read(
+    told = _StatedNumbers.read(
         {"policy": {"win_rate_interval": [None, None]}, "calibration": [], "reward": None}
     )
     assert not told.present
-    told = StatedNumbers.read({"data": {"capped": 0}, "examples": {"source": "public"}})
+    told = _StatedNumbers.read({"data": {"capped": 0}, "examples": {"source": "public"}})
     assert told.present == {("data", "capped")}
     assert not told.private_texts
 
@@ -184,7 +184,7 @@ def test_only_numbers_that_say_something_count():
 @pytest.mark.parametrize("part", [[], "x", 3])
 def test_numbers_of_a_malformed_result(part):
     with pytest.raises(TypeError):
-        StatedNumbers.read({"reward": part})
+        _StatedNumbers.read({"reward": part})
 
 
 def test_noise_on_labels_hides_no_record():
@@ -308,9 +308,9 @@ def test_a_tilt_of_rankings_of_any_size_that_is_described_as_it_is(
     epsilon, delta, relation, candidates
 ):
     noise = ranked_tilt(relation, epsilon, delta, candidates=candidates, dimension=8, bound=0.3)
-    told = StatedRankedTilt.read(tilt_of_rankings(noise))
+    told = _StatedRankedTilt.read(tilt_of_rankings(noise))
     found = reward(ridge=noise.ridge, weights=np.zeros(8))
-    assert told.compared(noise.event, relation, reward=found) == Differences()
+    assert told.compared(noise.event, relation, reward=found) == _Differences()
 
 
 def test_rankings_of_persons_and_their_cap():
@@ -443,7 +443,7 @@ def test_equal_items_may_change_places():
 )
 def test_items_of_a_malformed_result(items):
     with pytest.raises((KeyError, TypeError)):
-        StatedNumbers.read({"items": items})
+        _StatedNumbers.read({"items": items})
 
 
 def test_a_pessimistic_choice_follows_from_more_than_worths():
@@ -460,7 +460,7 @@ COIN_SIZES = [1e-6, 0.01, 0.1, 1.0, math.log(3), 5.0, 20.0, 25.0, 30.0, 40.0, 43
 
 
 def stated_coin(flips, loss, *, noise="labels", name="randomized-response"):
-    return StatedCoin.read(
+    return _StatedCoin.read(
         {
             "noise": noise,
             "mechanism": {"name": name, "flip_probability": flips, "epsilon_per_label": loss},
@@ -484,7 +484,7 @@ def test_a_coin_of_any_size_that_is_described_as_it_is(epsilon):
     coin = RandomizedResponse(epsilon)
     told = stated_coin(coin.flip_probability, coin.realized_epsilon)
     for paid in ([entry(coin.event)], [entry(coin.event)] * 3, [ARRIVED]):
-        found = check_coin(told, kept(coin.realized_epsilon), paid)
+        found = _check_coin(told, kept(coin.realized_epsilon), paid)
         assert found.outcome == "clear", found.summary
 
 
@@ -495,18 +495,18 @@ def test_the_share_of_one_label_of_a_person(epsilon, labels):
     total = kept(coin.realized_epsilon * labels, "person")
     told = stated_coin(coin.flip_probability, total.epsilon / labels)
     for paid in ([entry(coin.event)], [ARRIVED]):
-        assert check_coin(told, total, paid).outcome == "clear"
+        assert _check_coin(told, total, paid).outcome == "clear"
 
 
 def test_spends_that_no_person_ids_link_may_add_up_for_one_label():
     coin = RandomizedResponse(1.0)
     twice = [entry(coin.event)] * 2
-    assert check_coin(stated_coin(coin.flip_probability, 2.0), kept(2.0), twice).outcome == "clear"
+    assert _check_coin(stated_coin(coin.flip_probability, 2.0), kept(2.0), twice).outcome == "clear"
 
 
 def test_a_promise_that_arrived_may_be_weaker_than_its_coin():
     coin = RandomizedResponse(0.9)
-    found = check_coin(stated_coin(coin.flip_probability, 1.0), kept(1.0), [ARRIVED])
+    found = _check_coin(stated_coin(coin.flip_probability, 1.0), kept(1.0), [ARRIVED])
     assert found.outcome == "clear"
 
 
@@ -520,7 +520,7 @@ def test_a_coin_of_any_size_that_is_described_as_stronger(epsilon, flips, loss, 
     if flips > 1 and coin.flip_probability * flips > 0.5:
         flips = 0.5 / coin.flip_probability
     told = stated_coin(flips * coin.flip_probability, loss * coin.realized_epsilon)
-    found = check_coin(told, kept(coin.realized_epsilon), [entry(coin.event)])
+    found = _check_coin(told, kept(coin.realized_epsilon), [entry(coin.event)])
     assert found.outcome == "refutes"
     assert word in found.summary
 
@@ -528,19 +528,19 @@ def test_a_coin_of_any_size_that_is_described_as_stronger(epsilon, flips, loss, 
 @pytest.mark.parametrize("told", [(0.0, "inf"), (0.5, 0.0), (0.5, None)])
 def test_the_ends_of_both_scales_can_be_read(told):
     coin = RandomizedResponse(1.0)
-    found = check_coin(stated_coin(*told), kept(1.0), [entry(coin.event)])
+    found = _check_coin(stated_coin(*told), kept(1.0), [entry(coin.event)])
     assert found.outcome == ("warning" if told[0] == 0 else "refutes")
 
 
 @pytest.mark.parametrize("event", [GaussianEvent(1.0), NonPrivateEvent()])
 def test_what_is_no_coin_is_not_compared(event):
-    found = check_coin(stated_coin(0.25, 1.0, name="other"), kept(1.0), [entry(event)])
+    found = _check_coin(stated_coin(0.25, 1.0, name="other"), kept(1.0), [entry(event)])
     assert found.outcome == "skipped"
 
 
 def test_a_mechanism_that_flips_no_label_need_not_say_so():
-    told = StatedCoin.read({"noise": "estimate", "mechanism": {"name": "other"}})
+    told = _StatedCoin.read({"noise": "estimate", "mechanism": {"name": "other"}})
     assert (told.flips, told.loss) == (0.0, None)
-    assert check_coin(told, kept(1.0), [entry(GaussianEvent(1.0))]).outcome == "skipped"
+    assert _check_coin(told, kept(1.0), [entry(GaussianEvent(1.0))]).outcome == "skipped"
     coin = entry(RandomizedResponse(1.0).event)
-    assert check_coin(told, kept(1.0), [coin]).outcome == "refutes"
+    assert _check_coin(told, kept(1.0), [coin]).outcome == "refutes"

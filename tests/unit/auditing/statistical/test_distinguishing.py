@@ -14,7 +14,7 @@ import pytest
 import sordino
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.auditing.statistical.games import learned_score, says_of_itself
+from sordino.auditing.statistical.games import _learned_score, _says_of_itself
 from sordino.errors import AuditRefuted, PrivacyError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
@@ -116,10 +116,10 @@ def test_half_the_noise_of_a_coin_is_refuted():
 
 
 def test_what_a_subclass_releases_is_played_and_not_what_it_inherits():
-    assert says_of_itself(RandomizedResponse(1.0), "repeat")
-    assert not says_of_itself(LouderCoin(1.0), "repeat")
-    assert not says_of_itself(LouderCoin(1.0), "log_ratio")
-    assert not says_of_itself(Laplace(1.0), "repeat")
+    assert _says_of_itself(RandomizedResponse(1.0), "repeat")
+    assert not _says_of_itself(LouderCoin(1.0), "repeat")
+    assert not _says_of_itself(LouderCoin(1.0), "log_ratio")
+    assert not _says_of_itself(Laplace(1.0), "repeat")
     found = audit_mechanism(LouderCoin(1.0), **LABEL, trials=500).findings[0]
     assert found.details["score"] == "learned"
 
@@ -394,7 +394,7 @@ def test_a_score_that_is_none_is_refused(score):
 
 def test_few_outputs_are_told_apart_one_by_one():
     one, other = np.array([[0, 1]] * 30 + [[2, 2]] * 10), np.array([[0, 1]] * 10 + [[2, 2]] * 30)
-    score = learned_score(one, other)
+    score = _learned_score(one, other)
     found = score(np.array([[0, 1], [2, 2], [9, 9]]))
     assert found[0] == pytest.approx(math.log(30.5 / 10.5))
     assert found.tolist() == [found[0], -found[0], 0.0]
@@ -404,7 +404,7 @@ def test_many_outputs_are_told_apart_along_the_difference_of_their_means():
     generator = np.random.default_rng(0)
     one, other = generator.normal(size=(2, 500, 3, 2))
     one[:, 2, 1] += 5
-    score = learned_score(one, other)
+    score = _learned_score(one, other)
     assert score(one).shape == (500,)
     assert score(one).mean() - score(other).mean() > 20
 

@@ -16,9 +16,9 @@ from sordino.auditing.statistical.bounds import (
     split_sizes,
 )
 from sordino.auditing.statistical.distinguishing import (
-    detectable_epsilon,
-    detectable_mu,
-    detectable_range,
+    _detectable_epsilon,
+    _detectable_mu,
+    _detectable_range,
 )
 from sordino.errors import UsageError
 
@@ -50,7 +50,7 @@ def wrong_event(hit, alarm, n):
     [(1.0, 600, 0.0, 0.95), (2.0, 600, 0.01, 0.999), (0.3, 1000, 0.0, 0.999)],
 )
 def test_epsilon(claimed, trials, delta, confidence):
-    found = detectable_epsilon(claimed, trials, delta=delta, confidence=confidence)
+    found = _detectable_epsilon(claimed, trials, delta=delta, confidence=confidence)
     chosen, counted = split_sizes(trials)
 
     def bound(*counts):
@@ -67,7 +67,7 @@ def test_epsilon(claimed, trials, delta, confidence):
 @pytest.mark.parametrize("center", [0.0, 2.0, -2.0])
 @pytest.mark.parametrize(("claimed", "trials", "confidence"), [(1.0, 200, 0.95), (0.5, 250, 0.99)])
 def test_bounded_range(claimed, trials, confidence, center):
-    found = detectable_range(claimed, trials, confidence=confidence, center=center)
+    found = _detectable_range(claimed, trials, confidence=confidence, center=center)
     chosen, counted = split_sizes(trials)
 
     def bound(*counts):  # found by root finding in test_bounds; only its side matters here
@@ -84,7 +84,7 @@ def test_bounded_range(claimed, trials, confidence, center):
 
 @pytest.mark.parametrize("off", [-1.25, 0.0, 1.25])
 def test_mu_at_every_threshold_that_may_be_chosen(off):
-    found = detectable_mu(1.0, 1000, confidence=0.999)
+    found = _detectable_mu(1.0, 1000, confidence=0.999)
     at = found / 2 + off
     hit, alarm = stats.norm.sf(at, loc=found), stats.norm.sf(at)
 
@@ -96,35 +96,35 @@ def test_mu_at_every_threshold_that_may_be_chosen(off):
 
 def test_more_trials_detect_less():
     for detectable in (
-        lambda n: detectable_epsilon(1.0, n, delta=1e-6, confidence=0.999),
-        lambda n: detectable_range(1.0, n, confidence=0.999),
-        lambda n: detectable_mu(1.0, n, confidence=0.999),
+        lambda n: _detectable_epsilon(1.0, n, delta=1e-6, confidence=0.999),
+        lambda n: _detectable_range(1.0, n, confidence=0.999),
+        lambda n: _detectable_mu(1.0, n, confidence=0.999),
     ):
         sizes = [detectable(n) for n in (500, 5000, 50_000)]
         assert sizes[0] > sizes[1] > sizes[2] > 1.0
 
 
 def test_what_cannot_be_detected_is_infinite():
-    assert detectable_epsilon(9.0, 1000, delta=0.0, confidence=0.999) == math.inf
-    assert detectable_epsilon(math.inf, 1000, delta=0.0, confidence=0.999) == math.inf
-    assert detectable_range(30.0, 100, confidence=0.999) == math.inf
-    assert detectable_mu(9.0, 1000, confidence=0.999) == math.inf
+    assert _detectable_epsilon(9.0, 1000, delta=0.0, confidence=0.999) == math.inf
+    assert _detectable_epsilon(math.inf, 1000, delta=0.0, confidence=0.999) == math.inf
+    assert _detectable_range(30.0, 100, confidence=0.999) == math.inf
+    assert _detectable_mu(9.0, 1000, confidence=0.999) == math.inf
 
 
 def test_a_claim_of_nothing_can_be_refuted():
-    assert 0 < detectable_epsilon(0.0, 1000, delta=0.0, confidence=0.95) < 0.7
-    assert 0 < detectable_mu(0.0, 1000, confidence=0.95) < 0.5
+    assert 0 < _detectable_epsilon(0.0, 1000, delta=0.0, confidence=0.95) < 0.7
+    assert 0 < _detectable_mu(0.0, 1000, confidence=0.95) < 0.5
 
 
 def test_the_wrong_event_is_chosen_once_in_a_hundred_at_most():
     """With few trials and little confidence that is what limits the power."""
-    found = detectable_epsilon(0.0, 100, delta=0.0, confidence=0.5)
+    found = _detectable_epsilon(0.0, 100, delta=0.0, confidence=0.5)
     hit = 1 / (1 + math.exp(-found))
     assert wrong_event(hit, 1 - hit, split_sizes(100)[0]) <= 0.01
 
 
 def test_settings_are_checked():
     with pytest.raises(UsageError, match="claimed must be at least 0"):
-        detectable_mu(-1.0, 1000, confidence=0.95)
+        _detectable_mu(-1.0, 1000, confidence=0.95)
     with pytest.raises(UsageError, match="trials must be"):
-        detectable_epsilon(1.0, 0, delta=0.0, confidence=0.95)
+        _detectable_epsilon(1.0, 0, delta=0.0, confidence=0.95)
