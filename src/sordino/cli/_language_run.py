@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from sordino import _validate
 from sordino._files import refuse_existing, refuse_output, refuse_unwritable
 from sordino.errors import BudgetExceeded, FileSystemError, UsageError
+from sordino.language.training.losses import LOSSES
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import Pairs, PrivatePairs, manifest_path, read_manifest, read_pairs
@@ -90,13 +91,6 @@ class TrainingNoise(StrEnum):
 
     labels = "labels"
     updates = "updates"
-
-
-class Loss(StrEnum):
-    """How randomized answers are read."""
-
-    debiased = "debiased"
-    mixture = "mixture"
 
 
 Source = Annotated[
@@ -396,8 +390,11 @@ class TrainReward(Train):
     stage = "train_reward"
 
     loss: Annotated[
-        Loss, _LabelsOption("Likelihood of randomized answers; debiased is convex.")
-    ] = Loss.debiased
+        str,
+        _LabelsOption(
+            "Likelihood of randomized answers; debiased is convex.", choices=tuple(LOSSES)
+        ),
+    ] = "debiased"
     head_epochs: Annotated[
         float, _LabelsOption("Passes before them that train the head alone.")
     ] = 0.0
@@ -407,7 +404,7 @@ class TrainReward(Train):
     def own_terms(self) -> dict[str, object]:
         """Return the settings of a reward."""
         return {
-            "loss": self.loss.value,
+            "loss": self.loss,
             "head_epochs": self.head_epochs,
             "learning_rate": self.learning_rate,
         }

@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import typer
 
@@ -67,6 +67,7 @@ class Option:
     min: int | None = None
     max: int | None = None
     callback: Callable[[str], str] | None = None  # refuses a value as it is read
+    choices: tuple[str, ...] = ()  # the words that it takes; none for any
 
 
 PrivacyOption = partial(Option, panel=PRIVACY)
@@ -77,6 +78,7 @@ LedgerOption = partial(Option, panel=LEDGER)
 FilesOption = partial(Option, panel=FILES)
 
 S = TypeVar("S")
+_LITERAL: Any = Literal  # of words that a registry lists, which no type checker can read
 
 
 def _declared(settings: Any) -> list[tuple[Field[Any], Any, Argument | Option]]:
@@ -100,6 +102,8 @@ def _parameter(field: Field[Any], kind: Any, said: Argument | Option) -> inspect
     if isinstance(said, Argument):
         info = typer.Argument(help=said.help, metavar=said.metavar)
     else:
+        if said.choices:
+            kind = _LITERAL[said.choices]
         info = typer.Option(
             _flag(field, said),
             help=said.help,
