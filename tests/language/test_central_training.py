@@ -125,14 +125,14 @@ def test_the_entry_comes_before_anybody_is_drawn(central, ledger_of, monkeypatch
 
 @pytest.mark.parametrize("kind", ["reward", "dpo"])
 def test_another_loss_is_one_function(central, word_pairs, monkeypatch, kind):
-    """That of Azar et al. (2024), which neither settings nor trainers know: it is given a name."""
-    seen = []
+    """That of Azar et al. (2024), which neither settings nor trainers know but by its name."""
+    seen, ipo = [], losses.LOSSES["ipo"]
 
-    def ipo(margins, flip_probability=0.0, *, liked=1.0):
+    def watched(margins, **given):
         seen.append(margins)
-        return margins.square() + 0.25 - (2 * liked - 1) * margins
+        return ipo(margins, **given)
 
-    monkeypatch.setitem(losses.LOSSES, "ipo", ipo)
+    monkeypatch.setitem(losses.LOSSES, "ipo", watched)
     trainer = awake(central(word_pairs(3), kind=kind, args={"loss": "ipo"}))
     moved(trainer.model)
     with torch.no_grad():

@@ -160,20 +160,30 @@ def test_the_mixture_loss_is_that_of_the_arrays(flip):
     np.testing.assert_allclose(slope, (up - down) / (2 * step), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES))
-def test_without_flips_both_are_the_logistic_loss(name):
+@pytest.mark.parametrize("name", ["debiased", "mixture"])
+def test_without_flips_both_likelihoods_are_the_logistic_loss(name):
     found, slope = torch_loss(name, 0.0)
     np.testing.assert_allclose(found, np.logaddexp(0, -MARGINS), atol=1e-6)
     np.testing.assert_allclose(slope, -1 / (1 + np.exp(MARGINS)), atol=1e-6)
 
 
 @pytest.mark.parametrize("flip", FLIPS)
-def test_the_mean_over_the_flips_is_the_loss_of_the_true_label(flip):
+@pytest.mark.parametrize(
+    ("name", "true"),
+    [("debiased", np.logaddexp(0, -MARGINS)), ("ipo", (MARGINS - 0.5) ** 2)],
+)
+def test_the_mean_over_the_flips_is_the_loss_of_the_true_label(name, true, flip):
+    margins, loss = torch.tensor(MARGINS), LOSSES[name]
+    mean = (1 - flip) * loss(margins, flip) + flip * loss(-margins, flip)
+    np.testing.assert_allclose(mean, true, rtol=1e-12, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_an_undecided_label_has_the_mean_loss_of_both(name):
     margins = torch.tensor(MARGINS)
-    mean = (1 - flip) * debiased_preference_loss(margins, flip) + flip * debiased_preference_loss(
-        -margins, flip
-    )
-    np.testing.assert_allclose(mean, np.logaddexp(0, -MARGINS), atol=1e-6)
+    first, second, either = (LOSSES[name](margins, 0.1, liked=liked) for liked in (1.0, 0.0, 0.5))
+    np.testing.assert_allclose(either, (first + second) / 2, atol=1e-9)
+    np.testing.assert_allclose(second, LOSSES[name](-margins, 0.1), atol=1e-9)
 
 
 def test_the_mixture_loss_is_bounded_where_an_answer_contradicts():
@@ -213,8 +223,8 @@ def with_random_head(trainer):
     return trainer
 
 
-@pytest.mark.parametrize("loss", ["debiased", "mixture"])
-def test_the_loss_is_that_of_the_likelihoods(tiny_llama, private, settings, loss):
+@pytest.mark.parametrize("loss", ["debiased", "mixture", "ipo"])
+def test_the_loss_is_that_of_the_arrays(tiny_llama, private, settings, loss):
     pairs = private(6)
     args = settings(loss=loss, center_rewards_coefficient=0.3, reward_bound=0.2)
     trainer = with_random_head(PrivateRewardTrainer(str(tiny_llama), args, train_dataset=pairs))
@@ -225,6 +235,9 @@ def test_the_loss_is_that_of_the_likelihoods(tiny_llama, private, settings, loss
     margins, flip = r[:6] - r[6:], pairs.flip_probability
     if loss == "debiased":
         losses = debiased_loss(margins, debias(np.ones(6, dtype=int), flip))
+    elif loss == "ipo":  # (Δ − 1/2)² of a kept answer and (Δ + 1/2)² of a turned one, debiased
+        kept, turned = (margins - 0.5) ** 2, (margins + 0.5) ** 2
+        losses = ((1 - flip) * kept - flip * turned) / (1 - 2 * flip)
     else:
         losses = _mixture_negative_log_likelihood(1.0, margins, np.ones(6, dtype=int))
     centered = 0.3 * np.mean((r[:6] + r[6:]) ** 2)

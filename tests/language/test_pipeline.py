@@ -199,6 +199,12 @@ def test_dpo_writes_a_policy_with_the_promise_of_its_answers(answers, tiny_llama
     assert not list((tmp_path / "p").glob("*.bin"))  # pickled settings name folders
 
 
+def test_dpo_on_answers_has_one_loss(answers, tiny_llama, tmp_path):
+    with pytest.raises(UsageError, match="loss must be one of 'debiased'"):
+        train_policy(answers(4), tiny_llama, tmp_path / "p", replace(FAST, loss="ipo"))
+    assert not (tmp_path / "p").exists()
+
+
 @pytest.mark.parametrize("update", ["rebel", "rloo", "grpo"])
 def test_improving_a_policy_adds_nothing_to_the_promise(update, trained, tiny_llama, tmp_path):
     folder, _, private = trained

@@ -392,7 +392,7 @@ class TrainReward(Train):
     loss: Annotated[
         str,
         _LabelsOption(
-            "Likelihood of randomized answers; debiased is convex.", choices=tuple(LOSSES)
+            "Loss on randomized answers; all but mixture are convex.", choices=tuple(LOSSES)
         ),
     ] = "debiased"
     head_epochs: Annotated[

@@ -44,8 +44,8 @@ class PrivateRewardConfig(PrivateTrainingSettings, RewardConfig):
     """Settings of :class:`PrivateRewardTrainer`; those of trl's ``RewardConfig`` and these.
 
     Args:
-        loss: ``"debiased"``, unbiased for the loss on the true labels, or ``"mixture"``, the
-            likelihood of the randomized ones.
+        loss: A name in ``losses.LOSSES``; the default is unbiased for the likelihood of the true
+            labels.
         reward_bound: Rewards beyond ± this are pulled back while training, and clipped in use.
         head_epochs: For so many of the first epochs the head alone learns; then everything, or
             the adapters, learns with it.
@@ -208,8 +208,8 @@ class PrivateRewardTrainer(LabelTraining, RewardTrainer):
         """Return the loss of a batch on randomized answers, and keep its metrics on the device.
 
         Source:
-            docs/local.md, "Debiased likelihood" and "Mixture likelihood", plus
-            :func:`_excess_penalty` and trl's ``center_rewards_coefficient``.
+            docs/language_models.md, "Excess penalty", beside the loss (each in ``losses.LOSSES``
+            has its own source); and trl's ``center_rewards_coefficient``.
         """
         outputs = model(**inputs, use_cache=False)
         rewards = outputs.logits.squeeze(-1).float()

@@ -22,6 +22,7 @@ from transformers import (
 )
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
+from sordino import _validate
 from sordino._files import write_json
 from sordino.errors import DataError, UsageError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
@@ -276,6 +277,8 @@ def train_policy(
         What ``private.guarantee`` says, and what the model it starts from promises, together:
         training is post-processing. Shown by tests/language/test_pipeline.py.
     """
+    # that of DPO on randomized answers is trl's, and no other one is corrected for the flips there
+    _validate.one_of("loss", terms.loss, ("debiased",))
     tokenizer, start = load_tokenizer(model), load_causal_model(model)
     given = _arguments(folder, terms, measured=held_out is not None)
     trainer = PrivateDPOTrainer(

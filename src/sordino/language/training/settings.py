@@ -103,7 +103,7 @@ Update = Literal["rebel", "rloo", "grpo"]
 class TrainingTerms:
     """Public settings of training on randomized answers."""
 
-    loss: str = "debiased"  # `"debiased"` or `"mixture"`
+    loss: str = "debiased"  # of `losses.LOSSES`
     epochs: float = 1.0  # passes over the pairs
     head_epochs: float = 0.0  # passes before them that train the head of a reward alone
     batch_size: int = 16  # pairs in each step
