@@ -20,7 +20,7 @@ from jaxtyping import Bool
 from sordino.engines.engine import Engine
 from sordino.errors import BudgetExceeded, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment, joint_mechanisms
-from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, SumMechanism
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
@@ -112,11 +112,11 @@ class _Noise:
     """All mechanisms of one run."""
 
     # What hides a label, a ballot or a record in the reward.
-    estimate: LabelGaussian | ObjectivePerturbation | RankingGaussian | RankingObjectivePerturbation
+    estimate: SumMechanism | ObjectivePerturbation | RankingObjectivePerturbation
     # The other half of the estimate, for records; None if it stays hidden.
     second_moment: SecondMoment | None = None
     # What hides it in held-out metrics; None if none are bought.
-    metrics: LabelGaussian | GaussianMechanism | None = None
+    metrics: LabelMechanism | GaussianMechanism | None = None
     metrics_epsilon: float | None = None  # what those may cost
 
     @classmethod
@@ -376,7 +376,7 @@ class _Labels(_Estimate):
             simulate_seed=settings.simulate_seed,
         )
         reward, paid = fit(released, ridge=settings.ridge, ball=settings.ball), None
-        if isinstance(metrics, LabelGaussian):
+        if isinstance(metrics, LabelMechanism):
             paid = measure_labels(
                 reward,
                 self.source,
@@ -408,9 +408,9 @@ class _Labels(_Estimate):
         }
 
     @property
-    def mechanism(self) -> LabelGaussian:
+    def mechanism(self) -> LabelMechanism:
         """Return what noises the sum."""
-        assert isinstance(self.noise.estimate, LabelGaussian)  # noqa: S101 - for the type checker
+        assert isinstance(self.noise.estimate, LabelMechanism)  # noqa: S101 - for the type checker
         return self.noise.estimate
 
 

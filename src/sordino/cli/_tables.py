@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
 
 _UNBOUGHT = "not measured (--metrics-epsilon buys it)"
 UNREAD = "not measured: files are read in pieces"
 _UNSCORED = "not measured: rankings are not scored"
-_RANKINGS = ("ranking-gaussian", "ranked-perturbation")
 _LISTED = 5  # items
 _SUMS = {
     None: ("labels", "labels"),
@@ -133,7 +133,7 @@ def _in_files(data: Mapping[str, Any]) -> str:
 
 def _of_rankings(told: Mapping[str, Any]) -> bool:
     """Return whether a run, or a plan of one, is about rankings."""
-    return (told.get("mechanism") or {}).get("name") in _RANKINGS
+    return hides_ballots((told.get("mechanism") or {}).get("name"))
 
 
 def _ballot_rows(told: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
@@ -195,7 +195,8 @@ def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
 
 def _is_for_sale(told: Mapping[str, Any]) -> bool:
     """Return whether metrics can be bought on files that are read in chunks: of labels alone."""
-    return bool(told["mechanism"]["name"] == "label-gaussian")
+    name = told["mechanism"]["name"]
+    return is_noised_sum(name) and not hides_ballots(name)
 
 
 def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
@@ -211,9 +212,9 @@ def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
 
 def _mechanism(told: Mapping[str, Any]) -> str:
     """Return a curator's mechanism in one line."""
-    if told["name"] in ("label-gaussian", "ranking-gaussian"):
+    if is_noised_sum(told["name"]):
         return _sum(told)
-    if told["name"] == "ranked-perturbation":
+    if hides_ballots(told["name"]):
         return (
             f"weights of a tilted objective, {_loss(told)}, features cut to {told['bound']:g}, at "
             f"most {told['candidates']:,} candidates of a ballot, ridge {told['ridge']:.4g}"

@@ -125,6 +125,7 @@ class Described:
 
     name: ClassVar[str]  # as results and reports know it
     public: ClassVar[tuple[str, ...]] = ()  # settings and sizes of noise, beside ε and δ
+    noise: ClassVar[str] = "Gaussian"  # as reports call it
 
     def describe(self) -> dict[str, object]:
         """Return its name and its public numbers, for reports; no auditor reads it."""

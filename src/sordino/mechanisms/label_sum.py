@@ -429,7 +429,62 @@ def _moves_of(squares: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
 
 
 @dataclass(frozen=True)
-class LabelGaussian(SumMechanism):
+class LabelMechanism(SumMechanism):
+    """One noised sum Σ y_i x_i over the labels of pairs, whatever its noise.
+
+    Guarantee:
+        None of its own: each kind states one. Shown by
+        tests/soundness/test_label_gaussian_mechanism.py.
+    """
+
+    _: KW_ONLY
+    longest: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be kept."""
+        if self.longest != math.inf:
+            object.__setattr__(self, "longest", _validate.positive("longest", self.longest))
+        super().__post_init__()
+
+    def prepare(
+        self,
+        differences: Rows,
+        *,
+        persons: PersonIds | None = None,
+        rows: Order | None = None,
+    ) -> LabelDesign:
+        """Return the release made ready for public vectors: it reads no label and spends nothing.
+
+        Args:
+            differences: x_i, one in each row; dense or compressed sparse rows.
+            persons: The public id of each row's person, text or whole numbers; exactly if
+                ``records_per_person`` is set.
+            rows: Which rows may count, in order of preference; all of them, in their order, if
+                left out. The first ``records_per_person`` of each person count. The choice must
+                not depend on labels.
+
+        Raises:
+            DataError: A vector, an id or a row cannot be used, or no row that counts is
+                different from 0.
+            UsageError: ``persons`` is missing or is not used; or so much loss is allowed that
+                the noise would be below 2^12 steps of the grid.
+        """
+        refuse_persons(given=persons is not None, most=self.records_per_person)
+        differences = checked_rows("differences", differences)
+        if self.longest != math.inf:
+            differences = checked_rows("differences", counting_less(differences, self.longest))
+        used = counted_rows(differences.shape[0], persons, rows, self.records_per_person)
+        fitted = differences if used.all() else differences[used]
+        ellipsoid = self.ellipsoid_of(fitted)
+        # No row that counts is longer than 1 as the noise measures it; a half one takes half that.
+        halves = _half_steps(differences, used, ellipsoid.whiten / self.grid, longest=1 / self.grid)
+        design = LabelDesign(self, ellipsoid, halves, used, persons)
+        design.refuse_unusable_noise()
+        return design
+
+
+@dataclass(frozen=True)
+class LabelGaussian(LabelMechanism):
     """Release Σ y_i x_i over all labels with noise that hides any one of them.
 
     A label y_i is 1, 0 or undecided (½) and x_i the public difference of two answers' features.
@@ -475,16 +530,8 @@ class LabelGaussian(SumMechanism):
         [12.674, 0.446]
     """
 
-    _: KW_ONLY
-    longest: float = math.inf
     name: ClassVar[str] = "label-gaussian"
     public: ClassVar[tuple[str, ...]] = ("mu", "shaped", "longest", "records_per_person")
-
-    def __post_init__(self) -> None:
-        """Refuse what no Gaussian noise keeps."""
-        if self.longest != math.inf:
-            object.__setattr__(self, "longest", _validate.positive("longest", self.longest))
-        super().__post_init__()
 
     @classmethod
     def for_sizes(
@@ -535,42 +582,6 @@ class LabelGaussian(SumMechanism):
             return noise
         return replace(noise, shaped=True, longest=noise.longest * math.sqrt(_FAINT / share))
 
-    def prepare(
-        self,
-        differences: Rows,
-        *,
-        persons: PersonIds | None = None,
-        rows: Order | None = None,
-    ) -> LabelDesign:
-        """Return the release made ready for public vectors: it reads no label and spends nothing.
-
-        Args:
-            differences: x_i, one in each row; dense or compressed sparse rows.
-            persons: The public id of each row's person, text or whole numbers; exactly if
-                ``records_per_person`` is set.
-            rows: Which rows may count, in order of preference; all of them, in their order, if
-                left out. The first ``records_per_person`` of each person count. The choice must
-                not depend on labels.
-
-        Raises:
-            DataError: A vector, an id or a row cannot be used, or no row that counts is
-                different from 0.
-            UsageError: ``persons`` is missing or is not used; or so much loss is allowed that
-                the noise would be below 2^12 steps of the grid.
-        """
-        refuse_persons(given=persons is not None, most=self.records_per_person)
-        differences = checked_rows("differences", differences)
-        if self.longest != math.inf:
-            differences = checked_rows("differences", counting_less(differences, self.longest))
-        used = counted_rows(differences.shape[0], persons, rows, self.records_per_person)
-        fitted = differences if used.all() else differences[used]
-        ellipsoid = self.ellipsoid_of(fitted)
-        # No row that counts is longer than 1 as the noise measures it; a half one takes half that.
-        halves = _half_steps(differences, used, ellipsoid.whiten / self.grid, longest=1 / self.grid)
-        design = LabelDesign(self, ellipsoid, halves, used, persons)
-        design.refuse_unusable_noise()
-        return design
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelDesign(DesignedSum):
@@ -583,7 +594,7 @@ class LabelDesign(DesignedSum):
 
     # Made by `prepare`, from public vectors alone.
 
-    mechanism: LabelGaussian  # the settings
+    mechanism: LabelMechanism  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
     # What an undecided label of each row contributes, in steps: h_i; a 1 contributes 2h_i and a 0
     # nothing. Rows that do not count hold zeros.
@@ -659,11 +670,11 @@ class ChunkedLabels:
 
     # Made by `prepare`, from public vectors alone.
 
-    mechanism: LabelGaussian  # the settings
+    mechanism: LabelMechanism  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
 
     @classmethod
-    def prepare(cls, mechanism: LabelGaussian, rows: ChunkedRows) -> ChunkedLabels:
+    def prepare(cls, mechanism: LabelMechanism, rows: ChunkedRows) -> ChunkedLabels:
         """Return the release made ready: it reads no label and spends nothing."""
         return cls(mechanism, mechanism.ellipsoid_of(counting_less(rows, mechanism.longest)))
 
@@ -707,7 +718,7 @@ class _Sum:
 class _ChunkedTotal(_HiddenSum):
     """A sum that has no noise yet: keep it secret."""
 
-    mechanism: LabelGaussian  # the settings
+    mechanism: LabelMechanism  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
     added: _Sum  # what the rows contribute
     moved: float  # how many steps one change moves the sum at most, rounded up: Δ

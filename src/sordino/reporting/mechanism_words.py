@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sordino.mechanisms.catalogue import CURATOR_MECHANISMS, hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import Guarantee
 
 from .wording import (
@@ -84,8 +85,7 @@ _SOLD = ("accuracy", "negative_log_likelihood", "win_rate")
 
 def is_of_rankings(result: Json) -> bool:
     """Return whether a run learned from rankings."""
-    named = (result.get("mechanism") or {}).get("name")
-    return named in {"ranking-gaussian", "ranked-perturbation"}
+    return hides_ballots((result.get("mechanism") or {}).get("name"))
 
 
 def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
@@ -102,9 +102,9 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
         if told.get("second_moment"):
             moves = _moves("One record more or less", told.get("second_moment_mu")).strip()
             rows.append(["Second moment", f"Released too, for confidence sets. {moves}"])
-    elif name == "label-gaussian":
+    elif is_noised_sum(name) and not hides_ballots(name):
         rows = [["What is released", _ONE_SUM], *_sum_rows(told, guarantee, "label", "records")]
-    elif name == "ranking-gaussian":
+    elif is_noised_sum(name):
         known = _SUMS_OF_BALLOTS.get(str(told.get("statistic")))
         what = f"{known or 'One sum over all ballots, with noise.'} {_OF_BALLOTS}"
         rows = [["A label here", _BALLOT], ["What is released", what]]
@@ -143,7 +143,8 @@ def _sum_rows(told: Json, guarantee: Guarantee, one: str, counted: str) -> Rows:
         shape += " Comparisons of very different answers count less: noise must hide the largest."
     if not guarantee.simulated:
         shape += f" It is drawn in exact whole numbers, so no rounding tells a {one}."
-    rows = [["Noise", f"Gaussian. {_moves(change, told.get('mu'))}{shape}"]]
+    noise = CURATOR_MECHANISMS[str(told.get("name"))].noise
+    rows = [["Noise", f"{noise}. {_moves(change, told.get('mu'))}{shape}"]]
     cap = [] if most is None else [["Cap", f"At most {whole(most)} {counted} of a person count."]]
     return rows + cap
 

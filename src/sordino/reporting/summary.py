@@ -14,6 +14,7 @@ from typing import Any
 from sordino._version import __version__
 from sordino.auditing.findings import Audit
 from sordino.errors import DataError, PrivacyError
+from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import CAVEATS, DECLARED_DISJOINT
 
 from .audits import describe_audits
@@ -46,12 +47,8 @@ _METHODS = {
     "known chance of having been flipped, so that the fit is right on average.",
     "mixture": "Debiased logistic regression, then refined by the likelihood of the randomized "
     "answers themselves, which makes more of the same answers where rewards are large.",
-    "label-gaussian": "Logistic regression in which one noised sum stands for all labels, which "
-    "is right on average.",
     "objective-perturbation": "Logistic regression with a random linear term in its loss; little "
     "noise on the weights then hides that the minimum was found to some tolerance only.",
-    "ranking-gaussian": "The likelihood of choices, in which one noised sum stands for all "
-    "ballots, which is right on average.",
     "randomized-choice": "The likelihood of choices; randomized first choices are corrected for "
     "their known chance of having been replaced.",
     "plackett-luce": "The likelihood of rankings (Plackett–Luce), with no noise at all.",
@@ -59,6 +56,13 @@ _METHODS = {
     "in its loss; little noise on the weights then hides that the minimum was found to some "
     "tolerance only.",
 }
+_SUM_OF_LABELS = (
+    "Logistic regression in which one noised sum stands for all labels, which is right on average."
+)
+_SUM_OF_BALLOTS = (
+    "The likelihood of choices, in which one noised sum stands for all ballots, which is right on "
+    "average."
+)
 _AUTO = {
     "debiased": "Automatically: refining the fit did not promise a clearly smaller error. The "
     "choice read randomized answers only, so it cost nothing.",
@@ -109,7 +113,9 @@ def _describe_fit(reward: Json | None) -> Rows | None:
     method = str((reward or {}).get("method") or "")
     if reward is None or not method:
         return None
-    rows = [["Likelihood", _METHODS.get(method, method)]]
+    noised, of_ballots = is_noised_sum(method), hides_ballots(method)
+    of_sum = _SUM_OF_BALLOTS if of_ballots else _SUM_OF_LABELS
+    rows = [["Likelihood", of_sum if noised else _METHODS.get(method, method)]]
     asked = reward.get("method_asked")
     if asked == "auto" and method in _AUTO:
         rows.append(["Chosen", _AUTO[method]])
@@ -117,8 +123,8 @@ def _describe_fit(reward: Json | None) -> Rows | None:
         rows.append(["Chosen", "By the user."])
     if "weight_standard_error" in reward:
         error = real("reward.weight_standard_error", reward["weight_standard_error"])
-        noise = "noise" if method.endswith("-gaussian") else "randomization"
-        what = "ballots" if method == "ranking-gaussian" else "pairs"
+        noise = "noise" if noised else "randomization"
+        what = "ballots" if noised and of_ballots else "pairs"
         why = _NO_STANDARD_ERRORS.get(method, "they are made for up to 1,024 features.")
         told = (
             f"Not available: {why}"
@@ -273,7 +279,8 @@ def _describe_items(result: Json, *, records: bool) -> dict[str, Any] | None:
         group[0]["divided"] = True
     notes = [_order(groups), _APPROXIMATE] if known else [_UNKNOWN if records else _NO_ERRORS]
     complete = "named-offered" in (result.get("caveats") or ())
-    if (result.get("mechanism") or {}).get("name") == "ranking-gaussian" and not complete:
+    noised = is_noised_sum((result.get("mechanism") or {}).get("name"))
+    if noised and is_of_rankings(result) and not complete:
         notes.append(_SHORT)
     unknown = [str(item.get("name") or "unnamed") for item in items if item.get("worth") is None]
     if unknown:

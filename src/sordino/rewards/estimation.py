@@ -11,7 +11,7 @@ from sordino import _validate
 from sordino.engines.engine import Engine, InProcess, refuse_other_engines
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
-from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.label_sum import LabelMechanism
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         ridge: float | None = None,
         ball: float = BALL,
         ellipsoid: bool | None = None,
-        mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
+        mechanism: LabelMechanism | ObjectivePerturbation | RankingMechanism | None = None,
         second_moment: SecondMoment | None = None,
         held_out: bool = False,
         ledger: Ledger | None = None,
@@ -95,7 +95,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     ridge: float | None = None,
     ball: float = BALL,
     ellipsoid: bool | None = None,
-    mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
+    mechanism: LabelMechanism | ObjectivePerturbation | RankingMechanism | None = None,
     second_moment: SecondMoment | None = None,
     held_out: bool = False,
     ledger: Ledger | None = None,
@@ -247,7 +247,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
                 held_out=held_out,
                 simulate_seed=simulate_seed,
             )
-    if isinstance(mechanism, LabelGaussian):
+    if isinstance(mechanism, LabelMechanism):
         with _opened(pairs, mechanism, engine, scratch, hold_out=held_out) as judgments:
             released = release_labels(
                 judgments,
@@ -314,7 +314,7 @@ def _refuse_what_does_not_apply(pairs: object, given: Mapping[str, object]) -> N
     private = isinstance(pairs, PrivatePairs | PrivateChoices)
     private |= isinstance(pairs, Chunks) and pairs.privatized
     of_records = isinstance(mechanism, ObjectivePerturbation)
-    noised = of_records or isinstance(mechanism, LabelGaussian)
+    noised = of_records or isinstance(mechanism, LabelMechanism)
     rules = (
         (of_records, ("ridge",), _PART_OF_PROMISE),
         (in_files, ("withhold", *_OF_DRAWS), _MANY_FILES),
@@ -352,7 +352,7 @@ def _paying(ledger: Ledger | None) -> Ledger:
 @contextmanager
 def _opened(
     pairs: Pairs | PrivatePairs | Chunks,
-    mechanism: LabelGaussian | ObjectivePerturbation,
+    mechanism: LabelMechanism | ObjectivePerturbation,
     engine: Engine | None,
     scratch: str | Path | None,
     *,
@@ -365,7 +365,7 @@ def _opened(
         return
     engine = InProcess() if engine is None else engine
     refuse_other_engines(engine)
-    most = mechanism.records_per_person if isinstance(mechanism, LabelGaussian) else None
+    most = mechanism.records_per_person if isinstance(mechanism, LabelMechanism) else None
     with survey_chunks(pairs, engine, most=most, hold_out=hold_out, scratch=scratch) as survey:
         yield survey
 

@@ -17,8 +17,7 @@ from sordino._random import Entropy
 from sordino.engines.engine import ChunkedRows
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.grid import RowSource
-from sordino.mechanisms.label_sum import ChunkedLabels, LabelGaussian
-from sordino.mechanisms.ranking_sum import RankingGaussian
+from sordino.mechanisms.label_sum import ChunkedLabels, LabelMechanism, SumMechanism
 from sordino.preferences.chunk_survey import ChunkSurvey, Part
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
@@ -41,7 +40,7 @@ from .release_checks import (
 
 def release_labels(
     judgments: Pairs | ChunkSurvey,
-    mechanism: LabelGaussian,
+    mechanism: LabelMechanism,
     *,
     ledger: Ledger,
     features: Features | None = None,
@@ -95,7 +94,7 @@ def release_labels(
         artifact=released.artifact,
         features=features,
         pairs=n,
-        method="label-gaussian",
+        method=mechanism.name,
     )
 
 
@@ -137,7 +136,7 @@ class Judged:
         cls,
         asked: str,
         source: Pairs | ChunkSurvey,
-        mechanism: LabelGaussian,
+        mechanism: LabelMechanism,
         ledger: Ledger,
     ) -> Judged:
         """Return judgments that may be released; refuse other kinds, orders and settings."""
@@ -146,7 +145,7 @@ class Judged:
                 f"{asked} takes raw judgments; these are released already, so they can be used as "
                 "they are."
             )
-        if not isinstance(mechanism, LabelGaussian) or not isinstance(ledger, Ledger):
+        if not isinstance(mechanism, LabelMechanism) or not isinstance(ledger, Ledger):
             raise UsageError(f"{asked} needs a LabelGaussian and a Ledger. Nothing was released.")
         most = mechanism.records_per_person
         if isinstance(source, ChunkSurvey):
@@ -173,7 +172,7 @@ class Judged:
         """Return the digest of all that is public of all judgments, held out or not."""
         return self.source.public_digest
 
-    def promise(self, mechanism: LabelGaussian, ledger: Ledger, entropy: Entropy) -> Guarantee:
+    def promise(self, mechanism: LabelMechanism, ledger: Ledger, entropy: Entropy) -> Guarantee:
         """Return what a release promises; refuse what the ledger would refuse."""
         terms = {"linked": self.linked, "repeats": self.repeats}
         promise = promise_of(mechanism, ledger, entropy, n=self.n, **terms)
@@ -202,7 +201,7 @@ class Judged:
         return self.source.differences(features)
 
     def prepare(
-        self, mechanism: LabelGaussian, vectors: RowSource, entropy: Entropy
+        self, mechanism: LabelMechanism, vectors: RowSource, entropy: Entropy
     ) -> _PreparedSum:
         """Return the release made ready; in memory no label is read."""
         # Whatever is wrong with vectors, files or the grid is found here, before anything is spent.
@@ -236,7 +235,7 @@ class Judged:
 
 def release_sum(
     judged: Judged,
-    mechanism: LabelGaussian,
+    mechanism: LabelMechanism,
     vectors: RowSource,
     *,
     promise: Guarantee,
@@ -269,7 +268,7 @@ def release_sum(
 
 def label_promise(
     pairs: Pairs | Rankings,
-    mechanism: LabelGaussian | RankingGaussian,
+    mechanism: SumMechanism,
     ledger: Ledger,
     entropy: Entropy,
 ) -> Guarantee:
@@ -284,7 +283,7 @@ def _links(pairs: Pairs | Rankings) -> dict[str, bool]:
 
 
 def promise_of(
-    mechanism: LabelGaussian | RankingGaussian,
+    mechanism: SumMechanism,
     ledger: Ledger,
     entropy: Entropy,
     *,

@@ -21,6 +21,7 @@ from sordino import _validate
 from sordino._files import read_json, write_json
 from sordino._markup import card
 from sordino.errors import DataError, SordinoError, UsageError
+from sordino.mechanisms.catalogue import CURATOR_MECHANISMS
 from sordino.mechanisms.grid import Rows
 from sordino.mechanisms.ranking_sum import groups_by_size
 from sordino.preferences.features import Features, features_from_dict
@@ -207,10 +208,7 @@ def _best_first(
 
 
 REWARD_FORMAT = "sordino.reward"
-_FITTED = (
-    *("debiased", "mixture", "label-gaussian", "objective-perturbation"),
-    *("ranking-gaussian", "ranked-perturbation", "randomized-choice", "plackett-luce"),
-)
+_FITTED = ("debiased", "mixture", *CURATOR_MECHANISMS, "randomized-choice", "plackett-luce")
 _OF_ITEMS: dict[str, Any] = {
     "items": None,
     "item_features": None,

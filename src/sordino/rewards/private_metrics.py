@@ -26,7 +26,7 @@ from sordino.engines.engine import ChunkedRows
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Rows, RowSource
-from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.label_sum import LabelMechanism
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk
 from sordino.preferences.folds import FOLDS
@@ -161,7 +161,7 @@ def _together(events: Counter[Event], ledger: Ledger) -> float:
 def measure_labels(
     reward: RewardModel,
     judgments: Pairs | ChunkSurvey,
-    mechanism: LabelGaussian,
+    mechanism: LabelMechanism,
     *,
     ledger: Ledger,
     temperature: float,
@@ -186,7 +186,7 @@ def measure_labels(
     temperature = _validate.positive("temperature", temperature)
     entropy = entropy_of(simulate_seed)
     judged = judged.part("held-out")
-    _refuse_unfit(reward, mechanism.event, ledger, method="label-gaussian")
+    _refuse_unfit(reward, mechanism.event, ledger, method=mechanism.name)
     promise = judged.promise(mechanism, ledger, entropy)
     margins = _margins(reward, judged)
     known = _MarginSums.of_all(margins, temperature)
