@@ -28,7 +28,7 @@ from _shared import show, versions
 import sordino
 from sordino.algorithms.policy_optimization import optimize
 from sordino.environments.linear_worlds import Sphere
-from sordino.privacy.events import GaussianEvent
+from sordino.privacy.guarantee import GaussianEvent
 
 ACTIONS, FEATURES, BATCHES = 10, 32, 20
 EPSILON, DELTA = 1.0, 1e-5

@@ -29,7 +29,7 @@ from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.mechanisms.base import Mechanism, WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.gibbs import ExponentialMechanism
-from sordino.privacy.events import RandomizedResponseEvent
+from sordino.privacy.guarantee import RandomizedResponseEvent
 
 Kind = Literal["randomized-response", "gaussian", "exponential"]
 

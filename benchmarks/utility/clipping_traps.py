@@ -25,8 +25,7 @@ import numpy as np
 from scipy.stats import norm
 
 from sordino.privacy.accounting import calibrated_noise_multiplier, composed_epsilon
-from sordino.privacy.events import PoissonGaussianEvent
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, PoissonGaussianEvent
 
 UNITS, BATCH, EPOCHS, DELTA = 160_800, 512, 3, 1e-5
 CLAIMS: Final = (1, 2, 4, 8)

@@ -28,7 +28,7 @@ from intrinsic_worlds import MEANS, TERMS, LinearWorld, interval, share_closed, 
 from sordino.algorithms.draw_calibration import bounded_range_of_draws
 from sordino.mechanisms.score_sensitivity import shrunken_mean_range
 from sordino.preferences.bandit_logs import BanditLogs
-from sordino.privacy.gaussian import gaussian_mu
+from sordino.privacy.conversions import gaussian_mu
 from sordino.rewards.linear_bandit import JointFeatures, _minimize_in_ball, ball_ridge_range
 
 EPSILON, DELTA = 1.0, 1e-6

@@ -10,8 +10,7 @@ import pytest
 
 from sordino import errors
 from sordino._version import __version__
-from sordino.privacy.events import EVENTS
-from sordino.privacy.guarantee import CAVEATS
+from sordino.privacy.guarantee import CAVEATS, EVENTS
 from sordino.privacy.ledger_chain import Row
 
 from .conftest import ROOT, resolves

@@ -35,12 +35,13 @@ from two_policies import (
 
 from sordino.errors import PrivacyError
 from sordino.mechanisms.score_sensitivity import pessimism_only_loss, shrunken_mean_range
-from sordino.privacy.bounded_range import (
+from sordino.privacy.conversions import (
+    add_remove_from_replace,
     bounded_range_composition_epsilon,
     bounded_range_delta,
+    replace_from_add_remove,
     two_point_delta,
 )
-from sordino.privacy.conversions import add_remove_from_replace, replace_from_add_remove
 
 DATA = Path(__file__).parents[1] / "data"
 CE = json.loads((DATA / "published_counterexamples.json").read_text("utf-8"))
@@ -128,7 +129,7 @@ def test_lemma_1_is_twice_the_range_when_one_score_moves():
     Verdict: true with the global sensitivity, 2Δr/η; up to 2× loose: range(h)/η is enough and
         attained
     Ours: sordino.mechanisms.score_sensitivity.shrunken_mean_range;
-        sordino.privacy.events.BoundedRangeEvent
+        sordino.privacy.guarantee.BoundedRangeEvent
     """
     generator = np.random.default_rng(1)
     for _ in range(50):

@@ -17,7 +17,7 @@ from published_kldp import (
 from two_policies import hockey_stick, loss, policy, ridge_scores, spread
 
 from sordino.mechanisms.score_sensitivity import constrained_ridge_range, plain_ridge_range
-from sordino.privacy.bounded_range import bounded_range_delta
+from sordino.privacy.conversions import bounded_range_delta
 
 DATA = Path(__file__).parents[1] / "data"
 CE = json.loads((DATA / "published_counterexamples.json").read_text("utf-8"))

@@ -18,7 +18,7 @@ from published_pphj import (
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
-from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.ranking_losses import PlackettLuce
 

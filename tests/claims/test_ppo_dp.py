@@ -18,7 +18,7 @@ from sordino.errors import UsageError
 from sordino.policies.contexts import Contexts
 from sordino.policies.robust import certified_suboptimality
 from sordino.policies.worst_case import PlausibleRewards
-from sordino.privacy.gaussian import gaussian_delta, gaussian_mu
+from sordino.privacy.conversions import gaussian_delta, gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.spend import check_disjoint
 

@@ -38,7 +38,7 @@ from sordino.language.studies.pipeline import (
     train_policy,
     train_reward,
 )
-from sordino.language.training.settings import PolicyTerms, TrainingTerms
+from sordino.language.training.private_training import PolicyTerms, TrainingTerms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize, use_unprotected

@@ -15,9 +15,13 @@ from scipy.stats import norm
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.privacy import accounting as a
-from sordino.privacy.accountants import loss_distribution_bound, renyi_bound, support_table
-from sordino.privacy.closed_forms import closed_bounds
-from sordino.privacy.events import (
+from sordino.privacy.accountants import (
+    closed_bounds,
+    loss_distribution_bound,
+    renyi_bound,
+    support_table,
+)
+from sordino.privacy.guarantee import (
     EVENTS,
     ApproximateEvent,
     BoundedRangeEvent,

@@ -7,14 +7,14 @@ import pytest
 
 from sordino.errors import PrivacyError
 from sordino.privacy import accounting as a
-from sordino.privacy.events import (
+from sordino.privacy.guarantee import (
     BoundedRangeEvent,
     GaussianEvent,
+    NeighboringRelation,
     NonPrivateEvent,
     PureEvent,
     ZeroConcentratedEvent,
 )
-from sordino.privacy.guarantee import NeighboringRelation
 
 REPLACE = NeighboringRelation.REPLACE_ONE
 

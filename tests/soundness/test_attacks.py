@@ -11,7 +11,7 @@ import pytest
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.pairs import manifest_path
-from sordino.privacy.events import PureEvent
+from sordino.privacy.guarantee import PureEvent
 from sordino.privatization.answers import privatize_file
 
 

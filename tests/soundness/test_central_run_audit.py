@@ -22,9 +22,14 @@ from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.policies.gibbs import gibbs_policy
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.gaussian import gaussian_mu
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.conversions import gaussian_mu
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
+    GaussianEvent,
+    Guarantee,
+)
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (

@@ -136,7 +136,7 @@ def test_composition_of_many_draws(epsilon, bounded_range, draws):
 
 
 def test_composition_reaches_a_hundred_thousand_draws_and_tiny_deltas():
-    from sordino.privacy.bounded_range import _search
+    from sordino.privacy.conversions import _search
 
     for epsilon in (3.0, 6.4):
         lower, upper = _search(epsilon, 0.005, 100_000, 0.0)

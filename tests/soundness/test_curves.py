@@ -11,7 +11,7 @@ import pytest
 from scipy.special import expit, ndtr
 
 from sordino.privacy import objective_curves
-from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.objective_curves import (
     _objective_perturbation_delta_closed_form,
     objective_perturbation_curve,

@@ -18,7 +18,7 @@ from sordino.auditing.exact import _exact_delta, exact_epsilon
 from sordino.mechanisms import gibbs, gibbs_draws
 from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.gibbs_draws import SLACK, thresholds
-from sordino.privacy.bounded_range import bounded_range_delta
+from sordino.privacy.conversions import bounded_range_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, REPLACE_ONE]

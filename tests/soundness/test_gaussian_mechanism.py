@@ -15,7 +15,7 @@ from sordino.mechanisms import gaussian
 from sordino.mechanisms import grid as _grid
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import _shortened, _steps, first_rows, root_above
-from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.mechanisms.gibbs_draws import thresholds
-from sordino.privacy.bounded_range import bounded_range_delta
+from sordino.privacy.conversions import bounded_range_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 
 

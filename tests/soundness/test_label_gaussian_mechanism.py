@@ -16,9 +16,8 @@ from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.mechanisms import gaussian, label_sum
 from sordino.mechanisms.label_sum import LabelDesign, LabelGaussian
 from sordino.privacy.accounting import composed_epsilon
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.gaussian import gaussian_delta
-from sordino.privacy.guarantee import REPLACE_ONE
+from sordino.privacy.conversions import gaussian_delta
+from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent
 
 VALUES = (0, 1, 2)
 SLACK = Fraction(2**20 + 1, 2**20)  # what the grid costs: see test_gaussian_mechanism

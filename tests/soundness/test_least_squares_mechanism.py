@@ -20,7 +20,7 @@ from sordino.mechanisms.regressions.gaussian import (
     _split_noise,
     _worst_cosine,
 )
-from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = (REPLACE_SPECIAL, REPLACE_ONE)

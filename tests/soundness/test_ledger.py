@@ -29,7 +29,7 @@ from sordino.errors import (
     SordinoError,
 )
 from sordino.privacy import ledger_chain
-from sordino.privacy.events import GaussianEvent, PureEvent
+from sordino.privacy.guarantee import GaussianEvent, PureEvent
 from sordino.privacy.ledger import Ledger
 
 TERMS = {"delta": 0.0, "unit": "label", "neighbors": sordino.REPLACE_ONE, "trust": "central"}
@@ -441,7 +441,7 @@ RACE = textwrap.dedent(
     from pathlib import Path
     import sordino
     from sordino.errors import BudgetExceeded
-    from sordino.privacy.events import PureEvent
+    from sordino.privacy.guarantee import PureEvent
 
     folder, rivals = Path(sys.argv[1]), int(sys.argv[2])
     terms = {"delta": 0.0, "unit": "label", "neighbors": sordino.REPLACE_ONE, "trust": "central"}
@@ -547,7 +547,7 @@ FULL = textwrap.dedent(
     from pathlib import Path
     import sordino
     from sordino.errors import FileSystemError
-    from sordino.privacy.events import PureEvent
+    from sordino.privacy.guarantee import PureEvent
 
     folder, size, start = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     terms = {"delta": 0.0, "unit": "label", "neighbors": sordino.REPLACE_ONE, "trust": "central"}

@@ -23,7 +23,7 @@ DRIVER = textwrap.dedent(
     from pathlib import Path
     import sordino
     from sordino.errors import BudgetExceeded
-    from sordino.privacy.events import PureEvent
+    from sordino.privacy.guarantee import PureEvent
 
     mode, folder, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     limit = float(sys.argv[4])

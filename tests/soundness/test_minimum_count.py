@@ -24,8 +24,12 @@ from sordino.mechanisms import minimum_count_release
 from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.score_sensitivity import mean_range_after_test as range_of_tested
 from sordino.privacy import accounting
-from sordino.privacy.events import BoundedRangeEvent
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
+    BoundedRangeEvent,
+)
 
 RELATIONS = [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, REPLACE_ONE]
 DELTAS = [5e-324, 1e-300, 1e-12, 1e-6, 1e-3, 0.1, 0.3, 0.5, 0.9, 1 - 2.0**-53]

@@ -9,16 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.privacy import accounting
-from sordino.privacy.accountants import loss_distribution_bound
-from sordino.privacy.closed_forms import mixed_bound
-from sordino.privacy.events import (
+from sordino.privacy.accountants import loss_distribution_bound, mixed_bound
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
     ApproximateEvent,
     BoundedRangeEvent,
     GaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
 )
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = (ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL)
 

@@ -12,7 +12,7 @@ from sordino.mechanisms import objective_perturbation as _tilted
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation, joint_delta
-from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.privacy.objective_curves import (
     objective_perturbation_delta,

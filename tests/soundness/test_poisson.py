@@ -21,15 +21,17 @@ from sordino.privacy.accountants import (
     samples,
 )
 from sordino.privacy.accounting import calibrated_noise_multiplier
-from sordino.privacy.events import (
+from sordino.privacy.conversions import gaussian_delta, gaussian_epsilon
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
     GaussianEvent,
     NonPrivateEvent,
     PoissonGaussianEvent,
     PureEvent,
     ZeroConcentratedEvent,
 )
-from sordino.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = (ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL)
 SETTINGS = [(1.0, 0.01), (0.6, 0.2), (2.0, 0.5), (4.0, 0.9), (0.4, 0.001)]

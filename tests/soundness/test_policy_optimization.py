@@ -23,8 +23,8 @@ from sordino.environments.interactions import bounded_contexts
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta
+from sordino.privacy.guarantee import GaussianEvent
 
 RELATIONS = (sordino.REPLACE_SPECIAL, sordino.REPLACE_ONE)
 BOUNDS = UpdateBounds(feature_bound=1.0, reward_bound=1.0, radius=2.0, gradient_bound=2.0)

@@ -31,7 +31,7 @@ from sordino.mechanisms.ranking_sum import (
     _borda_moves,
     _order_differences,
 )
-from sordino.privacy.gaussian import gaussian_mu
+from sordino.privacy.conversions import gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "core.json").read_text("utf-8"))

@@ -20,7 +20,7 @@ from sordino.mechanisms.ranking_objective_perturbation import (
     RankingObjectivePerturbation,
     ranked_delta,
 )
-from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.privacy.objective_curves import (
     ranked_amp_delta,

@@ -28,8 +28,7 @@ from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import _parse_record, canonical
-from sordino.privacy.events import UNDECIDED
-from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, UNDECIDED, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize, privatize_file
 

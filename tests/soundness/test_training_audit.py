@@ -33,7 +33,7 @@ from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.language.dp_sgd.trainers import CentralRewardTrainer
 from sordino.language.models.loading import quiet
 from sordino.language.references.tiny import TinyModel, train_tokenizer
-from sordino.language.training.settings import CentralRewardConfig
+from sordino.language.training.private_training import CentralRewardConfig
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 
 TEXTS = ["the answer is about bread", "music and water", "paper is kind", "a warm clear voice"]

@@ -7,7 +7,7 @@ from estimate_accuracy import CENTRAL, SETTINGS, compare
 
 from sordino import estimate
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.rewards.forecast_model import lost_accuracy, spread_of, tilted_scatter
+from sordino.rewards.forecast import lost_accuracy, spread_of, tilted_scatter
 
 SEEDS = 20
 MORE_SEEDS = 30  # noise of a curator is drawn once for a fit

@@ -5,7 +5,7 @@ import pytest
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.mechanisms.regressions.descent import _OnePassDescent
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics, _AdaptiveStatistics
-from sordino.privacy.gaussian import gaussian_epsilon
+from sordino.privacy.conversions import gaussian_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 DELTA = 1e-5

@@ -10,8 +10,7 @@ from sordino import _validate
 from sordino.errors import UsageError
 from sordino.mechanisms.gibbs import least_temperature
 from sordino.privacy import accounting
-from sordino.privacy.events import BoundedRangeEvent
-from sordino.privacy.guarantee import NeighboringRelation
+from sordino.privacy.guarantee import BoundedRangeEvent, NeighboringRelation
 
 _LARGEST: Final = 1e15  # regularization beyond it leaves nothing to learn
 _SHARE: Final = 0.01  # the temperature, of the reward range, if nothing is known

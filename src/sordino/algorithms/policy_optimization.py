@@ -29,8 +29,7 @@ from sordino.mechanisms.regressions.base import Oracle
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy, coverage_of
 from sordino.privacy import accounting
-from sordino.privacy.events import Event
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation, merge
+from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json
 from sordino.privacy.spend import event_of

@@ -19,8 +19,7 @@ from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.regressions.base import LeastSquares, Oracle
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics
-from sordino.privacy.events import Event, NonPrivateEvent
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation
+from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, NonPrivateEvent
 
 from .user_slots import Batch, Slots, refuse_shifting
 

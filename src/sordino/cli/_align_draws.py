@@ -18,8 +18,7 @@ from sordino.mechanisms.preference_sensitivity import (
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
-from sordino.privacy.events import BoundedRangeEvent
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.guarantee import REPLACE_ONE, BoundedRangeEvent, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.release_checks import refuse_large_delta

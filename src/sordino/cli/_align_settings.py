@@ -14,8 +14,8 @@ from sordino._files import refuse_existing
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.features import HashedText, usable_dimension, usual_features
-from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import NeighboringRelation
+from sordino.privacy.ledger_chain import is_begun
 from sordino.rewards.evidence import MOST_FEATURES
 from sordino.rewards.reward_fit import METHODS
 

@@ -71,7 +71,7 @@ from ._tables import describe_promise, plan_rows
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy
     from sordino.language.models.promises import CheckpointPromise
-    from sordino.language.training.settings import TrainingTerms
+    from sordino.language.training.private_training import TrainingTerms
 
 _STEPS, _BATCH, _CLIP = 200, 64.0, 1.0
 _UPDATES, _LABELS = ("updates",), ("labels",)

@@ -28,8 +28,14 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs, PrivatePairs, digest_of_answers
 from sordino.privacy.accounting import composed_epsilon
-from sordino.privacy.events import Event
-from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, REPLACE_SPECIAL, Guarantee, never_less
+from sordino.privacy.guarantee import (
+    CAVEATS,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
+    Event,
+    Guarantee,
+    never_less,
+)
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
 from sordino.privatization.answers import privatize, use_unprotected

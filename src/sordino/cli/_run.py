@@ -28,21 +28,21 @@ from sordino._files import (
 from sordino.errors import PrivacyError, PrivacyWarning, SordinoError, UsageError
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy import accounting
-from sordino.privacy.attempts import is_begun
-from sordino.privacy.events import Event, event_to_row
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     REPLACE_SPECIAL,
+    Event,
     Guarantee,
     NeighboringRelation,
     Trust,
     Unit,
+    event_to_row,
     merge,
     never_less,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import Row, canonical_json
+from sordino.privacy.ledger_chain import Row, canonical_json, is_begun
 from sordino.privacy.spend import EVERYTHING, event_of, promise_of
 
 from ._settings import Budget, IntoFolder

@@ -26,8 +26,8 @@ from sordino import _validate
 from sordino.errors import MissingExtra, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy import guarantee
-from sordino.privacy.attempts import request_of
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.ledger_chain import request_of
 from sordino.privatization.randomization import coin_for_person
 
 from ._app import Bar

@@ -10,7 +10,7 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
-from sordino.privacy.events import UNDECIDED
+from sordino.privacy.guarantee import UNDECIDED
 from sordino.rewards.evidence import refuse_too_few
 
 from ._align_run import AlignRun, Inputs

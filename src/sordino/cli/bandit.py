@@ -30,8 +30,14 @@ from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs, read_bandit_logs, usable_reward_range
 from sordino.preferences.catalogues import Catalogue, columns_of, rows_of, whole_text
 from sordino.privacy import accounting
-from sordino.privacy.events import BoundedRangeEvent, Event
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less, never_more
+from sordino.privacy.guarantee import (
+    BoundedRangeEvent,
+    Event,
+    Guarantee,
+    NeighboringRelation,
+    never_less,
+    never_more,
+)
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.arm_means import ArmMeans, ScreenedMeans

@@ -27,8 +27,7 @@ from sordino.preferences.files import Progress, read_mappings
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.records import Text, read_text
 from sordino.privacy import accounting
-from sordino.privacy.events import BoundedRangeEvent
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.estimation import fit_reward

@@ -15,9 +15,9 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import Manifest, manifest_path
-from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import is_begun
 from sordino.privatization.answers import (
     FileRows,
     FileSettings,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sordino.language.policies.rebel import RebelConfig, RebelTrainer
     from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
     from sordino.language.rewards.text_rewards import TextRewardModel
-    from sordino.language.training.settings import CentralDPOConfig, CentralRewardConfig
+    from sordino.language.training.private_training import CentralDPOConfig, CentralRewardConfig
     from sordino.language.user_level.slots import SlotPrivacy
     from sordino.language.user_level.training import CentralPolicyConfig, CentralPolicyTrainer
 

@@ -15,9 +15,8 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import UsageError
 from sordino.privacy import accounting
-from sordino.privacy.events import Event
-from sordino.privacy.gaussian import gaussian_mu
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.conversions import gaussian_mu
+from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, Trust, Unit
 
 Made = TypeVar("Made")
 Values = TypeVar("Values")

@@ -20,12 +20,12 @@ from jaxtyping import Float, Int64
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.gaussian import gaussian_mu
+from sordino.privacy.conversions import gaussian_mu
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     REPLACE_SPECIAL,
+    GaussianEvent,
     Guarantee,
     NeighboringRelation,
     Trust,

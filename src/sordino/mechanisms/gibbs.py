@@ -21,11 +21,11 @@ from jaxtyping import Float, Int64, Real
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.privacy.bounded_range import bounded_range_for
-from sordino.privacy.events import BoundedRangeEvent
+from sordino.privacy.conversions import bounded_range_for
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
+    BoundedRangeEvent,
     Guarantee,
     NeighboringRelation,
     Trust,

@@ -73,7 +73,7 @@ def draw_actions(
     Guarantee:
         If one change of the data moves the log-weights by h with max h − min h ≤ b, then one
         draw has bounded range b + :data:`SLACK`; several draws from one policy compose as
-        :class:`sordino.privacy.events.BoundedRangeEvent` says. Exact: the slack holds all
+        :class:`sordino.privacy.guarantee.BoundedRangeEvent` says. Exact: the slack holds all
         arithmetic behind the log-weights, and it is the caller who bounds h. Draws noise, so the
         spend must already be on a ledger. Shown by
         tests/soundness/test_exponential_mechanism.py.

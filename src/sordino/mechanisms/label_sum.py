@@ -23,9 +23,16 @@ from sordino._random import Entropy
 from sordino.engines.engine import ChunkedRows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy import accounting
-from sordino.privacy.events import UNDECIDED, GaussianEvent
-from sordino.privacy.gaussian import gaussian_mu
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.conversions import gaussian_mu
+from sordino.privacy.guarantee import (
+    REPLACE_ONE,
+    UNDECIDED,
+    GaussianEvent,
+    Guarantee,
+    NeighboringRelation,
+    Trust,
+    Unit,
+)
 
 from .base import Described, WorstCase, gaussian_log_ratio, stated
 from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise_ellipsoid

@@ -15,8 +15,14 @@ from jaxtyping import Float, Int64, Integer
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
-from sordino.privacy.events import ApproximateEvent
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import (
+    REPLACE_ONE,
+    ApproximateEvent,
+    Guarantee,
+    NeighboringRelation,
+    Trust,
+    Unit,
+)
 
 from .base import Repeated, WorstCase, stated
 from .gibbs_draws import digits

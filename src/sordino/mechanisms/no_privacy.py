@@ -11,8 +11,15 @@ from jaxtyping import Float, Integer
 from sordino._random import Entropy
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.randomized_response import Answers, label_array
-from sordino.privacy.events import FAIR, UNDECIDED, NonPrivateEvent
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import (
+    FAIR,
+    UNDECIDED,
+    Guarantee,
+    NeighboringRelation,
+    NonPrivateEvent,
+    Trust,
+    Unit,
+)
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from scipy.special import expit
 from sordino import _validate
 from sordino._random import Entropy, normals
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
-from sordino.privacy.events import ApproximateEvent
-from sordino.privacy.gaussian import gaussian_delta, gaussian_mu
+from sordino.privacy.conversions import gaussian_delta, gaussian_mu
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     REPLACE_SPECIAL,
+    ApproximateEvent,
     Guarantee,
     NeighboringRelation,
     Trust,

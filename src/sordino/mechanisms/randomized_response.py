@@ -18,12 +18,14 @@ from sordino._random import Entropy
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy import accounting
 from sordino.privacy.conversions import randomized_response_epsilon, randomized_response_threshold
-from sordino.privacy.events import FAIR, UNDECIDED, RandomizedResponseEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
+    FAIR,
     REPLACE_SPECIAL,
+    UNDECIDED,
     Guarantee,
     NeighboringRelation,
+    RandomizedResponseEvent,
     Trust,
     Unit,
 )

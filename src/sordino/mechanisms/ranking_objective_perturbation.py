@@ -17,7 +17,7 @@ from jaxtyping import Float
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, UsageError
-from sordino.privacy.gaussian import gaussian_mu, narrow
+from sordino.privacy.conversions import gaussian_mu, narrow
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, NeighboringRelation
 from sordino.privacy.objective_curves import ranked_amp_delta, slack_of_trace
 

@@ -15,8 +15,14 @@ from sordino._withholding import Withholding
 from sordino.errors import PrivacyError, PrivacyWarning, UsageError
 from sordino.mechanisms.gibbs import Scores, SoftmaxMechanism
 from sordino.privacy import accounting
-from sordino.privacy.events import BoundedRangeEvent, Event
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Unit, never_less
+from sordino.privacy.guarantee import (
+    BoundedRangeEvent,
+    Event,
+    Guarantee,
+    NeighboringRelation,
+    Unit,
+    never_less,
+)
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 from sordino.rewards.release_checks import entropy_of, refuse_large_delta

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from sordino import _validate
 from sordino.errors import DataError
-from sordino.privacy.events import UNDECIDED
+from sordino.privacy.guarantee import UNDECIDED
 
 from .features import Features, differences, refuse_other_features
 from .records import Record, Text, person_key

@@ -21,8 +21,7 @@ from sordino import _validate
 from sordino._files import read_json, sha256_of
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
-from sordino.privacy.events import UNDECIDED
-from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, never_less
+from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, UNDECIDED, Guarantee, never_less
 
 from .comparisons import Comparisons, PublicDigest, gathered, outcomes
 from .files import Progress, frame_rows, line_of, read_records, records_of, untold

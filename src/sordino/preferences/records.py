@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from sordino import _validate
 from sordino.errors import DataError, UsageError
-from sordino.privacy.events import UNDECIDED
+from sordino.privacy.guarantee import UNDECIDED
 
 LABELS: Final = "labels"
 """The field of a record that holds one label for each of several people."""

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from sordino import _validate
 from sordino.errors import DataError, UsageError
-from sordino.privacy.events import UNDECIDED
+from sordino.privacy.guarantee import UNDECIDED
 
 from .ballots import PERSON_MUST_NOT_BE
 from .comparisons import all_named

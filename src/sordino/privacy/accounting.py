@@ -2,7 +2,7 @@
 
 Three accountants, each with its own column in the support table:
 
-``closed``  formulas (``closed_forms``) for everything; exact for a few releases
+``closed``  formulas (``closed_bounds``) for everything; exact for a few releases
 ``pld``     privacy loss distributions of dp_accounting; tighter for long mixtures
 ``rdp``     Rényi orders of dp_accounting; tighter for randomized response mixed with zCDP
 
@@ -20,29 +20,32 @@ from typing import Protocol, runtime_checkable
 from sordino._validate import failure_probability, integer, non_negative, one_of, positive
 from sordino.errors import PrivacyError, UsageError
 
-from .accountants import SUPPORT, loss_distribution_bound, renyi_bound, samples
-from .closed_forms import (
+from .accountants import (
+    SUPPORT,
     Bound,
     Shown,
     attained,
     closed_bounds,
     decimal,
     float_down,
+    loss_distribution_bound,
     mixed_bound,
     plain,
+    renyi_bound,
+    samples,
 )
-from .events import (
+from .conversions import bracket_down, bracket_up, gaussian_mu, narrow
+from .guarantee import (
     EVENTS,
     KINDS,
     Event,
     GaussianEvent,
+    NeighboringRelation,
     NonPrivateEvent,
     PoissonGaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
 )
-from .gaussian import bracket_down, bracket_up, gaussian_mu, narrow
-from .guarantee import NeighboringRelation
 
 Events = Mapping[Event, int] | Iterable[tuple[Event, int]]
 _NUMERICAL_STEPS = 16
@@ -59,7 +62,7 @@ def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: f
         ``tests/soundness/test_accounting.py``.
     """
     # Source: docs/privacy.md, "Composition through dp_accounting 0.6.0"; the formulas are cited in
-    # `closed_forms`.
+    # `closed_bounds`.
     counts = _counted(events, neighbors)
     delta = failure_probability("delta", delta)
     if not counts:

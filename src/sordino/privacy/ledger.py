@@ -25,18 +25,19 @@ from sordino.errors import (
     PrivacyError,
     UsageError,
 )
-from sordino.privacy.events import Event, event_to_row
 from sordino.privacy.guarantee import (
     DECLARED_DISJOINT,
+    Event,
     Guarantee,
     anchor,
+    event_to_row,
     merge,
     never_more,
     size,
 )
 from sordino.privacy.spend import EVERYTHING, Books, refuse_other_terms
 
-from . import attempts, ledger_chain
+from . import ledger_chain
 from .ledger_chain import Row, canonical_json
 
 __all__ = ["Head", "Ledger", "Reservation"]
@@ -135,7 +136,7 @@ class Ledger:
     def __init__(self, path: Path, rows: Sequence[Row]) -> None:
         """Hold verified rows; use :meth:`open` instead."""
         self.path = path
-        self._attempt: attempts.Attempt | None = None
+        self._attempt: ledger_chain.Attempt | None = None
         self._rows = list(rows)
         self._books = Books.of(rows[0])
         for row in rows[1:]:
@@ -231,7 +232,7 @@ class Ledger:
         def write(*, request: str | None = None, **values: Any) -> None:
             written.append(ledger_chain.append(connection, self._rows[-1], time=time, **values))
             if request is not None:
-                attempts.note(connection, values["release_id"], request)
+                ledger_chain.note(connection, values["release_id"], request)
 
         with _ONE_THREAD, ledger_chain.connect(self.path) as connection:
             with ledger_chain.transaction(connection):
@@ -426,10 +427,10 @@ class Ledger:
         """
         self._attempt = None
         if request is not None:
-            self._attempt = attempts.Attempt(request)
+            self._attempt = ledger_chain.Attempt(request)
             if ledger_chain.exists(self.path):
                 with ledger_chain.connect_reader(self.path) as connection:
-                    self._attempt.entries = attempts.begun_entries(connection, request)
+                    self._attempt.entries = ledger_chain.begun_entries(connection, request)
         return self
 
     def was_paid(self, event: Event, promise: Guarantee, count: int = 1) -> bool:
@@ -451,7 +452,7 @@ class Ledger:
         ends without an error they are forgotten: whoever gives the command again pays again.
 
         Args:
-            request: The name of the command, from :func:`sordino.privacy.attempts.request_of`;
+            request: The name of the command, from :func:`sordino.privacy.ledger_chain.request_of`;
                 None if it has none.
 
         Raises:
@@ -498,7 +499,7 @@ class Ledger:
         if not self._notes(release_id):
             return draw()
         with ledger_chain.connect(self.path) as connection:
-            known = attempts.stored(connection, release_id, part)
+            known = ledger_chain.stored(connection, release_id, part)
         if known is not None:
             return known
         if release_id in self._books.committed:
@@ -509,7 +510,7 @@ class Ledger:
             self._forget([release_id])
             raise
         with ledger_chain.connect(self.path) as connection, ledger_chain.transaction(connection):
-            attempts.keep(connection, release_id, part, value)
+            ledger_chain.keep(connection, release_id, part, value)
         return value
 
     def _notes(self, release_id: str) -> bool:
@@ -519,7 +520,7 @@ class Ledger:
     def _forget(self, release_ids: Sequence[str]) -> None:
         """Let no later run go on with some entries."""
         with ledger_chain.connect(self.path) as connection, ledger_chain.transaction(connection):
-            attempts.forget(connection, release_ids)
+            ledger_chain.forget(connection, release_ids)
 
     def check_data(self, data: str | None, public_digest: str | None) -> None:
         """Refuse another data set, by its name or by its public fields.

@@ -22,7 +22,7 @@ from scipy.special import erfcx, gammainc, gammaincc, ndtr
 
 from sordino._validate import integer, non_negative, number, positive
 
-from .gaussian import gaussian_delta
+from .conversions import gaussian_delta
 
 LARGEST_LOSS = 1e9
 """Losses beyond it are read as this one."""

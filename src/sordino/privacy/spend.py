@@ -13,12 +13,13 @@ from typing import Any
 from sordino import _validate
 from sordino.errors import BudgetExceeded, LedgerDamaged, PrivacyError, UsageError
 from sordino.privacy import accounting
-from sordino.privacy.events import Event, event_from_row
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
+    Event,
     Guarantee,
     NeighboringRelation,
     Unit,
+    event_from_row,
     never_less,
     never_more,
 )

@@ -19,8 +19,14 @@ import numpy as np
 from sordino._files import atomic_writer, refuse_output
 from sordino.errors import UsageError
 from sordino.privacy.conversions import group_approximate
-from sordino.rewards.forecast import IN_WORDS, Forecast, WayForecast, growth_curve, utility_curve
-from sordino.rewards.forecast_model import Prediction
+from sordino.rewards.forecast import (
+    IN_WORDS,
+    Forecast,
+    Prediction,
+    WayForecast,
+    growth_curve,
+    utility_curve,
+)
 
 from .wording import Json, at_least, belief_percent, percent, plain
 

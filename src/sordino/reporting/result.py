@@ -20,8 +20,7 @@ from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import SIGNALS, Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import Text
-from sordino.privacy.events import UNDECIDED
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.guarantee import UNDECIDED, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.forecast import utility_curve
 from sordino.rewards.metrics import HeldOut, legible, measure_predictions

@@ -34,8 +34,7 @@ from sordino.mechanisms.score_sensitivity import (
     shrunken_mean_range,
 )
 from sordino.preferences.bandit_logs import BanditLogs
-from sordino.privacy.events import Event
-from sordino.privacy.guarantee import NeighboringRelation, Unit
+from sordino.privacy.guarantee import Event, NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 

@@ -31,8 +31,7 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_sum import SizeGroup, groups_by_size
 from sordino.privacy.guarantee import NeighboringRelation
 
-from .covariance import debiased_slope
-from .pair_losses import blocks, weighted_grams
+from .pair_losses import blocks, debiased_slope, weighted_grams
 from .ranking_losses import FirstChoice, PairwiseComposite, add_bends, pair_weight
 from .solver import Solution
 

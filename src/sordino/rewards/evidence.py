@@ -30,9 +30,16 @@ from sordino.preferences.folds import MEASURING, folds_of, question_folds, quest
 from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.guarantee import Guarantee
 
-from .covariance import debiased_covariance, debiased_noise, debiased_slope
-from .forecast_model import spread_of
-from .pair_losses import DebiasedLogistic, MixtureLogistic, debias, weighted_grams
+from .forecast import spread_of
+from .pair_losses import (
+    DebiasedLogistic,
+    MixtureLogistic,
+    debias,
+    debiased_covariance,
+    debiased_noise,
+    debiased_slope,
+    weighted_grams,
+)
 from .solver import ChunkedLoss, Solution
 
 MOST_FEATURES = 1024

@@ -36,9 +36,8 @@ from sordino.preferences.folds import FOLDS, MEASURING
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import person_key
 
-from .covariance import debiased_slope
 from .evidence import MOST_FEATURES, Design, Evidence, Thinned
-from .pair_losses import debias, debiased_loss
+from .pair_losses import debias, debiased_loss, debiased_slope
 from .reward_fit import BALL, fit_design, fit_sum
 from .solver import each_added
 

@@ -32,18 +32,23 @@ from sordino.preferences.chunks import Chunk
 from sordino.preferences.folds import FOLDS
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
-from sordino.privacy.events import UNDECIDED, Event, GaussianEvent
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation, merge
+from sordino.privacy.guarantee import (
+    UNDECIDED,
+    Event,
+    GaussianEvent,
+    Guarantee,
+    NeighboringRelation,
+    merge,
+)
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_array
 from sordino.privacy.spend import event_of
 
-from .covariance import debiased_slope
 from .evidence import counted_vectors
 from .label_release import Judged, LabelSum, release_sum
 from .metrics import FARTHEST, Estimate, Interval, crossing, legible, slope_of_sum
 from .model import RewardModel
-from .pair_losses import softplus
+from .pair_losses import debiased_slope, softplus
 from .release_checks import (
     MEASURED,
     NOTE,

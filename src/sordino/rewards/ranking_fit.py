@@ -36,10 +36,10 @@ from sordino.privatization.choices import PrivateChoices
 from sordino.privatization.randomization import refuse_unlinked
 
 from .confidence import ranking_covariance, ranking_ellipsoid
-from .covariance import roots_of_variances
 from .evidence import MOST_FEATURES, Released, ridges_around
 from .label_release import countable_rows, digest_of_statistic, label_promise
 from .model import RewardModel, centered_weights, offered_items, unoffered_names, worth_intervals
+from .pair_losses import roots_of_variances
 from .ranking_losses import BallotLoss, FirstChoice, PairwiseComposite, PlackettLuce, gram
 from .release_checks import entropy_of, record_promise, record_rows
 from .reward_fit import accepted_gradient

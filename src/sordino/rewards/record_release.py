@@ -29,8 +29,7 @@ from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk, Chunks
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
-from sordino.privacy.events import UNDECIDED
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, UNDECIDED
 from sordino.privacy.ledger import Ledger
 
 from .confidence import ReleasedMoment, record_ellipsoid, refuse_small_ridge

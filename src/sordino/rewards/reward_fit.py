@@ -20,13 +20,6 @@ from sordino.errors import ConvergenceError, UsageError
 from sordino.preferences.folds import FOLDS
 
 from .confidence import ConfidenceEllipsoid, confidence_ellipsoid
-from .covariance import (
-    debiased_covariance,
-    isotropic_efficiency,
-    mixture_covariance,
-    mixture_information,
-    roots_of_variances,
-)
 from .evidence import (
     ANSWER_POWERS,
     MOST_FEATURES,
@@ -38,7 +31,17 @@ from .evidence import (
     shrunk_weights,
 )
 from .model import RewardModel
-from .pair_losses import MixtureLogistic, debias, debiased_loss, weighted_grams
+from .pair_losses import (
+    MixtureLogistic,
+    debias,
+    debiased_covariance,
+    debiased_loss,
+    isotropic_efficiency,
+    mixture_covariance,
+    mixture_information,
+    roots_of_variances,
+    weighted_grams,
+)
 from .solver import Solution, minimize_ridge, norm, ridge_path
 
 METHODS = ("auto", "debiased", "mixture")

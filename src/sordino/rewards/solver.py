@@ -36,11 +36,11 @@ from sordino.mechanisms.grid import row_weights
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 
-from .covariance import debiased_slope
 from .pair_losses import (
     DebiasedLogistic,
     MarginLoss,
     Solver,
+    debiased_slope,
     inverse,
     softplus,
     weighted_grams,

@@ -33,8 +33,14 @@ from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.preference_sensitivity import LabelCurvature, withheld_record_range
 from sordino.preferences.features import Features, caveats_of_features, clipped_rows
 from sordino.preferences.pairs import Pairs
-from sordino.privacy.events import UNDECIDED, Event
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, NeighboringRelation, Unit
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    UNDECIDED,
+    Event,
+    NeighboringRelation,
+    Unit,
+)
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_array
 

@@ -17,7 +17,7 @@ from sordino.algorithms.offline_bandit import (
 from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy import accounting
-from sordino.privacy.events import ApproximateEvent, BoundedRangeEvent
+from sordino.privacy.guarantee import ApproximateEvent, BoundedRangeEvent
 from sordino.privacy.spend import event_of
 
 ADD = sordino.ADD_OR_REMOVE_ONE

@@ -23,7 +23,7 @@ from sordino.environments.linear_worlds import Sphere
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy
-from sordino.privacy.events import NonPrivateEvent
+from sordino.privacy.guarantee import NonPrivateEvent
 
 WORLD = Sphere(reward_noise=0.0)
 BOUNDS = UpdateBounds(feature_bound=1.0, reward_bound=1.0, radius=2.0, gradient_bound=4.0)

@@ -18,12 +18,12 @@ from sordino.mechanisms import gibbs, gibbs_draws
 from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.gibbs_draws import draw_actions, log_chances, thresholds
 from sordino.privacy import accounting
-from sordino.privacy.bounded_range import bounded_range_for
-from sordino.privacy.events import BoundedRangeEvent
+from sordino.privacy.conversions import bounded_range_for
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     REPLACE_SPECIAL,
+    BoundedRangeEvent,
     Guarantee,
 )
 from sordino.privacy.ledger import Ledger

@@ -15,7 +15,7 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms import grid as _grid
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+from sordino.privacy.conversions import gaussian_delta, gaussian_epsilon, gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)

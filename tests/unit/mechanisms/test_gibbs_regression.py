@@ -19,8 +19,12 @@ from sordino.mechanisms.regressions.gibbs import (
     _log_mass,
     loss_range,
 )
-from sordino.privacy.events import BoundedRangeEvent, NonPrivateEvent
-from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
+from sordino.privacy.guarantee import (
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
+    BoundedRangeEvent,
+    NonPrivateEvent,
+)
 
 TERMS = {"feature_bound": 1.0, "target_bound": 1.0, "radius": 2.0, "rows": 400}
 FOUR = ((0.0, 0.0), (1.0, 1.0), (-1.0, 0.5), (0.0, 2.0))

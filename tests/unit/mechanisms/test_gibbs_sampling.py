@@ -13,8 +13,7 @@ from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gibbs import SoftmaxMechanism, least_temperature
 from sordino.mechanisms.gibbs_draws import SLACK
-from sordino.privacy.events import BoundedRangeEvent
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, BoundedRangeEvent
 
 REFERENCE = (0.5, 0.2, 0.3)
 

@@ -11,8 +11,7 @@ from sordino.mechanisms.base import Mechanism, Repeatable
 from sordino.mechanisms.regressions.base import LeastSquares, Oracle, PlainRegression
 from sordino.mechanisms.regressions.descent import _DescentPlan, _first_averaged, _OnePassDescent
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics, _AdaptiveStatistics
-from sordino.privacy.events import NonPrivateEvent
-from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, NonPrivateEvent
 
 ORACLES = (GaussianStatistics(), _AdaptiveStatistics(), _OnePassDescent())
 RELATIONS = (REPLACE_SPECIAL, REPLACE_ONE)

@@ -13,8 +13,7 @@ from sordino.errors import DataError
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.privacy.events import UNDECIDED
-from sordino.privacy.guarantee import REPLACE_ONE
+from sordino.privacy.guarantee import REPLACE_ONE, UNDECIDED
 
 COIN = RandomizedResponse(1.0)
 LABELS = np.array([0, 1, 2], dtype=np.int8)

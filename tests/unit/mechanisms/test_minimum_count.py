@@ -9,11 +9,11 @@ from sordino._random import SimulatedEntropy
 from sordino.errors import DataError
 from sordino.mechanisms import minimum_count_release
 from sordino.mechanisms.minimum_count_release import MinimumCount
-from sordino.privacy.events import ApproximateEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     REPLACE_SPECIAL,
+    ApproximateEvent,
     Guarantee,
 )
 

@@ -9,11 +9,11 @@ import pytest
 from sordino._random import entropy, normals
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.privacy.events import ApproximateEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     REPLACE_SPECIAL,
+    ApproximateEvent,
     NeighboringRelation,
 )
 

@@ -15,12 +15,12 @@ from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms import gaussian as second_moment
 from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
 from sordino.mechanisms.grid import outer_products
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     REPLACE_SPECIAL,
+    GaussianEvent,
     NeighboringRelation,
 )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import _parse_record, label_value, parse_records, turned
-from sordino.privacy.events import UNDECIDED
+from sordino.privacy.guarantee import UNDECIDED
 
 QUESTION = {"prompt": "p", "first": "a", "second": "b"}
 SPELLINGS = {

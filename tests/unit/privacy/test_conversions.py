@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sordino.errors import LedgerDamaged, PrivacyError, UsageError
 from sordino.privacy import conversions as c
-from sordino.privacy import events as e
+from sordino.privacy import guarantee as e
 
 CORE = json.loads((Path(__file__).parents[2] / "data" / "core.json").read_text())
 
@@ -203,7 +203,7 @@ def test_every_kind_is_in_the_examples():
     [
         ("GaussianDpEvent", {"noise_multiplier": 1.0}),
         ("os.system", {}),
-        ("sordino.privacy.events.PureEvent", {"epsilon": 1.0}),
+        ("sordino.privacy.guarantee.PureEvent", {"epsilon": 1.0}),
         (None, {}),
         (["pure"], {"epsilon": 1.0}),
         ("pure", {}),

@@ -17,7 +17,7 @@ from sordino.errors import (
     PrivacyError,
     UsageError,
 )
-from sordino.privacy.events import (
+from sordino.privacy.guarantee import (
     GaussianEvent,
     NonPrivateEvent,
     PureEvent,

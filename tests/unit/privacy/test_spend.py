@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.privacy import accounting
-from sordino.privacy.events import GaussianEvent, NonPrivateEvent, PureEvent, ZeroConcentratedEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     REPLACE_SPECIAL,
+    GaussianEvent,
     Guarantee,
+    NonPrivateEvent,
+    PureEvent,
+    ZeroConcentratedEvent,
 )
 from sordino.privacy.spend import _refuse_mixing, _Spend, check_disjoint
 

@@ -21,8 +21,7 @@ from sordino.rewards.confidence import (
     ranking_covariance,
     ranking_ellipsoid,
 )
-from sordino.rewards.covariance import debiased_covariance
-from sordino.rewards.pair_losses import DebiasedLogistic, debias
+from sordino.rewards.pair_losses import DebiasedLogistic, debias, debiased_covariance
 from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite, pair_weight
 from sordino.rewards.solver import minimize_ridge
 

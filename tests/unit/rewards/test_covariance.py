@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from sordino.rewards.covariance import (
+from sordino.rewards.pair_losses import (
+    debias,
     debiased_covariance,
     debiased_noise,
     debiased_slope,
@@ -13,7 +14,6 @@ from sordino.rewards.covariance import (
     mixture_information,
     roots_of_variances,
 )
-from sordino.rewards.pair_losses import debias
 
 MARGINS = np.array([-30.0, -4.0, -0.5, 0.0, 0.1, 2.0, 9.0])
 

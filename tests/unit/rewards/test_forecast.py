@@ -10,22 +10,20 @@ import pytest
 from sordino import REPLACE_SPECIAL, RandomizedResponse, UsageError, estimate
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.conversions import gaussian_delta
 from sordino.rewards.forecast import (
     WAYS,
     Forecast,
-    _offered_ways,
-    break_even,
-    growth_curve,
-    utility_curve,
-)
-from sordino.rewards.forecast_model import (
     Outlook,
     Scatter,
     World,
+    _offered_ways,
     asymptotic_scatter,
+    break_even,
+    growth_curve,
     lost_accuracy,
     tilted_scatter,
+    utility_curve,
     without_privacy,
 )
 

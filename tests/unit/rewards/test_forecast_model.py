@@ -9,8 +9,7 @@ from scipy.integrate import dblquad, quad
 from scipy.special import expit
 from scipy.stats import norm
 
-from sordino.rewards.covariance import debiased_covariance, mixture_covariance
-from sordino.rewards.forecast_model import (
+from sordino.rewards.forecast import (
     Aim,
     Scatter,
     asymptotic_scatter,
@@ -19,7 +18,7 @@ from sordino.rewards.forecast_model import (
     spread_of,
     tilted_scatter,
 )
-from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.pair_losses import DebiasedLogistic, debiased_covariance, mixture_covariance
 from sordino.rewards.solver import minimize_ridge
 
 NONE = Scatter(signal=1.0, along=0.0, across=1e300, dimension=2)

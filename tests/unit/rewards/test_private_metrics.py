@@ -19,9 +19,8 @@ from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.folds import MEASURING
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.gaussian import gaussian_epsilon
-from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
+from sordino.privacy.conversions import gaussian_epsilon
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, GaussianEvent
 from sordino.rewards.evidence import Design, counted_vectors
 from sordino.rewards.label_release import countable_rows, release_labels
 from sordino.rewards.metrics import HeldOut, measure_predictions

@@ -14,7 +14,7 @@ import numpy as np
 from sordino.errors import DataError
 from sordino.preferences.files import Progress, read_rows
 from sordino.preferences.records import canonical, parse_records, question_of, turned
-from sordino.privacy.events import UNDECIDED
+from sordino.privacy.guarantee import UNDECIDED
 
 from .reading import UNKNOWN, Released, flat
 

@@ -22,12 +22,14 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.privacy import accounting
 from sordino.privacy.conversions import flip_probability
-from sordino.privacy.events import ApproximateEvent, GaussianEvent, RandomizedResponseEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_SPECIAL,
+    ApproximateEvent,
+    GaussianEvent,
     Guarantee,
     NeighboringRelation,
+    RandomizedResponseEvent,
     float_from_json,
 )
 from sordino.privacy.ledger_chain import Row

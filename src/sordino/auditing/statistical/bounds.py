@@ -24,7 +24,7 @@ from scipy.special import betainc, betainccinv, betaincinv, expit, gammaln, logi
 
 from sordino._validate import failure_probability, integer
 from sordino.errors import DataError
-from sordino.privacy.gaussian import bracket_up, narrow
+from sordino.privacy.conversions import bracket_up, narrow
 from sordino.privacy.guarantee import float_to_json
 
 _RTOL = 1e-12

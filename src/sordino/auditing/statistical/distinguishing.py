@@ -23,10 +23,18 @@ from sordino._validate import failure_probability, integer, non_negative
 from sordino.auditing.findings import Audit, Finding, Measurement, Metric
 from sordino.errors import UsageError
 from sordino.mechanisms.base import Mechanism, WorstCase
-from sordino.privacy.bounded_range import bounded_range_composition_epsilon, bounded_range_for
-from sordino.privacy.events import BoundedRangeEvent, Event, GaussianEvent
-from sordino.privacy.gaussian import bracket_up, gaussian_epsilon, gaussian_mu, narrow
+from sordino.privacy.conversions import (
+    bounded_range_composition_epsilon,
+    bounded_range_for,
+    bracket_up,
+    gaussian_epsilon,
+    gaussian_mu,
+    narrow,
+)
 from sordino.privacy.guarantee import (
+    BoundedRangeEvent,
+    Event,
+    GaussianEvent,
     Guarantee,
     NeighboringRelation,
     Trust,

@@ -179,7 +179,7 @@ def add_gradient_noise(
     """Add independent Gaussian noise to every entry of sums of clipped gradients, in place.
 
     Guarantee:
-        That of :class:`~sordino.privacy.events.PoissonGaussianEvent` for one step, if these are
+        That of :class:`~sordino.privacy.guarantee.PoissonGaussianEvent` for one step, if these are
         sums of contributions of bounded norm over a Poisson sample; trust
         ``"central"``, caveat ``real-arithmetic``. The spend must already be on a ledger. Shown by
         tests/language/test_clipping.py.

@@ -31,12 +31,13 @@ from sordino.language.models.promises import (
     complete_checkpoint,
 )
 from sordino.privacy.accounting import calibrated_noise_multiplier, composed_epsilon
-from sordino.privacy.events import Event, PoissonGaussianEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_SPECIAL,
+    Event,
     Guarantee,
     NeighboringRelation,
+    PoissonGaussianEvent,
 )
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import Row
@@ -66,7 +67,7 @@ def poisson_sample(units: Iterable[Unit], probability: float, *, entropy: Entrop
 
     Guarantee:
         None by itself: with chance at most q each unit is in the sample, independently, which is
-        what :class:`~sordino.privacy.events.PoissonGaussianEvent` counts on. Who is drawn must
+        what :class:`~sordino.privacy.guarantee.PoissonGaussianEvent` counts on. Who is drawn must
         stay secret, and so must how many. Shown by tests/language/test_clipping.py.
     """
     # One word is drawn for each unit, and it takes part exactly when the word lies below a

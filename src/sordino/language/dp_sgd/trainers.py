@@ -29,7 +29,11 @@ from sordino.language.models.generation import (
 )
 from sordino.language.models.promises import weights_digest
 from sordino.language.training.losses import LOSSES, PreferenceLoss, debiased_preference_loss
-from sordino.language.training.settings import CentralDPOConfig, CentralRewardConfig, own_settings
+from sordino.language.training.private_training import (
+    CentralDPOConfig,
+    CentralRewardConfig,
+    own_settings,
+)
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.ledger import Ledger
 

@@ -54,10 +54,13 @@ from sordino.language.models.loading import upstream
 from sordino.language.models.promises import folder_promises, weights_digest
 from sordino.language.models.tokens import Dialogue, DialogueTokens
 from sordino.language.references.texts import TextsRead
-from sordino.language.training.private_training import PrivateTraining
-from sordino.language.training.settings import CentralConfig, PrivateTrainingSettings
+from sordino.language.training.private_training import (
+    CentralConfig,
+    PrivateTraining,
+    PrivateTrainingSettings,
+)
 from sordino.preferences.pairs import Pairs, PrivatePairs
-from sordino.privacy.events import UNDECIDED
+from sordino.privacy.guarantee import UNDECIDED
 from sordino.privacy.ledger import Ledger
 
 Result = TypeVar("Result")

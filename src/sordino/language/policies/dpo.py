@@ -26,8 +26,11 @@ from sordino.language.models.generation import (
 from sordino.language.models.loading import upstream
 from sordino.language.models.tokens import Dialogue
 from sordino.language.training.losses import debiased_preference_loss
-from sordino.language.training.private_training import LabelTraining
-from sordino.language.training.settings import PrivateTrainingSettings, own_settings
+from sordino.language.training.private_training import (
+    LabelTraining,
+    PrivateTrainingSettings,
+    own_settings,
+)
 from sordino.preferences.pairs import PrivatePairs
 
 _PLAIN = (

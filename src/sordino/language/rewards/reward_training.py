@@ -31,8 +31,11 @@ from sordino.language.models.checkpoints import (
 from sordino.language.models.loading import upstream
 from sordino.language.models.tokens import Dialogue
 from sordino.language.training.losses import LOSSES
-from sordino.language.training.private_training import LabelTraining
-from sordino.language.training.settings import PrivateTrainingSettings, own_settings
+from sordino.language.training.private_training import (
+    LabelTraining,
+    PrivateTrainingSettings,
+    own_settings,
+)
 from sordino.preferences.pairs import PrivatePairs
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from sordino.language.judging import Judge, draw_answers, win_rate
 from sordino.language.references.tiny import TinyModel
 from sordino.language.rewards.text_rewards import TextRewardModel
 from sordino.language.studies.pipeline import improve_policy, train_policy, train_reward
-from sordino.language.training.settings import PolicyTerms, TrainingTerms
+from sordino.language.training.private_training import PolicyTerms, TrainingTerms
 from sordino.preferences.pairs import PrivatePairs
 from sordino.preferences.records import Text
 

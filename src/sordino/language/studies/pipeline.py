@@ -54,7 +54,7 @@ from sordino.language.references.tiny import (
 from sordino.language.rewards.reward_functions import reward_function
 from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
 from sordino.language.rewards.text_rewards import TextRewardModel
-from sordino.language.training.settings import (
+from sordino.language.training.private_training import (
     CentralDPOConfig,
     CentralRewardConfig,
     PolicyTerms,

@@ -1,35 +1,298 @@
-"""What makes a trainer private: it reads randomized answers, and says what was promised."""
+"""What makes a trainer private: it reads randomized answers, and says what was promised.
+
+Its public settings come first, and those of transformers and trl that it refuses.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer_utils import TrainOutput
 
+from sordino import _validate
+from sordino._validate import integer, non_negative, one_of, positive
 from sordino.errors import ConvergenceError, PrivacyError, UsageError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.language.models.checkpoints import (
     context_length,
+    default_device,
     is_adapted,
     plain,
     refuse_unknown_adapters,
 )
 from sordino.language.models.loading import upstream
 from sordino.language.models.promises import CheckpointPromise, Kind, folder_promises, resumable
-from sordino.language.models.tokens import Dialogue, DialogueTokens
+from sordino.language.models.tokens import Dialogue, DialogueTokens, Overlong
 from sordino.language.references.texts import TextsRead
-from sordino.language.training.settings import PrivateTrainingSettings
+from sordino.language.training.losses import LOSSES
 from sordino.preferences.pairs import Pairs, PrivatePairs
 
 if TYPE_CHECKING:
     from sordino.language.rewards.text_rewards import TextRewardModel
+
+Settings = TypeVar("Settings", bound="PrivateTrainingSettings")
+
+_NETWORK = "nothing is ever sent or fetched; upload the saved folder yourself"
+_LOADED = "models come from a folder of this machine, in 32-bit floats and without foreign code"
+_TOKENIZER = "set it on the tokenizer, and pass that as processing_class"
+_IGNORED = "the flips of the labels are known and corrected for; nothing else would read it"
+_REFUSED: Mapping[str, tuple[Any, str]] = {
+    "push_to_hub": (False, _NETWORK),
+    "trust_remote_code": (False, _LOADED),
+    "model_init_kwargs": (None, _LOADED),
+    "pad_token": (None, _TOKENIZER),
+    "eos_token": (None, _TOKENIZER),
+    "chat_template_path": (None, _TOKENIZER),
+    "label_smoothing_factor": (0.0, _IGNORED),
+}
+
+
+@dataclass
+class PrivateTrainingSettings:
+    """What differs from the settings of trl, for rewards and policies alike."""
+
+    # Off unless it is asked for, where trl has it on.
+    gradient_checkpointing: bool | None = field(default=None)
+    # Left out, 16-bit floats are used on accelerators that have them, and never on the processor,
+    # where asking for them is refused.
+    bf16: bool | None = field(default=None)
+    # Nothing is reported unless it is asked for.
+    report_to: str | list[str] | None = field(default="none")
+    # Where there is an accelerator.
+    dataloader_pin_memory: bool = field(default_factory=lambda: default_device() != "cpu")
+    # Most tokens of prompt and answer together; what the model reads if left out. A longer prompt
+    # loses its beginning, an answer is never cut.
+    max_length: int | None = field(default=None)
+    # What happens to a pair of which an answer alone is longer: `"refuse"` or `"drop"`.
+    overlong: Overlong = field(default="refuse")
+
+    refused: ClassVar[Mapping[str, tuple[Any, str]]] = _REFUSED
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be used before anything is set up with it."""
+        self.check()
+        if self.bf16 is None:
+            otherwise = self.fp16 or self._on_processor  # type: ignore[attr-defined]
+            self.bf16 = not otherwise and torch.cuda.is_bf16_supported()
+        super().__post_init__()  # type: ignore[misc]  # of the settings of trl beside it
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used."""
+        _validate.one_of("overlong", self.overlong, get_args(Overlong))
+        if self.max_length is not None:
+            _validate.integer("max_length", self.max_length, at_least=2)
+        for name, (permitted, reason) in self.refused.items():
+            if getattr(self, name, permitted) != permitted:
+                raise UsageError(
+                    f"{name} must be left at {permitted!r}, got {getattr(self, name)!r}: {reason}. "
+                    "Nothing was trained."
+                )
+        halves = [name for name in ("bf16", "fp16") if getattr(self, name)]
+        if halves and self._on_processor:
+            raise UsageError(
+                f"{halves[0]}=True needs an accelerator, and training runs on the processor. "
+                "Nothing was trained. Leave it out."
+            )
+
+    @property
+    def _on_processor(self) -> bool:
+        """Return whether training runs without an accelerator."""
+        return bool(self.use_cpu) or default_device() == "cpu"  # type: ignore[attr-defined]
+
+
+def own_settings(args: object, kind: type[Settings]) -> Settings:
+    """Return settings of a trainer as a copy, so that one object may serve several trainers."""
+    found = kind() if args is None else args
+    if not isinstance(found, kind):
+        raise UsageError(f"args must be a {kind.__name__}, got {type(found).__name__}.")
+    found.check()
+    return copy.copy(found)
+
+
+Update = Literal["rebel", "rloo", "grpo"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTerms:
+    """Public settings of training on randomized answers."""
+
+    loss: str = "debiased"  # of `losses.LOSSES`
+    epochs: float = 1.0  # passes over the pairs
+    head_epochs: float = 0.0  # passes before them that train the head of a reward alone
+    batch_size: int = 16  # pairs in each step
+    learning_rate: float = 1e-4  # of AdamW, at its largest
+    max_length: int | None = None  # most tokens of prompt and answer; None for the model's context
+    overlong: Overlong = "refuse"  # what happens to a pair with an answer that does not fit
+    lora: int = 0  # rank of low-rank adapters; 0 trains every weight
+    temperature: float = 0.1  # KL strength of DPO, in units of reward
+    seed: int = 0  # of the order of the pairs, which is public
+    # Steps between two entries of the log; held-out answers are measured as often.
+    log_every: int = 10
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing can be trained with."""
+        one_of("loss", self.loss, LOSSES)
+        one_of("overlong", self.overlong, get_args(Overlong))
+        for name in ("epochs", "learning_rate", "temperature"):
+            positive(name, getattr(self, name))
+        non_negative("head_epochs", self.head_epochs)
+        for name, least in {"batch_size": 1, "lora": 0, "seed": 0, "log_every": 1}.items():
+            integer(name, getattr(self, name), at_least=least)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTerms:
+    """Public settings of improving a policy on a private reward."""
+
+    update: Update = "rebel"  # `"rebel"`, `"rloo"` or `"grpo"`
+    temperature: float = 0.1  # KL strength, in units of reward
+    pessimism: float = 0.0  # how much the reward is lowered where answers are unlike those compared
+    steps: int = 100  # updates
+    batch_size: int = 16  # prompts in each step of REBEL; answers in each step of the others
+    learning_rate: float = 1e-5  # of AdamW, at its largest
+    max_new_tokens: int = 64  # longest answer that is tried
+    seed: int = 0  # of what is tried, which is public
+    log_every: int = 10  # steps between two entries of the log
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing can be improved with."""
+        one_of("update", self.update, get_args(Update))
+        for name in ("temperature", "learning_rate"):
+            positive(name, getattr(self, name))
+        non_negative("pessimism", self.pessimism)
+        for name in ("steps", "batch_size", "max_new_tokens", "log_every"):
+            integer(name, getattr(self, name), at_least=1)
+        integer("seed", self.seed, at_least=0)
+
+
+_METRIC = "metrics on raw pairs are releases, and none is made here"
+_WHOLE = "units are clipped one by one already, and noise is added once for every step"
+_EXACT = "gradients are found in 32-bit floats"
+_ALONE = "what is computed of a text must not depend on what was computed before it"
+_COIN = "who takes part in a step is decided by a coin for each, drawn by the operating system"
+_UNCLIPPABLE: Mapping[str, tuple[Any, str]] = {
+    "max_grad_norm": (0.0, _WHOLE),
+    "gradient_accumulation_steps": (1, _WHOLE),
+    "per_device_train_batch_size": (8, "units are read one at a time, whatever it says"),
+    "bf16": (False, _EXACT),
+    "fp16": (False, _EXACT),
+    "torch_compile": (False, _ALONE),
+    "use_liger_kernel": (False, "its kernels are not tried here"),
+    "neftune_noise_alpha": (None, _ALONE),
+    "auto_find_batch_size": (False, "a second attempt would draw again"),
+    "eval_strategy": ("no", _METRIC),
+    "eval_on_start": (False, _METRIC),
+    "load_best_model_at_end": (False, _METRIC),
+    "deepspeed": (None, "every process holds the whole model, or gradients would be in pieces"),
+    "train_sampling_strategy": ("random", _COIN),
+    "dataloader_drop_last": (False, _COIN),
+    "data_seed": (None, _COIN),
+    "skip_memory_metrics": (True, "the memory that is taken tells who takes part"),
+}
+
+
+@dataclass
+class CentralConfig(PrivateTrainingSettings, TrainingArguments):
+    """Settings that trainers on raw pairs share; those of transformers and these."""
+
+    bf16: bool | None = field(default=False)  # refused: gradients are found in 32-bit floats
+    max_grad_norm: float = field(default=0.0)  # 0: units are clipped one by one
+    max_steps: int = field(default=-1)  # that of the privacy settings; to be left out
+    loss: str = field(default="debiased")  # of `losses.LOSSES`: without flips, the logistic one
+
+    refused: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        **PrivateTrainingSettings.refused,
+        **_UNCLIPPABLE,
+    }
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used."""
+        super().check()
+        _validate.one_of("loss", self.loss, LOSSES)
+        _validate.one_of(
+            "save_strategy",
+            getattr(self.save_strategy, "value", self.save_strategy),
+            ("no", "steps"),
+        )
+        if self.debug:
+            raise UsageError(
+                "debug must be left out: it prints what a model makes of raw pairs. Nothing was "
+                "trained. Look for overflows on public pairs."
+            )
+
+    def with_steps(self, steps: int) -> Self:
+        """Return the settings, which end after so many steps from now on."""
+        if self.max_steps not in {-1, steps}:
+            raise UsageError(
+                f"max_steps is that of the privacy settings, {steps}, got {self.max_steps}: the "
+                "noise was calibrated for it. Nothing was trained. Leave it out."
+            )
+        self.max_steps = steps
+        self.ignore_data_skip = True  # who takes part is drawn anew in every step
+        return self
+
+    def other_loss(self) -> dict[str, str]:
+        """Return what a reader of a checkpoint needs to know of a loss that is not the usual."""
+        return {} if self.loss == "debiased" else {"preference_loss": self.loss}
+
+
+@dataclass
+class CentralRewardConfig(CentralConfig):
+    """Settings of :class:`CentralRewardTrainer`; those of transformers and these.
+
+    Args:
+        loss: A name in ``losses.LOSSES``; the default is that of Bradley and Terry.
+        reward_bound: Rewards are clipped to ± this in use.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    reward_bound: float = field(default=10.0)
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used.
+
+        Raises:
+            UsageError: There is one.
+        """
+        super().check()
+        _validate.positive("reward_bound", self.reward_bound)
+
+
+@dataclass
+class CentralDPOConfig(CentralConfig):
+    """Settings of :class:`CentralDPOTrainer`; those of transformers and these.
+
+    Args:
+        loss: A name in ``losses.LOSSES``; the default is that of Bradley and Terry.
+        temperature: KL strength, in units of reward; trl calls it beta. The policy that is aimed
+            at is the reference tilted by reward / temperature.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    temperature: float = field(default=0.1)
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used.
+
+        Raises:
+            UsageError: There is one.
+        """
+        super().check()
+        _validate.positive("temperature", self.temperature)
 
 
 def _private_pairs(name: str, pairs: object) -> PrivatePairs:

@@ -24,8 +24,13 @@ from sordino.language.models.promises import CheckpointPromise
 from sordino.language.models.tokens import Overlong
 from sordino.preferences.records import Text, read_text
 from sordino.privacy.accounting import calibrate, composed_epsilon
-from sordino.privacy.events import Event, GaussianEvent
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation
+from sordino.privacy.guarantee import (
+    REPLACE_ONE,
+    Event,
+    GaussianEvent,
+    Guarantee,
+    NeighboringRelation,
+)
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import canonical_json
 from sordino.privacy.spend import event_of

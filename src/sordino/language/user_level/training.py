@@ -29,7 +29,7 @@ from sordino.language.rewards.reward_functions import (
     summed_rewards,
 )
 from sordino.language.rewards.reward_functions import RewardFunction as PrivateReward
-from sordino.language.training.settings import CentralConfig, own_settings
+from sordino.language.training.private_training import CentralConfig, own_settings
 from sordino.language.user_level.slots import (
     BatchRun,
     Person,

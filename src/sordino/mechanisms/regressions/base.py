@@ -19,12 +19,13 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, PrivacyError
 from sordino.mechanisms.base import WorstCase, stated
-from sordino.privacy.events import Event, NonPrivateEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_SPECIAL,
+    Event,
     Guarantee,
     NeighboringRelation,
+    NonPrivateEvent,
     Trust,
     Unit,
 )

@@ -25,8 +25,7 @@ from sordino.errors import UsageError
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import clipped_rows, with_noise
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
+from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, NeighboringRelation
 
 from .base import (
     LeastSquares,

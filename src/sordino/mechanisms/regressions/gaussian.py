@@ -21,8 +21,7 @@ from sordino.errors import UsageError
 from sordino.mechanisms.base import WorstCase, gaussian_log_ratio, least_that_keeps, usable_mu
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.grid import GRID_SLACK, STEPS_OF_NOISE, clipped_rows, with_noise
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
+from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, NeighboringRelation
 
 from .base import (
     LeastSquares,

@@ -27,10 +27,8 @@ from sordino.mechanisms.base import WorstCase, least_that_keeps
 from sordino.mechanisms.exact_bounds import UP
 from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.gibbs_draws import MOST_ACTIONS, SLACK, rounded_up
-from sordino.privacy.bounded_range import bounded_range_for
-from sordino.privacy.events import BoundedRangeEvent
-from sordino.privacy.gaussian import narrow
-from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
+from sordino.privacy.conversions import bounded_range_for, narrow
+from sordino.privacy.guarantee import REPLACE_ONE, BoundedRangeEvent, NeighboringRelation
 
 from .base import (
     LeastSquares,

@@ -25,14 +25,17 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.privacy.events import (
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
     GaussianEvent,
+    Guarantee,
     NonPrivateEvent,
     PureEvent,
     RandomizedResponseEvent,
     event_to_row,
 )
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger_chain import Row, canonical_json
 from sordino.privatization.randomization import coin_for_person
 from sordino.rewards.model import RewardModel

@@ -21,14 +21,13 @@ from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.privacy.bounded_range import bounded_range_for
-from sordino.privacy.events import PureEvent
-from sordino.privacy.gaussian import gaussian_mu
+from sordino.privacy.conversions import bounded_range_for, gaussian_mu
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     REPLACE_SPECIAL,
     Guarantee,
+    PureEvent,
     never_less,
 )
 
@@ -250,7 +249,7 @@ def test_an_approximate_claim_about_a_draw_permits_the_range_that_keeps_it():
     assert audit.measured[0].lower > 1.0
     assert not audit.refuted
     assert audit.measured[1].power == pytest.approx(
-        sordino.privacy.bounded_range.bounded_range_composition_epsilon(
+        sordino.privacy.conversions.bounded_range_composition_epsilon(
             0.1, audit.measured[0].power, 1
         )
     )

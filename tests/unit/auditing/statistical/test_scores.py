@@ -22,7 +22,7 @@ from sordino.auditing.statistical.bounds import (
     split_sizes,
 )
 from sordino.errors import DataError
-from sordino.privacy.gaussian import gaussian_epsilon
+from sordino.privacy.conversions import gaussian_epsilon
 
 DELTA = 1e-5
 
