@@ -133,7 +133,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         ellipsoid: Whether to keep a confidence set, which pessimistic policies need: a matrix
             of features by features. By default for up to 1024 features, and not for rankings,
             where True declares that ballots are complete and without ties: see
-            :func:`~sordino.rewards.ranking_fit._fit_released_rankings`.
+            :func:`~sordino.rewards.ranking_fit.fit_rankings`.
         mechanism: For raw rankings, what :func:`~sordino.rewards.ranking_fit.fit_rankings`
             says. For other raw judgments: a
             :class:`~sordino.mechanisms.label_sum.LabelGaussian` for labels, an
