@@ -114,7 +114,7 @@ IN_TASKS = (
     (exchange.Exchange, "write"),
     (exchange.Exchange, "read"),
     (_PartedMemo, "stored"),
-    (chunk_tasks, "answers_of_chunk"),
+    (chunk_tasks, "_answers_of_chunk"),
     (chunk_tasks, "sha256_of"),
 )
 IN_DRIVER = (

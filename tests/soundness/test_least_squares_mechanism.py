@@ -41,7 +41,7 @@ def moved(regression, one, other):
     """How far two batches (targets last) are apart in deviations of the noise: exact sums."""
     square = Fraction(0)
     sides = [regression.batch(v[:, :-1], v[:, -1]) for v in (one, other)]
-    moments = [np.clip(regression._moment.total(rows), -(2**62), 2**62) for rows, _ in sides]
+    moments = [regression._moment._sum(rows).astype(object) for rows, _ in sides]
     crosses = [regression._cross(rows, targets).astype(object) for rows, targets in sides]
     for (first, second), step, deviation in (
         (moments, Fraction(regression._moment.step) ** 2, regression.moment_deviation),

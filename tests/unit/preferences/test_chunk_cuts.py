@@ -160,6 +160,19 @@ def test_files_of_vectors_have_a_digest_that_no_cut_changes(tmp_path, monkeypatc
     assert cut.starts == (0, 10, 20, 30)
 
 
+def test_the_digest_does_not_depend_on_the_order_of_files_or_on_labels(tmp_path):
+    """A ledger knows its data by it, so no label may move it."""
+    one, two = (
+        write(tmp_path / f"{at}.jsonl", [row(5 * at + k) for k in range(5)]) for at in (0, 1)
+    )
+    forward = surveyed([one, two]).public_digest
+    assert surveyed([two, one]).public_digest == forward
+    write(one, [row(k, label=0) for k in range(5)])
+    assert surveyed([one, two]).public_digest == forward
+    write(one, [row(k) for k in range(4)])
+    assert surveyed([one, two]).public_digest != forward
+
+
 # --- files that change ---
 
 

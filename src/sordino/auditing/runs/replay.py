@@ -98,7 +98,7 @@ class _Case:
         try:
             paid = paid_guarantee(run.reward, then)
         except (PrivacyError, UsageError) as error:
-            problem = str(error)
+            problem = str(error) or "Nothing shows that the entries paid."
         return cls(run=run, ledger=ledger, position=position, then=then, paid=paid, problem=problem)
 
 
