@@ -157,7 +157,7 @@ def test_an_undecided_pair_pulls_both_ways(central, word_pairs):
         {"train_sampling_strategy": "group_by_length"}, {"train_sampling_strategy": "sequential"},
         {"dataloader_drop_last": True}, {"data_seed": 1}, {"skip_memory_metrics": False},
         {"debug": "underflow_overflow"}, {"torch_compile": True}, {"neftune_noise_alpha": 5.0},
-        {"torch_compile_mode": "default"}, {"torch_compile_backend": "eager"}, {"loss": "ipo"},
+        {"torch_compile_mode": "default"}, {"torch_compile_backend": "eager"}, {"loss": "hinge"},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )  # fmt: skip

@@ -13,7 +13,8 @@ from sordino._random import SystemEntropy
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.rewards import label_release
-from sordino.rewards.label_release import release_labels
+from sordino.rewards.evidence import Design
+from sordino.rewards.label_release import Judged, release_labels, release_sum
 from sordino.rewards.metrics import measure_statistic
 from sordino.rewards.reward_fit import fit
 
@@ -252,6 +253,40 @@ def test_another_data_set_is_refused(tmp_path):
     other = sordino.Pairs.from_features(np.ones((3, D)), [0, 1, 1])
     with pytest.raises(sordino.LedgerMismatch):
         sordino.fit_reward(other, mechanism=MECHANISM, ledger=ledger)
+
+
+def test_a_sum_is_released_under_its_own_promise_only(tmp_path):
+    """Another mechanism than rows were checked for counts more of a person than is said."""
+    ledger, pairs = account(tmp_path, unit="person"), pairs_of(labels_of(), persons=True)
+    judged = Judged.of("fit", pairs, OF_PERSONS, ledger)
+    source = SystemEntropy()
+    promise = judged.promise(OF_PERSONS, ledger, source)
+    vectors = judged.vectors(None)
+    given = {"details": {}, "ledger": ledger, "entropy": source}
+    with pytest.raises(sordino.UsageError, match="checked for records_per_person=2"):
+        release_sum(judged, MECHANISM, vectors, promise=promise, **given)
+    other = dataclasses.replace(promise, epsilon=promise.epsilon / 2)
+    with pytest.raises(sordino.PrivacyError, match="not that of the release"):
+        release_sum(judged, OF_PERSONS, vectors, promise=other, **given)
+    assert durable_kinds(ledger.path) == ["open"]
+
+
+def test_what_is_released_cannot_draw_again_and_shows_no_answer(tmp_path):
+    """Noise drawn twice on one entry averages out."""
+    ledger, pairs = account(tmp_path), pairs_of(labels_of())
+    source = SystemEntropy()
+    judged = Judged.of("fit", pairs, MECHANISM, ledger)
+    promise = judged.promise(MECHANISM, ledger, source)
+    released = release_sum(
+        judged, MECHANISM, judged.vectors(None), promise=promise, details={}, ledger=ledger,
+        entropy=source,
+    )  # fmt: skip
+    values = [*vars(released).values(), *vars(released.known).values()]
+    assert not any(callable(value) for value in values)
+    private = sordino.privatize(
+        pairs_of(labels_of()), sordino.RandomizedResponse(1.0), ledger=account(tmp_path / "pure")
+    )
+    assert repr(Design.of(private, None)) == f"Design(n={N}, d={D})"
 
 
 def test_rows_written_as_chosen_first_are_refused(tmp_path):

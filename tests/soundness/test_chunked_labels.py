@@ -295,6 +295,18 @@ def test_a_promise_to_a_person_needs_a_cap_and_a_survey_for_it(tmp_path, account
     assert not ledger.spends
 
 
+def test_a_cap_of_each_part_is_no_cap_of_both(tmp_path, accounts):
+    """A survey with held-out rows counts as many of a person in each part: twice what is hidden."""
+    x, y = world(60)
+    chunks = write(tmp_path / "in", x, y, people=["ann"] * 40 + [f"p{at}" for at in range(20)])
+    ledger, noise = accounts(unit="person"), LabelGaussian(1.0, delta=1e-6, records_per_person=3)
+    with survey_chunks(chunks, InProcess(), most=3, hold_out=True) as survey:
+        with pytest.raises(UsageError, match="more of one person than the mechanism hides"):
+            release_labels(survey, noise, ledger=ledger)
+        assert not ledger.spends
+        assert release_labels(survey, noise, ledger=ledger, held_out=True).release_ids
+
+
 def test_a_ledger_of_other_questions_is_refused(tmp_path, accounts):
     ledger = accounts(epsilon=9.0)
     released(write(tmp_path / "one", *world()), ledger, InProcess())

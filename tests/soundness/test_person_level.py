@@ -382,6 +382,14 @@ def test_a_smaller_cap_later_says_what_its_entries_paid_for(tmp_path):
     assert len(ledger.spends) == 1
 
 
+def test_a_cap_of_numpy_is_a_number(tmp_path):
+    """A memo once stored it as bytes, and all labels of a person were paid for."""
+    ledger, pairs = new_ledger(tmp_path), read_pairs(rows_of(people(10, 5), [1] * 50))
+    private = privatize(pairs, COIN, ledger=ledger, cap=np.int64(2))
+    assert [row.count for row in ledger.spends] == [2]
+    assert (len(private), private.guarantee.epsilon) == (20, 2 * ONCE)
+
+
 @pytest.mark.parametrize("owner", [Randomization, SystemEntropy], ids=["reserving", "drawing"])
 def test_two_processes_at_once_never_answer_more_than_the_ledger_counts(
     tmp_path, monkeypatch, owner

@@ -215,7 +215,7 @@ def privatize(
     )
     rows = MemoryRows(pairs)
     with randomization.open_memo(linked=rows.linked) as memo:
-        survey = _survey(rows, memo, cap)
+        survey = _survey(rows, memo, randomization.cap)
         promise = randomization.promise(survey)
         reservation = randomization.pay(survey)
         randomization.choose(memo)
@@ -264,7 +264,9 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
         mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
     )
     with randomization.open_memo(linked=rows.linked) as memo:
-        survey = _survey(rows, memo, cap) if surveyed is None or memo is not None else surveyed
+        if surveyed is None or memo is not None:
+            surveyed = _survey(rows, memo, randomization.cap)
+        survey = surveyed
         promise = randomization.promise(survey)
         with (  # opened first: nothing is spent on what cannot be written
             atomic_draft(destination, force=force) as out,

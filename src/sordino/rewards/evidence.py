@@ -451,7 +451,7 @@ def evidence_of_answers(rows: ChunkedRows, features: Features | None, flips: flo
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Design:
     """What a fit sees: feature differences, randomized answers, and who belongs together."""
 
@@ -486,6 +486,10 @@ class Design:
     def __len__(self) -> int:
         """Return the number of observations."""
         return len(self.answers)
+
+    def __repr__(self) -> str:
+        """Return the size."""
+        return f"Design(n={len(self)}, d={self.differences.shape[1]})"
 
     @property
     def loss(self) -> DebiasedLogistic:

@@ -99,10 +99,9 @@ def release_labels(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _PreparedSum:
-    """One sum Σ y v made ready: all that is public of it, and what draws its noised value."""
+class _KnownSum:
+    """All that is public of one sum Σ y v, known before it is drawn."""
 
-    draw: Callable[[], Float[np.ndarray, " d"]]
     counted: RowSource  # the vectors v that count
     used: Bool[np.ndarray, " n"] | None  # which rows these are; None of files
     factor: Float[np.ndarray, "d r"]  # F; the noise has covariance FFᵀ
@@ -116,7 +115,7 @@ class LabelSum:
     """One noised sum of labels times public vectors, and the entry that paid for it."""
 
     value: Float[np.ndarray, " d"]
-    known: _PreparedSum  # its noise, and what it is about
+    known: _KnownSum  # its noise, and what it is about
     release_id: str  # the ledger entry
     artifact: str  # SHA-256 of the sum and what it is about
 
@@ -130,6 +129,7 @@ class Judged:
     n: int  # how many there are
     linked: bool  # whether it is known who answered
     repeats: bool  # whether a question occurs twice, and nothing says who answered
+    most: int | None  # how many rows of one person count, by the mechanism they were checked for
 
     @classmethod
     def of(
@@ -161,11 +161,22 @@ class Judged:
                     "for the same."
                 )
             linked, repeats = source.linked, source.repeats
-            return cls(source=source, rows=None, n=source.n, linked=linked, repeats=repeats)
+            return cls(
+                source=source, rows=None, n=source.n, linked=linked, repeats=repeats, most=most
+            )
         source.refuse_other_order()
         if most is not None and source.persons is None:
             refuse_unlinked(f"a limit of {most} records of one person")
-        return cls(source=source, rows=countable_rows(source), n=len(source), **_links(source))
+        rows = countable_rows(source)
+        return cls(source=source, rows=rows, n=len(source), most=most, **_links(source))
+
+    def refuse_other_mechanism(self, mechanism: LabelMechanism) -> None:
+        """Refuse a mechanism that counts other rows of a person than these were checked for."""
+        if mechanism.records_per_person != self.most:
+            raise UsageError(
+                f"These judgments were checked for records_per_person={self.most!r}, and the "
+                f"mechanism has {mechanism.records_per_person!r}. Nothing was released."
+            )
 
     @property
     def public_digest(self) -> str:
@@ -202,8 +213,8 @@ class Judged:
 
     def prepare(
         self, mechanism: LabelMechanism, vectors: RowSource, entropy: Entropy
-    ) -> _PreparedSum:
-        """Return the release made ready; in memory no label is read."""
+    ) -> tuple[_KnownSum, Callable[[], Float[np.ndarray, " d"]]]:
+        """Return what is public of the release, and what draws it; in memory no label is read."""
         # Whatever is wrong with vectors, files or the grid is found here, before anything is spent.
         source = self.source
         if isinstance(source, Pairs):
@@ -211,19 +222,27 @@ class Judged:
             limited = mechanism.records_per_person is not None
             persons = source.persons if limited else None
             design = mechanism.prepare(vectors, persons=persons, rows=self.rows)
-            return _PreparedSum(
-                draw=lambda: mechanism.release(source.labels, design=design, entropy=entropy).value,
+            public = _KnownSum(
                 counted=vectors[np.flatnonzero(design.used)],
                 used=design.used,
                 factor=design.factor,
                 scale=design.scale,
             )
+            return (
+                public,
+                lambda: mechanism.release(source.labels, design=design, entropy=entropy).value,
+            )
         assert isinstance(vectors, ChunkedRows)  # noqa: S101 - for the type checker
+        if source.parts is not None and source.most is not None:
+            raise UsageError(
+                "These files were surveyed with hold_out=True: all rows together are more of one "
+                "person than the mechanism hides. Nothing was released. Pass held_out=True, or "
+                "survey them without."
+            )
         in_files = ChunkedLabels.prepare(mechanism, vectors)
         total = in_files.total(verified(vectors, source) if source.linked else vectors)
         known = total.described(np.zeros(vectors.shape[1]))
-        return _PreparedSum(
-            draw=lambda: total.release(entropy=entropy),
+        public = _KnownSum(
             counted=vectors,
             used=None,
             factor=known.factor,
@@ -231,6 +250,7 @@ class Judged:
             squares=known.squares,
             longest=known.longest,
         )
+        return public, lambda: total.release(entropy=entropy)
 
 
 def release_sum(
@@ -248,11 +268,14 @@ def release_sum(
     Guarantee:
         As :func:`release_labels` states it. Shown by tests/soundness/test_central_label.py.
     """
-    prepared = judged.prepare(mechanism, vectors, entropy)
+    judged.refuse_other_mechanism(mechanism)
+    if promise != judged.promise(mechanism, ledger, entropy):
+        raise PrivacyError("This promise is not that of the release. Nothing was released.")
+    known, draw = judged.prepare(mechanism, vectors, entropy)
     most = mechanism.records_per_person
     released = ledger.charge(
         mechanism.event,
-        prepared.draw,
+        draw,
         digest=lambda value: digest_of_statistic(judged.public_digest, value),
         promise=promise,
         public_digest=judged.bound_digest(promise),
@@ -260,7 +283,7 @@ def release_sum(
     )
     return LabelSum(
         value=released.value,
-        known=prepared,
+        known=known,
         release_id=released.release_id,
         artifact=released.artifact,
     )
