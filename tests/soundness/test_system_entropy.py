@@ -107,7 +107,7 @@ CASES = {
         ).release(ROWS, entropy=e), 0, D * (D + 1) // 2),
     "LabelGaussian": (labels, 0, D),
     "RankingGaussian": (rankings, 0, 2),
-    "ChunkedTotal": (chunked, 0, D),
+    "_ChunkedTotal": (chunked, 0, D),
     "GaussianRegression": (
         lambda e: regression(GaussianRegression(**PUBLIC, **SLOT, **NOISED), e), 0, 9),
     "AdaptiveRegression": (
@@ -120,7 +120,8 @@ CASES = {
 EXCEPT = {  # classes that can release, and why they have no row of their own
     "Mechanism": "a protocol", "Repeated": "abstract", "Answers": "abstract", "_Coin": "abstract",
     "SumMechanism": "abstract", "DesignedSum": "abstract", "Tilt": "abstract", "Draws": "abstract",
-    "LeastSquares": "abstract", "PlayedRegression": "abstract",
+    "Repeatable": "a protocol", "LabelMechanism": "abstract", "_HiddenSum": "abstract",
+    "_BallProposal": "ExponentialRegression draws by it", "LeastSquares": "abstract", "PlayedRegression": "abstract",
     "LabelDesign": "LabelGaussian draws by it", "RankingDesign": "RankingGaussian draws by it",
     "NonPrivate": "promises nothing", "PlainRegression": "promises nothing",
     "BestCandidate": "promises nothing",
