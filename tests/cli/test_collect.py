@@ -400,8 +400,10 @@ def test_serve_may_open_as_many_files_as_there_may_be(begun):
     code = (
         "import resource, sys; from sordino.collection import service; "
         "most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]; "
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, most)); service._take_all_files(); "
-        "sys.exit(resource.getrlimit(resource.RLIMIT_NOFILE) != (most, most))"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, most)); "
+        "service.make_app = lambda *_, **__: "
+        "sys.exit(resource.getrlimit(resource.RLIMIT_NOFILE) != (most, most)); "
+        "service.serve(None, None, listening=None)"
     )
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] != 64
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
