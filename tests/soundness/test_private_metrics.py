@@ -136,7 +136,8 @@ def label_design(weights, mechanism, temperature):
 def judged_part(part):
     """The rows of one part that may count; no label is at hand."""
     pairs = label_pairs([0] * N)
-    whole = Judged(source=pairs, rows=countable_rows(pairs), n=N, linked=True, repeats=False)
+    rows = countable_rows(pairs)
+    whole = Judged(source=pairs, rows=rows, n=N, linked=True, repeats=False, most=None)
     return whole.part(part)
 
 
