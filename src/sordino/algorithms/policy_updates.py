@@ -1,7 +1,7 @@
 """Three updates of one loop: a batch of interactions in, one noised direction out.
 
-Also how many batches, of how many users, with which step: from public numbers alone. Whoever tries
-several and keeps the best on private users has spent all of them.
+Also with which step: from public numbers alone. Whoever tries several and keeps the best on private
+users has spent all of them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.regressions.base import LeastSquares, Oracle
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, NonPrivateEvent
 
-from .user_slots import Batch, Slots, refuse_shifting
+from .user_slots import Batch
 
 UPDATES: Final = ("npg", "pg", "rebel")
 
@@ -229,32 +228,6 @@ def update_of(
     return _RegressionUpdate(regression, differences=name == "rebel")
 
 
-_FEWEST: Final = 2  # users of a batch
-_MOST_BATCHES: Final = 4096
-
-
-@dataclass(frozen=True, kw_only=True)
-class _RunPlan:
-    """A plan, and what the theorems say of it."""
-
-    batch: int  # m, users of one batch
-    batches: int  # T
-    step: float  # step size, in log odds per unit of reward
-    optimization_error: float  # what T steps without any error leave, in units of reward
-    sampling_error: float  # what so few users add, without any privacy, in units of reward, about
-    oracle_error: float  # what the oracle's own error adds, in units of reward, about
-
-    @property
-    def users(self) -> int:
-        """Return how many users it takes."""
-        return self.batch * self.batches
-
-    @property
-    def error(self) -> float:
-        """Return the sum of the three, which the plan makes small."""
-        return self.optimization_error + self.sampling_error + self.oracle_error
-
-
 def theoretical_step(
     actions: int, batches: int, *, feature_bound: float = 1.0, radius: float
 ) -> float:
@@ -265,56 +238,3 @@ def theoretical_step(
     smoothness = _validate.positive("feature_bound", feature_bound) ** 2
     size = _validate.positive("radius", radius)
     return math.sqrt(2 * math.log(max(choices, 2)) / (rounds * smoothness)) / size
-
-
-def _plan_run(  # noqa: PLR0913 (each is one public number)
-    users: int,
-    *,
-    epsilon: float,
-    delta: float,
-    neighbors: NeighboringRelation,
-    dimension: int,
-    actions: int,
-    oracle: Oracle | None = None,
-    feature_bound: float = 1.0,
-    reward_bound: float = 1.0,
-    radius: float | None = None,
-) -> _RunPlan:
-    """Return the number of batches, their size and the step that the theorems like best."""
-    # More batches leave less to optimize, smaller ones make every regression worse. The sum of
-    # W√(2β log k/T), of twice 2R√(d/m), the standard error of a regression on m = ⌊N/T⌋ rows, and
-    # of twice what the oracle predicts of its own error is made small over T in powers of √2.
-    # Nothing is read but these numbers, so nothing is spent.
-    # Source: PPO-DP, Theorem 2 (NPG); docs/policy_optimization.md, "Planning a run". Differs: the
-    # oracle's error is its own prediction, constants included, not an order.
-    refuse_shifting(neighbors)
-    d = _validate.integer("dimension", dimension, at_least=1)
-    total = Slots(users=users, batches=1).users
-    size = 2 * reward_bound / feature_bound if radius is None else radius
-    bounds = UpdateBounds(
-        feature_bound=_validate.positive("feature_bound", feature_bound),
-        reward_bound=_validate.positive("reward_bound", reward_bound),
-        radius=_validate.positive("radius", size),
-        gradient_bound=math.inf,
-    )
-    recipe = GaussianStatistics() if oracle is None else oracle
-
-    def planned(batches: int) -> _RunPlan:
-        batch = total // batches
-        regression = bounds.regression(
-            recipe, epsilon, delta=delta, neighbors=neighbors, rows=batch
-        )
-        step = theoretical_step(actions, batches, feature_bound=feature_bound, radius=bounds.radius)
-        return _RunPlan(
-            batch=batch,
-            batches=batches,
-            step=step,
-            optimization_error=step * (bounds.radius * feature_bound) ** 2,
-            sampling_error=4 * bounds.reward_bound * math.sqrt(d / batch),
-            oracle_error=2 * regression.predicted_error(d),
-        )
-
-    most = max(1, min(_MOST_BATCHES, total // _FEWEST))
-    numbers = {round(2 ** (half / 2)) for half in range(2 * _MOST_BATCHES.bit_length())}
-    plans = (planned(batches) for batches in sorted(numbers) if batches <= most)
-    return min(plans, key=lambda plan: plan.error)

@@ -13,7 +13,6 @@ from sordino.algorithms.policy_updates import (
     GradientUpdate,
     Update,
     UpdateBounds,
-    _plan_run,
     _RegressionUpdate,
     theoretical_step,
     update_of,
@@ -143,14 +142,11 @@ def test_directions_survive_json():
     assert (again.error, again.projected, again.squared_gradient) == (math.inf, True, None)
 
 
-class ForAnotherRelation:
+class ForAnotherRelation(GaussianStatistics):
     """An oracle that calibrates for zero-out, whatever it was asked for."""
 
-    name = "other"
-
     def calibrated(self, epsilon, **settings):
-        settings["neighbors"] = sordino.REPLACE_SPECIAL
-        return GaussianStatistics().calibrated(epsilon, **settings)
+        return super().calibrated(epsilon, **settings | {"neighbors": sordino.REPLACE_SPECIAL})
 
 
 def test_a_regression_for_another_relation_is_refused():
@@ -158,14 +154,6 @@ def test_a_regression_for_another_relation_is_refused():
     with pytest.raises(PrivacyError, match="for REPLACE_SPECIAL, and this run is about REPLACE_ON"):
         update_of("npg", ForAnotherRelation(), neighbors=sordino.REPLACE_ONE, **settings)
     update_of("npg", ForAnotherRelation(), neighbors=sordino.REPLACE_SPECIAL, **settings)
-
-
-PUBLIC = {
-    "delta": 1e-5,
-    "neighbors": sordino.REPLACE_SPECIAL,
-    "dimension": 4,
-    "actions": 6,
-}
 
 
 def test_the_step_of_the_theorem():
@@ -176,33 +164,3 @@ def test_the_step_of_the_theorem():
     for wrong in ((0, 20, 2.0), (6, 0, 2.0), (6, 20, 0.0)):
         with pytest.raises(UsageError):
             theoretical_step(wrong[0], wrong[1], radius=wrong[2])
-
-
-def test_a_plan_fits_and_is_the_best_of_its_neighbors():
-    plan = _plan_run(20_000, epsilon=1.0, **PUBLIC)
-    assert plan.users <= 20_000 < (plan.batch + 1) * plan.batches
-    assert plan.step == theoretical_step(6, plan.batches, radius=2.0)
-    assert plan.error == plan.optimization_error + plan.sampling_error + plan.oracle_error
-    assert plan.optimization_error == pytest.approx(2.0 * math.sqrt(2 * math.log(6) / plan.batches))
-
-
-def test_plans_follow_what_is_public():
-    """More users allow more batches; less privacy loss asks for larger ones."""
-    batches = [_plan_run(n, epsilon=1.0, **PUBLIC).batches for n in (10**3, 10**5, 10**7)]
-    assert batches == sorted(batches)
-    assert batches[0] < batches[-1]
-    sizes = [_plan_run(10**5, epsilon=e, **PUBLIC).batch for e in (math.inf, 1.0, 0.05)]
-    assert sizes == sorted(sizes)
-    assert sizes[0] < sizes[-1]
-    errors = [_plan_run(n, epsilon=1.0, **PUBLIC).error for n in (10**3, 10**5, 10**7)]
-    assert errors == sorted(errors, reverse=True)
-
-
-def test_plans_that_are_refused():
-    with pytest.raises(PrivacyError):
-        _plan_run(100, epsilon=1.0, **PUBLIC | {"neighbors": sordino.ADD_OR_REMOVE_ONE})
-    for wrong in ({"dimension": 0}, {"actions": 0}, {"delta": 0.0}, {"neighbors": "swap"}):
-        with pytest.raises(UsageError):
-            _plan_run(100, epsilon=1.0, **PUBLIC | wrong)
-    with pytest.raises(UsageError):
-        _plan_run(0, epsilon=1.0, **PUBLIC)

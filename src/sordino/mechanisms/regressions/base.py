@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -165,10 +165,6 @@ class LeastSquares(RegressionTerms, ABC):
         """Return how far one change can move what is noised."""
 
     @abstractmethod
-    def predicted_error(self, d: int) -> float:
-        """Return, from public numbers alone, about how large ``Regression.error`` will be."""
-
-    @abstractmethod
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring batches, targets in the last column, that are told apart best."""
 
@@ -226,14 +222,15 @@ class PlayedRegression(LeastSquares):
         """Return how much likelier every output is under one clipped batch than another."""
 
 
-@runtime_checkable
-class Oracle(Protocol):
+class Oracle(ABC):
     """A recipe for private least squares, without a budget: what a user passes as ``oracle=``."""
 
+    # Every oracle checks the public terms, and adds no noise at ε = ∞.
+
     @property
+    @abstractmethod
     def name(self) -> str:
         """Return a short name, for tables and ledger entries."""
-        ...
 
     def calibrated(
         self,
@@ -246,25 +243,7 @@ class Oracle(Protocol):
         neighbors: NeighboringRelation,
         rows: int,
     ) -> LeastSquares:
-        """Return the regression of least noise that keeps (epsilon, delta) for one batch."""
-        ...
-
-
-class RegressionOracle(ABC):
-    """What every oracle does alike: it checks the public terms, and adds no noise at ε = ∞."""
-
-    def calibrated(
-        self,
-        epsilon: float,
-        *,
-        delta: float,
-        feature_bound: float,
-        target_bound: float,
-        radius: float,
-        neighbors: NeighboringRelation,
-        rows: int,
-    ) -> LeastSquares:
-        """Return the regression of least noise that keeps (epsilon, delta); see :class:`Oracle`.
+        """Return the regression of least noise that keeps (epsilon, delta) for one batch.
 
         Guarantee:
             What the regression states is at most (epsilon, delta): it was computed and compared.
@@ -378,10 +357,6 @@ class PlainRegression(LeastSquares):
         """Return infinity: nothing bounds what one change shows."""
         slot_relation(neighbors)
         return math.inf
-
-    def predicted_error(self, d: int) -> float:  # noqa: ARG002 (every regression takes it)
-        """Return 0: no privacy, no error of it."""
-        return 0.0
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two batches, the target in the last column, that show as they are."""

@@ -29,9 +29,9 @@ from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, NeighboringRel
 
 from .base import (
     LeastSquares,
+    Oracle,
     PlayedRegression,
     Regression,
-    RegressionOracle,
     RegressionTerms,
     slot_relation,
 )
@@ -149,8 +149,9 @@ class DescentRegression(PlayedRegression):
 
     def plan(self, d: int) -> _DescentPlan:
         """Return steps and their size for a number of features, from public numbers alone."""
-        # Both minimize `predicted_error`, unless they are fields; a step is at most 1/(2B²), which
-        # is stable for any features, or that many times the effective dimension.
+        # Both minimize what the error will be about, for weights at the radius and features that
+        # point everywhere alike, unless they are fields; a step is at most 1/(2B²), which is
+        # stable for any features, or that many times the effective dimension.
         bend = self._bend(_validate.integer("d", d, at_least=1))
         return _best_plan(
             self.rows,
@@ -162,15 +163,6 @@ class DescentRegression(PlayedRegression):
             inner_batches=self.inner_batches,
             step=self.step,
         )
-
-    def predicted_error(self, d: int) -> float:
-        """Return about what ``Regression.error`` will be, for weights at the radius."""
-        # That is if features point everywhere alike, and residuals are as large as targets may be.
-        plan = self.plan(d)
-        size = self.rows / plan.inner_batches
-        noise = self._sampling / size + self._directions(d) * (self.standard_deviation / size) ** 2
-        error = plan.error(self._bend(d), self.radius, noise)
-        return min(error, self.widest)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring batches, targets last, that move a gradient far."""
@@ -328,7 +320,7 @@ class DescentRegression(PlayedRegression):
 
 
 @dataclass(frozen=True)
-class _OnePassDescent(RegressionOracle):
+class _OnePassDescent(Oracle):
     """The oracle of :class:`DescentRegression`: noisy gradient steps, each row read once."""
 
     # Source: docs/policy_optimization.md, "One-pass gradient descent".

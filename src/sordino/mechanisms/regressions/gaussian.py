@@ -25,12 +25,11 @@ from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, NeighboringRel
 
 from .base import (
     LeastSquares,
+    Oracle,
     PlayedRegression,
     Regression,
-    RegressionOracle,
     RegressionTerms,
     keeps,
-    privacy_error,
     slot_relation,
     solved,
 )
@@ -136,13 +135,6 @@ class GaussianRegression(PlayedRegression):
         tail = math.sqrt(2 * math.log(2 / self.failure_probability))
         return self.moment_deviation * (spread + tail)
 
-    def predicted_error(self, d: int) -> float:
-        """Return about what ``Regression.error`` will be if features point everywhere alike."""
-        # That is for Σxxᵀ = (mB²/d)·I and weights at the radius: public numbers alone.
-        ridge = self.ridge(d)
-        eigenvalue = self.rows / d * self.feature_bound**2
-        return self._predicted(d, eigenvalue, ridge)
-
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring batches, targets in the last column, that attain the loss."""
         one, other = self._worst_rows(neighbors)
@@ -207,13 +199,6 @@ class GaussianRegression(PlayedRegression):
         """Return both sums with noise."""
         moment = self._moment.release(rows, entropy=entropy)
         return moment, self._noised(self._cross(rows, targets), entropy)
-
-    def _predicted(self, d: int, eigenvalue: float, ridge: float) -> float:
-        """Return the error where Σxxᵀ is a multiple of I and the weights are at the radius."""
-        shares = np.full(d, eigenvalue / (eigenvalue + ridge) ** 2)
-        weights = np.full(d, self.radius / math.sqrt(d))
-        error = privacy_error(shares, weights, ridge, self._variances, rows=self.rows)
-        return min(error, self.widest)
 
     @property
     def _variances(self) -> tuple[float, float]:
@@ -319,12 +304,6 @@ class AdaptiveRegression(GaussianRegression):
         spread = math.sqrt(2 * _validate.integer("d", d, at_least=1))
         return self.moment_deviation * (spread + self._tail)
 
-    def predicted_error(self, d: int) -> float:
-        """Return about what ``Regression.error`` will be if features point everywhere alike."""
-        # As for the Gaussian regression, with the ridge that the eigenvalue mB²/d gives.
-        least = self.rows / _validate.integer("d", d, at_least=1) * self.feature_bound**2
-        return self._predicted(d, least, self.adapted_ridge(d, least))
-
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring batches, targets last, that attain the loss with many slots."""
         # The other slots fill every direction but the one in which the two rows differ most, so
@@ -428,7 +407,7 @@ def _with_least_noise(
 
 
 @dataclass(frozen=True)
-class GaussianStatistics(RegressionOracle):
+class GaussianStatistics(Oracle):
     """The oracle of :class:`GaussianRegression`: Gaussian noise on Σxxᵀ and on ΣxA."""
 
     # Source: docs/policy_optimization.md, "Private least squares".
@@ -466,7 +445,7 @@ class GaussianStatistics(RegressionOracle):
 
 
 @dataclass(frozen=True)
-class _AdaptiveStatistics(RegressionOracle):
+class _AdaptiveStatistics(Oracle):
     """The oracle of :class:`AdaptiveRegression`: the ridge follows a noised least eigenvalue."""
 
     # Source: Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".

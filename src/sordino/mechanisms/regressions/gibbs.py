@@ -32,10 +32,10 @@ from sordino.privacy.guarantee import REPLACE_ONE, BoundedRangeEvent, Neighborin
 
 from .base import (
     LeastSquares,
+    Oracle,
     PlainRegression,
     PlayedRegression,
     Regression,
-    RegressionOracle,
     RegressionTerms,
     keeps,
     slot_relation,
@@ -474,7 +474,7 @@ class GibbsRegression(PlayedRegression):
 
 
 @dataclass(frozen=True)
-class _ExponentialRegression(RegressionOracle):
+class _ExponentialRegression(Oracle):
     """The oracle of :class:`GibbsRegression`: weights drawn by how little they lose."""
 
     # Source: docs/policy_optimization.md, "Exponential mechanism on a ball".
