@@ -266,12 +266,12 @@ def written_once(path: Path) -> Iterator[Draft]:
             draft.finish()
             with suppress(FileExistsError):
                 os.link(draft.path, path)
-            _settle(path.parent)
+            settle(path.parent)
         finally:
             draft.abandon()
 
 
-def _settle(folder: Path) -> None:
+def settle(folder: Path) -> None:
     """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -18,8 +18,7 @@ from sordino.policies.gibbs import CandidatePolicy, ReleasedReward
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import Guarantee, anchor, merge, promise_rows, size
 from sordino.privacy.ledger import Head, Ledger
-from sordino.privacy.ledger_chain import Row, canonical_json
-from sordino.privacy.spend import event_of, promise_of
+from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
 
 __all__ = ["Certificate", "certify", "claims_more", "digest_of", "paid_guarantee"]
 
@@ -190,7 +189,7 @@ def paid_guarantee(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
     if math.isinf(paid):  # pure entries need no δ, whatever the budget allows
         delta = reward.guarantee.delta or ledger.budget.delta
         paid = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
-    promises = received + [promise_of(row, delta=delta) for row in spent]
+    promises = received + [promise_of(row) for row in spent]
     return merge(
         promises,
         epsilon=paid + sum(promise.epsilon for promise in received),

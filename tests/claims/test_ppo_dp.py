@@ -18,9 +18,9 @@ from sordino.errors import UsageError
 from sordino.policies.contexts import Contexts
 from sordino.policies.robust import certified_suboptimality
 from sordino.policies.worst_case import PlausibleRewards
+from sordino.privacy.accounting import Spend
 from sordino.privacy.conversions import gaussian_delta, gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
-from sordino.privacy.spend import check_disjoint
 
 SOURCE = Path(__file__).parents[2] / "src" / "sordino"
 
@@ -112,8 +112,8 @@ def test_a_user_who_leaves_moves_every_later_batch():
 
     Claim: PPO-DP, Proposition 1 (parallel composition)
     Verdict: true for replace and zero-out with fixed slots; false for add/remove
-    Ours: sordino.algorithms.user_slots.refuse_shifting; sordino.privacy.spend.check_disjoint: the
-        ledger's rule `slot` refuses add/remove
+    Ours: sordino.algorithms.user_slots.refuse_shifting;
+        sordino.privacy.accounting.Spend.check_disjoint: the ledger's rule `slot` refuses add/remove
     """
     batches, epsilon, delta = 30, 1.0, 1e-6
     mu = gaussian_mu(epsilon, delta)  # of a change by 1 in one batch
@@ -128,9 +128,9 @@ def test_a_user_who_leaves_moves_every_later_batch():
         assert np.count_nonzero(shifted) == batches
         assert gaussian_delta(epsilon, mu * math.sqrt((shifted**2).sum())) > 1e5 * delta
     for neighbors in (REPLACE_ONE, REPLACE_SPECIAL):
-        check_disjoint(["1", "2"], "slot", promise(neighbors))
+        Spend().check_disjoint(["1", "2"], "slot", promise(neighbors))
     with pytest.raises(UsageError, match="Nothing was recorded"):
-        check_disjoint(["1", "2"], "slot", promise(ADD_OR_REMOVE_ONE))
+        Spend().check_disjoint(["1", "2"], "slot", promise(ADD_OR_REMOVE_ONE))
 
 
 def promise(neighbors):

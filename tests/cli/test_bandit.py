@@ -10,7 +10,7 @@ import pytest
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import event_of
 
 from .conftest import CANARY, refused, same_bytes
 

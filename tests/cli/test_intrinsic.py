@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import event_of
 
 from .conftest import CANARY, refused, same_bytes
 

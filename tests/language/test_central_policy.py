@@ -24,7 +24,7 @@ from sordino.language.user_level.training import CentralPolicyConfig, CentralPol
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import event_of
 
 from ._training import (
     QUIETLY,

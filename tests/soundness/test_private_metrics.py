@@ -24,7 +24,7 @@ from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import event_of
 from sordino.rewards import private_metrics, record_release
 from sordino.rewards.label_release import Judged, countable_rows
 from sordino.rewards.metrics import slope_of_sum

@@ -7,7 +7,7 @@ import sordino
 from sordino.algorithms.offline_bandit import multi_armed_policy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import event_of
 
 TERMS = {"unit": "record", "neighbors": sordino.ADD_OR_REMOVE_ONE}
 

@@ -31,8 +31,7 @@ from sordino.policies.softmax import LogLinearPolicy, coverage_of
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger, Reservation
-from sordino.privacy.ledger_chain import canonical_json
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import canonical_json, event_of
 from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
 from .policy_updates import Direction, Update, UpdateBounds, theoretical_step, update_of

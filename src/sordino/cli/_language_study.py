@@ -37,7 +37,7 @@ from sordino.privacy.guarantee import (
     never_less,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import event_of
 from sordino.privatization.answers import privatize, use_unprotected
 from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats

@@ -28,6 +28,7 @@ from sordino._files import (
 from sordino.errors import PrivacyError, PrivacyWarning, SordinoError, UsageError
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy import accounting
+from sordino.privacy.accounting import EVERYTHING
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -42,8 +43,7 @@ from sordino.privacy.guarantee import (
     never_less,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import Row, canonical_json, is_begun
-from sordino.privacy.spend import EVERYTHING, event_of, promise_of
+from sordino.privacy.ledger_chain import Row, canonical_json, event_of, is_begun, promise_of
 
 from ._settings import Budget, IntoFolder
 
@@ -186,7 +186,7 @@ def paid_since(ledger: Ledger, before: int, delta: float) -> Guarantee:
         events[event_of(row)] += row.count
     relation = ledger.budget.neighbors
     epsilon = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
-    return merge([promise_of(row, delta=delta) for row in rows], epsilon=epsilon, delta=delta)
+    return merge([promise_of(row) for row in rows], epsilon=epsilon, delta=delta)
 
 
 class Run(ABC):

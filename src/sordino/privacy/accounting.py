@@ -13,8 +13,10 @@ relation is refused: nothing is guessed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, product
 from typing import Protocol, runtime_checkable
 
 from sordino._validate import failure_probability, integer, non_negative, one_of, positive
@@ -36,15 +38,18 @@ from .accountants import (
 )
 from .conversions import bracket_down, bracket_up, gaussian_mu, narrow
 from .guarantee import (
+    ADD_OR_REMOVE_ONE,
     EVENTS,
     KINDS,
     Event,
     GaussianEvent,
+    Guarantee,
     NeighboringRelation,
     NonPrivateEvent,
     PoissonGaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
+    Unit,
 )
 
 Events = Mapping[Event, int] | Iterable[tuple[Event, int]]
@@ -311,3 +316,124 @@ def calibrated_noise_multiplier(
             "Nothing was calibrated. Raise the budget."
         )
     return narrow(holds, too_little, least, rtol=_RTOL)[1]
+
+
+EVERYTHING = "all"
+"""The scope of a spend that names none: it concerns every unit."""
+
+_MOST_WORLDS = 10_000
+
+DISJOINT_RULES: Mapping[str, Unit] = {
+    "public-fields": "label",
+    "person-id": "person",
+    "slot": "record",
+}
+"""Public rules by which scopes may share no unit, and the unit that each rule is about.
+
+``public-fields``: the scope is a function of prompts, answers and order, which one label does
+not change. ``person-id``: all records of one person lie in one scope. ``slot``: a record keeps
+its slot, so only relations that keep the number of slots may use it.
+"""
+
+
+@dataclass
+class Spend:
+    """Events per scope, and which scopes are disjoint by a public rule."""
+
+    # Inside a scope events compose. Scopes of one declaration touch different units, so only the
+    # largest of them counts. Scopes of different declarations may share units (two ways to split
+    # the same people), so the largest of each declaration add up, as do all other scopes.
+
+    events: dict[str, Counter[Event]] = field(default_factory=dict)
+    groups: list[frozenset[str]] = field(default_factory=list)
+
+    def add(self, scope: str, event: Event, count: int) -> None:
+        """Count one more spend."""
+        self.events.setdefault(scope, Counter())[event] += count
+
+    def with_one_more(self, scope: str, event: Event, count: int) -> Spend:
+        """Return what the spend would be, leaving this one as it is."""
+        after = Spend({name: events.copy() for name, events in self.events.items()}, self.groups)
+        after.add(scope, event, count)
+        return after
+
+    def worlds(self) -> Iterator[Counter[Event]]:
+        """Yield what can touch one unit: all that is shared, and one scope of each group."""
+        apart = frozenset[str]().union(*self.groups)
+        shared: Counter[Event] = Counter()
+        for scope, events in self.events.items():
+            if scope not in apart:
+                shared.update(events)
+        different: list[Iterable[Counter[Event]]] = []
+        for group in self.groups:  # equal spends are composed once
+            spends = [self.events[scope] for scope in group if scope in self.events] or [Counter()]
+            different.append({frozenset(events.items()): events for events in spends}.values())
+        for chosen in product(*different):
+            world = shared.copy()
+            for events in chosen:
+                world.update(events)
+            yield world
+
+    @property
+    def rests_on_declaration(self) -> bool:
+        """Return whether a spend does not count because its scope was declared disjoint."""
+        return any(len(group & self.events.keys()) > 1 for group in self.groups)
+
+    def epsilon(self, *, neighbors: NeighboringRelation, delta: float) -> float:
+        """Return the composed bound for the worst-off unit."""
+        return max(
+            composed_epsilon(world, neighbors=neighbors, delta=delta) for world in self.worlds()
+        )
+
+    def fits(self, budget: Guarantee) -> bool:
+        """Return whether the composed bound lies within the budget."""
+        return all(
+            fits(world, neighbors=budget.neighbors, epsilon=budget.epsilon, delta=budget.delta)
+            for world in self.worlds()
+        )
+
+    def remaining_epsilon(self, budget: Guarantee) -> float:
+        """Return the largest further pure epsilon, in a shared scope, that still fits."""
+        return min(
+            largest_pure_epsilon(
+                world, neighbors=budget.neighbors, epsilon=budget.epsilon, delta=budget.delta
+            )
+            for world in self.worlds()
+        )
+
+    def check_disjoint(self, scopes: Sequence[str], rule: str, budget: Guarantee) -> None:
+        """Refuse a rule that one change could alter, and scopes of which that cannot be said."""
+        if DISJOINT_RULES.get(rule) != budget.unit:
+            raise UsageError(
+                f"Scopes of a ledger that counts {budget.unit} changes cannot be disjoint by "
+                f"{rule!r}; the rules are {dict(DISJOINT_RULES)}. Nothing was recorded."
+            )
+        if rule == "slot" and budget.neighbors is ADD_OR_REMOVE_ONE:
+            raise UsageError(
+                "Adding or removing a record moves the slots of others: under ADD_OR_REMOVE_ONE "
+                "scopes cannot be disjoint by slot. Nothing was recorded."
+            )
+        if isinstance(scopes, str) or not all(isinstance(name, str) and name for name in scopes):
+            raise UsageError("Scopes must be a list of names of at least one character.")
+        if len(set(scopes)) < 2:  # noqa: PLR2004 (disjoint from what?)
+            raise UsageError("Disjoint scopes are at least two. Nothing was recorded.")
+        if EVERYTHING in scopes:
+            raise UsageError(
+                f"The scope {EVERYTHING!r} concerns every unit, so it is disjoint from none. "
+                "Nothing was recorded."
+            )
+        if any(not group.isdisjoint(scopes) for group in self.groups):
+            raise UsageError(
+                "A scope was declared disjoint from others before; that says nothing of these. "
+                "Nothing was recorded. Name all scopes of one rule in one declaration."
+            )
+        if math.prod(len(group) for group in (*self.groups, set(scopes))) > _MOST_WORLDS:
+            raise UsageError(
+                f"More than {_MOST_WORLDS} combinations of disjoint scopes would have to be "
+                "composed at every spend. Nothing was recorded. Declare fewer scopes."
+            )
+        if not self.events.keys().isdisjoint(scopes):
+            raise UsageError(
+                "A scope can be declared disjoint only before it is first spent in. Nothing was "
+                "recorded."
+            )

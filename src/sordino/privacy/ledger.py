@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
-from sordino import _random
+from sordino import _random, _validate
 from sordino._files import sha256_of, sole_holder
 from sordino._markup import card
 from sordino.errors import (
+    BudgetExceeded,
     DataError,
     FileSystemError,
     LedgerDamaged,
@@ -32,13 +33,14 @@ from sordino.privacy.guarantee import (
     anchor,
     event_to_row,
     merge,
+    never_less,
     never_more,
     size,
 )
-from sordino.privacy.spend import EVERYTHING, Books, refuse_other_terms
 
-from . import ledger_chain
-from .ledger_chain import Row, canonical_json
+from . import accounting, ledger_chain
+from .accounting import EVERYTHING, Spend
+from .ledger_chain import Row, canonical_json, event_of, promise_of
 
 __all__ = ["Head", "Ledger", "Reservation"]
 
@@ -66,19 +68,11 @@ class _Arrived(Protocol):
     """What the manifest of a file says that arrived already private."""
 
     @property
-    def sha256(self) -> str:
-        """Return the digest of the file."""
-        ...
-
+    def sha256(self) -> str: ...
     @property
-    def release_id(self) -> str:
-        """Return the random id of the release that the answers are from."""
-        ...
-
+    def release_id(self) -> str: ...
     @property
-    def guarantee(self) -> Guarantee:
-        """Return what that release promised."""
-        ...
+    def guarantee(self) -> Guarantee: ...
 
 
 @dataclass(frozen=True)
@@ -110,6 +104,168 @@ class _Release(Generic[T]):
     value: T  # what was drawn, as it may be seen
     release_id: str  # the random id of the entry
     artifact: str  # SHA-256 of the value, as the ledger has it
+
+
+_NOT_OURS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    PrivacyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)  # what reading a value that this library never writes may raise
+_OFFERED = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 3, 5))
+_LEAST_OFFERED, _MOST_OFFERED = 1e-6, 1e-3  # a delta that a message may propose
+
+
+@dataclass
+class Books:
+    """What the rows of one ledger say, added up; every row is checked as it is taken in."""
+
+    data: str  # name of the data set
+    budget: Guarantee  # the limit that holds now
+    spend: Spend = field(default_factory=Spend)  # what was spent
+    # What spending rows promise, sizes apart, each kind once.
+    promises: set[Guarantee] = field(default_factory=set)
+    public_digest: str | None = None  # digest of the public fields, once one was recorded
+    paid: set[str] = field(default_factory=set)  # ids of the entries that spent or received
+    committed: set[str] = field(default_factory=set)  # ids of the entries whose outcome is recorded
+
+    @classmethod
+    def of(cls, first: Row) -> Books:
+        """Return the books that a ledger's first row opens."""
+        try:
+            payload = json.loads(first.payload)
+            if first.kind == "open" and isinstance(payload["data"], str):
+                return cls(payload["data"], Guarantee.from_dict(payload["budget"]))
+        except _NOT_OURS:
+            pass
+        raise LedgerDamaged("The first row does not open a ledger. Nothing was released.")
+
+    def take(self, row: Row) -> None:
+        """Take in the next row."""
+        try:
+            self._take(row, {**json.loads(row.payload), **json.loads(row.parameters)})
+        except _NOT_OURS:
+            raise LedgerDamaged(
+                f"Row {row.sequence} of the ledger says what no sordino writes. Nothing was "
+                "released. Restore the ledger from a backup whose head you noted."
+            ) from None
+
+    def _take(self, row: Row, payload: dict[str, Any]) -> None:
+        if row.kind == "reserve":
+            event, promise = event_of(row), promise_of(row)
+            self.refuse_mixing(promise)
+            digest = payload.get("public_digest")
+            if not isinstance(digest, str | None) or not row.scope:
+                raise TypeError(row.kind)
+            count = _validate.integer("count", row.count, at_least=1)
+            accounting.fits(
+                {event: count}, neighbors=promise.neighbors, epsilon=math.inf, delta=0.0
+            )  # refuses what no accountant supports
+            self.spend.add(row.scope, event, count)
+            self.promises.add(promise)
+            self.paid.add(row.release_id)
+            self.public_digest = self.public_digest or digest
+        elif row.kind in {"commit", "repeat"}:  # the digest of what an earlier entry paid for
+            if row.release_id not in self.paid or not isinstance(payload["artifact"], str):
+                raise LookupError(row.kind)
+            if row.kind == "commit":
+                self.committed.add(row.release_id)
+        elif row.kind == "receive":  # a file that was already private
+            Guarantee.from_dict(payload["promise"], _names(payload["caveats"]))
+            if not isinstance(payload["artifact"], str):
+                raise TypeError(row.kind)
+            self.paid.add(row.release_id)
+        elif row.kind == "budget":
+            self.change(Guarantee.from_dict(payload["budget"]))
+        elif row.kind == "disjoint":
+            scopes = _names(payload["scopes"])
+            self.spend.check_disjoint(scopes, payload["rule"], self.budget)
+            self.spend.groups.append(frozenset(scopes))
+        else:
+            raise LookupError(row.kind)
+
+    def check(self, event: Event, promise: Guarantee, scope: str, count: int, *, name: str) -> None:
+        """Refuse a spend that does not belong here, or that would pass the budget."""
+        budget = self.budget
+        self.refuse_mixing(promise)
+        after = self.spend.with_one_more(scope, event, count)
+        if after.fits(budget):
+            return
+        would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
+        if math.isinf(would):
+            self._refuse_small_delta(after, name)
+        left = never_more(self.spend.remaining_epsilon(budget))
+        raise BudgetExceeded(
+            f"This release would spend epsilon={never_less(would)} in total, over the budget of "
+            f"epsilon={never_more(budget.epsilon, 15)} (delta={never_more(budget.delta, 15)}) in "
+            f"{name}; {left} is left. Nothing was released. Lower the mechanism's epsilon, or have "
+            "the data's owner raise the budget (the ledger records it)."
+        )
+
+    def _refuse_small_delta(self, after: Spend, name: str) -> None:
+        """Refuse a release that has no finite epsilon for want of delta, and name one that does."""
+        budget = self.budget
+        for times in _OFFERED:  # a few round multiples, for the message: not the least
+            delta = float(f"{(budget.delta or _LEAST_OFFERED) * times:.3g}")
+            if not delta < _MOST_OFFERED:
+                return
+            epsilon = after.epsilon(neighbors=budget.neighbors, delta=delta)
+            if math.isfinite(epsilon):
+                break
+        else:
+            return
+        allowed = f"delta={never_more(budget.delta)}"
+        problem = f"delta is used up: what was spent in {name} leaves too little of its {allowed}"
+        if not budget.delta or not self.spend.events:
+            problem = f"delta is too small: {name} allows {allowed}"
+        raise BudgetExceeded(
+            f"{problem} for this release to have a finite epsilon beside it. Nothing was released. "
+            "Use a mechanism with a smaller delta, or with none; or have the data's owner raise "
+            "the limit on delta with change_budget (on the command line --budget-delta), which the "
+            f"ledger records: at delta={never_less(delta)} everything together would have epsilon="
+            f"{never_less(epsilon)}, and the budget's epsilon is {never_more(budget.epsilon)}. A "
+            "new ledger would not count what was spent."
+        )
+
+    def refuse_mixing(self, promise: Guarantee) -> None:
+        """Refuse a promise that cannot be composed with what the ledger counts."""
+        budget = self.budget
+        if (promise.unit, promise.neighbors) != (budget.unit, budget.neighbors):
+            raise PrivacyError(
+                f"This ledger counts {budget.unit} changes under {budget.neighbors.name}; the "
+                f"release is about {promise.unit} under {promise.neighbors.name}. Nothing was "
+                "released. Relations cannot be mixed: keep a ledger for each."
+            )
+        if budget.trust == "local" and promise.trust == "central":
+            raise PrivacyError(
+                "This ledger promises that nobody but the person sees raw judgments "
+                "(trust='local'), but this process saw them. Nothing was released."
+            )
+        grades = {"labels-only" in other.caveats for other in self.promises}
+        if promise.unit == "person" and grades - {"labels-only" in promise.caveats}:
+            raise PrivacyError(
+                "Person-level promises about labels only and about whole records cannot share a "
+                "ledger. Nothing was released."
+            )
+
+    def change(self, budget: Guarantee) -> None:
+        """Take another limit; refuse one that counts something else than the one before."""
+        fixed = ("unit", "neighbors", "trust")
+        if any(getattr(budget, name) != getattr(self.budget, name) for name in fixed):
+            raise PrivacyError(
+                "A budget may change in size only: unit, neighbors and trust are the ledger's."
+            )
+        self.budget = budget
+
+
+def _names(value: object) -> list[str]:
+    """Return a list of texts as it is."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise TypeError(value)
+    return value
 
 
 class Ledger:
@@ -173,7 +329,20 @@ class Ledger:
         if not ledger_chain.exists(path):
             if expected_head is not None:
                 raise LedgerDamaged(f"There is no ledger {path.name}, but a head was expected.")
-            cls._create(path, data, budget)
+            if data is None or budget is None:
+                raise UsageError(
+                    f"There is no ledger {path.name} yet: to create it, give data (a name for the "
+                    "data set) and budget (a Guarantee)."
+                )
+            payload = {
+                "format": ledger_chain.FORMAT,
+                "version": ledger_chain.VERSION,
+                "data": ledger_chain.text("data", data),
+                "budget": budget.to_dict(),
+            }
+            time = _moment(budget)
+            with suppress(FileExistsError):  # another process was faster: leave its ledger be
+                ledger_chain.create(path, kind="open", time=time, payload=canonical_json(payload))
         with ledger_chain.connect(path) as connection:
             ledger = cls(path, ledger_chain.verified(connection, path, expected_head))
         ledger.check_data(data, None)
@@ -197,26 +366,6 @@ class Ledger:
             raise FileSystemError(f"There is no ledger {path.name} here.")
         with ledger_chain.connect_reader(path) as connection:
             return cls(path, ledger_chain.verified(connection, path, expected_head))
-
-    @staticmethod
-    def _create(path: Path, data: str | None, budget: Guarantee | None) -> None:
-        """Write a new ledger; if another process was faster, leave that one be."""
-        if data is None or budget is None:
-            raise UsageError(
-                f"There is no ledger {path.name} yet: to create it, give data (a name for the "
-                "data set) and budget (a Guarantee)."
-            )
-        payload = {
-            "format": ledger_chain.FORMAT,
-            "version": ledger_chain.VERSION,
-            "data": ledger_chain.text("data", data),
-            "budget": budget.to_dict(),
-        }
-        try:
-            time = _moment(budget)
-            ledger_chain.create(path, kind="open", time=time, payload=canonical_json(payload))
-        except FileExistsError:
-            return
 
     @contextmanager
     def _writing(self) -> Iterator[Callable[..., None]]:
@@ -314,11 +463,8 @@ class Ledger:
             PrivacyError: The promise is of another unit, relation or weaker trust.
             BudgetExceeded: The total would pass the budget.
         """
-        ledger_chain.text("scope", scope)
-        columns = _columns(event, promise, scope, ledger_chain.count(count))
-        if self._begun(columns) is not None:  # an interrupted run paid for it
-            return
-        self._books.check(event, promise, scope, ledger_chain.count(count), name=self.path.name)
+        if self._begun(_columns(event, promise, scope, count)) is None:  # else paid already
+            self._books.check(event, promise, scope, count, name=self.path.name)
 
     def reserve(
         self,
@@ -352,9 +498,7 @@ class Ledger:
         """
         if public_digest is not None and promise.unit != "label":
             raise PrivacyError("Only under unit='label' may public fields be digested.")
-        columns = _columns(
-            event, promise, ledger_chain.text("scope", scope), ledger_chain.count(count)
-        )
+        columns = _columns(event, promise, scope, count)
         release_id = _random.new_release_id()
         payload: dict[str, Any] = {"caveats": list(promise.caveats)}
         payload |= {"details": details} if details else {}
@@ -475,7 +619,18 @@ class Ledger:
 
     def _begun(self, columns: dict[str, Any]) -> Row | None:
         """Return the entry of an interrupted run that pays for this, if there is one."""
-        return None if self._attempt is None else self._attempt.entry_like(self._rows, columns)
+        own = self._attempt
+        if own is None:
+            return None
+        spends = {row.release_id: row for row in self.spends}
+        for release_id in own.entries:
+            row = spends.get(release_id)
+            if row is None or release_id in own.used or row.count < columns["count"]:
+                continue
+            same = {name: value for name, value in columns.items() if name != "count"}
+            if all(getattr(row, name) == value for name, value in same.items()):
+                return row
+        return None
 
     def _taken_over(
         self, columns: dict[str, Any], needed: Mapping[str, int | None] | None
@@ -648,7 +803,7 @@ class Ledger:
         Raises:
             PrivacyError: Unit, relation or trust differ from the ledger's: those never change.
         """
-        refuse_other_terms(self.budget, budget)
+        replace(self._books).change(budget)  # the books themselves change with the row
         with self._writing() as write:
             write(kind="budget", payload=canonical_json({"budget": budget.to_dict()}))
 
@@ -660,25 +815,20 @@ class Ledger:
         Args:
             scopes: All scopes of the rule, by name, before anything was spent in them. Scopes of
                 different declarations may share units, so those add.
-            rule: A key of :data:`sordino.privacy.spend.DISJOINT_RULES`.
+            rule: A key of :data:`sordino.privacy.accounting.DISJOINT_RULES`.
 
         Raises:
             UsageError: The rule does not fit the unit, or a scope was spent in or declared before.
         """
         names = scopes if isinstance(scopes, str) else list(scopes)
         with self._writing() as write:
-            self._books.check_disjoint(names, rule)
+            self._books.spend.check_disjoint(names, rule, self.budget)
             write(kind="disjoint", payload=canonical_json({"scopes": names, "rule": rule}))
 
     def __enter__(self) -> Ledger:  # noqa: PYI034 (Self cannot be checked at run time)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close nothing: every write has its own connection and is durable on return."""
 
     def __repr__(self) -> str:
@@ -718,10 +868,10 @@ def _columns(event: Event, promise: Guarantee, scope: str, count: int) -> dict[s
     """Return what a row says of a spend, but for its payload."""
     kind, parameters = event_to_row(event)
     return {
-        "scope": scope,
+        "scope": ledger_chain.text("scope", scope),
         "event": kind,
         "parameters": canonical_json(parameters),
-        "count": count,
+        "count": _validate.integer("count", count, at_least=1),
         "unit": promise.unit,
         "neighbors": promise.neighbors.name,
         "trust": promise.trust,

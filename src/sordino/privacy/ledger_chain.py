@@ -24,6 +24,7 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import sqlite3
@@ -35,16 +36,16 @@ from typing import Any
 
 import numpy as np
 
-from sordino import _validate
-from sordino._files import refuse_special
+from sordino._files import refuse_special, settle
 from sordino._random import new_release_id
 from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, SordinoError, UsageError
+
+from .guarantee import Event, Guarantee, event_from_row
 
 FORMAT = "sordino.ledger"
 VERSION = 1
 _GENESIS = "0" * 64
 _BUSY_SECONDS = 60.0
-_MOST = 2**63 - 1
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: no encoding holds it
 _HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _REFUSED = {
@@ -91,16 +92,19 @@ class Row:
         columns = {name: value for name, value in vars(self).items() if name != "digest"}
         return hashlib.sha256(canonical_json(columns).encode()).hexdigest()
 
-    def follows(self, last: Row | None) -> bool:
-        """Return whether this row is intact and stands right after ``last``."""
-        counts = (self.sequence, self.count)
-        texts = (value for name, value in vars(self).items() if name not in {"sequence", "count"})
-        if any(type(value) is not int for value in counts) or not all(
-            isinstance(value, str) for value in texts
-        ):
-            return False
-        expected = (last.sequence + 1, last.digest) if last else (1, _GENESIS)
-        return (self.sequence, self.previous) == expected and self.digest == self.computed_digest()
+
+def event_of(row: Row) -> Event:
+    """Return the event that a row says took place."""
+    return event_from_row(row.event, json.loads(row.parameters))
+
+
+def promise_of(row: Row) -> Guarantee:
+    """Return what one spending row promises, its size left open."""
+    caveats = json.loads(row.payload)["caveats"]
+    if not isinstance(caveats, list):
+        raise TypeError(caveats)
+    terms = {name: getattr(row, name) for name in ("unit", "neighbors", "trust", "randomness")}
+    return Guarantee.from_dict({"epsilon": math.inf, "delta": 0.0, **terms}, caveats)
 
 
 _COLUMNS = tuple(field.name for field in fields(Row))
@@ -138,14 +142,6 @@ def text(what: str, value: object) -> str:
     if not isinstance(value, str) or not value or _SURROGATE.search(value):
         raise UsageError(f"{what} must be a text of at least one character, got {value!r}.")
     return value
-
-
-def count(value: object) -> int:
-    """Return value if it is a number of events that a row can hold."""
-    result = _validate.integer("count", value, at_least=1)
-    if result > _MOST:
-        raise UsageError(f"count must be at most {_MOST}, got {result}.")
-    return result
 
 
 @contextmanager
@@ -275,7 +271,11 @@ def read_rows(connection: sqlite3.Connection, last: Row | None = None) -> list[R
     rows: list[Row] = []
     for values in connection.execute(f"{query} ORDER BY sequence"):
         row = Row(**dict(zip(_COLUMNS, values, strict=True)))
-        if not row.follows(last):
+        whole = {"sequence", "count"}
+        typed = all(type(v) is (int if n in whole else str) for n, v in vars(row).items())
+        expected = (last.sequence + 1, last.digest) if last else (1, _GENESIS)
+        follows = typed and (row.sequence, row.previous) == expected
+        if not follows or row.digest != row.computed_digest():
             raise LedgerDamaged(
                 f"The ledger was edited: row {len(rows) + 1} of those read does not follow from "
                 "the row before it. Nothing was released. Restore it from a backup whose head "
@@ -325,7 +325,7 @@ def create(path: Path, **first: Any) -> None:
         partial.touch(exist_ok=False)
         _fill(partial, first)
         os.link(partial, path)
-        _sync_folder(path.parent)
+        settle(path.parent)
     except (OSError, ValueError, SordinoError) as error:
         if os.path.exists(path):  # noqa: PTH110 (Path.exists raises for what is no name)
             raise FileExistsError from None
@@ -364,17 +364,6 @@ def _remove(path: Path, ids: str) -> None:
             path.with_name(name).unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a new name in a folder survive a power cut, where folders can be opened."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS attempts (
   release_id TEXT PRIMARY KEY NOT NULL, request TEXT NOT NULL) STRICT;
@@ -392,18 +381,6 @@ class Attempt:
     entries: list[str] = field(default_factory=list)  # ids of the entries that are noted under it
     used: set[str] = field(default_factory=set)  # those that this process took over or wrote
     held: bool = False  # whether this process holds the name
-
-    def entry_like(self, rows: Sequence[Row], columns: Mapping[str, Any]) -> Row | None:
-        """Return the first entry noted under this name, and not used yet, that says the same."""
-        spends = {row.release_id: row for row in rows if row.kind == "reserve"}
-        for release_id in self.entries:
-            row = spends.get(release_id)
-            if row is None or release_id in self.used or row.count < columns["count"]:
-                continue
-            same = {name: value for name, value in columns.items() if name != "count"}
-            if all(getattr(row, name) == value for name, value in same.items()):
-                return row
-        return None
 
 
 def request_of(settings: Mapping[str, Any]) -> str:

@@ -41,8 +41,7 @@ from sordino.privacy.guarantee import (
     merge,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import Row, digest_of_array
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import Row, digest_of_array, event_of
 
 from .evidence import counted_vectors
 from .label_release import Judged, LabelSum, release_sum

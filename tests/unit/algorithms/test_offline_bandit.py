@@ -18,7 +18,7 @@ from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import ApproximateEvent, BoundedRangeEvent
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import event_of
 
 ADD = sordino.ADD_OR_REMOVE_ONE
 TERMS = {"unit": "record", "neighbors": ADD}

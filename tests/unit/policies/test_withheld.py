@@ -19,7 +19,7 @@ from sordino.errors import (
 from sordino.policies.withheld import WithheldEstimate, WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.guarantee import BoundedRangeEvent, event_to_row
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import event_of
 
 TERMS = {"unit": "record", "neighbors": sordino.ADD_OR_REMOVE_ONE}
 

@@ -248,11 +248,14 @@ def test_a_promise_of_another_kind_is_refused(path, budget, other):
     assert kinds(path) == ["open"]
 
 
-def test_grades_of_a_person_stay_apart_also_between_processes(path):
+@pytest.mark.parametrize("grades", [[("labels-only",), ()], [(), ("labels-only",)]])
+def test_grades_of_a_person_stay_apart_also_between_processes(path, grades):
     ledger, other = opened(path, unit="person"), opened(path, unit="person")
-    other.reserve(EVENT, promise=promise(unit="person", caveats=("labels-only",)))
+    first, second = (promise(unit="person", caveats=caveats) for caveats in grades)
+    other.reserve(EVENT, promise=first)
+    ledger.reserve(EVENT, promise=first)
     with pytest.raises(PrivacyError, match="cannot share a ledger"):
-        ledger.reserve(EVENT, promise=promise(unit="person"))
+        ledger.reserve(EVENT, promise=second)
 
 
 def test_an_event_that_the_relation_does_not_cover_is_refused(path):

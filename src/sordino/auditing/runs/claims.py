@@ -32,8 +32,7 @@ from sordino.privacy.guarantee import (
     RandomizedResponseEvent,
     float_from_json,
 )
-from sordino.privacy.ledger_chain import Row
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import Row, event_of
 from sordino.rewards.model import RewardModel, Worth
 
 _ATTACK = "mechanism"

@@ -15,8 +15,7 @@ from sordino.auditing.findings import Audit, Finding
 from sordino.certificates import claims_more, paid_guarantee
 from sordino.errors import LedgerDamaged, PrivacyError, UsageError
 from sordino.privacy.guarantee import Guarantee, float_to_json
-from sordino.privacy.ledger import Ledger
-from sordino.privacy.spend import Books
+from sordino.privacy.ledger import Books, Ledger
 
 from .claims import check_mechanism
 from .stored import RESULT, REWARD, StoredRun, check_report, check_strays, read_ledger

@@ -40,8 +40,7 @@ from sordino.privacy.guarantee import (
     PoissonGaussianEvent,
 )
 from sordino.privacy.ledger import Ledger, Reservation
-from sordino.privacy.ledger_chain import Row
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import Row, event_of
 from sordino.rewards.release_checks import refuse_large_delta
 
 Unit = TypeVar("Unit")

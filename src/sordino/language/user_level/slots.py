@@ -32,8 +32,7 @@ from sordino.privacy.guarantee import (
     NeighboringRelation,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import canonical_json
-from sordino.privacy.spend import event_of
+from sordino.privacy.ledger_chain import canonical_json, event_of
 from sordino.rewards.release_checks import refuse_large_delta
 
 _MARGIN: Final = 1 + 1e-9  # the noise is rounded, and what it costs is not
