@@ -1,18 +1,18 @@
-"""The public part of comparisons, raw or randomized: columns of records, and no label in it."""
+"""The public part of judgments, raw or randomized: columns of records, and no label in it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csr_array
 
 from sordino import _validate
-from sordino.errors import DataError
+from sordino.errors import DataError, PrivacyError
 from sordino.privacy.guarantee import UNDECIDED
 
 from .features import Features, differences, refuse_other_features
@@ -23,7 +23,6 @@ class PublicDigest:
     """A running SHA-256 of the public fields in row order; no label ever enters it."""
 
     def __init__(self) -> None:
-        """Start with no record."""
         self._hash = hashlib.sha256()
         self.dropped = 0
 
@@ -44,53 +43,65 @@ class PublicDigest:
         return digest.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Comparisons:
-    """The public part of n comparisons, in canonical order."""
+def taken(column: Any, at: Sequence[int] | Integer[np.ndarray, " k"]) -> Any:
+    """Return some entries of a column, which may be one that is left out or empty."""
+    if column is None or not len(column):
+        return column
+    return column[at] if isinstance(column, np.ndarray) else tuple(column[row] for row in at)
 
-    keys: tuple[bytes, ...]  # one key per record for its question, (prompt, {first, second})
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Questions:
+    """The public part of n judgments of any kind, each about a question in canonical order."""
+
+    # What a kind calls one judgment, what its order could tell, and how it is made, for messages.
+    _said = ("", "", "")
+
+    keys: tuple[
+        bytes, ...
+    ]  # one key per judgment for its question: the prompt and a set of answers
     public_digest: str  # SHA-256 of all public fields, before any row was dropped
-    prompts: tuple[Text, ...] = ()
-    first: tuple[Text, ...] = ()
-    second: tuple[Text, ...] = ()
-    # Feature differences φ(first) − φ(second), when made from features.
-    given: Float[np.ndarray, "n d"] | None = None
     persons: tuple[str, ...] | None = None  # public person ids, or None
-    dropped: int = 0  # how many records were left out because their answers are identical
 
     def __post_init__(self) -> None:
-        """Read ids in one way, and refuse columns of different lengths: one question, one coin."""
-        for name in ("prompts", "first", "second", "given", "persons"):
-            column = getattr(self, name)
-            if column is not None and len(column) != self._expected(name):
-                raise DataError(
-                    f"{name} must have {self._expected(name)} entries beside {len(self)} keys "
-                    f"(texts and features exclude each other), got {len(column)}."
-                )
         if self.persons is not None:
             object.__setattr__(self, "persons", _validate.person_ids(self.persons, len(self)))
 
-    def _expected(self, name: str) -> int:
-        """Return the length of a column: beside features there are no texts to hide an order in."""
-        texts = name in {"prompts", "first", "second"}
-        return 0 if texts and self.given is not None else len(self)
+    def _refuse_lengths(self, wanted: Mapping[str, int]) -> None:
+        """Refuse columns of other lengths: one question, one coin."""
+        for name, length in wanted.items():
+            column = getattr(self, name)
+            if column is not None and len(column) != length:
+                raise DataError(
+                    f"{name} must have {length} entries beside {len(self)} keys (texts and "
+                    f"features exclude each other), got {len(column)}."
+                )
 
     def __len__(self) -> int:
-        """Return the number of comparisons."""
         return len(self.keys)
 
     def __repr__(self) -> str:
-        """Return the kind and the size; never data."""
-        return f"{type(self).__name__}(n={len(self)})"
+        return f"{type(self).__name__}(n={len(self)})"  # never data
 
-    def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
-        """Return φ(first) − φ(second) for every record."""
-        what = "pairs of texts, and left out for pairs made by from_features"
-        refuse_other_features(features, what, needed=self.given is None)
-        if self.given is not None:
-            return self.given
-        assert features is not None  # noqa: S101 (for the type checker; shown one line above)
-        return differences(features, self.prompts, self.first, self.second)
+    def canonical_keys(self) -> Iterator[bytes | None]:
+        """Yield the key of every question, or None where its answers are in another order."""
+        raise NotImplementedError
+
+    def refuse_other_order(self) -> None:
+        """Refuse judgments whose order or keys were not made by the public rule.
+
+        Those written as "best first" would give everything away, whatever the noise.
+
+        Raises:
+            PrivacyError: One is not in canonical order, or its key is of another question.
+        """
+        name, tells, makers = self._said
+        for index, (found, key) in enumerate(zip(self.canonical_keys(), self.keys, strict=True)):
+            if found != key:
+                raise PrivacyError(
+                    f"{name} {index} is not in canonical order, so {tells}. Nothing was released. "
+                    f"Make {makers}."
+                )
 
     def first_rows(self) -> Bool[np.ndarray, " n"]:
         """Return which rows are the first of their (person, question)."""
@@ -104,6 +115,41 @@ class Comparisons:
             once[index] = pair not in seen
             seen.add(pair)
         return once
+
+    def _part(self, rows: Sequence[int], names: Iterable[str], **columns: Any) -> Self:
+        """Return some judgments, with the public digest of those alone."""
+        columns |= {name: taken(getattr(self, name), rows) for name in ("keys", "persons", *names)}
+        digest = PublicDigest.of(columns["keys"], columns["persons"])
+        return replace(self, public_digest=digest, **columns)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Comparisons(Questions):
+    """The public part of n comparisons, in canonical order."""
+
+    prompts: tuple[Text, ...] = ()
+    first: tuple[Text, ...] = ()
+    second: tuple[Text, ...] = ()
+    # Feature differences φ(first) − φ(second), when made from features.
+    given: Float[np.ndarray, "n d"] | None = None
+    dropped: int = 0  # how many records were left out because their answers are identical
+
+    def __post_init__(self) -> None:
+        # Beside features there are no texts to hide an order in.
+        texts = dict.fromkeys(
+            ("prompts", "first", "second"), 0 if self.given is not None else len(self)
+        )
+        self._refuse_lengths(texts | {"given": len(self), "persons": len(self)})
+        super().__post_init__()
+
+    def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
+        """Return φ(first) − φ(second) for every record."""
+        what = "pairs of texts, and left out for pairs made by from_features"
+        refuse_other_features(features, what, needed=self.given is None)
+        if self.given is not None:
+            return self.given
+        assert features is not None  # noqa: S101 (for the type checker; shown one line above)
+        return differences(features, self.prompts, self.first, self.second)
 
 
 def outcomes(

@@ -42,34 +42,27 @@ class Pairs(Comparisons):
         Pairs(n=2)
     """
 
+    _said = (
+        "Row",
+        "its position could tell its label",
+        "pairs with read_pairs or from_features",
+    )
+
     labels: Integer[np.ndarray, " n"] = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse labels that are not one 0, 1 or 2 for every question."""
         super().__post_init__()
         labels = outcomes("labels", self.labels, len(self), undecided=True)
         object.__setattr__(self, "labels", labels)
 
-    def refuse_other_order(self) -> None:
-        """Refuse pairs whose order or keys were not made by the public rule.
-
-        Pairs written as "chosen first" would give every label away, whatever the noise.
-
-        Raises:
-            PrivacyError: A row is not in canonical order, or its key is of another question.
-        """
+    def canonical_keys(self) -> Iterator[bytes | None]:
+        """Yield the key of every question, or None where its answers are in another order."""
         if self.given is None:
             texts = zip(self.prompts, self.first, self.second, strict=True)
-            found = [canonical(*text) for text in texts]
-        else:
-            leads = _leads(self.given)
-            found = [(lead < 0, _row_key(row)) for lead, row in zip(leads, self.given, strict=True)]
-        for index, (pair, key) in enumerate(zip(found, self.keys, strict=True)):
-            if pair != (False, key):
-                raise PrivacyError(
-                    f"Row {index} is not in canonical order, so its position could tell its "
-                    "label. Nothing was released. Make pairs with read_pairs or from_features."
-                )
+            found = (canonical(*text) for text in texts)
+            return (None if swap else key for swap, key in found)
+        leads = zip(_leads(self.given), self.given, strict=True)
+        return (None if lead < 0 else _row_key(row) for lead, row in leads)
 
     def without(self, questions: Collection[bytes]) -> Pairs:
         """Return the judgments of other questions than these, by their keys: a public rule."""
@@ -81,14 +74,7 @@ class Pairs(Comparisons):
         Args:
             rows: Their numbers. They must be chosen without looking at a label.
         """
-        columns: dict[str, Any] = {"labels": self.labels[list(rows)]}
-        for name in ("keys", "prompts", "first", "second", "persons"):
-            column = getattr(self, name)
-            columns[name] = tuple(column[index] for index in rows) if column else column
-        columns["public_digest"] = PublicDigest.of(columns["keys"], columns["persons"])
-        if self.given is not None:
-            columns["given"] = self.given[list(rows)]
-        return replace(self, **columns)
+        return self._part(rows, ("prompts", "first", "second", "given", "labels"))
 
     @classmethod
     def from_frame(

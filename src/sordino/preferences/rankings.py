@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Integer
 from numpy.typing import ArrayLike
 
 from sordino import _validate
-from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.errors import DataError, UsageError
 
 from .ballots import (
     array_ranks,
@@ -24,7 +24,7 @@ from .ballots import (
     order_ranks,
     row_order,
 )
-from .comparisons import Comparisons, PublicDigest
+from .comparisons import PublicDigest, Questions, taken
 from .features import Features, Matrix, refuse_other_features
 from .pairs import Pairs, number_labels
 from .records import Text, candidate_order
@@ -33,13 +33,11 @@ _WHAT = "rankings of texts, and left out for rankings made from features"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Slates:
+class Slates(Questions):
     """What n ballots are about: lists of candidates, each in canonical order."""
 
     # Ballot i is over the K_i >= 2 candidates `starts[i]:starts[i + 1]` of the flat columns.
 
-    keys: tuple[bytes, ...]  # one key per ballot for its question, (prompt, set of candidates)
-    public_digest: str  # SHA-256 of all public fields
     # Where each ballot begins, and m at the end; n + 1 numbers.
     starts: Integer[np.ndarray, " bounds"]
     prompts: tuple[Text, ...] = ()  # texts or chat messages, one per ballot; empty without texts
@@ -55,50 +53,24 @@ class Slates:
     named: bool = False
     # Features of the m candidates, or of the K items, when made from features.
     given: Float[np.ndarray, "rows d"] | None = None
-    persons: tuple[str, ...] | None = None  # public person ids, or None
 
     def __post_init__(self) -> None:
-        """Read ids in one way, and refuse columns that do not fit together."""
         starts = bounds_of(self.starts, len(self))
         object.__setattr__(self, "starts", starts)
         texts = self.items is None and self.given is None
         m, k = int(starts[-1]), len(self.items or ())
-        wanted = {
-            "prompts": len(self) if texts else 0,
-            "candidates": m if texts else 0,
-            "given": k or m,
-            "persons": len(self),
-        }
-        for name, length in wanted.items():
-            column = getattr(self, name)
-            if column is not None and len(column) != length:
-                raise DataError(f"{name} must have {length} entries, got {len(column)}.")
-        if self.persons is not None:
-            object.__setattr__(self, "persons", _validate.person_ids(self.persons, len(self)))
+        wanted = {"prompts": texts * len(self), "candidates": texts * m, "given": k or m}
+        self._refuse_lengths(wanted | {"persons": len(self)})
+        super().__post_init__()
         if self.items is not None:
             object.__setattr__(self, "offered", _offered_items(self.offered, starts, k))
         elif self.offered is not None or self.named:
             raise DataError("offered and named are for ballots over items.")
 
-    def __len__(self) -> int:
-        """Return the number of ballots."""
-        return len(self.keys)
-
-    def __repr__(self) -> str:
-        """Return the kind and the size; never data."""
-        return f"{type(self).__name__}(n={len(self)})"
-
     @property
     def sizes(self) -> Integer[np.ndarray, " n"]:
         """Return how many candidates each ballot has, listed or not; it is public."""
         return np.diff(self.starts)
-
-    def first_rows(self) -> Bool[np.ndarray, " n"]:
-        """Return which ballots are the first of their (person, question), as of pairs."""
-        rows = np.empty((len(self), 0))
-        return Comparisons(
-            keys=self.keys, public_digest=self.public_digest, given=rows, persons=self.persons
-        ).first_rows()
 
     def flat_features(self, features: Features | None) -> Matrix:
         """Return the features of all candidates of all ballots, shape (m, d), dense or sparse."""
@@ -202,10 +174,15 @@ class Rankings(Slates):
         Rankings(n=2)
     """
 
+    _said = (
+        "Ballot",
+        "the place of a candidate could tell its rank",
+        "rankings with read_rankings, from_ranks or from_orders",
+    )
+
     ranks: Integer[np.ndarray, " m"] = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse ranks that are not one for each candidate, and write a ballot in one way only."""
         super().__post_init__()
         object.__setattr__(self, "ranks", flat_ranks(self.ranks, self.starts))
 
@@ -274,34 +251,9 @@ class Rankings(Slates):
         sizes = self.sizes[chosen]
         starts = np.concatenate([[0], np.cumsum(sizes)])
         flat = np.arange(starts[-1]) + np.repeat(self.starts[:-1][chosen] - starts[:-1], sizes)
-        columns: dict[str, Any] = {"starts": starts, "ranks": self.ranks[flat]}
-        for name in ("keys", "prompts", "persons"):
-            column = getattr(self, name)
-            columns[name] = tuple(column[row] for row in chosen) if column else column
-        if self.candidates:
-            columns["candidates"] = tuple(self.candidates[row] for row in flat)
-        if self.given is not None and self.items is None:
-            columns["given"] = self.given[flat]
-        if self.offered is not None:
-            columns["offered"] = self.offered[flat]
-        columns["public_digest"] = PublicDigest.of(columns["keys"], columns["persons"])
-        return replace(self, **columns)
-
-    def refuse_other_order(self) -> None:
-        """Refuse ballots whose candidates stand in another order than the public rule's.
-
-        Ballots written as "best first" would give every ranking away, whatever the noise.
-
-        Raises:
-            PrivacyError: A ballot is not in canonical order, or its key is of another question.
-        """
-        for index, (found, key) in enumerate(zip(self.canonical_keys(), self.keys, strict=True)):
-            if found != key:
-                raise PrivacyError(
-                    f"Ballot {index} is not in canonical order, so the place of a candidate could "
-                    "tell its rank. Nothing was released. Make rankings with read_rankings, "
-                    "from_ranks or from_orders."
-                )
+        names = ("ranks", "candidates", "offered", *(("given",) if self.items is None else ()))
+        columns = {name: taken(getattr(self, name), flat) for name in names}
+        return self._part(rows, ("prompts",), starts=starts, **columns)
 
     @classmethod
     def from_ranks(
