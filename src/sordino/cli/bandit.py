@@ -28,7 +28,8 @@ from sordino.mechanisms.gibbs import least_temperature
 from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs, read_bandit_logs, usable_reward_range
-from sordino.preferences.catalogues import Catalogue, columns_of, rows_of, whole_text
+from sordino.preferences.catalogues import Catalogue, columns_of, whole_text
+from sordino.preferences.files import read_rows
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import (
     BoundedRangeEvent,
@@ -551,7 +552,7 @@ def _reference(settings: Bandit, catalogue: Catalogue) -> tuple[float, ...] | No
 def _stated(path: Path, column: str) -> Iterable[tuple[str, Any, Any]]:
     """Yield (place, arm, probability) of a .json object, or of the rows of any other file."""
     if path.suffix != ".json":
-        for where, row in rows_of(path):
+        for where, row in read_rows(path, unnamed=True):
             name = column if column in row else "arm"
             missing = [field for field in (name, _PROBABILITY) if field not in row]
             if missing:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
-from typing import Any, Final, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Integer
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 
-from .records import FIELDS, Text, candidate_order, encoded, person_of, read_text
+from .records import Text, candidate_order, encoded, person_of, read_text
 
 _MOST = 2**31  # ranks that count; larger numbers are no ranks of candidates
 OFFERS = ("all", "named")
@@ -206,7 +206,6 @@ def _number_rank(value: object) -> int | None:
 
 
 _JUDGED = ("ranking", "ranks")
-_PUBLIC = ("prompt", "candidates", "items", "offered")
 _PAIRS = ("chosen", "rejected", "label", "labels", "answer")
 
 
@@ -258,14 +257,10 @@ def item_names(values: object, what: str) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-PERSON_MUST_NOT_BE: Final = (*FIELDS, *_JUDGED, *_PUBLIC)
-"""Fields that say what was judged, or how."""
-
-
 def parse_ballot(
     row: object, where: str, *, items: tuple[str, ...] | None = None, person_field: str = "person"
-) -> Ballot:
-    """Return one ballot in canonical order."""
+) -> Iterator[Ballot]:
+    """Yield the ballot of a row in canonical order."""
     person = person_of(row, where, person_field)
     assert isinstance(row, Mapping)  # noqa: S101 (for the type checker; shown above)
     _refuse_fields(row, where, items=items)
@@ -276,7 +271,8 @@ def parse_ballot(
         if row.get("offered") is not None:
             shown = _offered(row["offered"], where, items, ranks)
             offered = tuple(shown[index] for index in order)
-        return Ballot("", (), tuple(ranks[index] for index in order), person, b"", where, offered)
+        yield Ballot("", (), tuple(ranks[index] for index in order), person, b"", where, offered)
+        return
     prompt = read_text(row, "prompt", where)
     given = row["candidates"]
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) < 2:  # noqa: PLR2004 (a ranking compares)
@@ -296,7 +292,7 @@ def parse_ballot(
         )
     ranks = _ranks(row, where, names=candidates, numbers=True)
     in_order = tuple(candidates[index] for index in order)
-    return Ballot(prompt, in_order, tuple(ranks[index] for index in order), person, key, where)
+    yield Ballot(prompt, in_order, tuple(ranks[index] for index in order), person, key, where)
 
 
 def _refuse_fields(row: Mapping[str, Any], where: str, *, items: object) -> None:

@@ -24,12 +24,11 @@ from .catalogues import (
     bounded_vectors,
     cell_of,
     columns_of,
-    rows_of,
     usable_context_bound,
     vectors_of,
     whole_text,
 )
-from .files import Progress, untold
+from .files import Progress, read_rows, untold
 
 _ENDS = 2  # of a reward range
 
@@ -327,7 +326,7 @@ def read_bandit_logs(  # noqa: PLR0913 (each is one choice of the user)
     known, read = Catalogue.of(catalogue), CellReader(measured + contexts)
     arms, values = array("q"), array("d")
     with untold(hides_records=hides_records):
-        for where, row in rows_of(source, progress, empty=True):
+        for where, row in read_rows(source, unnamed=True, empty=True, progress=progress):
             name = whole_text(cell_of(row, arm, where))
             if name is None:
                 raise DataError(f"{where}: field {arm!r} must be a text or a whole number.")

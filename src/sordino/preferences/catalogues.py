@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from itertools import chain
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from sordino import _validate
 from sordino.errors import DataError, UsageError
 
 from .features import clipped_rows
-from .files import LONGEST_LINE, Progress, Rows, every_line, read_rows, read_table, separator
+from .files import UNNAMED, Progress, read_rows
 from .records import framed
 
 _HASHED = re.compile(r"(.+):([0-9]{1,9})", re.DOTALL)
@@ -150,46 +149,8 @@ def columns_of(argument: str, declared: object) -> tuple[ContextColumn, ...]:
     return columns
 
 
-UNNAMED = "\0"
-"""What the names that :func:`rows_of` makes up for columns of a table without one begin with."""
-
 _SMALLEST = 1e-100
 _BLOCK = 1 << 13  # rows that are worked on at once, which bounds the memory
-
-
-def rows_of(
-    source: str | Path | Iterable[Mapping[str, Any]],
-    progress: Progress | None = None,
-    *,
-    empty: bool = False,
-) -> Rows:
-    """Return (place, record) for every record of JSON Lines, of a table, or of an iterable."""
-    # Columns of a table that have no name (pandas writes its row numbers so) are named `UNNAMED`
-    # and their number. Whether JSON Lines may be `empty` is said; the others may.
-    mark = separator(Path(source)) if isinstance(source, (str, Path)) else None
-    if mark is None or not isinstance(source, (str, Path)):
-        return read_rows(source, empty=empty, progress=progress)
-    lines = every_line(Path(source), progress)
-    head = []
-    for number, line in lines:
-        head.append((number, line))
-        if line.strip(b" \r\n"):  # as the table counts a line as blank: a line of tabs is none
-            head[-1] = (number, _with_names(line, mark.encode()))
-            break
-    return read_table(chain(head, lines), mark, longest=LONGEST_LINE, optional="", answers=True)
-
-
-def _with_names(header: bytes, mark: bytes) -> bytes:
-    """Return a header in which each empty cell holds a name that nobody would choose."""
-    quoted = rb'"(?:[^"]|"")++"'  # skipped whole: a separator in it is part of a name
-    empty = rb'(?:\A|(?<=%b))(?:"")?(?=%b|\r?\n?\Z)' % (mark, mark)
-    made = iter(range(len(header) + 1))
-
-    def name(found: re.Match[bytes]) -> bytes:
-        whole = found.group()
-        return whole if whole.strip(b'"') else b"%b%d" % (UNNAMED.encode(), next(made))
-
-    return re.sub(quoted + b"|" + empty, name, header)
 
 
 def cell_of(row: Any, name: str, where: str) -> Any:
@@ -274,7 +235,11 @@ def vectors_of(
     progress: Progress | None = None,
 ) -> Float[np.ndarray, "n p"]:
     """Return the vectors of records by the rule that makes those of logs."""
-    return bounded_vectors(_read_cells(rows_of(source, progress), columns), columns, context_bound)
+    return bounded_vectors(
+        _read_cells(read_rows(source, unnamed=True, progress=progress), columns),
+        columns,
+        context_bound,
+    )
 
 
 _MOST_ARMS = 10_000_000
@@ -363,7 +328,7 @@ class Catalogue:
         # all columns besides `arm` whose cells are all numbers. Columns without a name are ignored.
         listed = features is not None and not isinstance(features, bool)
         columns = columns_of("features", features) if listed else ()
-        rows = list(rows_of(path))
+        rows = list(read_rows(path, unnamed=True))
         cells = ((f"{where}: field {arm!r}", cell_of(row, arm, where)) for where, row in rows)
         names = _distinct(cells)
         if features is True:

@@ -23,6 +23,7 @@ class PublicDigest:
     """A running SHA-256 of the public fields in row order; no label ever enters it."""
 
     def __init__(self) -> None:
+        """Start with no record."""
         self._hash = hashlib.sha256()
         self.dropped = 0
 

@@ -11,15 +11,17 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
 from sordino.errors import DataError, FileSystemError, UsageError
 
-from .records import FIELDS, Record, Text, parse_records, refuse_some_named
+from .records import FIELDS, Record, Text, parse_records, refuse_person_field, refuse_some_named
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _BLANK = b" \r\n"
@@ -38,8 +40,11 @@ def read_table(
     longest: int,
     optional: str,
     answers: bool = False,
+    unnamed: bool = False,
 ) -> Iterator[tuple[str, Mapping[str, str | None]]]:
     """Yield (place, cells by column name) for every record below the header."""
+    # Columns without a name (pandas writes its row numbers so) may be there if they are `unnamed`:
+    # they are called `UNNAMED` and their number.
     quoted, plain = '"([^"]*+(?:""[^"]*+)*+)"', f'([^"\\r\\n{mark}]*+)'
     # What one cell looks like, with the separator or the end behind it.
     cell = re.compile(rf"(?:{quoted}|{plain})({mark}|\Z)")
@@ -52,7 +57,10 @@ def read_table(
             raise DataError(f"{where}: not valid UTF-8.")
         cells = _cells(text, mark, cell, where)
         if names is None:
-            names = _header(cells, where, answers=answers)
+            if unnamed:
+                cells = [name or f"{UNNAMED}{number}" for number, name in enumerate(cells)]
+            _refuse_header(cells, where, answers=answers)
+            names = cells
         elif len(cells) != len(names):
             raise DataError(
                 f"{where}: {len(cells)} cells, but the header has {len(names)} columns."
@@ -106,8 +114,8 @@ def _cells(text: str, mark: str, cell: re.Pattern[str], where: str) -> list[str]
     return cells
 
 
-def _header(names: list[str], where: str, *, answers: bool) -> list[str]:
-    """Return the names of the columns; a message quotes none, for they may be a record."""
+def _refuse_header(names: list[str], where: str, *, answers: bool) -> None:
+    # A message quotes no name, for they may be a record.
     if not all(names):
         raise DataError(
             f"{where}: a column has no name. The first line must name the columns (pandas adds "
@@ -120,9 +128,10 @@ def _header(names: list[str], where: str, *, answers: bool) -> list[str]:
             f"{where}: column 'answer' is not read from a table. Randomized answers are JSON "
             "Lines beside their manifest, as sordino privatize writes them."
         )
-    return names
 
 
+UNNAMED = "\0"
+"""What the names that are made up for columns of a table without one begin with."""
 LONGEST_LINE = 1 << 24
 """Bytes that one record may not reach."""
 UNPACKED = 1 << 28
@@ -263,12 +272,14 @@ def read_rows(
     *,
     person_field: str = "",
     answers: bool = False,
+    unnamed: bool = False,
     empty: bool = False,
     progress: Progress | None = None,
 ) -> Rows:
     """Return (place, row) for every record of JSON Lines, of a table, or of an iterable."""
     # A name that ends in `.csv` or `.tsv` (or that and `.gz`) is a table with a header, every other
-    # is JSON Lines. A file must hold a record unless it may be `empty`.
+    # is JSON Lines. A file must hold a record unless it may be `empty`; a table whose columns may
+    # be `unnamed` may have no row, and any columns.
     if not isinstance(source, (str, Path)):
         return ((f"record {number}", row) for number, row in enumerate(source, start=1))
     path = Path(source)
@@ -276,8 +287,15 @@ def read_rows(
     if mark is None:
         return read_mappings(path, progress, empty=empty)
     lines = every_line(path, progress)
-    table = read_table(lines, mark, longest=LONGEST_LINE, optional=person_field, answers=answers)
-    return table if empty else _some(table)
+    table = read_table(
+        lines,
+        mark,
+        longest=LONGEST_LINE,
+        optional=person_field,
+        answers=answers or unnamed,
+        unnamed=unnamed,
+    )
+    return table if empty or unnamed else _some(table)
 
 
 def _some(rows: Rows) -> Rows:
@@ -289,6 +307,80 @@ def _some(rows: Rows) -> Rows:
         raise DataError("The input is empty: no record in it.")
 
 
+class Judgment(Protocol):
+    """What a row of any kind is read into."""
+
+    @property
+    def person(self) -> str | None:
+        """Return who gave it, or None."""
+
+    @property
+    def where(self) -> str:
+        """Return where it stood, for messages."""
+
+
+J = TypeVar("J", bound=Judgment)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What differs where judgments of one kind are read: a new kind has one of these, and a file.
+
+    Attributes:
+        fields: Those that say what was judged, or how: a person id stands in none of them.
+        not_in_tables: Why no table is read, or nothing where tables are.
+        alike: What no two judgments of one input may differ in, and what is said if they do.
+    """
+
+    fields: tuple[str, ...]
+    not_in_tables: str = ""
+    alike: tuple[tuple[str, str], ...] = ()
+
+    def rows(
+        self,
+        source: str | Path | Iterable[object],
+        *,
+        person_field: str,
+        empty: bool = False,
+        progress: Progress | None = None,
+    ) -> Rows:
+        """Return (place, row) for every row of a source; ``empty`` if a file may hold none."""
+        refuse_person_field(person_field, self.fields)
+        if self.not_in_tables and isinstance(source, (str, Path)) and separator(Path(source)):
+            raise DataError(self.not_in_tables)
+        return read_rows(source, person_field=person_field, empty=empty, progress=progress)
+
+    def judgments(
+        self,
+        rows: Iterable[tuple[str, object]],
+        parse: Callable[[object, str], Iterable[J]],
+        *,
+        hides_records: bool,
+    ) -> Iterator[J]:
+        """Yield what ``parse`` makes of every row; all name a person, or none does."""
+        # Where all of a record is private, some may name a person and others not.
+        first: J | None = None
+        for place, row in rows:
+            for one in parse(row, place):
+                first = first or one
+                for name, problem in self.alike:
+                    if getattr(one, name) != getattr(first, name):
+                        raise DataError(f"{one.where}: {problem}")
+                if not hides_records:
+                    refuse_some_named(one.person, first.person, one.where)
+                yield one
+
+
+COMPARISONS = Kind(
+    fields=FIELDS,
+    alike=(
+        ("privatized", "raw judgments and randomized answers in one file."),
+        ("cut", TWO_FORMS),
+    ),
+)
+"""Of two answers, raw or randomized."""
+
+
 def read_records(
     source: str | Path | Iterable[object],
     *,
@@ -297,9 +389,10 @@ def read_records(
     progress: Progress | None = None,
 ) -> Iterator[Record]:
     """Yield every record in canonical order, one at a time."""
-    # Where all of a record is private there may be none at all, and some records may name a person
-    # and others not.
-    rows = read_rows(source, person_field=person_field, empty=hides_records, progress=progress)
+    # Where all of a record is private there may be none at all.
+    rows = COMPARISONS.rows(
+        source, person_field=person_field, empty=hides_records, progress=progress
+    )
     return records_of(rows, person_field=person_field, hides_records=hides_records)
 
 
@@ -307,19 +400,9 @@ def records_of(
     rows: Iterable[tuple[str, object]], *, person_field: str, hides_records: bool = False
 ) -> Iterator[Record]:
     """Yield the records of (place, row), one for every label, all of the first one's kind."""
-    first: Record | None = None
-    for place, row in rows:
-        for record in parse_records(row, place, person_field=person_field):
-            first = first or record
-            if record.privatized != first.privatized:
-                raise DataError(
-                    f"{record.where}: raw judgments and randomized answers in one file."
-                )
-            if not hides_records:
-                refuse_some_named(record.person, first.person, record.where)
-            if record.cut != first.cut:
-                raise DataError(f"{record.where}: {TWO_FORMS}")
-            yield record
+    refuse_person_field(person_field)
+    parse = partial(parse_records, person_field=person_field)
+    return COMPARISONS.judgments(rows, parse, hides_records=hides_records)
 
 
 def line_of(prompt: Text, first: Text, second: Text, answer: int, person: str | None) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from sordino.errors import DataError, SordinoError, UsageError
 
 from .ballots import (
     OFFERS,
-    PERSON_MUST_NOT_BE,
     UNSAID,
     Ballot,
     item_names,
@@ -30,9 +30,9 @@ from .ballots import (
     parse_ballot,
 )
 from .comparisons import PublicDigest, all_named
-from .files import Progress, Rows, every_line, read_mappings, read_rows, separator, untold
+from .files import Kind, Progress, Rows, every_line, read_mappings, separator, untold
 from .rankings import Rankings
-from .records import refuse_person_field, refuse_some_named
+from .records import JUDGING_FIELDS, refuse_person_field
 
 _KINDS = {
     ".soc": (True, False),
@@ -233,6 +233,14 @@ def _ballot(line: str, pattern: re.Pattern[str], where: str) -> tuple[int, list[
     return _whole(found[1], f"{where}: the count"), places
 
 
+BALLOTS = Kind(
+    fields=JUDGING_FIELDS,
+    not_in_tables=(
+        "Rankings are not read from a table. Nothing was read. Convert it to JSON Lines, or "
+        "give arrays to sordino.Rankings.from_ranks."
+    ),
+)
+"""Of several candidates at once."""
 _FIELDS = {"ranking", "ranks", "items"}
 
 
@@ -298,7 +306,7 @@ def read_rankings(
         ...                 "ranking": ["Hello!", "Yes?"]}])
         Rankings(n=1)
     """
-    refuse_person_field(person_field, PERSON_MUST_NOT_BE)
+    refuse_person_field(person_field, BALLOTS.fields)
     _validate.one_of("offered", offered, (None, *OFFERS, "each"))
     if isinstance(source, (str, Path)) and _is_preflib(Path(source)):
         if items is not None or person_field != "person":
@@ -310,21 +318,13 @@ def read_rankings(
             return _read_preflib(
                 Path(source), offered=offered, empty=hides_records, progress=progress
             )
-    if isinstance(source, (str, Path)) and separator(Path(source)):
-        raise DataError(
-            "Rankings are not read from a table. Nothing was read. Convert it to JSON Lines, or "
-            "give arrays to sordino.Rankings.from_ranks."
-        )
+    rows = BALLOTS.rows(source, person_field=person_field, empty=True, progress=progress)
     with untold(hides_records=hides_records):
-        rows = read_rows(source, empty=True, progress=progress)
         names, rows = _items(rows, None if items is None else item_names(items, "items"))
-        ballots = [
-            parse_ballot(row, where, items=names, person_field=person_field) for where, row in rows
-        ]
+        parse = partial(parse_ballot, items=names, person_field=person_field)
+        ballots = list(BALLOTS.judgments(rows, parse, hides_records=hides_records))
         if not ballots and (names is None or not hides_records):
             raise DataError("The input is empty: no ballot in it.")
-        for ballot in () if hides_records else ballots:
-            refuse_some_named(ballot.person, ballots[0].person, ballot.where)
         return _made(ballots, names, offered)
 
 

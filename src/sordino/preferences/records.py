@@ -97,6 +97,8 @@ PERSON = "person"
 _TURN = "\n\nAssistant:"
 FIELDS = ("prompt", "chosen", "rejected", "first", "second", "label", LABELS, "answer")
 """What a record may hold besides who gave it."""
+JUDGING_FIELDS = (*FIELDS, "ranking", "ranks", "candidates", "items", "offered")
+"""What a record of any kind may hold besides who gave it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -181,7 +183,6 @@ def parse_records(row: object, where: str, *, person_field: str = "person") -> I
     if not isinstance(row, Mapping) or not {LABELS, f"{person_field}s"} & row.keys():
         yield _parse_record(row, where, person_field=person_field)
         return
-    refuse_person_field(person_field)
     for one, place in _separate(row, where, person_field=person_field):
         yield _parse_record(one, place, person_field=person_field)
 
@@ -191,7 +192,6 @@ def _parse_record(row: object, where: str, *, person_field: str = "person") -> R
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
     privatized, prompt, one, other, outcome = _sides(row, where)
-    refuse_person_field(person_field)
     person = person_of(row, where, person_field)
     try:
         swap, key = canonical(prompt, one, other)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -16,18 +17,11 @@ from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.privacy.guarantee import UNDECIDED
 
-from .ballots import PERSON_MUST_NOT_BE
 from .comparisons import all_named
 from .features import clipped_rows, usable_feature_bound
-from .files import Progress, read_mappings, read_rows, untold
+from .files import Kind, Progress, untold
 from .pairs import Pairs, number_labels
-from .records import (
-    WANTED,
-    label_value,
-    person_of,
-    refuse_person_field,
-    refuse_some_named,
-)
+from .records import JUDGING_FIELDS, WANTED, label_value, person_of
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -212,6 +206,14 @@ def _step_sum(
     return np.asarray(within[0])
 
 
+TRAJECTORIES = Kind(
+    fields=JUDGING_FIELDS,
+    not_in_tables=(
+        "Trajectories are not read from a table. Nothing was read. Convert it to JSON Lines, or "
+        "give arrays to sordino.Trajectories.from_steps."
+    ),
+)
+"""Of two trajectories."""
 _STATIONARY, _BY_STEP = 3, 4  # dimensions of a table: states, actions, features; steps before them
 
 
@@ -258,7 +260,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
         >>> read_trajectories([{"chosen": [[1.0], [1.0]], "rejected": [[0.0], [0.5]]}])
         Trajectories(n=1, horizon=2)
     """
-    refuse_person_field(person_field, PERSON_MUST_NOT_BE)
+    rows = TRAJECTORIES.rows(source, person_field=person_field, empty=True, progress=progress)
     table = None if features is None else _table(features)
     if horizon is None and table is not None and table.ndim == _BY_STEP:
         horizon = len(table)
@@ -272,21 +274,14 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
         drop_identical = True
     bound = None if feature_bound is None else usable_feature_bound(feature_bound)
     with untold(hides_records=hides_records):
-        rows = (
-            read_mappings(Path(source), progress, empty=True)
-            if isinstance(source, (str, Path))
-            else read_rows(source)
-        )
         sums, labels, persons = [], [], list[str | None]()
-        for where, row in rows:
-            sides, label, person = _judgment(row, where, person_field)
-            one, other = (_steps(side, table, where) for side in sides)
+        parse = partial(_judgments, person_field=person_field)
+        for found in TRAJECTORIES.judgments(rows, parse, hides_records=hides_records):
+            one, other = (_steps(side, table, found.where) for side in found.sides)
             horizon = len(one) if horizon is None else horizon
-            sums.append(_step_sum(one, other, where, horizon=horizon, feature_bound=bound))
-            labels.append(label)
-            persons.append(person)
-            if not hides_records:
-                refuse_some_named(person, persons[0], where)
+            sums.append(_step_sum(one, other, found.where, horizon=horizon, feature_bound=bound))
+            labels.append(found.label)
+            persons.append(found.person)
         if horizon is None or not (sums or hides_records):
             raise DataError("The input is empty: no comparison in it.")
         return Trajectories.from_sums(
@@ -313,8 +308,14 @@ def _table(features: object) -> np.ndarray:
     return _validate.finite_array("features", array, ndim=array.ndim)
 
 
-def _judgment(row: object, where: str, person_field: str) -> tuple[list[object], float, str | None]:
-    """Return the two trajectories of a record, its label as a number, and who gave it."""
+class _Judgment(NamedTuple):
+    sides: list[object]
+    label: float
+    person: str | None
+    where: str
+
+
+def _judgments(row: object, where: str, person_field: str) -> Iterator[_Judgment]:
     person = person_of(row, where, person_field)
     assert isinstance(row, Mapping)  # noqa: S101 (for the type checker; shown above)
     ranked = {"chosen", "rejected"} & row.keys()
@@ -329,7 +330,8 @@ def _judgment(row: object, where: str, person_field: str) -> tuple[list[object],
     label = 1 if ranked else label_value(row.get("label"))
     if label is None:
         raise DataError(f"{where}: field 'label' must be {WANTED}.")
-    return [row[name] for name in names], 0.5 if label == UNDECIDED else label, person
+    sides = [row[name] for name in names]
+    yield _Judgment(sides, 0.5 if label == UNDECIDED else label, person, where)
 
 
 def _steps(side: object, table: np.ndarray | None, where: str) -> Float[np.ndarray, "h d"]:

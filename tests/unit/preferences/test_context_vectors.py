@@ -13,10 +13,10 @@ from sordino.preferences.catalogues import (
     _expanded,
     bounded_vectors,
     columns_of,
-    rows_of,
     usable_context_bound,
     vectors_of,
 )
+from sordino.preferences.files import UNNAMED, read_rows
 
 COLUMNS = columns_of("x", ["age", "city:5", "height"])
 ROWS = [
@@ -100,23 +100,23 @@ def test_every_source_gives_the_same_vectors(tmp_path):
 def test_columns_without_a_name(tmp_path, mark, header, names):
     path = tmp_path / ("x.csv" if mark == "," else "x.tsv")
     path.write_text(f"\n{header}\n1,2,3".replace(",", mark), newline="")
-    ((_, row),) = rows_of(path)
-    named = [name for name in row if not name.startswith(catalogues.UNNAMED)]
+    ((_, row),) = read_rows(path, unnamed=True)
+    named = [name for name in row if not name.startswith(UNNAMED)]
     assert named == [name.replace(",", mark) for name in names]
     assert list(row.values()) == ["1", "2", "3"]
 
 
 def test_a_cell_of_many_lines_is_kept_whole(tmp_path):
     (tmp_path / "x.csv").write_text('id,text\n1,"a\n\nb"\n')
-    assert [row["text"] for _, row in rows_of(tmp_path / "x.csv")] == ["a\n\nb"]
+    assert [row["text"] for _, row in read_rows(tmp_path / "x.csv", unnamed=True)] == ["a\n\nb"]
 
 
 def test_places(tmp_path):
     (tmp_path / "x.csv").write_text("a\n\n1\n2\n")
     (tmp_path / "x.jsonl").write_text('\n{"a": 1}\n')
-    assert places(rows_of(tmp_path / "x.csv")) == ["line 3", "line 4"]
-    assert places(rows_of(tmp_path / "x.jsonl")) == ["line 2"]
-    assert places(rows_of(ROWS)) == ["record 1", "record 2", "record 3"]
+    assert places(read_rows(tmp_path / "x.csv", unnamed=True)) == ["line 3", "line 4"]
+    assert places(read_rows(tmp_path / "x.jsonl", unnamed=True)) == ["line 2"]
+    assert places(read_rows(ROWS, unnamed=True)) == ["record 1", "record 2", "record 3"]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_huge_numbers_beside_each_other():
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileSystemError):
-        list(rows_of(tmp_path / "none.csv"))
+        list(read_rows(tmp_path / "none.csv", unnamed=True))
     with pytest.raises(DataError, match="is not read"):
-        list(rows_of(tmp_path / "x.parquet"))
+        list(read_rows(tmp_path / "x.parquet", unnamed=True))
 
 
 @pytest.mark.parametrize("bound", [0, -1.0, 1e-101, 1e101, float("inf"), float("nan"), "1", None])

@@ -199,7 +199,7 @@ def test_a_named_person_field_must_be_there_for_labels_too():
 @pytest.mark.parametrize("field", ["label", "labels", "answer"])
 def test_labels_are_no_person_ids(field):
     with pytest.raises(UsageError, match=field):
-        parse_all(QUESTION | {"labels": [1]}, person_field=field)
+        read_pairs([QUESTION | {"labels": [1]}], person_field=field)
 
 
 def test_identical_answers_are_dropped_label_by_label():

@@ -230,7 +230,8 @@ def test_the_key_of_two_candidates_is_that_of_a_pair():
 
 def test_keys_are_of_the_prompt_and_the_set_of_candidates():
     def key(prompt, texts):
-        return parse_ballot({"prompt": prompt, "candidates": texts, "ranking": []}, "x").key
+        (ballot,) = parse_ballot({"prompt": prompt, "candidates": texts, "ranking": []}, "x")
+        return ballot.key
 
     one = key("p", ["a", "b", "c"])
     assert one == key("p", ["c", "a", "b"])

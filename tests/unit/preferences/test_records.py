@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import DataError, UsageError
+from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import _parse_record, canonical, person_key
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -242,7 +243,7 @@ def test_person_ids_do_not_change_the_question():
 )
 def test_a_judgment_is_no_person_id(field):
     with pytest.raises(UsageError, match=field):
-        parse({"prompt": "p", "chosen": "a", "rejected": "b"}, person_field=field)
+        read_pairs([{"prompt": "p", "chosen": "a", "rejected": "b"}], person_field=field)
 
 
 def test_the_size_is_about_what_it_takes():
