@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import random
 import re
 import sys
@@ -177,17 +178,12 @@ class CoinRecipe:
     # Whether every small seed is tried with it, and not only those of the manifest; and whether its
     # ids may be the texts of a row, joined.
     core: bool = False
-    least: int | None = None
-    most: int | None = None
+    least: float = -math.inf  # the least and the largest seed that its generator takes
+    most: float = math.inf
 
     def __post_init__(self) -> None:
         """Refuse an unknown kind."""
         _validate.one_of("kind", self.kind, ("stream", "row", "id", "unkeyed"))
-
-    def takes(self, seed: int) -> bool:
-        """Return whether its generator takes this seed."""
-        above = self.least is None or seed >= self.least
-        return above and (self.most is None or seed <= self.most)
 
 
 def _share(digest: bytes, order: Literal["big", "little"] = "big") -> float:
@@ -265,45 +261,50 @@ def hashed_coin(
         'md5 of {seed}|{id}, first 8 bytes'
     """
     digest = HASHES[_validate.one_of("algorithm", algorithm, HASHES)]
-    read = READINGS[_validate.one_of("reading", reading, READINGS)]
-    _validate.one_of("the number of {id} in template", template.count("{id}"), (1,))
-
-    def uniforms(seeds: Sequence[int], ids: Sequence[str], epsilon: float) -> np.ndarray:
-        texts = (text for seed in seeds for text in _messages(template, seed, ids, epsilon))
-        return _table(read([digest(text) for text in texts]), seeds)
-
     kind: Kind = "id" if "{seed" in template else "unkeyed"
-    return CoinRecipe(
-        name=f"{algorithm} of {template}, {reading}", kind=kind, uniforms=uniforms, core=core
-    )
+    return _digested(algorithm, template, reading, lambda _: digest, kind=kind, core=core)
 
 
 def _hmac_coin(
     template: str,
-    *,
     algorithm: str = "sha256",
     reading: str = "first 8 bytes",
+    *,
     key: str = _DIGITS,
     core: bool = False,
 ) -> CoinRecipe:
     """A coin that is an HMAC of the id, keyed by the digits of the seed or by a short text."""
+    shown = {_DIGITS: "seed", _CHARACTER: "character of seed"}.get(key, repr(key))
+    return _digested(
+        f"HMAC-{algorithm}({shown})",
+        template,
+        reading,
+        lambda seed: partial(
+            hmac.digest, key.format(seed=seed).encode(errors="replace"), digest=algorithm
+        ),
+        kind="id" if "{seed" in key + template else "unkeyed",
+        core=core,
+        least=0 if key == _CHARACTER else -math.inf,
+        most=sys.maxunicode if key == _CHARACTER else math.inf,
+    )
+
+
+def _digested(
+    shown: str,
+    template: str,
+    reading: str,
+    digest: Callable[[int], Callable[[bytes], bytes]],
+    **recipe: Any,
+) -> CoinRecipe:
+    """Return a coin that is read off a digest of a text; a seed says which digest it is."""
     read = READINGS[_validate.one_of("reading", reading, READINGS)]
     _validate.one_of("the number of {id} in template", template.count("{id}"), (1,))
 
     def uniforms(seeds: Sequence[int], ids: Sequence[str], epsilon: float) -> np.ndarray:
-        found = [
-            hmac.digest(key.format(seed=seed).encode(errors="replace"), text, algorithm)
-            for seed in seeds
-            for text in _messages(template, seed, ids, epsilon)
-        ]
-        return _table(read(found), seeds)
+        texts = ((digest(seed), _messages(template, seed, ids, epsilon)) for seed in seeds)
+        return _table(read([made(text) for made, several in texts for text in several]), seeds)
 
-    kind: Kind = "id" if "{seed" in key + template else "unkeyed"
-    shown = {_DIGITS: "seed", _CHARACTER: "character of seed"}.get(key, repr(key))
-    name = f"HMAC-{algorithm}({shown}) of {template}, {reading}"
-    most = sys.maxunicode if key == _CHARACTER else None
-    least = 0 if key == _CHARACTER else None
-    return CoinRecipe(name=name, kind=kind, uniforms=uniforms, core=core, least=least, most=most)
+    return CoinRecipe(name=f"{shown} of {template}, {reading}", uniforms=uniforms, **recipe)
 
 
 def _stream(start: Callable[[], Draw], *, reach: float = 1.0) -> _Uniforms:
@@ -483,10 +484,7 @@ def coin_recipes() -> tuple[CoinRecipe, ...]:
     core_hashes = {(template, "sha256", _FIRST) for template in _CORE}
     core_hashes |= set(product(["{id}"], common, (_FIRST, "modulo 10^6")))
     return (
-        *(
-            _hmac_coin(way[0], algorithm=way[1], reading=way[2], core=way in core)
-            for way in dict.fromkeys(keyed)
-        ),
+        *(_hmac_coin(*way, core=way in core) for way in dict.fromkeys(keyed)),
         _hmac_coin("{id}", key=_CHARACTER, core=True),
         *(_hmac_coin("{id}", key=word) for word in _WORDS),
         *_generators(),

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property, lru_cache, partial
 from itertools import chain, product, zip_longest
-from typing import TypeGuard
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -195,14 +195,15 @@ def _frames_of(released: Released, channels: Sequence[Channel]) -> list[_Frame]:
     return frames
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class _Case:
     """One recipe with the keys that it is given."""
 
     recipe: CoinRecipe  # what makes the uniform numbers
-    keyed: str  # what the keys are, for the report
-    n: int  # number of rows
     seeds: Sequence[int]  # the seeds to try
+    keyed: str  # what the keys are, for the report
+    _: KW_ONLY
+    n: int  # number of rows
     published: Mapping[int, str]  # where each seed that the manifest holds stands there
     # From a row to its id text or its number; unused for streams.
     key: Callable[[int], object] = int
@@ -264,10 +265,6 @@ class _Case:
                 "and one column for each key. The coins were not attacked."
             )
         return made
-
-    def source(self, seed: int) -> str:
-        """Return where a seed is from."""
-        return _UNSEEDED if self.recipe.kind == "unkeyed" else self.published.get(seed, _SMALL)
 
     @cached_property
     def distinct(self) -> Bool[np.ndarray, " n"]:
@@ -334,20 +331,13 @@ def _comparisons(case: _Case, frames: Sequence[_Frame]) -> int:
     return len(case.seeds) * len(_CONVENTIONS) * (plain + paired * swapped)
 
 
-@lru_cache(maxsize=1)
-def _flip_probability(epsilon: float) -> float:
-    """Return how often the coin flips; it is computed in many digits, and asked for very often."""
-    return flip_probability(epsilon)
-
-
 class _Search:
     """One case in several frames."""
 
-    def __init__(self, case: _Case, frames: _Frames, released: Released) -> None:
-        """Turn the frames into the order in which the rows draw."""
-        self.case, self.frames = case, frames.each
+    def __init__(self, case: _Case, frames: _Frames, released: Released, q: float) -> None:
+        """Turn the frames into the order in which the rows draw; q is how often coins flip."""
+        self.case, self.frames, self.q = case, frames.each, q
         self.epsilon, self.answers = released.epsilon, released.answers.astype(np.int8)
-        self.q = _flip_probability(self.epsilon)
         self.screen, self.swaps = frames.screen(case.order, near=case.near), frames.swaps
 
     def hits(self, level: float) -> Iterator[_CoinHit]:
@@ -410,6 +400,7 @@ class _Search:
     def _judged(self, seed: int, level: float) -> Iterator[_CoinHit]:
         """Yield every layout, convention and frame in which one seed undoes the flips."""
         case = self.case
+        unkeyed = case.recipe.kind == "unkeyed"
         for layout, uniforms, swaps in case.draws([seed], np.arange(case.n), self.epsilon):
             turns = None if swaps is None else swaps[0] < 0.5  # noqa: PLR2004 (a fair swap)
             conventions = zip(_CONVENTIONS, self._flips(uniforms), strict=True)
@@ -426,8 +417,8 @@ class _Search:
                 parts = (case.recipe.name, case.keyed, layout, convention)
                 yield _CoinHit(
                     recipe="; ".join(filter(None, parts)),
-                    seed=None if case.recipe.kind == "unkeyed" else seed,
-                    source=case.source(seed),
+                    seed=None if unkeyed else seed,
+                    source=_UNSEEDED if unkeyed else case.published.get(seed, _SMALL),
                     judged=frame.name,
                     constant_share=max(share, 1 - share),
                     p_value=p_value,
@@ -456,7 +447,12 @@ def _manifest_integers(manifest: Mapping[str, object] | None) -> dict[int, str]:
         path, value = next(inside[-1], ("", _END))
         if value is _END:
             inside.pop()
-        elif _is_whole(value):
+        elif (isinstance(value, str) and _INTEGER.fullmatch(value.strip())) or (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and abs(value) < _LARGEST
+            and value == int(value)
+        ):
             places.append((int(value), path))
         elif len(inside) <= _DEEPEST:
             inside.append(parts_of(value, path))
@@ -466,17 +462,7 @@ def _manifest_integers(manifest: Mapping[str, object] | None) -> dict[int, str]:
     return dict(list(found.items())[:_MOST_INTEGERS])
 
 
-def _is_whole(value: object) -> TypeGuard[str | float]:
-    """Return whether a value is a whole number, or the digits of one, that may be a seed."""
-    if isinstance(value, str):
-        return bool(_INTEGER.fullmatch(value.strip()))
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < _LARGEST and value == int(value)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class _Keys:
+class _Keys(NamedTuple):
     """What a keyed coin may be keyed by."""
 
     name: str
@@ -521,47 +507,27 @@ class Plan:
     def _cases(
         self, recipes: Sequence[CoinRecipe], seeds: Sequence[int], *, core: bool = False
     ) -> Iterator[_Case]:
-        """Yield every recipe with every kind of key."""
+        """Yield every recipe with every kind of key, or one generator with every order of rows."""
+        case = partial(_Case, n=self.n, published=self.published)
         for recipe in recipes:
             unkeyed = recipe.kind == "unkeyed"
-            able = [0] if unkeyed else [seed for seed in seeds if recipe.takes(seed)]
+            able = [seed for seed in seeds if recipe.least <= seed <= recipe.most]
+            able = [0] if unkeyed else able
             if not able or (unkeyed and core):  # which was tried already
                 continue
             if recipe.kind == "stream":
                 blocks = len(able) <= _MOST_INTEGERS or self.n <= _LONG_STREAM
                 for name, order in self._row_orders:
-                    yield self._case(recipe, able, name, order=order, blocks=blocks)
+                    yield case(recipe, able, name, order=order, blocks=blocks)
             elif recipe.kind == "row":
                 for start in (0,) if core else (0, 1):
-                    yield self._case(recipe, able, f"row number from {start}", key=start.__add__)
+                    yield case(recipe, able, f"row number from {start}", key=start.__add__)
             else:
                 for keys in [one for one in self._keys if one.core or not core]:
-                    yield self._case(recipe, able, keys.name, key=keys.text)
+                    yield case(recipe, able, keys.name, key=keys.text)
                 for keys in self._joins if recipe.core else ():
                     if keys.core or unkeyed:
-                        yield self._case(recipe, able[:_MOST_JOINED], keys.name, key=keys.text)
-
-    def _case(
-        self,
-        recipe: CoinRecipe,
-        seeds: Sequence[int],
-        keyed: str,
-        *,
-        key: Callable[[int], object] = int,
-        order: Integer[np.ndarray, " n"] | None = None,
-        blocks: bool = False,
-    ) -> _Case:
-        """Return a recipe with one kind of key, or one order of rows."""
-        return _Case(
-            recipe=recipe,
-            keyed=keyed,
-            n=self.n,
-            seeds=seeds,
-            published=self.published,
-            key=key,
-            order=order,
-            blocks=blocks,
-        )
+                        yield case(recipe, able[:_MOST_JOINED], keys.name, key=keys.text)
 
     @cached_property
     def _row_orders(self) -> list[tuple[str, Integer[np.ndarray, " n"]]]:
@@ -578,7 +544,7 @@ class Plan:
         released, found = self.released, []
         for place, name in enumerate(self.columns):
             texts = [str(value) for value in released.columns[name]]
-            found.append(_Keys(name=f"column {name!r}", text=texts.__getitem__, core=place == 0))
+            found.append(_Keys(f"column {name!r}", texts.__getitem__, core=place == 0))
         recipe = self.ids[0].recipe if self.ids else id_recipes()[0]
         orders = self._orders
         for order, arranged in orders.items():
@@ -586,14 +552,14 @@ class Plan:
             made = lru_cache(maxsize=None)(
                 _joined(lambda *three: recipe.of(*three).hex(), arranged)
             )
-            found.append(_Keys(name=f"id, {order}", text=made, core=core))
+            found.append(_Keys(f"id, {order}", made, core=core))
         found.append(_Keys(name="prompt", text=released.prompts.__getitem__, core=True))
-        found.append(_Keys(name="row from 0", text=str))
-        found.append(_Keys(name="row from 1", text=lambda row: str(row + 1)))
-        for order, arranged in orders.items():
-            if "reversed" not in order:
-                text = _joined(JOINS[_BARRED], arranged)
-                found.append(_Keys(name=f"texts, {order}", text=text))
+        found += [_Keys("row from 0", str), _Keys("row from 1", lambda row: str(row + 1))]
+        found += [
+            _Keys(f"texts, {order}", _joined(JOINS[_BARRED], arranged))
+            for order, arranged in orders.items()
+            if "reversed" not in order
+        ]
         return self._distinct(found)
 
     @cached_property
@@ -602,8 +568,8 @@ class Plan:
         return self._distinct(
             [
                 _Keys(
-                    name=f"{name}, {order}",
-                    text=_joined(join, arranged),
+                    f"{name}, {order}",
+                    _joined(join, arranged),
                     core=name in _COMMON_JOINS and "reversed" not in order,
                 )
                 for name, join in JOINS.items()
@@ -666,10 +632,10 @@ def attack_coins(
     shared = bool(frames) and together.sum() >= _OVERLAP
     looks = [_Frames(part) for part in ([frames] if shared else [[frame] for frame in frames])]
     hits: list[_CoinHit] = []
-    done = 0
+    done, q = 0, flip_probability(released.epsilon)
     for stage in stages:
         for case, look in product(stage, looks):
-            hits += _Search(case, look, released).hits(level)
+            hits += _Search(case, look, released, q).hits(level)
             done += _comparisons(case, look.each)
             if progress is not None:
                 progress(done, planned)

@@ -89,14 +89,14 @@ class _StatedCoin:
     def read(cls, result: Mapping[str, Any]) -> _StatedCoin:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         told = result["mechanism"]
-        name, loss = _text(told["name"]), told.get("epsilon_per_label")
+        name, loss = text_of(told["name"]), told.get("epsilon_per_label")
         flips = told["flip_probability"] if name == _COIN else told.get("flip_probability", 0.0)
         flips = _validate.non_negative("flip_probability", flips)
         if flips > _FAIR:
             raise ValueError
         if loss is not None:
             loss = _validate.non_negative("epsilon_per_label", float_from_json(loss))
-        return cls(noise=_text(result["noise"]), name=name, flips=flips, loss=loss)
+        return cls(noise=text_of(result["noise"]), name=name, flips=flips, loss=loss)
 
 
 def _check_coin(stated: _StatedCoin, paid: Guarantee, entries: Iterable[Row]) -> Finding:
@@ -141,26 +141,22 @@ def _check_coin(stated: _StatedCoin, paid: Guarantee, entries: Iterable[Row]) ->
     )
 
 
+def _loss(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return name, ε and δ; KeyError, TypeError or ValueError where one is malformed."""
+    return {
+        "name": text_of(told["name"]),
+        "epsilon": _validate.non_negative("epsilon", float_from_json(told["epsilon"])),
+        "delta": _validate.failure_probability("delta", told["delta"]),
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Stated:
-    """The loss that a mechanism is said to have."""
+class _StatedGaussian:
+    """One release with Gaussian noise, as ``result.json`` describes it."""
 
     name: str  # the mechanism
     epsilon: float  # privacy loss that it is said to keep
     delta: float  # with this failure probability
-
-    @staticmethod
-    def loss(told: Mapping[str, Any]) -> tuple[str, float, float]:
-        """Return name, ε and δ; KeyError, TypeError or ValueError where one is malformed."""
-        epsilon = _validate.non_negative("epsilon", float_from_json(told["epsilon"]))
-        delta = _validate.failure_probability("delta", told["delta"])
-        return _text(told["name"]), epsilon, delta
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StatedGaussian(_Stated):
-    """One release with Gaussian noise, as ``result.json`` describes it."""
-
     mu: float  # what one change moves it, in units of its noise
     # How many records of one person count; None if there is no limit.
     records_per_person: int | None
@@ -168,17 +164,11 @@ class _StatedGaussian(_Stated):
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> _StatedGaussian:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
-        name, epsilon, delta = cls.loss(told)
         most = told.get("records_per_person")
-        return cls(
-            name=name,
-            epsilon=epsilon,
-            delta=delta,
-            mu=_validate.non_negative("mu", told["mu"]),
-            records_per_person=None
-            if most is None
-            else _validate.integer("records_per_person", most, at_least=1),
-        )
+        if most is not None:
+            most = _validate.integer("records_per_person", most, at_least=1)
+        mu = _validate.non_negative("mu", told["mu"])
+        return cls(**_loss(told), mu=mu, records_per_person=most)
 
     def compared(self, paid: GaussianEvent, relation: NeighboringRelation) -> _Differences:
         """Return what differs from the noise that was paid for."""
@@ -203,18 +193,34 @@ class _StatedGaussian(_Stated):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _StatedObjective(_Stated):
-    """A minimizer of a perturbed objective."""
+class _StatedObjective:
+    """A minimizer of a perturbed objective, on pairs or on rankings."""
 
+    name: str  # the mechanism
+    epsilon: float  # privacy loss that it is said to keep
+    delta: float  # with this failure probability
     bound: float  # norm to which every record, or every candidate, was clipped
     ridge: float  # strength of the quadratic penalty
     standard_deviation: float  # noise of every coordinate of the linear term
+    # On pairs, whether a second moment was released with it, and what one record moves that, in
+    # units of its noise.
+    moment: tuple[bool, float] | None
+    # On rankings, the most candidates of one ballot, and the number of features.
+    sizes: tuple[int, int] | None
 
     @classmethod
-    def sizes(cls, told: Mapping[str, Any]) -> dict[str, float]:
-        """Return what every objective has; KeyError, TypeError or ValueError if malformed."""
+    def read(cls, told: Mapping[str, Any]) -> _StatedObjective:
+        """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         names = ("bound", "ridge", "standard_deviation")
-        return {name: _validate.positive(name, told[name]) for name in names}
+        given = _loss(told) | {name: _validate.positive(name, told[name]) for name in names}
+        if given["name"] == _RANKED:
+            candidates = _validate.integer("candidates", told["candidates"], at_least=2)
+            dimension = _validate.integer("dimension", told["dimension"], at_least=1)
+            return cls(**given, moment=None, sizes=(candidates, dimension))
+        if not isinstance(told["second_moment"], bool):
+            raise TypeError
+        mu = _validate.non_negative("second_moment_mu", told["second_moment_mu"])
+        return cls(**given, moment=(told["second_moment"], mu), sizes=None)
 
     def compared(
         self, paid: ApproximateEvent, relation: NeighboringRelation, *, reward: RewardModel
@@ -227,10 +233,39 @@ class _StatedObjective(_Stated):
         found.warn("A larger loss is described than was paid for.", when=more)
         other = not math.isclose(self.ridge, reward.ridge, rel_tol=_SLACK)
         found.refute("Another ridge is described than that of the reward.", when=other)
-        self._compare_reward(found, reward)
-        needed = math.inf  # where no noise suffices with these settings
+        if self.moment is not None:
+            held, (stated, mu) = reward.moment, self.moment
+            if stated != (held is not None) or (mu > 0 and not stated):
+                found.refute("The reward holds another second moment than is described.")
+            elif held is not None:
+                found.refute(
+                    "More noise of the second moment is described than it carries.",
+                    when=mu < held.mechanism.mu(REPLACE_SPECIAL) * (1 - _SLACK),
+                )
+                found.refute(
+                    "Another bound is described than that of the second moment.",
+                    when=not math.isclose(self.bound, held.bound, rel_tol=_SLACK),
+                )
+        if self.sizes is not None:
+            candidates, dimension = self.sizes
+            found.refute(
+                "Another number of features is described than the reward has weights.",
+                when=dimension != len(reward.weights),
+            )
+            found.refute(
+                "Fewer candidates are described than the items that everybody ranked.",
+                when=reward.items is not None and candidates < len(reward.items),
+            )
+        # The noise that keeps what was paid for with these settings; none suffices with some.
+        needed, given = math.inf, {"delta": paid.delta, "neighbors": relation, "ridge": self.ridge}
+        kind: Callable[..., ObjectivePerturbation | RankingObjectivePerturbation]
+        if self.moment is not None:
+            kind, given["second_moment_mu"] = ObjectivePerturbation, self.moment[1]
+        if self.sizes is not None:
+            kind = RankingObjectivePerturbation
+            given |= {"candidates": self.sizes[0], "dimension": self.sizes[1]}
         with suppress(UsageError):
-            needed = self._mechanism(paid, relation).standard_deviation
+            needed = kind(paid.epsilon, bound=self.bound, **given).standard_deviation
         size = self.standard_deviation
         found.refute(
             "Less noise is described than what was paid for needs.",
@@ -241,108 +276,6 @@ class _StatedObjective(_Stated):
         )
         return found
 
-    def _compare_reward(self, found: _Differences, reward: RewardModel) -> None:
-        """Take note of what the reward's file does not say."""
-        raise NotImplementedError
-
-    def _mechanism(
-        self, paid: ApproximateEvent, relation: NeighboringRelation
-    ) -> ObjectivePerturbation | RankingObjectivePerturbation:
-        """Return the mechanism with these settings that keeps what was paid for."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StatedTilt(_StatedObjective):
-    """Objective perturbation on pairs, as ``result.json`` describes it."""
-
-    second_moment: bool  # whether a second moment was released with it
-    second_moment_mu: float  # what one record moves that, in units of its noise
-
-    @classmethod
-    def read(cls, told: Mapping[str, Any]) -> _StatedTilt:
-        """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
-        name, epsilon, delta = cls.loss(told)
-        if not isinstance(told["second_moment"], bool):
-            raise TypeError
-        return cls(
-            name=name,
-            epsilon=epsilon,
-            delta=delta,
-            **cls.sizes(told),
-            second_moment=told["second_moment"],
-            second_moment_mu=_validate.non_negative("second_moment_mu", told["second_moment_mu"]),
-        )
-
-    def _compare_reward(self, found: _Differences, reward: RewardModel) -> None:
-        """Take note of a second moment that is not the one in the reward's file."""
-        moment = reward.moment
-        told = self.second_moment or self.second_moment_mu > 0
-        if told != (moment is not None) or told != self.second_moment:
-            found.refute("The reward holds another second moment than is described.")
-        elif moment is not None:
-            less = self.second_moment_mu < moment.mechanism.mu(REPLACE_SPECIAL) * (1 - _SLACK)
-            found.refute("More noise of the second moment is described than it carries.", when=less)
-            other = not math.isclose(self.bound, moment.bound, rel_tol=_SLACK)
-            found.refute("Another bound is described than that of the second moment.", when=other)
-
-    def _mechanism(
-        self, paid: ApproximateEvent, relation: NeighboringRelation
-    ) -> ObjectivePerturbation:
-        return ObjectivePerturbation(
-            paid.epsilon,
-            delta=paid.delta,
-            bound=self.bound,
-            neighbors=relation,
-            ridge=self.ridge,
-            second_moment_mu=self.second_moment_mu,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StatedRankedTilt(_StatedObjective):
-    """Objective perturbation on rankings, as ``result.json`` describes it."""
-
-    candidates: int  # the most candidates of one ballot
-    dimension: int  # number of features
-
-    @classmethod
-    def read(cls, told: Mapping[str, Any]) -> _StatedRankedTilt:
-        """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
-        name, epsilon, delta = cls.loss(told)
-        return cls(
-            name=name,
-            epsilon=epsilon,
-            delta=delta,
-            **cls.sizes(told),
-            candidates=_validate.integer("candidates", told["candidates"], at_least=2),
-            dimension=_validate.integer("dimension", told["dimension"], at_least=1),
-        )
-
-    def _compare_reward(self, found: _Differences, reward: RewardModel) -> None:
-        """Take note of sizes that do not fit the reward."""
-        found.refute(
-            "Another number of features is described than the reward has weights.",
-            when=self.dimension != len(reward.weights),
-        )
-        fewer = reward.items is not None and self.candidates < len(reward.items)
-        found.refute(
-            "Fewer candidates are described than the items that everybody ranked.", when=fewer
-        )
-
-    def _mechanism(
-        self, paid: ApproximateEvent, relation: NeighboringRelation
-    ) -> RankingObjectivePerturbation:
-        return RankingObjectivePerturbation(
-            paid.epsilon,
-            delta=paid.delta,
-            bound=self.bound,
-            candidates=self.candidates,
-            dimension=self.dimension,
-            neighbors=relation,
-            ridge=self.ridge,
-        )
-
 
 def together(rows: Iterable[Row]) -> GaussianEvent | None:
     """The one Gaussian release that several are as good as; None if one is of another kind."""
@@ -352,7 +285,7 @@ def together(rows: Iterable[Row]) -> GaussianEvent | None:
     return GaussianEvent(math.sqrt(sum(squares))) if len(squares) == len(events) else None
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
     """Return a text; TypeError if it is anything else."""
     if not isinstance(value, str):
         raise TypeError
@@ -411,15 +344,17 @@ class _StatedItems:
         temperature = None if rows is None else result["policy"]["temperature"]
         if temperature is not None:
             temperature = _validate.positive("temperature", temperature)
-        choices = None
-        if rows is not None:
-            choices = tuple(
+        choices = (
+            None
+            if rows is None
+            else [
                 (str(row["name"]), _validate.number("probability", row["probability"]))
                 for row in rows
-            )
+            ]
+        )
         return cls(
             worths=None if items is None else tuple(map(_worth, items)),
-            choices=choices,
+            choices=None if choices is None else tuple(choices),
             count=None if count is None else _validate.integer("items", count, at_least=0),
             temperature=temperature,
         )
@@ -520,7 +455,7 @@ def _worth(row: Mapping[str, Any]) -> Worth:
     ends = (None, None) if row["interval"] is None else row["interval"]
     low, high = (None if end is None else _validate.number("interval", end) for end in ends)
     worth = None if row["worth"] is None else _validate.number("worth", row["worth"])
-    return _text(row["name"]), worth, low, high
+    return text_of(row["name"]), worth, low, high
 
 
 def _close(one: float | None, other: float | None) -> bool:
@@ -556,12 +491,12 @@ def _names(paths: Iterable[_Path]) -> str:
     return ", ".join(sorted(".".join(path) for path in paths))
 
 
-_Noise = _StatedGaussian | _StatedTilt | _StatedRankedTilt
-_READERS: Mapping[str, Callable[[Mapping[str, Any]], _Noise]] = {
-    _LABELS: _StatedGaussian.read,
-    _RANKINGS: _StatedGaussian.read,
-    _RECORDS: _StatedTilt.read,
-    _RANKED: _StatedRankedTilt.read,
+_Noise = _StatedGaussian | _StatedObjective
+_KINDS: Mapping[str, type[_Noise]] = {
+    _LABELS: _StatedGaussian,
+    _RANKINGS: _StatedGaussian,
+    _RECORDS: _StatedObjective,
+    _RANKED: _StatedObjective,
 }
 
 
@@ -578,10 +513,10 @@ class StatedMechanism:
     def read(cls, result: Mapping[str, Any]) -> StatedMechanism:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         bought, told = result.get("metrics"), result["mechanism"]
-        reader = _READERS.get(told["name"])
+        kind = _KINDS.get(told["name"])
         return cls(
             coin=_StatedCoin.read(result),
-            noise=None if reader is None else reader(told),
+            noise=None if kind is None else kind.read(told),
             metrics=None if bought is None else _StatedGaussian.read(bought),
             numbers=_StatedNumbers.read(result),
         )

@@ -22,7 +22,7 @@ from sordino.auditing.findings import Finding
 from sordino.certificates import CERTIFICATE_FORMAT, CERTIFICATE_VERSION, Certificate, digest_of
 from sordino.engines.exchange import passing_folder
 from sordino.errors import DataError, FileSystemError, LedgerDamaged, LedgerError, UsageError
-from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
+from sordino.policies.gibbs import gibbs_policy
 from sordino.policies.pessimism import ConfidencePolicy
 from sordino.preferences.records import LABELS
 from sordino.privacy import ledger_chain
@@ -30,7 +30,7 @@ from sordino.privacy.guarantee import CAVEATS, Guarantee, never_less
 from sordino.privacy.ledger import Head, Ledger
 from sordino.rewards.model import REWARD_FORMAT, REWARD_VERSION, RewardModel
 
-from .claims import StatedMechanism
+from .claims import StatedMechanism, text_of
 
 RESULT, REWARD = "result.json", "reward.json"
 RESULT_FORMAT = "sordino.result"
@@ -88,13 +88,16 @@ class StoredRun:
             # older version would become one of this version, with another digest.
             artifact = values
             if certificate.artifact != "reward":
-                policy = _policy(reward, result["policy"])
+                told = result["policy"]
+                own = {} if told["kind"] == "gibbs" else {"kind", "confidence", "scale"}
+                settings = {name: told[name] for name in ("temperature", *own)}
+                policy = (ConfidencePolicy if own else gibbs_policy)(reward, **settings)
                 artifact = policy.to_dict() | {"reward": values}
             return cls(
                 claim=Guarantee.from_dict(result["guarantee"], _texts(result["caveats"])),
                 certificate=certificate,
                 reward=reward,
-                reward_sha256=_text(result["reward_sha256"]),
+                reward_sha256=text_of(result["reward_sha256"]),
                 found_sha256=found_sha256,
                 digest=digest_of(artifact),
                 stated=StatedMechanism.read(result),
@@ -150,42 +153,22 @@ def _certificate(values: Mapping[str, Any]) -> Certificate:
     total = ledger["total"]
     return Certificate(
         artifact=_validate.one_of("artifact", values["artifact"], _ARTIFACTS),
-        digest=_text(values["digest"]),
+        digest=text_of(values["digest"]),
         guarantee=Guarantee.from_dict(values["guarantee"], _texts(values["caveats"])),
-        data=_text(values["data"]),
+        data=text_of(values["data"]),
         release_ids=tuple(_texts(values["release_ids"])),
-        ledger_head=Head(_text(ledger["head"]), rows),
+        ledger_head=Head(text_of(ledger["head"]), rows),
         ledger_total=None
         if total is None
         else Guarantee.from_dict(total, _texts(total["caveats"])),
     )
 
 
-def _text(value: object) -> str:
-    """Return a text; TypeError if it is anything else."""
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
 def _texts(values: object) -> list[str]:
     """Return a list of texts; TypeError if it is anything else."""
     if not isinstance(values, list):
         raise TypeError
-    return [_text(value) for value in values]
-
-
-def _policy(reward: RewardModel, settings: Mapping[str, Any]) -> CandidatePolicy:
-    """Return the policy that ``result.json`` describes."""
-    if settings["kind"] == "gibbs":
-        return gibbs_policy(reward, temperature=settings["temperature"])
-    return ConfidencePolicy(
-        reward,
-        temperature=settings["temperature"],
-        kind=settings["kind"],
-        confidence=settings["confidence"],
-        scale=settings["scale"],
-    )
+    return [text_of(value) for value in values]
 
 
 def read_ledger(path: Path, *, given: bool = False) -> Ledger:
@@ -233,10 +216,9 @@ def _snapshot(path: Path) -> dict[str, bytes]:
     """Return the ledger and the rows that wait beside it, as they were at one moment."""
     # Two looks in a row that see the same saw what was there between them. SQLite can be killed at
     # any moment, so what was there at one moment is a whole ledger.
-    before = _look(path)
+    before: dict[str, bytes] = {}
     for _ in range(_LOOKS):
-        after = _look(path)
-        if after == before:
+        if (after := _look(path)) == before:
             return after
         before = after
     raise LedgerError(f"{path.name} is being written all the time. Nothing was audited; try again.")

@@ -14,8 +14,7 @@ from sordino.auditing.runs.claims import (
     _StatedCoin,
     _StatedGaussian,
     _StatedNumbers,
-    _StatedRankedTilt,
-    _StatedTilt,
+    _StatedObjective,
     check_mechanism,
     together,
 )
@@ -108,7 +107,7 @@ def test_metrics_of_any_size_that_are_described_as_they_are(epsilon, delta, rela
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_tilt_of_any_size_that_is_described_as_it_is(epsilon, delta, bound, relation):
     noise = ObjectivePerturbation(epsilon, delta=delta, bound=bound, neighbors=relation)
-    told, found = _StatedTilt.read(tilt(noise)), reward(ridge=noise.ridge)
+    told, found = _StatedObjective.read(tilt(noise)), reward(ridge=noise.ridge)
     assert told.compared(noise.event, relation, reward=found) == _Differences()
 
 
@@ -116,7 +115,7 @@ def test_a_tilt_of_any_size_that_is_described_as_it_is(epsilon, delta, bound, re
 def test_a_tilt_with_a_second_moment(relation):
     noise, moment = joint_mechanisms(1.0, delta=1e-6, bound=2.0, neighbors=relation)
     held = SimpleNamespace(mechanism=moment, bound=moment.bound)
-    told, found = _StatedTilt.read(tilt(noise, moment)), reward(ridge=noise.ridge, moment=held)
+    told, found = _StatedObjective.read(tilt(noise, moment)), reward(ridge=noise.ridge, moment=held)
     assert told.compared(noise.event, relation, reward=found) == _Differences()
     other = reward(ridge=noise.ridge, moment=SimpleNamespace(mechanism=moment, bound=3.0))
     assert "Another bound" in " ".join(told.compared(noise.event, relation, reward=other).wrong)
@@ -124,7 +123,7 @@ def test_a_tilt_with_a_second_moment(relation):
 
 def test_a_ridge_that_no_noise_suffices_for():
     noise = ObjectivePerturbation(1.0, delta=1e-6, bound=2.0, neighbors=REPLACE_SPECIAL)
-    told = _StatedTilt.read(tilt(noise) | {"ridge": 1e-3})
+    told = _StatedObjective.read(tilt(noise) | {"ridge": 1e-3})
     found = told.compared(noise.event, REPLACE_SPECIAL, reward=reward(ridge=1e-3))
     assert found.wrong == ["Less noise is described than what was paid for needs."]
 
@@ -311,7 +310,7 @@ def test_a_tilt_of_rankings_of_any_size_that_is_described_as_it_is(
     epsilon, delta, relation, candidates
 ):
     noise = ranked_tilt(relation, epsilon, delta, candidates=candidates, dimension=8, bound=0.3)
-    told = _StatedRankedTilt.read(tilt_of_rankings(noise))
+    told = _StatedObjective.read(tilt_of_rankings(noise))
     found = reward(ridge=noise.ridge, weights=np.zeros(8))
     assert told.compared(noise.event, relation, reward=found) == _Differences()
 
