@@ -111,7 +111,7 @@ def test_noise_is_released_in_one_place(functions):
     assert (
         callers
         == {
-            "sordino.algorithms.online_alignment.asking",
+            "sordino.algorithms.online_alignment._answers",
             "sordino.algorithms.policy_updates.direction",
             "sordino.mechanisms.label_sum.statistic",
             "sordino.mechanisms.regressions.gaussian._noised_sums",

@@ -43,9 +43,6 @@ from sordino.rewards.solver import minimize_ridge
 Coin: TypeAlias = RandomizedResponse | NonPrivate
 Features: TypeAlias = Float[np.ndarray, "n k d"]
 Actions: TypeAlias = Integer[np.ndarray, " n"]
-Ask: TypeAlias = Callable[[Features, Actions, Actions], Actions]
-"""Contexts and two different actions of each in, one randomized answer for each out."""
-
 FeatureReward: TypeAlias = Callable[[Features], Any]
 """Features of all actions in, one reward in [0, 1] for each out, shape (n, k)."""
 
@@ -63,14 +60,6 @@ EXPLORATIONS = MappingProxyType(
 _GROWTH = 0.04  # share of all rounds that are played on one estimate
 _DOUBLED = math.log(2.0)
 _ATOL = 1e-7  # of the gradient, for each answer; the radius covers it
-
-
-def _loss_gap(confidence: float, *, candidates: int) -> float:
-    """Return by how much the true reward's loss exceeds the least one at most, at all times."""
-    # Source: docs/policy_optimization.md, "Online alignment": log(N/(1 − confidence))/2. An answer
-    # has range 1, so exp(2(loss of the truth − loss of another)) is a supermartingale however
-    # questions are chosen (Hoeffding's lemma), and Ville's inequality bounds it at all times.
-    return math.log(candidates / (1 - confidence)) / 2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -123,7 +112,11 @@ class _FiniteLearner:
             )
         self._functions = {name: given[name] for name in sorted(given)}
         self._flip = flip_probability
-        self._gap = _loss_gap(confidence, candidates=len(given))
+        # By how much the loss of the truth exceeds the least one at most, at all times. An answer
+        # has range 1, so exp(2(loss of the truth − loss of another)) is a supermartingale however
+        # questions are chosen (Hoeffding's lemma), and Ville's inequality bounds it at all times.
+        # Source: docs/policy_optimization.md, "Online alignment": log(N/(1 − confidence))/2.
+        self._gap = math.log(len(given) / (1 - confidence)) / 2
         self.losses = np.zeros(len(given))
         self.asked = 0
         self._refresh()
@@ -187,27 +180,6 @@ class _FiniteLearner:
         )
 
 
-def _self_normalized_radius(
-    log_volume: float,
-    *,
-    kappa: float,
-    curvature: float,
-    ridge: float,
-    ball: float,
-    confidence: float,
-    gradient_norm: float = 0.0,
-) -> float:
-    """Return how far the truth lies from the estimate at most, at all times together."""
-    # Unlike the radius for a fixed design it holds for questions that were chosen by earlier
-    # answers.
-    # Source: docs/policy_optimization.md, "Online alignment": (1/(2κγ))√(log det(I + γG/Λ) + 2
-    # log(1/(1 − confidence))) + B√(Λ/γ), from the self-normalized bound of Abbasi-Yadkori, Pál &
-    # Szepesvári 2011, Theorem 1; what the solver left of the gradient adds its norm/√(γΛ).
-    noise = math.sqrt(log_volume + 2 * math.log(1 / (1 - confidence)))
-    left = gradient_norm / math.sqrt(curvature * ridge)
-    return noise / (2 * kappa * curvature) + ball * math.sqrt(ridge / curvature) + left
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _LinearBelief:
     """What was known at a refit; it stays as it is until the next."""
@@ -254,15 +226,10 @@ class _LinearLearner:
         slope = float(expit(2 * feature_bound * ball))
         self.largest_error = 4 * feature_bound * ball
         self.ball, self.ridge = ball, ridge
-        self._settings = {
-            "kappa": 1 - 2 * flip_probability,
-            "curvature": slope * (1 - slope),
-            "ridge": ridge,
-            "ball": ball,
-            "confidence": confidence,
-        }
+        self._curvature = slope * (1 - slope)
+        self._confidence = confidence
         self._flip = flip_probability
-        self._start = ridge / self._settings["curvature"]
+        self._start = ridge / self._curvature
         self._gram = np.zeros((dimension, dimension))
         self._rows = np.empty((64, dimension))
         self._targets = np.empty(64)
@@ -317,12 +284,19 @@ class _LinearLearner:
         root = np.linalg.inv(np.linalg.cholesky(metric)).T
         log_volume = -2 * float(np.log(np.diagonal(root) * math.sqrt(self._start)).sum())
         self._inverse, self._grown = root @ root.T, 0.0
+        # How far the truth lies from the estimate at most, at all times together: unlike the radius
+        # for a fixed design it holds for questions that were chosen by earlier answers.
+        # Source: docs/policy_optimization.md, "Online alignment": (1/(2κγ))√(log det(I + γG/Λ) + 2
+        # log(1/(1 − confidence))) + B√(Λ/γ), from the self-normalized bound of Abbasi-Yadkori, Pál
+        # & Szepesvári 2011, Theorem 1; what the solver left of the gradient adds its norm/√(γΛ).
+        kappa, curvature = 1 - 2 * self._flip, self._curvature
+        noise = math.sqrt(max(0.0, log_volume) + 2 * math.log(1 / (1 - self._confidence)))
+        left = gradient_norm / math.sqrt(curvature * self.ridge)
+        bias = self.ball * math.sqrt(self.ridge / curvature)
         self.belief = _LinearBelief(
             weights=weights,
             root=root,
-            radius=_self_normalized_radius(
-                max(0.0, log_volume), gradient_norm=gradient_norm, **self._settings
-            ),
+            radius=noise / (2 * kappa * curvature) + bias + left,
             gradient_norm=gradient_norm,
         )
 
@@ -338,12 +312,12 @@ class Play:
 
     contexts: ContextStream  # where contexts come from
     learner: Learner  # what learns
-    ask: Ask  # gets randomized answers
+    coin: Coin  # randomizes a label, or says that nothing is hidden
     exploration: Exploration  # which policies the two actions are drawn from
     temperature: float  # KL strength in units of reward
     scale: float  # what the bonus is multiplied by
     bonus_bound: float  # where the bonus is cut
-    entropy: _random.Entropy  # source of the words that actions are drawn with
+    entropy: _random.Entropy  # source of the words of actions and coins
     # What happened so far, one array for all rounds between two refits.
 
     # The two actions of every round.
@@ -381,11 +355,18 @@ class Play:
         size = self.learner.take(differences)
         contexts, actions, differences = contexts[:size], actions[:size], differences[:size]
         self.widths.append(self.learner.belief.widths(differences))
-        self._note_regret(contexts, policies[which[1]][:size])
+        world = self.contexts.world
+        if isinstance(world, KnownReward):  # what a policy gives away: temperature · KL to the best
+            chances = policies[which[1]][:size]
+            best = gibbs_rows(
+                world.rewards(contexts), self.temperature, _reference_of(world, contexts)
+            )
+            lost = xlogy(chances, chances / best).sum(axis=1)
+            self.regrets.append(self.temperature * np.maximum(lost, 0.0))
         asked = np.flatnonzero(actions[:, 0] != actions[:, 1])  # which is public
         answers = np.full(size, -1, dtype=np.int8)
         if len(asked):
-            answers[asked] = self.ask(contexts[asked], *actions[asked].T)
+            answers[asked] = self._answers(contexts[asked], *actions[asked].T)
         self.learner.learn(differences[asked], answers[asked])
         self.actions.append(actions)
         self.questions.append(differences)
@@ -410,14 +391,14 @@ class Play:
             found["optimistic"] = gibbs_rows(hoped, self.temperature, reference)
         return found
 
-    def _note_regret(self, contexts: Features, chances: Float[np.ndarray, "n k"]) -> None:
-        """Note what a policy gives away in every context: temperature · KL to the best one."""
-        world = self.contexts.world
-        if isinstance(world, KnownReward):
-            reference = _reference_of(world, contexts)
-            best = gibbs_rows(world.rewards(contexts), self.temperature, reference)
-            lost = xlogy(chances, chances / best).sum(axis=1)
-            self.regrets.append(self.temperature * np.maximum(lost, 0.0))
+    def _answers(self, features: Features, first: Actions, second: Actions) -> Actions:
+        """Return one randomized answer for each question; the spend is on the ledger."""
+        world, coin = self.contexts.world, self.coin
+        if isinstance(world, DeviceWorld) and isinstance(coin, RandomizedResponse):
+            return _checked(world.answer(features, first, second, coin.epsilon), first, (0, 1))
+        assert isinstance(world, PreferenceWorld)  # noqa: S101 (for the type checker)
+        given = world.prefer(features, first, second, self.contexts.rng)
+        return coin.release(_checked(given, first, (0, 1, 2)), entropy=self.entropy)
 
 
 def _reference_of(world: object, contexts: Features) -> Float[np.ndarray, "n k"]:
@@ -547,25 +528,6 @@ def _promise_of_rounds(
     return replace(named, randomness=entropy.randomness)
 
 
-def asking(contexts: ContextStream, coin: Coin, entropy: _random.Entropy) -> Ask:
-    """Return what gets randomized answers; call it only when the spend is on the ledger.
-
-    Guarantee:
-        ε of the coin for every label, each of which is randomized once. Shown by
-        tests/unit/algorithms/test_online_alignment.py.
-    """
-    world = contexts.world
-
-    def ask(features: Features, first: Actions, second: Actions) -> Actions:
-        if isinstance(world, DeviceWorld) and isinstance(coin, RandomizedResponse):
-            return _checked(world.answer(features, first, second, coin.epsilon), first, (0, 1))
-        assert isinstance(world, PreferenceWorld)  # noqa: S101 (for the type checker)
-        given = world.prefer(features, first, second, contexts.rng)
-        return coin.release(_checked(given, first, (0, 1, 2)), entropy=entropy)
-
-    return ask
-
-
 def _checked(given: object, first: Actions, allowed: tuple[int, ...]) -> Actions:
     """Return what a world said; refuse what is no judgment of every question."""
     values = np.asarray(given)
@@ -669,7 +631,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     run = Play(
         contexts=stream,
         learner=learner,
-        ask=asking(stream, coin, entropy),
+        coin=coin,
         exploration=exploration,
         temperature=heat,
         scale=factor,

@@ -98,14 +98,6 @@ class Run:
         )
 
 
-def _chosen_policy(policies: list[LogLinearPolicy], output: str, drawn: int) -> LogLinearPolicy:
-    """Return the last policy, a drawn one, or the average of all that a batch made."""
-    # Source: docs/policy_optimization.md, "Output and coverage".
-    if output == "average":
-        return LogLinearPolicy(np.mean([policy.weights for policy in policies[1:]], axis=0))
-    return policies[drawn if output == "drawn" else -1]
-
-
 def _largest_ratio(
     reference: LogLinearPolicy | None,
     policy: LogLinearPolicy,
@@ -419,15 +411,7 @@ class _Loop:
     def _through(self, settings: dict[str, Any]) -> Run:
         """Go on from the checkpoint, or start; return what came out."""
         promise = self._promise()
-        state = _read_state(self.path)
-        if state is None:
-            state = self._started(settings, promise)
-        else:
-            kept = {name: state.settings.get(name) for name in ("dimension", "actions")}
-            if settings["step"] is None:
-                kept["step"] = state.settings.get("step")
-            state.refuse_other_settings(settings | kept)
-            state.settle(self.ledger, self.users.slots.scopes(state.run))
+        state = self._state(settings, promise)
         d, step = state.settings["dimension"], state.settings["step"]
         explores = state.settings["reference"]
         reference = None
@@ -440,11 +424,23 @@ class _Loop:
             policies.append(policies[-1].moved(paid.direction.weights, step))
         for number in range(len(state.steps), len(scopes)):
             batch = self._interactions(number, policies[-1], reference, state.settings["actions"])
-            state = self._pay_and_move(state, batch, promise, scopes[number])
-            policies.append(policies[-1].moved(state.steps[-1].direction.weights, step))
+            noise = self.users.noise(number)
+            reservation = self.ledger.reserve(
+                self.update.event, promise=promise, scope=scopes[number]
+            )
+            direction = self.update.direction(batch, entropy=noise)
+            paid = _PaidStep(release_id=reservation.release_id, direction=direction)
+            state = replace(state, steps=(*state.steps, paid))
+            state.write(self.path)
+            reservation.commit(paid.digest)
+            policies.append(policies[-1].moved(direction.weights, step))
             if self.progress is not None:
-                self.progress(number, state.steps[-1].direction)
-        output = _chosen_policy(policies, settings["output"], state.drawn)
+                self.progress(number, direction)
+        # Source: docs/policy_optimization.md, "Output and coverage".
+        output = policies[state.drawn if settings["output"] == "drawn" else -1]
+        if settings["output"] == "average":
+            weights = np.mean([policy.weights for policy in policies[1:]], axis=0)
+            output = LogLinearPolicy(weights)
         return Run(
             policies=tuple(policies),
             policy=output,
@@ -469,8 +465,16 @@ class _Loop:
             promise = promise.with_caveats("simulated")
         return replace(promise, randomness=self.users.entropy.randomness)
 
-    def _started(self, settings: dict[str, Any], promise: Guarantee) -> _RunState:
-        """Return a new run with disjoint scopes, of which at least one batch is affordable."""
+    def _state(self, settings: dict[str, Any], promise: Guarantee) -> _RunState:
+        """Return what the checkpoint holds, or a new run of which one batch is affordable."""
+        state = _read_state(self.path)
+        if state is not None:
+            kept = {name: state.settings.get(name) for name in ("dimension", "actions")}
+            if settings["step"] is None:
+                kept["step"] = state.settings.get("step")
+            state.refuse_other_settings(settings | kept)
+            state.settle(self.ledger, self.users.slots.scopes(state.run))
+            return state
         slots, name = self.users.slots, f"run-{_random.new_release_id()}"
         scopes = slots.scopes(name)
         if self.path is not None:
@@ -515,19 +519,6 @@ class _Loop:
             reward_bound=self.bounds.reward_bound,
             rng=rng,
         )
-
-    def _pay_and_move(
-        self, state: _RunState, batch: Batch, promise: Guarantee, scope: str
-    ) -> _RunState:
-        """Return the state with one more direction, paid before it was drawn."""
-        noise = self.users.noise(len(state.steps))
-        reservation = self.ledger.reserve(self.update.event, promise=promise, scope=scope)
-        direction = self.update.direction(batch, entropy=noise)
-        paid = _PaidStep(release_id=reservation.release_id, direction=direction)
-        state = replace(state, steps=(*state.steps, paid))
-        state.write(self.path)
-        reservation.commit(paid.digest)
-        return state
 
     def _paid(self, promise: Guarantee, scopes: set[str]) -> Guarantee:
         """Return the largest promise of a batch, composed anew of all entries of its scope."""

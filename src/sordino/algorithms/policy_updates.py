@@ -34,28 +34,6 @@ class UpdateBounds:
     radius: float  # W, largest norm of a direction
     gradient_bound: float  # C, norm to which one user's part of a policy gradient is clipped
 
-    def regression(
-        self,
-        oracle: Oracle,
-        epsilon: float,
-        *,
-        delta: float,
-        neighbors: NeighboringRelation,
-        rows: int,
-    ) -> LeastSquares:
-        """Return the private regression of advantages in one batch of so many users."""
-        # Features less a mean, or another action's, are at most 2B long, and what one action
-        # gained over another is at most 2R.
-        return oracle.calibrated(
-            epsilon,
-            delta=delta,
-            feature_bound=2 * self.feature_bound,
-            target_bound=2 * self.reward_bound,
-            radius=self.radius,
-            neighbors=neighbors,
-            rows=rows,
-        )
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Direction:
@@ -218,7 +196,17 @@ def update_of(
             "oracle must be a recipe of a private regression, such as GaussianStatistics(), got "
             f"{type(oracle).__name__}. Nothing was spent."
         )
-    regression = bounds.regression(oracle, epsilon, delta=delta, neighbors=neighbors, rows=batch)
+    # Features less a mean, or another action's, are at most 2B long, and what one action gained
+    # over another is at most 2R.
+    regression = oracle.calibrated(
+        epsilon,
+        delta=delta,
+        feature_bound=2 * bounds.feature_bound,
+        target_bound=2 * bounds.reward_bound,
+        radius=bounds.radius,
+        neighbors=neighbors,
+        rows=batch,
+    )
     meant = getattr(regression, "neighbors", neighbors)
     if meant != neighbors:
         raise PrivacyError(

@@ -82,7 +82,14 @@ class Contexts:
     def best_response(self, theta: Float[np.ndarray, " d"]) -> Response:
         """Return the mean features of the greedy policy, and which candidates it chooses."""
         # Source: docs/planning.md, "Frank–Wolfe by best responses".
-        chosen = self._greedy(self.rows @ theta)
+        scores = self.rows @ theta
+        if bool(np.all(self.sizes == self.sizes[0])):
+            best = scores.reshape(len(self), -1).argmax(axis=1)
+            chosen = np.asarray(self.starts + best)
+        else:  # the first of the best
+            top = np.repeat(np.maximum.reduceat(scores, self.starts), self.sizes)
+            places = np.where(scores == top, np.arange(len(scores)), len(scores))
+            chosen = np.asarray(np.minimum.reduceat(places, self.starts))
         return np.asarray(self.weights @ self.rows[chosen]), chosen
 
     def start(self) -> Response:
@@ -143,15 +150,6 @@ class Contexts:
         means = self.means(chances)
         second = second.toarray() if issparse(second) else second
         return np.asarray(second - means.T @ (self.weights[:, None] * means))
-
-    def _greedy(self, scores: Float[np.ndarray, " m"]) -> Integer[np.ndarray, " n"]:
-        """Return the first best candidate of every context."""
-        n, k = len(self.sizes), int(self.sizes[0])
-        if len(scores) == n * k and bool(np.all(self.sizes == k)):
-            return np.asarray(self.starts + scores.reshape(n, k).argmax(axis=1))
-        top = np.repeat(np.maximum.reduceat(scores, self.starts), self.sizes)
-        places = np.where(scores == top, np.arange(len(scores)), len(scores))
-        return np.asarray(np.minimum.reduceat(places, self.starts))
 
 
 def _options(

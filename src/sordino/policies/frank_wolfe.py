@@ -93,7 +93,7 @@ def best_mixture(
             return kept.mixture(weights, upper=float(upper), theta=shown, rounds=rounds + 1)
         if reached <= float(np.max(kept.moments @ theta)) + _ROUNDING * kept.size:
             break  # nothing is left to add, so what is left of the gap is rounding
-        kept.use(weights)
+        kept.idle = np.where(weights > _NEGLIGIBLE, 0, kept.idle + 1)
         # forgetting without progress would ask the same questions again for ever
         if value - marked >= _PROGRESS * (upper - value):
             marked = value
@@ -113,7 +113,8 @@ class _Columns:
         self.rewards, self.offset = rewards, offset
         self.responses: list[Response] = []
         self.moments = np.empty((0, len(offset)))
-        self._idle = np.empty(0, dtype=np.int64)
+        # for how many rounds the best mixture has done without each policy
+        self.idle = np.empty(0, dtype=np.int64)
 
     def checked(self, response: object) -> Response:
         """Return a response; refuse one that is no pair, or whose features are none."""
@@ -126,18 +127,14 @@ class _Columns:
         found = self.checked(response)
         self.responses.append(found)
         self.moments = np.vstack([self.moments, found[0] - self.offset])
-        self._idle = np.append(self._idle, 0)
+        self.idle = np.append(self.idle, 0)
         return np.asarray(self.moments[-1])
-
-    def use(self, weights: Float[np.ndarray, " j"]) -> None:
-        """Count for how many rounds the best mixture has done without each policy."""
-        self._idle = np.where(weights > _NEGLIGIBLE, 0, self._idle + 1)
 
     def forget(self) -> None:
         """Drop the policies that the best mixture has done without for some rounds."""
-        chosen = self._idle <= _IDLE
+        chosen = self.idle <= _IDLE
         self.responses = [self.responses[at] for at in np.flatnonzero(chosen)]
-        self.moments, self._idle = self.moments[chosen], self._idle[chosen]
+        self.moments, self.idle = self.moments[chosen], self.idle[chosen]
 
     @property
     def size(self) -> float:

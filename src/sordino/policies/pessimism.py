@@ -15,7 +15,7 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.records import Text
 from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
 
-from .gibbs import CandidatePolicy, ReleasedReward, tilt
+from .gibbs import CandidatePolicy, ReleasedReward
 
 Kind = Literal["pessimistic", "optimistic"]
 _SIGNS: dict[str, float] = {"pessimistic": -1.0, "optimistic": 1.0}
@@ -152,9 +152,7 @@ class ConfidencePolicy(CandidatePolicy):
                 "promise. Use bonuses, which do not need it."
             )
         options = self._options(prompts, candidates, reference)
-        estimates, widths = self._reach(options)
-        scores = estimates + self._sign * self._factor * widths
-        chances = tilt(scores, options.starts, self.temperature, options.reference)
+        chances, widths = self._tilted(options)[0], self._reach(options)[1]
         return Coverage(
             uncertainty=options.means(widths**2, chances) * self.reward.pairs,
             density_ratio=np.maximum.reduceat(chances / options.reference, options.starts),
@@ -164,11 +162,7 @@ class ConfidencePolicy(CandidatePolicy):
         self, options: Candidates
     ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
         estimates, widths = self._reach(options)
-        return estimates + self._sign * self._factor * widths, estimates
-
-    @property
-    def _sign(self) -> float:
-        return _SIGNS[self.kind]
+        return estimates + _SIGNS[self.kind] * self._factor * widths, estimates
 
     @property
     def _factor(self) -> float:

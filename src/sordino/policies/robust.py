@@ -119,14 +119,14 @@ class _StochasticPolicy(WorstCaseResult):
 _BLOCK = 1 << 16  # candidates whose features are made dense at once
 
 
-def _certified_losses(
+def certified_suboptimality(
     rewards: PlausibleRewards,
     contexts: Contexts,
     chances: Float[np.ndarray, " m"],
     *,
     temperature: float | None = None,
-) -> Float[np.ndarray, " n"]:
-    """Return, for every context, what the best policy gains over this one at most."""
+) -> float:
+    """Return what the best policy gains over this one at most, on average over contexts."""
     # Valid for every true reward in the set, hence as often as the confidence says. It says nothing
     # of the best policy, which nobody knows.
     # Source: docs/planning.md, "Certificate": max_a θ̂ᵀ(φ_a − φ̄) + radius·‖φ_a − φ̄‖_{M⁻¹}; with a
@@ -139,26 +139,13 @@ def _certified_losses(
         rows = contexts.rows[here]
         dense = rows.toarray() if sparse.issparse(rows) else rows
         gains[here] = rewards.most(dense - means[place[here]])
-    if temperature is None:
-        return np.asarray(np.maximum.reduceat(gains, contexts.starts))
     top = np.maximum.reduceat(gains, contexts.starts)
-    tilted = np.exp((gains - np.repeat(top, contexts.sizes)) / temperature)
-    soft = np.log(np.add.reduceat(contexts.reference * tilted, contexts.starts))
-    kl = np.add.reduceat(contexts.divergences(chances), contexts.starts)
-    return np.asarray(top + temperature * (soft + kl))
-
-
-def certified_suboptimality(
-    rewards: PlausibleRewards,
-    contexts: Contexts,
-    chances: Float[np.ndarray, " m"],
-    *,
-    temperature: float | None = None,
-) -> float:
-    """Return what the best policy gains over this one at most, on average over contexts."""
-    # Source: docs/planning.md, "Certificate".
-    losses = _certified_losses(rewards, contexts, chances, temperature=temperature)
-    return max(float(contexts.weights @ losses), 0.0)
+    if temperature is not None:
+        tilted = np.exp((gains - np.repeat(top, contexts.sizes)) / temperature)
+        soft = np.log(np.add.reduceat(contexts.reference * tilted, contexts.starts))
+        kl = np.add.reduceat(contexts.divergences(chances), contexts.starts)
+        top = top + temperature * (soft + kl)
+    return max(float(contexts.weights @ top), 0.0)
 
 
 _STEPS = 100  # at one temperature; about five are needed
@@ -240,7 +227,16 @@ class _Search:
         before -= float(theta @ self.offset)
         gradient = self.contexts.moments(chances) - self.offset
         curvature = self.contexts.covariance(chances) / level
-        way = self._newton(theta, gradient, curvature) - theta
+        # the minimizer over the set of the second-order expansion at theta
+        rewards, reach = self.rewards, reach_of(self.rewards)
+        turn = rewards.axes * reach
+        moved = rewards.axes.T @ theta - rewards.middle
+        z = np.divide(moved, reach, out=np.zeros_like(reach), where=reach > 0)
+        square, linear = turn.T @ curvature @ turn, turn.T @ gradient
+        size = max(float(abs(square).max()), float(abs(linear).max()), np.finfo(float).tiny)
+        cost = (linear - square @ z) / size
+        x, _ = solve_conic(cost, second_order_rows(rewards, len(z)), quadratic=square / size)
+        way = rewards.pulled(rewards.axes @ (rewards.middle + reach * x)) - theta
         slope = float(gradient @ way)
         share = 1.0
         for _ in range(_HALVINGS):
@@ -250,23 +246,6 @@ class _Search:
                 return np.asarray(tried)
             share /= 2
         return theta
-
-    def _newton(
-        self,
-        theta: Float[np.ndarray, " d"],
-        gradient: Float[np.ndarray, " d"],
-        curvature: Float[np.ndarray, "d d"],
-    ) -> Float[np.ndarray, " d"]:
-        """Return the minimizer over the set of the second-order expansion at θ."""
-        rewards, reach = self.rewards, reach_of(self.rewards)
-        turn = rewards.axes * reach
-        moved = rewards.axes.T @ theta - rewards.middle
-        z = np.divide(moved, reach, out=np.zeros_like(reach), where=reach > 0)
-        square, linear = turn.T @ curvature @ turn, turn.T @ gradient
-        size = max(float(abs(square).max()), float(abs(linear).max()), np.finfo(float).tiny)
-        cost = (linear - square @ z) / size
-        x, _ = solve_conic(cost, second_order_rows(rewards, len(z)), quadratic=square / size)
-        return rewards.pulled(rewards.axes @ (rewards.middle + reach * x))
 
 
 Solver = Literal["frank-wolfe", "cone-program"]

@@ -125,12 +125,6 @@ class LogLinearPolicy:
         found = np.exp(found - found.max(axis=1, keepdims=True))
         return np.asarray(found / found.sum(axis=1, keepdims=True))
 
-    def sample(
-        self, contexts: Num[np.ndarray, "n k d"], *, rng: np.random.Generator
-    ) -> Int[np.ndarray, " n"]:
-        """Return one action for every context, as :func:`sampled` draws them."""
-        return sampled(self.probabilities(contexts), rng)
-
     def kl(
         self, contexts: Num[np.ndarray, "n k d"], other: ActionPolicy
     ) -> Float[np.ndarray, " n"]:
@@ -145,10 +139,6 @@ class LogLinearPolicy:
         far = np.where(here > 0, here * np.where(here > 0, ratio, 0.0), 0.0) + np.exp(its) - here
         terms = np.where(near, here * (little + np.expm1(-little)), far)
         return np.asarray(np.maximum(terms.sum(axis=1), 0.0))
-
-    def coverage(self, contexts: Num[np.ndarray, "n k d"], other: ActionPolicy) -> float:
-        """Return the largest ratio other/π, where π chose the actions; see :func:`coverage_of`."""
-        return coverage_of(self, other, contexts)
 
     def scores(
         self,

@@ -13,8 +13,6 @@ import sordino
 from sordino.algorithms.online_alignment import (
     _FiniteLearner,
     _LinearLearner,
-    _loss_gap,
-    _self_normalized_radius,
     align_online,
 )
 from sordino.environments.preference_worlds import (
@@ -95,14 +93,9 @@ def test_the_entry_is_written_before_anybody_is_asked(open_ledger):
     with pytest.raises(RuntimeError, match="the line is dead"):
         align_online(Watched(), **settings)
     assert len(ledger.spends) == 1  # what was interrupted counts
-    with pytest.raises(BudgetExceeded):
-        align_online(Recorded(), **settings)
-
-
-def test_nobody_is_asked_above_the_budget(open_ledger):
     world = Recorded()
     with pytest.raises(BudgetExceeded):
-        align_online(world, rounds=9, epsilon=1.5, temperature=1.0, ledger=open_ledger(1.0))
+        align_online(world, **settings)
     assert not world.asked
 
 
@@ -119,6 +112,7 @@ def test_every_label_is_randomized_once_with_the_stated_chance(run):
 def test_nobody_is_asked_about_one_action_twice(run):
     world = Recorded()
     found, _ = run(world)
+    assert found.regret is None  # nobody knows the reward
     same = found.actions[:, 0] == found.actions[:, 1]
     assert same.any()
     assert ((found.answers == -1) == same).all()
@@ -153,16 +147,17 @@ def test_devices_make_it_local(run):
     assert "randomized-at-ingestion" not in found.guarantee.caveats
 
 
-def test_a_local_ledger_refuses_to_see_judgments(run):
+def test_ledgers_of_other_promises_ask_nobody(run, tmp_path):
     world = Recorded()
     with pytest.raises(PrivacyError, match="saw them"):
         run(world, trust="local")
+    budget = sordino.Guarantee(
+        9.0, delta=0.0, unit="person", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="x", budget=budget)
+    with pytest.raises(PrivacyError, match="one label at a time"):
+        align_online(world, rounds=9, epsilon=1.0, temperature=1.0, ledger=ledger)
     assert not world.asked
-
-
-def test_devices_need_an_epsilon(run):
-    with pytest.raises(UsageError, match="epsilon must be finite"):
-        run(Devices(), epsilon=math.inf)
 
 
 def test_infinity_is_the_algorithm_without_privacy(run):
@@ -175,18 +170,10 @@ def test_infinity_is_the_algorithm_without_privacy(run):
         run(world, epsilon=math.inf, budget=50.0)
 
 
-def test_person_budgets_are_refused(tmp_path):
-    budget = sordino.Guarantee(
-        9.0, delta=0.0, unit="person", neighbors=sordino.REPLACE_ONE, trust="central"
-    )
-    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="x", budget=budget)
-    with pytest.raises(PrivacyError, match="one label at a time"):
-        align_online(LINEAR, rounds=9, epsilon=1.0, temperature=1.0, ledger=ledger)
-
-
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
+        ({"world": Devices(), "epsilon": math.inf}, "epsilon must be finite"),
         ({"rounds": 0}, "rounds"),
         ({"exploration": "bold"}, "exploration"),
         ({"temperature": 0.0}, "temperature"),
@@ -218,7 +205,7 @@ def test_bad_contexts_spend_nothing(open_ledger, rows):
     assert not ledger.spends
 
 
-@pytest.mark.parametrize("label", [3, -1, 0.5, math.nan])
+@pytest.mark.parametrize("label", [3, 0.5])
 def test_what_is_no_judgment_is_refused(run, label):
     with pytest.raises(DataError, match="judgments"):
         run(Recorded(labels=label))
@@ -250,10 +237,6 @@ def test_regret_is_that_of_the_second_policy(open_ledger):
     lost = best - (reference * rewards).sum(axis=1)
     assert np.isclose(found.regrets[0], lost).any()
     assert found.regret[-1] == found.regrets.sum()
-
-
-def test_worlds_without_a_known_reward_have_no_regret(run):
-    assert run(Recorded())[0].regret is None
 
 
 def test_exploration_decides_what_is_drawn(run):
@@ -340,23 +323,12 @@ def test_radius_of_the_formula_by_hand():
     radius += 1.5 * math.sqrt(0.7 / slope)
     assert learner.belief.radius == pytest.approx(radius, rel=1e-5)
     assert learner.belief.radius >= radius  # what the solver left comes on top
-
-
-def test_bonus_and_widths_are_norms_in_the_metric():
-    learner, rng = _learner(), np.random.default_rng(3)
-    learner.learn(rng.normal(size=(20, 3)) / 4, rng.integers(0, 2, size=20))
-    rows = rng.normal(size=(4, 3))
-    metric = np.linalg.inv(learner.belief.root @ learner.belief.root.T)
-    lengths = np.sqrt(np.einsum("ni,ij,nj->n", rows, np.linalg.inv(metric), rows))
-    found = learner.belief.bonus(rows[:, None])[:, 0]
+    questions = rng.normal(size=(4, 3))
+    inverse = learner.belief.root @ learner.belief.root.T
+    lengths = np.sqrt(np.einsum("ni,ij,nj->n", questions, inverse, questions))
+    found = learner.belief.bonus(questions[:, None])[:, 0]
     np.testing.assert_allclose(found, learner.belief.radius * lengths, rtol=1e-9)
-    np.testing.assert_allclose(learner.belief.widths(rows), 2 * found, rtol=1e-12)
-
-
-def test_more_privacy_makes_a_larger_radius():
-    sizes = {"curvature": 0.2, "ridge": 1.0, "ball": 1.0, "confidence": 0.95}
-    few, many = (_self_normalized_radius(1.0, kappa=kappa, **sizes) for kappa in (1.0, 0.5))
-    assert many - math.sqrt(5) == pytest.approx(2 * (few - math.sqrt(5)))
+    np.testing.assert_allclose(learner.belief.widths(questions), 2 * found, rtol=1e-12)
 
 
 CANDIDATES = {
@@ -428,4 +400,3 @@ def test_the_gap_is_what_hoeffding_and_ville_give():
             gains = [(z - truth) ** 2 - (z - other) ** 2 for z in (0.0, 1.0)]
             mean = (1 - truth) * math.exp(2 * gains[0]) + truth * math.exp(2 * gains[1])
             assert mean <= 1 + 1e-12
-    assert math.exp(-2 * _loss_gap(0.9, candidates=5)) * 5 == pytest.approx(0.1)

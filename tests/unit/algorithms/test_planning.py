@@ -49,8 +49,8 @@ def tables(seed, *, states=4, actions=3, horizon=5, d=3):
     }
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("radius_scale", [0.0, 0.02, 0.2, 1.0])
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("radius_scale", [0.0, 0.02, 1.0])
 def test_both_solvers_agree(seed, radius_scale):
     """Claim: PPHJ, Algorithm 3 (arg max over deterministic policies)"""
     known, given = ellipsoid(3, seed), tables(seed)
@@ -172,6 +172,10 @@ def test_an_oracle_is_enough():
     assert found.value >= abs(bound).min()  # a corner alone would be at least this good
 
 
+ORACLE = {"environment": Cube(), "horizon": None, "features": None, "reference": None}
+NOTHING = {"reference_vector": None}
+
+
 @pytest.mark.parametrize(
     ("changed", "error", "words"),
     [
@@ -183,23 +187,16 @@ def test_an_oracle_is_enough():
         ({"reference": np.ones((4, 3))}, DataError, "reference: probabilities"),
         ({"reference_vector": np.ones(4)}, DataError, "reference_vector must have 3"),
         ({"environment": Cube()}, UsageError, "leave them out"),
+        (ORACLE, UsageError, "mean total features"),
+        (ORACLE | NOTHING | {"solver": "cone-program"}, UsageError, "must be 'frank-wolfe'"),
+        ({"reward": np.ones(3)}, PrivacyError, "RewardModel"),
+        (
+            {"gap": 1e-15, "radius_scale": 0.05, "solver": "cone-program"},
+            ConvergenceError, "could not be certified",
+        ),
     ],
-)
+)  # fmt: skip
 def test_settings_are_checked(changed, error, words):
     given = tables(0) | {"reward": ellipsoid(3)} | changed
     with pytest.raises(error, match=words):
         plan(given.pop("reward"), given.pop("environment"), **given)
-
-
-def test_oracles_need_their_own_reference_vector():
-    with pytest.raises(UsageError, match="mean total features"):
-        plan(ellipsoid(3), Cube())
-    with pytest.raises(UsageError, match="must be 'frank-wolfe'"):
-        plan(ellipsoid(3), Cube(), reference_vector=None, solver="cone-program")
-
-
-def test_what_is_no_reward_and_what_cannot_be_certified():
-    with pytest.raises(PrivacyError, match="RewardModel"):
-        plan(np.ones(3), **tables(0))
-    with pytest.raises(ConvergenceError, match="could not be certified"):
-        plan(ellipsoid(3), **tables(0), gap=1e-15, radius_scale=0.05, solver="cone-program")

@@ -11,7 +11,7 @@ import sordino
 from sordino.environments.interactions import Environment, bounded_contexts
 from sordino.environments.linear_worlds import Dosing, Sphere, _LogLinearBandit
 from sordino.environments.preference_worlds import HardInstance
-from sordino.policies.softmax import LogLinearPolicy
+from sordino.policies.softmax import LogLinearPolicy, coverage_of
 
 TABLE = np.array([[0.1, -0.7, 0.3], [0.9, 0.2, 0.0]])
 PATIENTS = np.random.default_rng(0).random((500, 3))
@@ -278,7 +278,7 @@ def test_the_hardest_world_starts_from_its_reference():
     # the Gibbs policy is log-linear: what the reference has, and reward over temperature
     tilted = LogLinearPolicy(world.start.weights + instance.weights / 0.25)
     assert tilted.probabilities(world.features) == pytest.approx(best)
-    assert world.start.coverage(world.features, tilted) == pytest.approx(
+    assert coverage_of(world.start, tilted, world.features) == pytest.approx(
         (best / instance.reference).max()
     )
 

@@ -51,11 +51,6 @@ def test_the_certificate_is_honest():
         assert plausible.worst(tried).value <= found.upper + 1e-9
 
 
-def test_a_bare_vector_is_an_answer_too():
-    found = best_mixture(rewards(), np.sign)
-    assert found.responses[0][1] is None
-
-
 def test_at_most_one_more_policy_than_features():
     g = np.random.default_rng(0)
     weights = g.random(40)
@@ -85,13 +80,7 @@ def test_standing_still_at_the_reference_does_not_go_round_in_circles():
     assert found.value >= -1e-9
 
 
-def test_radius_zero_follows_the_estimate():
-    found = best_mixture(rewards(center=np.array([0.1, 0.3, 0.2]), radius=0.0), simplex)
-    assert found.moments.tolist() == [0, 1, 0]
-    assert found.gap == 0
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_the_answer_scales(scale):
     def scaled(theta):
         moments, at = simplex(theta)

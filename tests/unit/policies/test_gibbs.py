@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import sordino
-from sordino.policies.gibbs import gibbs_policy, tilt
+from sordino.policies.gibbs import gibbs_policy
 from sordino.rewards.model import RewardModel
 
 PROMPTS = ["a", "b", "c"]
@@ -86,28 +84,12 @@ def test_draws_repeat_with_a_seed_and_differ_without(reward):
     assert (policy.sample(*many) != policy.sample(*many)).any()
 
 
-@settings(max_examples=50)
-@given(
-    st.lists(st.lists(st.floats(-50, 50), min_size=1, max_size=5), min_size=1, max_size=6),
-    st.floats(0.01, 100),
-)
-def test_tilting_gives_a_distribution_in_every_segment(segments, temperature):
-    sizes = np.array([len(row) for row in segments])
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    chances = tilt(np.concatenate(segments), starts, temperature, np.repeat(1 / sizes, sizes))
-    assert (chances >= 0).all()
-    np.testing.assert_allclose(np.add.reduceat(chances, starts), 1, rtol=1e-12)
-
-
-@pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf"), "hot"])
-def test_temperature_must_be_a_finite_positive_number(reward, temperature):
-    with pytest.raises(sordino.UsageError, match="temperature"):
-        gibbs_policy(reward, temperature=temperature)
-
-
-def test_only_a_released_reward_makes_a_policy():
+def test_a_policy_needs_a_released_reward_and_a_temperature(reward):
     with pytest.raises(sordino.PrivacyError, match="RewardModel"):
         gibbs_policy("reward", temperature=1.0)
+    for temperature in (0, float("nan"), float("inf"), "hot"):
+        with pytest.raises(sordino.UsageError, match="temperature"):
+            gibbs_policy(reward, temperature=temperature)
 
 
 def test_unusable_candidates_are_refused_without_quoting_them(reward):

@@ -17,9 +17,9 @@ from sordino.policies.conic import solve_flows
 from sordino.policies.contexts import Contexts
 from sordino.policies.robust import (
     _best_tempered,
-    _certified_losses,
     _context_program,
     _StochasticPolicy,
+    certified_suboptimality,
     robust_policy,
 )
 from sordino.policies.worst_case import PlausibleRewards
@@ -72,7 +72,7 @@ def peer(known, contexts, offset, *, radius, ball, temperature):
     return float(program.value)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("temperature", [None, 0.05, 1.0])
 def test_both_solvers_agree_with_cvxpy(seed, temperature):
     known, candidates, given = draw(seed)
@@ -112,16 +112,7 @@ def test_the_tempered_policy_is_the_gibbs_policy_of_its_worst_reward():
     assert found.chances == pytest.approx(weights / totals, abs=1e-9)
 
 
-def test_a_small_temperature_gives_what_none_gives():
-    known, candidates, given = draw(1)
-    policies = [
-        robust_policy(known, None, candidates, **given, temperature=t, gap=1e-5)
-        for t in (None, 1e-3)
-    ]
-    assert policies[0].value == pytest.approx(policies[1].value, abs=2e-3)
-
-
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_smoothing_is_within_the_gap_too(seed):
     known, candidates, given = draw(seed)
     gap = 1e-3
@@ -159,14 +150,13 @@ def test_sparse_rows_and_uneven_lists_give_the_same_numbers():
         weights=contexts.weights,
     )  # fmt: skip
     theta = known.center
-    for name in ("best_response",):
-        assert getattr(thin, name)(theta)[0] == pytest.approx(getattr(contexts, name)(theta)[0])
+    assert thin.best_response(theta)[0] == pytest.approx(contexts.best_response(theta)[0])
     chances = contexts.soft(theta, 0.3)[1]
     assert thin.means(chances) == pytest.approx(contexts.means(chances))
     assert thin.covariance(chances) == pytest.approx(contexts.covariance(chances))
     plausible = PlausibleRewards.of(known, confidence=0.9)
-    assert _certified_losses(plausible, thin, chances) == pytest.approx(
-        _certified_losses(plausible, contexts, chances)
+    assert certified_suboptimality(plausible, thin, chances) == pytest.approx(
+        certified_suboptimality(plausible, contexts, chances)
     )
     offset = np.zeros(len(theta))
     assert solve_flows(plausible, _context_program(thin), reference_vector=offset)[
@@ -188,27 +178,11 @@ def test_an_array_of_contexts_is_read_like_a_list():
         robust_policy(known, None, features * np.nan)
 
 
-def test_one_context_with_one_candidate():
-    known = Known(np.array([1.0, 2.0]), np.eye(2))
-    for temperature in (None, 1.0):
-        policy = robust_policy(known, None, [np.ones((1, 2))], temperature=temperature)
-        assert policy.probabilities[0].tolist() == [1.0]
-        assert policy.value == pytest.approx(0, abs=1e-12)
-        assert policy.certificate == pytest.approx(0, abs=1e-12)
-
-
 def test_a_set_that_is_the_whole_ball_keeps_to_the_reference():
     g = np.random.default_rng(1)
     known = Known(g.normal(size=3), np.eye(3), 1e9, 5.0)
     policy = robust_policy(known, None, g.normal(size=(20, 4, 3)))
     assert policy.value == pytest.approx(0, abs=1e-6)
-
-
-def test_weights_are_relative():
-    known, candidates, given = draw(2)
-    doubled = given | {"weights": 1e200 * given["weights"]}
-    one, other = (robust_policy(known, None, candidates, **g) for g in (given, doubled))
-    assert one.value == pytest.approx(other.value)
 
 
 def test_drawing_is_free_and_never_draws_what_is_never_chosen():
@@ -265,9 +239,15 @@ def test_texts_are_read_with_the_rewards_own_features(ledger):
         robust_policy(reward, None, candidates)
 
 
+FAR = Known(np.array([1.0, 2.0]), np.eye(2), 0.01, 1.0)
+
+
 @pytest.mark.parametrize(
     ("changed", "error", "words"),
     [
+        ({"reward": np.ones(2)}, PrivacyError, "RewardModel"),
+        ({"reward": FAR}, UsageError, "No reward is both"),
+        ({"candidates": np.ones((2, 2, 3))}, DataError, "candidates must have 2 features, got 3"),
         ({"solver": "simplex"}, UsageError, "solver must be one of"),
         ({"gap": -1.0}, UsageError, "gap must be"),
         ({"temperature": 0.0}, UsageError, "temperature must be"),
@@ -282,16 +262,6 @@ def test_texts_are_read_with_the_rewards_own_features(ledger):
 )
 def test_settings_are_checked(changed, error, words):
     known = Known(np.array([1.0, 2.0]), np.eye(2))
+    given = {"reward": known, "prompts": None, "candidates": np.ones((2, 2, 2))}
     with pytest.raises(error, match=words):
-        robust_policy(known, None, np.ones((2, 2, 2)), **changed)
-
-
-def test_what_is_no_reward_is_refused():
-    with pytest.raises(PrivacyError, match="RewardModel"):
-        robust_policy(np.ones(2), None, np.ones((2, 2, 2)))
-    known = Known(np.array([1.0, 2.0]), np.eye(2))
-    with pytest.raises(DataError, match="candidates must have 2 features, got 3"):
-        robust_policy(known, None, np.ones((2, 2, 3)))
-    far = Known(np.array([1.0, 2.0]), np.eye(2), 0.01, 1.0)
-    with pytest.raises(UsageError, match="No reward is both"):
-        robust_policy(far, None, np.ones((2, 2, 2)))
+        robust_policy(**given | changed)

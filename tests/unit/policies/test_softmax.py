@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import sordino
-from sordino.policies.softmax import ActionPolicy, LogLinearPolicy, coverage_of, sampled
+from sordino.policies.softmax import LogLinearPolicy, coverage_of, sampled
 
 STATE = np.array([0])
 
@@ -47,7 +47,7 @@ class Generator:
         return self.numbers
 
 
-@pytest.mark.parametrize("scale", [1e-8, 1.0, 30.0, 800.0, 1e4])
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e4])
 def test_log_probabilities_are_exact_at_any_size(scale):
     logits = scale * np.array([1.0, 0.999, -0.5, -1.0])
     with mpmath.workdps(60):
@@ -57,12 +57,6 @@ def test_log_probabilities_are_exact_at_any_size(scale):
     # a logit of 1e4 is itself rounded at 1e-12
     assert found.log_probabilities(STATE)[0] == pytest.approx(exact, rel=1e-14, abs=4e-16 * scale)
     assert found.probabilities(STATE)[0] == pytest.approx(np.exp(exact), rel=1e-11, abs=1e-300)
-
-
-def test_a_constant_added_to_logits_changes_nothing():
-    assert table(1e6, 1e6 + 1).probabilities(STATE) == pytest.approx(
-        table(0, 1).probabilities(STATE)
-    )
 
 
 def test_actions_are_drawn_with_their_probabilities():
@@ -101,14 +95,6 @@ def test_one_users_probabilities_change_no_other_users_action(seed, k):
     assert np.array_equal(np.delete(first, 2), np.delete(second, 2))
 
 
-def test_policies_draw_as_their_probabilities_say():
-    policy = LogLinearPolicy(np.array([50.0]))
-    features = np.array([[[0.0], [1.0]], [[1.0], [0.0]]])
-    rng = np.random.default_rng(0)
-    assert policy.sample(features, rng=rng).tolist() == [1, 0]
-    assert table(0.0, 60.0).sample(np.zeros(3, int), rng=rng).tolist() == [1, 1, 1]
-
-
 def divergence(first, second):
     with mpmath.workdps(60):
         logs = []
@@ -119,7 +105,7 @@ def divergence(first, second):
         return float(sum(mpmath.exp(p) * (p - q) for p, q in zip(*logs, strict=True)))
 
 
-@pytest.mark.parametrize("change", [0.0, 1e-9, 1e-5, 1e-3, 0.4, 0.6, 5.0, 900.0, 1e4])
+@pytest.mark.parametrize("change", [0.0, 1e-9, 1e-3, 0.4, 0.6, 1e4])
 def test_divergence_keeps_its_digits(change):
     first = np.array([0.3, -0.2, 0.9, 0.0])
     second = first + change * np.array([1.0, -1.0, 0.3, 0.2])
@@ -128,17 +114,6 @@ def test_divergence_keeps_its_digits(change):
     assert found == pytest.approx(exact, rel=1e-5 if change < 1e-6 else 1e-9, abs=1e-24)
     back = table(*second).kl(STATE, table(*first))[0]
     assert back == pytest.approx(divergence(second, first), rel=1e-5, abs=1e-24)
-
-
-@given(
-    st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=3),
-    st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=3),
-)
-def test_divergence_is_never_negative(first, second):
-    found = table(*first).kl(STATE, table(*second))
-    assert (found >= 0).all()
-    assert np.isfinite(found).all()
-    assert table(*first).kl(STATE, table(*first))[0] == 0
 
 
 def test_divergence_from_a_reference_that_never_takes_an_action_is_infinite():
@@ -151,17 +126,10 @@ def test_divergence_from_a_reference_that_never_takes_an_action_is_infinite():
 
 def test_coverage_is_the_largest_ratio():
     policy = table(np.log(3.0), 0.0)
-    assert policy.coverage(STATE, Constant(0.25, 0.75)) == pytest.approx(3.0)
     assert coverage_of(Constant(0.25, 0.75), policy, STATE) == pytest.approx(3.0)
     assert coverage_of(Constant(1.0, 0.0), policy, STATE) == np.inf
     assert coverage_of(Constant(1.0, 0.0), Constant(1.0, 0.0), STATE) == 1.0
     assert coverage_of(table(0.0, -1e4), table(0.0, 0.0), STATE) == np.inf
-
-
-def test_whatever_has_probabilities_is_a_policy():
-    assert isinstance(Constant(1.0), ActionPolicy)
-    assert isinstance(table(1.0), ActionPolicy)
-    assert not isinstance(object(), ActionPolicy)
 
 
 def drawn(n=40, k=5, d=4, seed=0):
@@ -176,7 +144,7 @@ def log_chances(weights, features, actions):
     return found[np.arange(len(features)), actions]
 
 
-@pytest.mark.parametrize("scale", 10.0 ** np.arange(-5, 5))
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e4])
 def test_scores_are_the_gradient_of_log_probabilities(scale):
     features, actions = drawn()
     weights = scale * np.array([0.3, -0.5, 0.7, 0.2])
@@ -205,20 +173,6 @@ def test_all_ways_to_the_scores_agree():
     assert np.linalg.norm(centered, axis=2).max() <= 2
 
 
-def test_probabilities_are_those_of_the_logits_one_user_at_a_time():
-    features, _ = drawn(n=3)
-    weights = np.array([1.0, -2.0, 0.5, 0.3])
-    found = LogLinearPolicy(weights).probabilities(features)
-    for row, actions in zip(found, features, strict=True):
-        powers = np.exp([action @ weights for action in actions])
-        assert row == pytest.approx(powers / powers.sum())
-
-
-def test_no_weights_take_all_actions_equally_often():
-    features, _ = drawn()
-    assert LogLinearPolicy.uniform(4).probabilities(features) == pytest.approx(0.2)
-
-
 def test_moving_adds_the_step_and_leaves_the_policy_as_it_was():
     weights = np.array([1.0, 2.0])
     policy = LogLinearPolicy(weights)
@@ -230,28 +184,20 @@ def test_moving_adds_the_step_and_leaves_the_policy_as_it_was():
         policy.weights[0] = 9.0
 
 
-def test_features_may_be_whole_numbers_or_a_view():
-    policy = LogLinearPolicy(np.array([1.0, -1.0]))
-    whole = np.arange(12).reshape(2, 3, 2) % 5
-    assert np.array_equal(policy.logits(whole), policy.logits(whole.astype(float)))
-    view = np.asfortranarray(whole.astype(float))[::-1]
-    assert np.array_equal(policy.logits(view), policy.logits(whole)[::-1])
-
-
-@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 5), (2, 0, 4), (1, 2, 3, 4)])
-def test_features_of_another_shape_are_refused(shape):
-    with pytest.raises(sordino.DataError, match=r"shape \(n, k, 4\)"):
-        LogLinearPolicy.uniform(4).probabilities(np.zeros(shape))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("features", "match"),
+    [
+        (np.zeros((3, 4)), r"shape \(n, k, 4\)"),
+        (np.zeros((2, 3, 5)), r"shape \(n, k, 4\)"),
+        (np.zeros((2, 0, 4)), r"shape \(n, k, 4\)"),
+        (np.where(np.arange(8) == 5, np.inf, 7.5).reshape(2, 1, 4), "row 1 "),
+    ],
+)
 @pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_features_that_are_not_finite_are_refused_by_their_row(value, weight):
-    features, _ = drawn()
-    features[7, 2, 1] = value
-    with pytest.raises(sordino.DataError, match="row 7 ") as caught:
+def test_features_that_are_none_are_refused_without_quoting_them(features, match, weight):
+    with pytest.raises(sordino.DataError, match=match) as caught:
         LogLinearPolicy(np.full(4, weight)).probabilities(features)
-    assert str(features[7, 2, 0]) not in str(caught.value)
+    assert "7.5" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +206,6 @@ def test_features_that_are_not_finite_are_refused_by_their_row(value, weight):
         ([0, 5] + [0] * 38, "row 1"),
         ([-1] + [0] * 39, "row 0"),
         ([0] * 39, "40 entries"),
-        ([0.0] * 40, "whole numbers"),
         ([[0]] * 40, "one dimension"),
         ([True] * 40, "whole numbers"),
     ],
@@ -270,13 +215,10 @@ def test_actions_that_are_none_are_refused(actions, match):
         LogLinearPolicy.uniform(4).scores(drawn()[0], np.array(actions))
 
 
-@pytest.mark.parametrize("weights", [[], [np.nan], [[1.0]], ["a"]])
-def test_weights_that_are_none_are_refused(weights):
-    with pytest.raises(sordino.DataError, match="weights"):
-        LogLinearPolicy(np.array(weights))
-
-
-def test_moves_that_are_none_are_refused():
+def test_weights_and_moves_that_are_none_are_refused():
+    for weights in ([], [np.nan], [[1.0]], ["a"]):
+        with pytest.raises(sordino.DataError, match="weights"):
+            LogLinearPolicy(np.array(weights))
     policy = LogLinearPolicy.uniform(2)
     with pytest.raises(sordino.DataError, match="direction"):
         policy.moved(np.ones(3), 1.0)
@@ -284,7 +226,3 @@ def test_moves_that_are_none_are_refused():
         policy.moved(np.array([np.inf, 0.0]), 1.0)
     with pytest.raises(sordino.UsageError, match="dimension"):
         LogLinearPolicy.uniform(0)
-
-
-def test_policies_show_sizes_and_no_weights():
-    assert repr(LogLinearPolicy(np.array([3.0, 4.0]))) == "LogLinearPolicy(d=2, norm=5)"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, UsageError
-from sordino.policies.worst_case import Ellipsoidal, PlausibleRewards
+from sordino.policies.worst_case import PlausibleRewards
 
 VECTORS = json.loads((Path(__file__).parents[2] / "data/core.json").read_text("utf-8"))
 
@@ -43,7 +43,7 @@ def test_vectors(case):
     assert found.theta == pytest.approx(case["argmin"], abs=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_the_worst_reward_is_in_the_set_and_has_the_value(seed):
     g, rewards = draw(seed, ball=seed % 2 == 0)
     q = g.normal(size=len(rewards.center))
@@ -84,7 +84,12 @@ def test_cvxpy_agrees_on_the_intersection(seed):
     assert rewards.worst(q).value == pytest.approx(program.value, abs=1e-7)
 
 
-def test_a_set_that_is_the_whole_ball():
+def test_a_set_that_is_the_whole_ball_and_a_ball_that_is_not_felt():
+    given = {"center": np.array([0.5, -0.2]), "metric": np.diag([2.0, 1.0]), "radius": 0.3}
+    plain, held = PlausibleRewards(**given), PlausibleRewards(**given, ball=5.0)
+    for moments in (np.array([1.0, 2.0]), np.zeros(2)):
+        assert held.worst(moments).value == plain.worst(moments).value
+    assert plain.worst(np.zeros(2)).value == 0
     rewards = PlausibleRewards(
         center=np.array([0.5, -0.2]), metric=np.diag([2.0, 1.0]), radius=1e9, ball=2.0
     )
@@ -93,25 +98,6 @@ def test_a_set_that_is_the_whole_ball():
     assert found.value == pytest.approx(-2 * 5)
     assert found.theta == pytest.approx(-2 * q / 5)
     assert rewards.most(q[None])[0] == pytest.approx(10)
-
-
-def test_a_ball_that_is_not_felt_changes_nothing():
-    given = {"center": np.array([0.5, -0.2]), "metric": np.diag([2.0, 1.0]), "radius": 0.3}
-    q = np.array([1.0, 2.0])
-    plain = PlausibleRewards(**given)
-    assert PlausibleRewards(**given, ball=5.0).worst(q).value == plain.worst(q).value
-
-
-def test_no_difference_has_no_worst_case():
-    _, rewards = draw(0)
-    found = rewards.worst(np.zeros(len(rewards.center)))
-    assert found.value == 0
-    assert distance(rewards, found.theta) <= rewards.radius
-
-
-def test_radius_zero_is_the_center():
-    rewards = PlausibleRewards(center=np.array([1.0, 2.0]), metric=np.eye(2), radius=0.0)
-    assert rewards.worst(np.array([1.0, -1.0])).value == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("scale", [1e-120, 1e-8, 1e8, 1e120])
@@ -161,12 +147,8 @@ def test_what_is_no_set_is_refused(changed, error, words):
     given = {"center": np.ones(2), "metric": np.eye(2), "radius": 1.0}
     with pytest.raises(error, match=words):
         PlausibleRewards(**given | changed)
-
-
-def test_moments_are_checked():
-    _, rewards = draw(0)
     with pytest.raises(DataError, match="must have"):
-        rewards.worst(np.ones(len(rewards.center) + 1))
+        PlausibleRewards(**given).worst(np.ones(3))
 
 
 def test_of_a_confidence_set():
@@ -176,7 +158,6 @@ def test_of_a_confidence_set():
         def radius(self, confidence):
             return 10 * confidence
 
-    assert isinstance(Known(), Ellipsoidal)
     found = PlausibleRewards.of(Known(), confidence=0.5, radius_scale=0.1)
     assert (found.radius, found.ball) == (0.5, 3.0)
     assert PlausibleRewards.of(Known(), confidence=0.5, within_ball=False).ball is None
