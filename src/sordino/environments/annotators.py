@@ -107,7 +107,6 @@ _MOST_SENTENCES = 4
 
 
 def _answer(topic: str, generator: np.random.Generator) -> str:
-    """Return one generated answer of two to five sentences."""
     sentences = list(generator.choice(_SENTENCES, generator.integers(1, _MOST_SENTENCES + 1)))
     minutes = generator.integers(5, 600)
     sentences.insert(0, f"To {topic} takes about {minutes} minutes of patience.")
@@ -143,7 +142,6 @@ def simulate_pairs(
 def _rows(
     n: int, generator: np.random.Generator, truth: TrueReward, people: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the comparisons one by one."""
     for index in range(n):
         topic = str(generator.choice(_TOPICS))
         prompt = str(generator.choice(_ASKS)).format(topic)

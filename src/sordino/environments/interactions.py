@@ -85,7 +85,6 @@ def bounded_rewards(
 
 
 def _numbers(name: str, value: object) -> np.ndarray:
-    """Return an array of floats; refuse what is none, without quoting it."""
     try:
         found = np.asarray(value)
     except ValueError:

@@ -37,26 +37,21 @@ class _LinearRewardWorld(ABC):
     reward_bound: float = field(init=False, default=1.0, repr=False)  # what rewards are cut to
 
     def __post_init__(self) -> None:
-        """Refuse what is no noise."""
         if _validate.non_negative("reward_noise", self.reward_noise):
             _validate.positive("reward_noise", self.reward_noise)
 
     def _keep(self, **derived: object) -> None:
-        """Set what follows from the settings."""
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
     @abstractmethod
-    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
-        """Return the features of all actions of n users."""
+    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]: ...
 
     @property
     def dimension(self) -> int:
-        """Return d, the number of features."""
         return len(self.weights)
 
     def mean_rewards(self, features: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "*shape"]:
-        """Return weightsᵀφ of every action of every user."""
         return np.asarray(features @ self.weights)
 
     def reward(
@@ -131,7 +126,6 @@ class Sphere(_LinearRewardWorld):
     actions: int = 6
 
     def __post_init__(self) -> None:
-        """Refuse what is no world."""
         super().__post_init__()
         d = _validate.integer("dimension", self.dimension, at_least=1)
         _validate.integer("actions", self.actions, at_least=1)
@@ -196,7 +190,6 @@ class Dosing(_LinearRewardWorld):
     levels: int = 5
 
     def __post_init__(self) -> None:
-        """Refuse what is no world."""
         super().__post_init__()
         _validate.integer("levels", self.levels, at_least=2)
         linear = _BENEFIT + (_OF_SEVERITY - _OF_SLOWNESS - _OF_AGE) / 2 - _OVERDOSE
@@ -246,7 +239,6 @@ class _LogLinearBandit(_LinearRewardWorld):
     _reached: Float[np.ndarray, " s"] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no world."""
         super().__post_init__()
         weights = _validate.finite_array("weights", self.weights, ndim=1)
         features = _validate.finite_array("features", self.features, ndim=3)
@@ -270,7 +262,6 @@ class _LogLinearBandit(_LinearRewardWorld):
         self._keep(weights=weights, features=features, chances=chances, _reached=chances.cumsum())
 
     def __repr__(self) -> str:
-        """Return the sizes."""
         s, k, d = self.features.shape
         return f"LogLinearBandit({s} contexts, {k} actions, d={d})"
 
@@ -284,7 +275,6 @@ class _LogLinearBandit(_LinearRewardWorld):
         dimension: int,
         reward_noise: float = 0.5,
     ) -> _LogLinearBandit:
-        """Return a world with features and θ* that are uniform unit vectors."""
         sizes = {"contexts": contexts, "actions": actions, "dimension": dimension}
         s, k, d = (_validate.integer(name, size, at_least=1) for name, size in sizes.items())
         features, truth = _unit_vectors(rng, s, k, d), _unit_vectors(rng, d)
@@ -337,5 +327,4 @@ class _LogLinearBandit(_LinearRewardWorld):
         return np.asarray(np.searchsorted(self._reached, levels, side="right"))
 
     def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
-        """Return the features of all actions of n users."""
         return np.asarray(self.features[self.states(rng, n)])

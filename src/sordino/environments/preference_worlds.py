@@ -46,7 +46,6 @@ class Judgments:
     drawn: int
 
     def __repr__(self) -> str:
-        """Return the size; never data."""
         return f"Judgments(n={len(self.labels)})"
 
     def pairs(self) -> Pairs:
@@ -81,7 +80,6 @@ class LinearPreferences:
     actions: int
 
     def __post_init__(self) -> None:
-        """Refuse what is no world."""
         weights = _validate.finite_array("weights", self.weights, ndim=1)
         if not len(weights):
             raise DataError("weights must have at least one entry.")
@@ -143,7 +141,6 @@ class LinearPreferences:
 
 
 def _unit(generator: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "*size d"]:
-    """Return vectors that point anywhere, of norm 1."""
     rows = generator.normal(size=shape)
     return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
 
@@ -188,7 +185,6 @@ class HardInstance:
     level: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no instance."""
         signs = _validate.finite_array("signs", self.signs, ndim=1)
         if not len(signs) or not np.isin(signs, (-1, 1)).all():
             raise DataError("signs must hold +1 and -1 only, one for every context.")
@@ -263,7 +259,6 @@ class HardInstance:
 
 
 def _above_one(concentrability: float) -> float:
-    """Return the concentrability; refuse one that leaves no rare action."""
     value = _validate.positive("concentrability", concentrability)
     if value <= 1:
         raise UsageError(f"concentrability must be greater than 1, got {concentrability!r}.")
@@ -473,11 +468,9 @@ class _LinearTruth:
 
     @property
     def weights(self) -> Float[np.ndarray, " d"]:
-        """Return θ*, shape (d,)."""
         return self.truth.weights
 
     def rewards(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
-        """Return the true reward of every action."""
         return np.asarray(contexts @ self.weights)
 
     def prefer(

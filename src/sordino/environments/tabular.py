@@ -117,7 +117,6 @@ class TabularWorld:
     states: int  # without the one that was added
 
     def __repr__(self) -> str:
-        """Return the sizes."""
         return (
             f"TabularWorld({self.states} states, {self.actions} actions, horizon={self.horizon}, "
             f"d={self.features[0].shape[1]})"
@@ -252,15 +251,15 @@ def _features(
             )
         checked = _validate.finite_array("features", array, ndim=array.ndim)
         found = list(checked.reshape(own, cells, d))
-    return tuple(_padded(rows, actions * ended) for rows in found)
-
-
-def _padded(rows: csr_array | np.ndarray, extra: int) -> csr_array | np.ndarray:
-    """Return features with zeros for the state that was added."""
-    if not extra:
-        return rows
-    if isinstance(rows, np.ndarray):
-        return np.pad(rows, ((0, extra), (0, 0)))
-    places = np.pad(rows.indptr, (0, extra), mode="edge")
-    shape = (rows.shape[0] + extra, rows.shape[1])
-    return csr_array((rows.data, rows.indices, places), shape=shape)
+    if not ended:
+        return tuple(found)
+    # with zeros for the state that was added
+    return tuple(
+        np.pad(rows, ((0, actions), (0, 0)))
+        if isinstance(rows, np.ndarray)
+        else csr_array(
+            (rows.data, rows.indices, np.pad(rows.indptr, (0, actions), mode="edge")),
+            shape=(rows.shape[0] + actions, rows.shape[1]),
+        )
+        for rows in found
+    )

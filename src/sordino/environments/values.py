@@ -164,7 +164,11 @@ def plain_logistic_scale(
     """
     norm = _validate.positive("size", size)
     flip = checked_flip(flip_probability)
-    values, weights = _sphere_coordinate(dimension)
+    _validate.integer("dimension", dimension, at_least=2)
+    # One coordinate of a uniform unit vector: Gauss–Jacobi quadrature of the density
+    # ∝ (1 − u²)^((d − 3)/2), exact for polynomials of degree 2·nodes − 1.
+    values, weights = roots_jacobi(_NODES, (dimension - 3) / 2, (dimension - 3) / 2)
+    weights = weights / weights.sum()
     if not unit_differences:
         values = np.subtract.outer(values, values).ravel()
         weights = np.multiply.outer(weights, weights).ravel()
@@ -175,15 +179,3 @@ def plain_logistic_scale(
         return float(weights @ (values * (expit(scale * margins) - 0.5 - kept)))
 
     return float(brentq(score, 0.0, 1.0, xtol=1e-14))
-
-
-def _sphere_coordinate(
-    dimension: int, *, nodes: int = _NODES
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """Return values and probabilities that stand for one coordinate of a uniform unit vector."""
-    # Source: Gauss–Jacobi quadrature of the density ∝ (1 − u²)^((d − 3)/2); exact for polynomials
-    # of degree 2·nodes − 1.
-    _validate.integer("dimension", dimension, at_least=2)
-    power = (dimension - 3) / 2
-    values, weights = roots_jacobi(_validate.integer("nodes", nodes, at_least=1), power, power)
-    return values, weights / weights.sum()

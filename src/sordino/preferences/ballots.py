@@ -192,17 +192,7 @@ def order_ranks(
 
 
 def _is_list(value: object) -> TypeGuard[Collection[Any]]:
-    """Return whether a value holds entries of its own: no text, no mapping."""
     return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
-
-
-def _number_rank(value: object) -> int | None:
-    """Return one rank of a file: 0 for null (not listed), None for what is no rank."""
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        return None
-    return int(value) if 1 <= value < _MOST and value == int(value) else None
 
 
 _JUDGED = ("ranking", "ranks")
@@ -296,7 +286,6 @@ def parse_ballot(
 
 
 def _refuse_fields(row: Mapping[str, Any], where: str, *, items: object) -> None:
-    """Refuse a record of another format, or of two."""
     found = [name for name in _JUDGED if name in row]
     pairs = [name for name in _PAIRS if name in row]
     problem = None
@@ -340,7 +329,6 @@ def _offered(offered: Any, where: str, items: Sequence[str], ranks: Sequence[int
 def _ranks(
     row: Mapping[str, Any], where: str, *, names: Sequence[Text], numbers: bool
 ) -> list[int]:
-    """Return the ranks of the candidates, in the order of the file."""
     if "ranking" in row:
         field = f"{where}: field 'ranking'"
         return _from_ranking(row["ranking"], names, field=field, numbers=numbers)
@@ -350,14 +338,22 @@ def _ranks(
             f"{where}: field 'ranks' must be a list of one number for each candidate, or null "
             "where it is not listed."
         )
-    ranks = [_number_rank(value) for value in given]
-    known = [rank for rank in ranks if rank is not None]
-    if len(known) < len(ranks):
+    numbers_alone = (int, float, np.integer, np.floating)
+    if not all(
+        rank is None
+        or (
+            isinstance(rank, numbers_alone)
+            and not isinstance(rank, bool)
+            and 1 <= rank < _MOST
+            and rank == int(rank)
+        )
+        for rank in given
+    ):
         raise DataError(
             f"{where}: field 'ranks' must hold whole numbers from 1 (the best), or null where a "
             "candidate is not listed."
         )
-    return known
+    return [0 if rank is None else int(rank) for rank in given]
 
 
 def _from_ranking(given: object, names: Sequence[Text], *, field: str, numbers: bool) -> list[int]:

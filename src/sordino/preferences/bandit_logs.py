@@ -75,7 +75,6 @@ class BanditLogs:
     propensities: Float[np.ndarray, " n"] | None = None
 
     def __post_init__(self) -> None:
-        """Enforce the bounds, and keep arrays that nobody can change afterwards."""
         low, high = usable_reward_range(self.reward_range)
         if not isinstance(self.catalogue, Catalogue):
             raise UsageError(f"catalogue must be a Catalogue, got {self.catalogue!r}.")
@@ -98,13 +97,11 @@ class BanditLogs:
             self._keep("propensities", shares, kept)
 
     def _keep(self, name: str, values: np.ndarray, kept: Bool[np.ndarray, " n"]) -> None:
-        """Set a column to a copy of the rows that are kept."""
         copied = values[kept]
         copied.setflags(write=False)
         object.__setattr__(self, name, copied)
 
     def _checked(self, name: str, n: int, ndim: int = 1) -> np.ndarray:
-        """Return a column of n finite rows."""
         column = _validate.finite_array(name, getattr(self, name), ndim=ndim)
         if len(column) != n:
             raise DataError(
@@ -113,7 +110,6 @@ class BanditLogs:
         return column
 
     def _vectors(self, n: int) -> Float[np.ndarray, "n p"]:
-        """Return the contexts, none of which may be longer than 1 or have no entry."""
         rows = self._checked("contexts", n, ndim=2)
         width = sum(column.width for column in self.context_columns)
         if not rows.shape[1] or (self.context_columns and rows.shape[1] != width):
@@ -126,14 +122,12 @@ class BanditLogs:
         return rows
 
     def __repr__(self) -> str:
-        """Return the public settings; no size and no data."""
         told = f"arms={len(self.catalogue)}, reward_range={self.reward_range}"
         if self.context_columns:
             told += f", context_columns={[str(column) for column in self.context_columns]}"
         return f"{type(self).__name__}({told})"
 
     def _repr_html_(self) -> str:
-        """Return the public settings as a card, for notebooks; no size and no data."""
         low, high = self.reward_range
         columns = ", ".join(map(str, self.context_columns))
         rows = [
@@ -239,7 +233,6 @@ def usable_reward_range(value: object) -> tuple[float, float]:
 
 
 def _rows(contexts: object) -> Float[np.ndarray, "n p"]:
-    """Return contexts that are vectors already."""
     rows = _validate.finite_array("contexts", contexts, ndim=2)
     if not rows.shape[1]:
         raise DataError("contexts must have at least one column, got 0.")
@@ -247,7 +240,6 @@ def _rows(contexts: object) -> Float[np.ndarray, "n p"]:
 
 
 def _refuse_row(name: str, problem: str, wrong: Bool[np.ndarray, " n"]) -> None:
-    """Refuse the first row that is wrong, by its number."""
     if wrong.any():
         raise DataError(f"{name}: row {int(np.argmax(wrong))} {problem}.")
 

@@ -47,14 +47,12 @@ class ContextColumn:
     buckets: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a name that no column can have, and a number of buckets that makes no vector."""
         if not isinstance(self.name, str) or not self.name:
             raise UsageError(f"A column must have a name, a text, got {self.name!r}.")
         if self.buckets is not None:
             _validate.integer("buckets", self.buckets, at_least=1, at_most=_MOST_BUCKETS)
 
     def __str__(self) -> str:
-        """Return the column as it is declared."""
         return self.name if self.buckets is None else f"{self.name}:{self.buckets}"
 
     @classmethod
@@ -93,7 +91,6 @@ class _Buckets(dict[str, float]):
         self._buckets = buckets
 
     def __missing__(self, text: str) -> float:
-        """Return and remember the bucket of a text that is new."""
         whole = self._start.copy()
         whole.update(framed(text.encode(errors="surrogatepass")))
         bucket = float((int.from_bytes(whole.digest()[:8], "big") * self._buckets) >> 64)
@@ -183,7 +180,6 @@ class CellReader:
 def _read_cells(
     rows: Iterable[tuple[str, Any]], columns: tuple[ContextColumn, ...]
 ) -> Float[np.ndarray, "n c"]:
-    """Return a number or bucket for each of n records and c declared columns."""
     read = CellReader(columns)
     cells = array("d")
     for where, row in rows:
@@ -260,7 +256,6 @@ class Catalogue:
     features: Float[np.ndarray, "k q"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse names and features of which no arm can be known."""
         if isinstance(self.names, (str, Mapping)) or not isinstance(self.names, Iterable):
             raise UsageError(f"names must be a list of texts, got {type(self.names).__name__}.")
         places = ((f"names: entry {index}", name) for index, name in enumerate(self.names))
@@ -276,17 +271,14 @@ class Catalogue:
             object.__setattr__(self, "features", features)
 
     def __len__(self) -> int:
-        """Return k, the number of arms."""
         return len(self.names)
 
     def __repr__(self) -> str:
-        """Return the sizes."""
         known = "" if self.features is None else f", features={self.features.shape[1]}"
         return f"{type(self).__name__}(arms={len(self)}{known})"
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        """Return the number of each name."""
         return {name: place for place, name in enumerate(self.names)}
 
     @classmethod

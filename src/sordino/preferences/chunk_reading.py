@@ -67,7 +67,6 @@ def answered_vectors(
 
 
 def _refuse_kind(chunks: Chunks, *, privatized: bool) -> None:
-    """Refuse answers where judgments are wanted, and the reverse."""
     if chunks.privatized != privatized:
         raise DataError(f"{chunks[0].name}: {_RAW if privatized else _ALREADY}")
 
@@ -110,7 +109,6 @@ def _pairs(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Recor
 
 
 def _rows(chunks: Chunks, chunk: Chunk) -> Rows:
-    """Return (place, row) for every record of a chunk of texts."""
     path = Path(chunk.path)
     if chunk.first == chunk.last:  # a file without a record
         return iter(())

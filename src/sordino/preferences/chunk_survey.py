@@ -46,7 +46,6 @@ class _Selection:
         return np.asanyarray(np.load(self.path or "", mmap_mode="r"))
 
     def left_out(self, chunk: int) -> Int64[np.ndarray, " k"]:
-        """Return which rows of a chunk do not count."""
         if self.path is None:
             return np.zeros(0, dtype=np.int64)
         ends = np.array([chunk << ROW_BITS, (chunk + 1) << ROW_BITS], dtype=np.uint64)
@@ -54,7 +53,6 @@ class _Selection:
         return np.asarray(self._left_out[first:last] - ends[0]).astype(np.int64)
 
     def before(self, chunk: int) -> int:
-        """Return how many rows of earlier chunks do not count."""
         if self.path is None:
             return 0
         return int(np.searchsorted(self._left_out, np.uint64(chunk << ROW_BITS)))
@@ -73,19 +71,16 @@ class _PartSelection(_Selection):
     others: tuple[int, ...]  # how many rows of the other part come before each chunk
 
     def left_out(self, chunk: int) -> Int64[np.ndarray, " k"]:
-        """Return which rows of a chunk do not count, or are of the other part."""
         with explained("A file of the survey cannot be read"):
             sides = np.frombuffer(_sides_of(self.folder, chunk).read_bytes(), dtype=np.bool_)
         others = np.flatnonzero(sides != self.held_out)
         return np.union1d(super().left_out(chunk), others).astype(np.int64)
 
     def before(self, chunk: int) -> int:
-        """Return how many rows of earlier chunks do not count, or are of the other part."""
         return super().before(chunk) + self.others[chunk]
 
 
 def _sides_of(folder: str, chunk: int) -> Path:
-    """Return the file that says which rows of one chunk are held out."""
     return Path(folder) / f"{chunk:08d}.held-out"
 
 
@@ -129,7 +124,6 @@ class _Facts:
     of: dict[int, _ChunkFacts]  # by the number of the chunk
 
     def plus(self, other: _Facts) -> _Facts:
-        """Take in what others say."""
         self.chunks += other.chunks
         self.of |= other.of
         return self
@@ -144,7 +138,6 @@ class _FactsOf:
     hold_out: bool
 
     def __call__(self, chunk: Chunk) -> _Facts:
-        """Return what is public of one chunk."""
         digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
         start = chunk.number << ROW_BITS
         for pairs, dropped, cut in questions(self.chunks, chunk):
@@ -271,7 +264,6 @@ class _Doubts:
     largest: int  # most questions of one person
 
     def plus(self, other: _Doubts) -> _Doubts:
-        """Return what both say."""
         fitted, held_out = map(np.concatenate, zip(self.left_out, other.left_out, strict=True))
         return _Doubts(
             self.parts + other.parts,
@@ -355,7 +347,6 @@ def _refuse_loss(expected: int, added: int, known: Collection[int]) -> None:
 
 
 def _starts(sizes: Iterable[int]) -> tuple[int, ...]:
-    """Return the sum of all sizes before each, and of all at the end."""
     return tuple(np.cumsum([0, *sizes]).tolist())
 
 
@@ -395,7 +386,6 @@ class _Look:
         return _Doubts(1, digests, bool(again.any()), (left_out[0], left_out[1]), largest)
 
     def _refuse_overlap(self, rows: np.ndarray, again: np.ndarray) -> None:
-        """Refuse two files that hold the same answer of one person."""
         numbers = (rows["row"] >> np.uint64(ROW_BITS)).astype(np.int64)
         chunks = np.array([chunk.file for chunk in self.chunks])[numbers]
         across = np.flatnonzero(again[1:] & (chunks[1:] != chunks[:-1])) + 1
@@ -417,7 +407,6 @@ def _places(same: np.ndarray, again: np.ndarray) -> np.ndarray:
 
 
 def _same(values: np.ndarray) -> np.ndarray:
-    """Return which rows are as the one before."""
     same = np.zeros(len(values), dtype=bool)
     same[1:] = (values[1:] == values[:-1]).all(axis=1)
     return same

@@ -119,15 +119,12 @@ class Chunks(Sequence[Chunk]):
     def __getitem__(self, index: slice) -> tuple[Chunk, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Chunk | tuple[Chunk, ...]:
-        """Return one chunk, or some."""
         return self.chunks[index]
 
     def __len__(self) -> int:
-        """Return how many chunks there are, at least one."""
         return len(self.chunks)
 
     def __repr__(self) -> str:
-        """Return the kind and how many files there are."""
         return f"Chunks({self.layout}, files={self.chunks[-1].file + 1})"
 
     @property
@@ -209,7 +206,6 @@ def find_chunks(
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return size, times and number of a file."""
     # The time of its last change of any kind cannot be set back, as that of its content can.
     with explained(f"{path.name} cannot be read"):
         status = path.stat()
@@ -217,7 +213,6 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
-    """Return all files as absolute paths."""
     given = [sources] if isinstance(sources, (str, Path)) else list(sources)
     paths = [path for source in given for path in _inside(Path(source).absolute())]
     if not paths:
@@ -258,12 +253,10 @@ def _inside(path: Path) -> Sequence[Path]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Return whether a name in a folder is by custom none of data."""
     return name.startswith(("_", "."))
 
 
 def _looks_like_data(name: str) -> bool:
-    """Return whether a name is as that of a file that is read, or nearly so."""
     small = name.lower()
     return small.endswith(_ALIKE) and not small.endswith(_FOLDER_MANIFEST) and not _is_hidden(name)
 

@@ -70,7 +70,6 @@ class Numbers(dict[bytes, int]):
     """Word to number: CRC-32 in the low half, flags above; forgets everything when full."""
 
     def __missing__(self, word: bytes) -> int:
-        """Return and remember the number of a word that is new."""
         number = zlib.crc32(word) | _LISTED.get(word, 0)
         if b"0" <= word[:1] <= b"9":
             number |= _BIT["figure"]
@@ -128,7 +127,6 @@ def flatten(texts: Sequence[Text], name: str) -> list[str]:
 
 
 def _joined(text: Text, name: str, index: int) -> str:
-    """Return one text that is not a plain string as a string."""
     if isinstance(text, str):
         return str(text)
     try:
@@ -234,51 +232,32 @@ def _shape_signals(texts: Sequence[str], words: Tokens, asked: Tokens) -> Float[
     """Return the signals of each answer, one row for each of ``SIGNALS``, centered."""
     # Each lies in [−1, 1] and is independent of the data: of everything but this prompt and this
     # answer.
+    n = words.lengths
+    asking, calling = _marks(texts, "?"), _marks(texts, "!")
+    sentences = np.maximum(1.0, _marks(texts, ".") + calling + asking)
+    ends = [text.rstrip() for text in texts]
+    items = _column(len(_ITEM.findall(text)) if "\n" in text else 0 for text in texts)
+    speaker = words.flag("first")
+    refusal = words.flag("cannot") & np.append([False], speaker[:-1])  # "I can't", "I'm not"
+    some = n / 5 + 1
     known, said = np.sort(asked.keyed), words.keyed
     place = np.minimum(np.searchsorted(known, said), len(known) - 1)
     found = {
-        **_lengths(texts, words),
-        **_questions(texts),
-        **_layout(texts),
-        **_manner(words),
-        "shared words": _saturated(words.count(np.asarray(known[place] == said)), 3),
-    }
-    signals: np.ndarray = np.stack([found[name] for name in SIGNALS]) - _TYPICAL
-    return signals
-
-
-def _lengths(texts: Sequence[str], words: Tokens) -> dict[str, _Amounts]:
-    """Return how much is said: steep for short answers, flat for long ones."""
-    n = words.lengths
-    return {
+        # how much is said: steep for short answers, flat for long ones
         "words, saturating at 20": _saturated(n, 20),
         "words, saturating at 60": _saturated(n, 60),
         "words, saturating at 150": _saturated(n, 150),
         "root of words": np.sqrt(np.minimum(n, 400) / 400),
         "brevity": 8 / (8 + n),
         "word length": np.minimum(1, _column(map(len, texts)) / (10 * (n + 1))),
-    }
-
-
-def _questions(texts: Sequence[str]) -> dict[str, _Amounts]:
-    """Return how much of each text is question, exclamation or statement."""
-    asking, calling = _marks(texts, "?"), _marks(texts, "!")
-    sentences = np.maximum(1.0, _marks(texts, ".") + calling + asking)
-    ends = [text.rstrip() for text in texts]
-    return {
+        # how much is question, exclamation or statement
         "share of questions": np.minimum(1.0, asking / sentences),
         "questions only": (asking >= sentences).astype(np.float64),
         "ends with a question": _column(end.endswith("?") for end in ends),
         "cut off": _column(not end.endswith(_CLOSED) for end in ends),
         "sentences": _saturated(sentences, 3),
         "exclamations": _saturated(calling, 1),
-    }
-
-
-def _layout(texts: Sequence[str]) -> dict[str, _Amounts]:
-    """Return how each text is laid out."""
-    items = _column(len(_ITEM.findall(text)) if "\n" in text else 0 for text in texts)
-    return {
+        # how it is laid out
         "commas": _saturated(_marks(texts, ","), 3),
         "list items": _saturated(items, 3),
         "lines": _saturated(_marks(texts, "\n"), 3),
@@ -286,25 +265,18 @@ def _layout(texts: Sequence[str]) -> dict[str, _Amounts]:
         "code": np.minimum(1.0, _marks(texts, "`")),
         "asides": _saturated(_marks(texts, "("), 2),
         "colons": _saturated(_marks(texts, ":"), 2),
-    }
-
-
-def _manner(words: Tokens) -> dict[str, _Amounts]:
-    """Return who speaks to whom, and whether the answer is an answer."""
-    speaker = words.flag("first")
-    refusal = words.flag("cannot") & np.append([False], speaker[:-1])  # "I can't", "I'm not"
-    some = words.lengths / 5 + 1
-    opening = {
-        f"opens {how}": words.flag(name)[words.starts].astype(np.float64)
-        for how, name in _OPENINGS.items()
-    }
-    return opening | {
+        # who speaks to whom, and whether it is an answer
         "refusals": _saturated(words.count(refusal | words.flag("regret")), 1),
         "speaks of itself": np.minimum(1.0, words.count(speaker) / some),
         "speaks to the reader": np.minimum(1.0, words.count(words.flag("you")) / some),
         "figures": _saturated(words.count(words.flag("figure")), 3),
         "hedges": _saturated(words.count(words.flag("hedge")), 1),
+        "shared words": _saturated(words.count(np.asarray(known[place] == said)), 3),
     }
+    for how, name in _OPENINGS.items():
+        found[f"opens {how}"] = words.flag(name)[words.starts].astype(np.float64)
+    signals: np.ndarray = np.stack([found[name] for name in SIGNALS]) - _TYPICAL
+    return signals
 
 
 def _saturated(count: _Amounts, half: int) -> _Amounts:
@@ -314,12 +286,10 @@ def _saturated(count: _Amounts, half: int) -> _Amounts:
 
 
 def _column(values: Iterable[Any]) -> _Amounts:
-    """Return one number for each text."""
     return np.fromiter(values, np.float64)
 
 
 def _marks(texts: Sequence[str], mark: str) -> _Amounts:
-    """Return how often a mark stands in each text."""
     return _column([text.count(mark) for text in texts])
 
 
@@ -393,7 +363,6 @@ class HashedText:
     word_norm: float = 0.15
 
     def __post_init__(self) -> None:
-        """Refuse settings for which the bound could not hold."""
         object.__setattr__(self, "dimension", usable_dimension("dimension", self.dimension))
         object.__setattr__(self, "feature_bound", usable_feature_bound(self.feature_bound))
         object.__setattr__(self, "word_norm", non_negative("word_norm", self.word_norm))
@@ -438,7 +407,6 @@ class HashedText:
         return min(len(SIGNALS), self.dimension if self.word_norm == 0 else self.dimension // 2)
 
     def _stacked(self, parts: list[scipy.sparse.csr_array]) -> scipy.sparse.csr_array:
-        """Return the parts below each other."""
         return scipy.sparse.vstack(
             [scipy.sparse.csr_array((0, self.dimension)), *parts], format="csr"
         )
@@ -465,7 +433,6 @@ class HashedText:
     def _joined(
         self, shape: Float[np.ndarray, "s n"], hashed: scipy.sparse.csr_array
     ) -> scipy.sparse.csr_array:
-        """Return shape and words side by side, each row clipped to norm at most L."""
         # Added one signal after another: a sum over an axis may be rounded otherwise for n = 1.
         square = reduce(np.add, shape * shape, np.full(shape.shape[1], self.word_norm**2))
         scale = self.feature_bound * _INSIDE / np.maximum(1.0, np.sqrt(square))
@@ -515,7 +482,6 @@ class FunctionFeatures:
     declare_unread: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse settings for which the bound could not hold."""
         if not callable(self.function):
             raise UsageError("function must be callable with prompts and answers.")
         if not isinstance(self.name, str) or not self.name:
@@ -688,7 +654,6 @@ def usable_feature_bound(value: object) -> float:
 
 
 def _same_length(**sides: Sequence[Text]) -> None:
-    """Refuse sequences of different lengths, and single texts."""
     for name, side in sides.items():
         if isinstance(side, str):
             raise DataError(f"{name} must be a sequence of texts, got one text.")

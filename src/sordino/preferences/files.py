@@ -59,7 +59,19 @@ def read_table(
         if names is None:
             if unnamed:
                 cells = [name or f"{UNNAMED}{number}" for number, name in enumerate(cells)]
-            _refuse_header(cells, where, answers=answers)
+            # A message quotes no name, for they may be a record.
+            if not all(cells):
+                raise DataError(
+                    f"{where}: a column has no name. The first line must name the columns (pandas "
+                    "adds one without a name unless told index=False)."
+                )
+            if len(set(cells)) < len(cells):
+                raise DataError(f"{where}: two columns have the same name.")
+            if "answer" in cells and not answers:
+                raise DataError(
+                    f"{where}: column 'answer' is not read from a table. Randomized answers are "
+                    "JSON Lines beside their manifest, as sordino privatize writes them."
+                )
             names = cells
         elif len(cells) != len(names):
             raise DataError(
@@ -95,7 +107,6 @@ def _records(lines: Iterable[tuple[int, bytes]], longest: int) -> Iterator[tuple
 
 
 def _cells(text: str, mark: str, cell: re.Pattern[str], where: str) -> list[str]:
-    """Return the cells of one record."""
     if '"' not in text and "\r" not in text and "\n" not in text:
         return text.split(mark)  # the same, several times faster
     cells: list[str] = []
@@ -112,22 +123,6 @@ def _cells(text: str, mark: str, cell: re.Pattern[str], where: str) -> list[str]
         cells.append(plain if quoted is None else quoted.replace('""', '"'))
         at, more = found.end(), bool(end)
     return cells
-
-
-def _refuse_header(names: list[str], where: str, *, answers: bool) -> None:
-    # A message quotes no name, for they may be a record.
-    if not all(names):
-        raise DataError(
-            f"{where}: a column has no name. The first line must name the columns (pandas adds "
-            "one without a name unless told index=False)."
-        )
-    if len(set(names)) < len(names):
-        raise DataError(f"{where}: two columns have the same name.")
-    if "answer" in names and not answers:
-        raise DataError(
-            f"{where}: column 'answer' is not read from a table. Randomized answers are JSON "
-            "Lines beside their manifest, as sordino privatize writes them."
-        )
 
 
 UNNAMED = "\0"
@@ -299,7 +294,6 @@ def read_rows(
 
 
 def _some(rows: Rows) -> Rows:
-    """Yield rows; refuse an input without any."""
     row = None
     for row in rows:
         yield row

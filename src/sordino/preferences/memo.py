@@ -108,8 +108,19 @@ class AnswerMemo:
         problem = ""
         try:
             with closing(_connected(path, dry_run=dry_run)) as connection:
-                _refuse_malformed(connection, path)
-                _bind(connection, path, settings)
+                # The file's own checks can be taken out.
+                if connection.execute(_MALFORMED).fetchone():
+                    raise LedgerDamaged(
+                        f"{path.name} was changed: it is no memo of answers any more. Nothing was "
+                        "released. Restore the newest copy, or start a new ledger, whose total is "
+                        "apart from this one."
+                    )
+                known = dict(connection.execute("SELECT name, value FROM settings"))
+                if known:
+                    refuse_other_settings(path, known, settings)
+                else:
+                    insert = "INSERT INTO settings VALUES (?, ?)"
+                    connection.executemany(insert, settings.items())
                 connection.executescript(_STAGE)
                 yield cls(connection)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -240,15 +251,6 @@ def _nowhere() -> sqlite3.Connection:
     return connection
 
 
-def _refuse_malformed(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse stored answers that no run of ours stored: the file's own checks can be taken out."""
-    if connection.execute(_MALFORMED).fetchone():
-        raise LedgerDamaged(
-            f"{path.name} was changed: it is no memo of answers any more. Nothing was released. "
-            "Restore the newest copy, or start a new ledger, whose total is apart from this one."
-        )
-
-
 def refuse_other_settings(path: Path, known: dict[str, str], settings: dict[str, str]) -> None:
     """Refuse stored answers that were drawn with other settings."""
     if known != settings:
@@ -260,12 +262,3 @@ def refuse_other_settings(path: Path, known: dict[str, str], settings: dict[str,
             f"ledger (not {', '.join(differing) or 'these'}). A second answer to the same question "
             "would cost again. Nothing was released. Use the same settings, or another ledger."
         )
-
-
-def _bind(connection: sqlite3.Connection, path: Path, settings: dict[str, str]) -> None:
-    """Write the settings into a new memo; refuse one with others."""
-    known = dict(connection.execute("SELECT name, value FROM settings"))
-    if known:
-        refuse_other_settings(path, known, settings)
-    else:
-        connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())

@@ -181,12 +181,10 @@ def number_labels(labels: object, n: int) -> Integer[np.ndarray, " n"]:
 
 
 def _leads(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
-    """Return the first nonzero entry of every row."""
     return np.asarray(rows[np.arange(len(rows)), (rows != 0).argmax(axis=1)])
 
 
 def _row_key(row: Float[np.ndarray, " d"]) -> bytes:
-    """Return the key of a question that is known by its features only."""
     return hashlib.sha256(row.tobytes()).digest()
 
 
@@ -213,7 +211,6 @@ class PrivatePairs(Comparisons):
     seal: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse answers that are not those that the promise was made for."""
         super().__post_init__()
         object.__setattr__(self, "answers", outcomes("answers", self.answers, len(self)))
         # A digest of the answers, of what they answer, and of who gave them.
@@ -369,7 +366,6 @@ def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
 
 
 def _checked(values: dict[str, Any], problem: str) -> Manifest:
-    """Return a manifest whose fields are present, well-typed and consistent."""
     wanted = set(Manifest.__dataclass_fields__)
     if set(values) - {"format", "version"} != wanted:
         raise DataError(f"{problem} must have exactly the fields {sorted(wanted)}.")

@@ -206,7 +206,6 @@ def copy_tables(paths: Sequence[Path], file: BinaryIO) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Open a Parquet file."""
     _, parquet = _library()
     with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
         read = partial(parquet.ParquetFile, raw, buffer_size=_BUFFER)
@@ -231,19 +230,16 @@ def _asked(question: Callable[[], T], problem: str) -> T:
 
 
 def _damage(path: Path) -> str:
-    """Return what to say of a file that is no Parquet."""
     return f"{path.name} is no Parquet file, or it was cut short or damaged. {_NOTHING}"
 
 
 def _unreadable(place: str, name: str) -> str:
-    """Return what to say of a column that cannot be read."""
     return (
         f"{place}: column {name!r} holds a value that cannot be read as its type says. {_NOTHING}"
     )
 
 
 def _library() -> tuple[Any, Any]:
-    """Return pyarrow and its Parquet reader."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

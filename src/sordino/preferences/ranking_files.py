@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -49,6 +48,7 @@ _WHOLE = r"[0-9]{1,9}"
 _PLACE = rf"(?:{_WHOLE}|\{{{_WHOLE}(?:,{_WHOLE})*\}})"
 _ORDER = re.compile(rf"(?:{_PLACE}(?:,{_PLACE})*)?")
 _PLACES = re.compile(_PLACE)
+_NUMBER = re.compile(_WHOLE)
 _MODERN = re.compile(rf"({_WHOLE}):(.*)")
 _OLD = re.compile(rf"({_WHOLE})(?:,(.*))?")
 _NAME = re.compile(rf"ALTERNATIVE NAME ({_WHOLE})")
@@ -58,7 +58,6 @@ _Lines = Sequence[tuple[int, str]]
 
 
 def _is_preflib(path: Path) -> bool:
-    """Return whether a file is of PrefLib, by its name."""
     kind = _kind(path)
     if kind in _OTHERS:
         raise DataError(
@@ -69,19 +68,12 @@ def _is_preflib(path: Path) -> bool:
 
 
 def _kind(path: Path) -> str:
-    """Return the ending of a file's name, without .gz."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Header:
-    """What a file says of its ballots, and the pattern and the lines of those."""
-
-    names: tuple[str, ...]
-    voters: int
-    orders: int | None
-    pattern: re.Pattern[str]
-    ballots: _Lines
+# The names of the alternatives, how many voters and unique orders there are, how a line with a
+# ballot looks, and those lines.
+_Header = tuple[tuple[str, ...], int, int | None, re.Pattern[str], _Lines]
 
 
 def _read_preflib(
@@ -102,24 +94,25 @@ def _read_preflib(
         raise DataError("The input is empty: no ballot in it.")
     modern = lines[0][1].startswith("#")
     header = (_modern_header if modern else _old_header)(lines, 0 if empty else 1)
+    names, voters, unique, pattern, lines_of_ballots = header
     complete, ties = _KINDS[_kind(path)]
-    k = len(header.names)
+    k = len(names)
     # Of a file of a few bytes that stands for more ballots than are read, none is.
-    if header.voters > _MOST_BALLOTS or header.voters * k > _MOST_CELLS:
+    if voters > _MOST_BALLOTS or voters * k > _MOST_CELLS:
         raise DataError(
             f"The header says that there are more ballots than are read: up to {_MOST_BALLOTS:,}, "
             f"and up to {_MOST_CELLS:,} places in all of them together. Nothing was read. Draw "
             "some of the ballots at random and write the counts of those."
         )
-    if len(header.ballots) > header.voters:
+    if len(lines_of_ballots) > voters:
         raise DataError(
             "There are more lines with ballots than the header has voters: the file was edited."
         )
     counts, orders = [], []
     places: dict[Hashable, int] = {number: number - 1 for number in range(1, k + 1)}
-    for number, line in header.ballots:
+    for number, line in lines_of_ballots:
         where = f"line {number}"
-        count, order = _ballot(line, header.pattern, where)
+        count, order = _ballot(line, pattern, where)
         if not ties and any(len(place) > 1 for place in order):
             raise DataError(f"{where}: a tie; a file with ties is named .toc or .toi.")
         if complete and sum(map(len, order)) < k:
@@ -131,8 +124,8 @@ def _read_preflib(
         counts.append(count)
         orders.append(order_ranks(order, places, k, what=what, field=field))
     for known, found, said, there in (
-        (header.voters, sum(counts), "voters", "sum of the counts of the ballots"),
-        (header.orders, len(counts), "unique orders", "number of lines with ballots"),
+        (voters, sum(counts), "voters", "sum of the counts of the ballots"),
+        (unique, len(counts), "unique orders", "number of lines with ballots"),
     ):
         if known is not None and known != found:
             raise DataError(
@@ -145,11 +138,10 @@ def _read_preflib(
     shown = "named" if complete else offered
     words = _random.entropy(None).words(len(table))
     rows = table[np.argsort(words, kind="stable")]
-    return Rankings.of_items(header.names, rows, offered=shown, persons=None, empty=empty)
+    return Rankings.of_items(names, rows, offered=shown, persons=None, empty=empty)
 
 
 def _lines(path: Path, progress: Progress | None) -> _Lines:
-    """Return number and text of every line that is not blank."""
     found = []
     for number, line in every_line(path, progress):
         text = line.decode("utf-8", errors="replace").strip()
@@ -161,7 +153,6 @@ def _lines(path: Path, progress: Progress | None) -> _Lines:
 
 
 def _modern_header(lines: _Lines, fewest: int) -> _Header:
-    """Return the header of lines "# NAME: value"."""
     values: dict[str, str] = {}
     names: dict[int, str] = {}
     end = next((at for at, (_, line) in enumerate(lines) if line[0] != "#"), len(lines))
@@ -180,7 +171,7 @@ def _modern_header(lines: _Lines, fewest: int) -> _Header:
     k = _whole(values.get(_ALTERNATIVES), f"header: {_ALTERNATIVES}")
     voters = _whole(values.get(_VOTERS), f"header: {_VOTERS}", fewest)
     orders = _whole(values[_ORDERS], f"header: {_ORDERS}", fewest) if _ORDERS in values else None
-    return _Header(_names(names, k), voters, orders, _MODERN, lines[end:])
+    return _names(names, k), voters, orders, _MODERN, lines[end:]
 
 
 def _old_header(lines: _Lines, fewest: int) -> _Header:
@@ -200,11 +191,10 @@ def _old_header(lines: _Lines, fewest: int) -> _Header:
     totals = [_whole(part, where, fewest) for part in line.split(",")]
     if len(totals) != 3 or totals[0] != totals[1]:  # noqa: PLR2004 (as the message says)
         raise DataError(f"{where} must be three, the first two equal.")
-    return _Header(_names(names, k), totals[0], totals[2], _OLD, lines[k + 2 :])
+    return _names(names, k), totals[0], totals[2], _OLD, lines[k + 2 :]
 
 
 def _whole(text: str | None, what: str, least: int = 1) -> int:
-    """Return a whole number that is large enough."""
     text = (text or "").strip()
     if not re.fullmatch(_WHOLE, text) or int(text) < least:
         raise DataError(f"{what} must be a whole number of at least {least}.")
@@ -212,24 +202,20 @@ def _whole(text: str | None, what: str, least: int = 1) -> int:
 
 
 def _names(names: dict[int, str], k: int) -> tuple[str, ...]:
-    """Return the names of k alternatives, in the order of their numbers."""
     if len(names) != k or sorted(names) != list(range(1, k + 1)):
         raise DataError("header: there must be one name for each alternative, numbered from 1.")
     return item_names([names[number] for number in sorted(names)], "header: alternatives")
 
 
 def _ballot(line: str, pattern: re.Pattern[str], where: str) -> tuple[int, list[list[int]]]:
-    """Return how many people gave a ballot, and the alternatives at each of its places."""
     found = pattern.fullmatch(re.sub(r"\s+", "", line))
     order = (found[2] or "") if found else ""
     if not found or not _ORDER.fullmatch(order):
         raise DataError(
             f"{where}: expected a count and numbers of alternatives, best first, ties in braces: "
-            + ("5: 1,2,{3,4}." if pattern is _MODERN else "5,1,2,{3,4}.")
+            f"{'5: ' if pattern is _MODERN else '5,'}1,2,{{3,4}}."
         )
-    places = [
-        [int(one) for one in place.strip("{}").split(",")] for place in _PLACES.findall(order)
-    ]
+    places = [[int(one) for one in _NUMBER.findall(place)] for place in _PLACES.findall(order)]
     return _whole(found[1], f"{where}: the count"), places
 
 

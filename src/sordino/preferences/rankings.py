@@ -468,6 +468,5 @@ class Rankings(Slates):
 
 
 def _refuse_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
-    """Refuse an array of another shape."""
     if shape != wanted:
         raise DataError(f"{name} must have shape {wanted}, got {shape}.")

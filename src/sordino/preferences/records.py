@@ -55,36 +55,7 @@ def turned(outcome: Any, *, swap: Any) -> Any:
     return outcome ^ (swap & (outcome != UNDECIDED))
 
 
-def _separate(
-    row: Mapping[str, Any], where: str, *, person_field: str
-) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield (record, place) for every label of a record that holds several, in their order."""
-    # How many labels there are, and who gave them, is public.
-    people = f"{person_field}s"
-    if LABELS not in row:
-        raise DataError(f"{where}: field {people!r} is for records with {LABELS!r}, a list.")
-    others = [name for name in _OTHERS if name in row]
-    if row.get(person_field) is not None:
-        others.append(person_field)
-    if others:
-        raise DataError(
-            f"{where}: fields {LABELS!r} and {' and '.join(map(repr, others))} exclude each other: "
-            f"{LABELS!r} is one judgment for each of several people, who are named in {people!r}."
-        )
-    labels = row[LABELS]
-    if not _is_list(labels) or not labels:
-        raise DataError(f"{where}: field {LABELS!r} must be a list of at least one label.")
-    persons = row.get(people)
-    if persons is not None and (not _is_list(persons) or len(persons) != len(labels)):
-        raise DataError(f"{where}: field {people!r} must be a list of one id for each label.")
-    question = {name: row[name] for name in _QUESTION if name in row}
-    for index, label in enumerate(labels):
-        person = {} if people not in row else {person_field: persons and persons[index]}
-        yield {**question, "label": label, **person}, f"{where}, label {index + 1}"
-
-
 def _is_list(value: object) -> bool:
-    """Return whether a value is a list of things, not a text."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
@@ -183,12 +154,31 @@ def parse_records(row: object, where: str, *, person_field: str = "person") -> I
     if not isinstance(row, Mapping) or not {LABELS, f"{person_field}s"} & row.keys():
         yield _parse_record(row, where, person_field=person_field)
         return
-    for one, place in _separate(row, where, person_field=person_field):
-        yield _parse_record(one, place, person_field=person_field)
+    # How many labels there are, and who gave them, is public.
+    people = f"{person_field}s"
+    if LABELS not in row:
+        raise DataError(f"{where}: field {people!r} is for records with {LABELS!r}, a list.")
+    others = [name for name in _OTHERS if name in row]
+    if row.get(person_field) is not None:
+        others.append(person_field)
+    if others:
+        raise DataError(
+            f"{where}: fields {LABELS!r} and {' and '.join(map(repr, others))} exclude each other: "
+            f"{LABELS!r} is one judgment for each of several people, who are named in {people!r}."
+        )
+    labels, persons = row[LABELS], row.get(people)
+    if not _is_list(labels) or not labels:
+        raise DataError(f"{where}: field {LABELS!r} must be a list of at least one label.")
+    if persons is not None and (not _is_list(persons) or len(persons) != len(labels)):
+        raise DataError(f"{where}: field {people!r} must be a list of one id for each label.")
+    question = {name: row[name] for name in _QUESTION if name in row}
+    for index, label in enumerate(labels):
+        person = {} if people not in row else {person_field: persons and persons[index]}
+        one = {**question, "label": label, **person}
+        yield _parse_record(one, f"{where}, label {index + 1}", person_field=person_field)
 
 
 def _parse_record(row: object, where: str, *, person_field: str = "person") -> Record:
-    """Return one record in canonical order."""
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
     privatized, prompt, one, other, outcome = _sides(row, where)

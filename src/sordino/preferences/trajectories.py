@@ -53,7 +53,6 @@ class Trajectories:
     feature_bound: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse pairs that could not come from such trajectories."""
         _validate.integer("horizon", self.horizon, at_least=1)
         if self.feature_bound is not None:
             object.__setattr__(self, "feature_bound", usable_feature_bound(self.feature_bound))
@@ -64,11 +63,9 @@ class Trajectories:
             raise DataError("pairs hold a row above 2HL, the bound of a sum; use from_steps.")
 
     def __len__(self) -> int:
-        """Return the number of comparisons."""
         return len(self.pairs)
 
     def __repr__(self) -> str:
-        """Return the kind and the sizes; never data."""
         return f"{type(self).__name__}(n={len(self)}, horizon={self.horizon})"
 
     @property
@@ -296,7 +293,6 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def _table(features: object) -> np.ndarray:
-    """Return a table of features as an array."""
     array = np.asarray(None)
     with suppress(ValueError):
         array = np.asarray(features)

@@ -7,7 +7,6 @@ from scipy.special import expit, softmax
 
 import sordino
 from sordino.environments.values import (
-    _sphere_coordinate,
     best_value,
     gibbs_rows,
     kl_regret,
@@ -147,14 +146,6 @@ def test_the_factor_solves_its_equation_on_sampled_comparisons(unit_differences)
         3.0, dimension=4, flip_probability=flip, unit_differences=unit_differences
     )
     assert found == pytest.approx(brentq(score, 0, 1), abs=0.005)
-
-
-@pytest.mark.parametrize("dimension", [2, 3, 8, 64])
-def test_the_quadrature_has_the_moments_of_a_sphere(dimension):
-    values, weights = _sphere_coordinate(dimension)
-    assert weights.sum() == pytest.approx(1)
-    assert weights @ values**2 == pytest.approx(1 / dimension)
-    assert weights @ values**4 == pytest.approx(3 / (dimension * (dimension + 2)))
 
 
 @pytest.mark.parametrize("factor", [0.01, 0.5, 1.0, 3.0, 400.0])

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from sordino.errors import DataError
 from sordino.preferences.ballots import (
-    _number_rank,
     array_ranks,
     bounds_of,
     doubled_average_ranks,
@@ -142,12 +141,6 @@ def test_what_is_no_array_of_ranks(ranks):
         array_ranks(ranks, unlisted=None)
 
 
-def test_one_rank_of_a_file():
-    values = [1, 3, 2.0, None, 0, -1, 1.5, "1", True, float("nan"), float("inf"), [1], 2**31]
-    found = [_number_rank(value) for value in values]
-    assert found == [1, 3, 2, 0, *[None] * 9]
-
-
 # --- lists, best first ---
 
 PLACES = {"a": 0, "b": 1, "c": 2}
@@ -191,9 +184,3 @@ def test_orders_that_cannot_be_used(order, word):
     with pytest.raises(DataError, match=f"^x.*{word}") as caught:
         order_ranks(order, PLACES, 3, what="a name", field="x")
     assert "secret" not in str(caught.value)
-
-
-def test_true_is_no_number_of_a_candidate():
-    with pytest.raises(DataError, match="unknown"):
-        order_ranks([True], {0: 0, 1: 1}, 2, what="a number", field="x")
-    assert order_ranks([np.int64(1)], {0: 0, 1: 1}, 2, what="a number", field="x") == [0, 1]

@@ -1,16 +1,12 @@
 """Bandit logs from files: every format says the same, and no message quotes a record."""
 
-import csv
-import gzip
-import io
 import json
 
 import numpy as np
 import pytest
 
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences.bandit_logs import BanditLogs, read_bandit_logs
-from sordino.preferences.catalogues import Catalogue
+from sordino.preferences.bandit_logs import read_bandit_logs
 
 ROWS = [
     {"item": 14, "click": 1, "share": 0.5, "age": 0.25, "city": "Berlin", "other": "x"},
@@ -36,18 +32,6 @@ def columns(logs):
     return [one.tobytes() for one in (logs.arms, logs.rewards, logs.contexts, logs.propensities)]
 
 
-def as_table(mark):
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(ROWS[0]), delimiter=mark, restval="")
-    writer.writeheader()
-    writer.writerows(ROWS)
-    return text.getvalue()
-
-
-def as_lines():
-    return "".join(json.dumps(row) + "\n" for row in ROWS)
-
-
 def test_what_is_read():
     logs = read()
     assert logs.arms.tolist() == [1, 0, 0]
@@ -59,33 +43,6 @@ def test_what_is_read():
     assert np.isclose(logs.contexts[0, 0], 0.25 / 2**0.5, rtol=1e-15)
     assert np.isclose(logs.contexts[1, 0], -7.5 / (7.5**2 + 1) ** 0.5, rtol=1e-9)
     assert (logs.contexts[:, 1:] != 0).sum(axis=1).tolist() == [1, 1, 1]
-
-
-def test_every_format_says_the_same(tmp_path):
-    wanted = columns(read())
-    texts = {"x.csv": as_table(","), "x.tsv": as_table("\t"), "x.jsonl": as_lines()}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text, newline="")
-        packed = tmp_path / f"{name}.gz"
-        packed.write_bytes(gzip.compress(text.encode()))
-        for source in (tmp_path / name, str(tmp_path / name), packed):
-            assert columns(read(source)) == wanted
-    assert columns(read(iter(ROWS))) == wanted
-    assert columns(read(csv.DictReader(io.StringIO(as_table(","), newline="")))) == wanted
-
-
-def test_arrays_say_the_same():
-    logs = read(context_columns=["age"], context_bound=2)
-    known = BanditLogs.from_arrays(
-        [row["item"] for row in ROWS],
-        [row["click"] for row in ROWS],
-        catalogue=["3", "14"],
-        reward_range=(0, 1),
-        contexts=[[row["age"]] for row in ROWS],
-        context_bound=2,
-        propensities=[row["share"] for row in ROWS],
-    )
-    assert columns(logs) == columns(known)
 
 
 def test_queries_are_made_as_the_logs_were(tmp_path):
@@ -112,34 +69,6 @@ def test_a_record_does_not_change_another():
     assert [a[: len(b)] for a, b in zip(columns(whole), columns(read()), strict=True)] == columns(
         read()
     )
-
-
-def test_without_contexts_and_propensities():
-    logs = read(context_columns=(), propensity=None)
-    assert logs.contexts is None
-    assert logs.propensities is None
-    assert logs.context_columns == ()
-
-
-def test_arms_are_texts(tmp_path):
-    rows = [{"item": item, "click": 1} for item in (14, "14", " 14 ", "14.0", "014", "", 10**30)]
-    settings = {"context_columns": (), "propensity": None}
-    assert read(rows, **settings).arms.tolist() == [1, 1, 1]
-    path = tmp_path / "x.csv"
-    path.write_text("item,click\n14,1\n 14 ,1\n14.0,1\n014,1\n,1\n")
-    assert read(path, **settings).arms.tolist() == [1, 1]
-    path.write_text("item,click\n14.0,1\n")
-    assert len(read(path, **settings).arms) == 0
-
-
-@pytest.mark.parametrize("catalogue", [15, "15", Catalogue(("14", "3")), "FILE:id"])
-def test_catalogues(tmp_path, catalogue):
-    path = tmp_path / "arms.csv"
-    path.write_text("id\n14\n3\n")
-    if catalogue == "FILE:id":
-        catalogue = f"{path}:id"
-    logs = read(catalogue=catalogue)
-    assert [logs.catalogue.names[arm] for arm in logs.arms] == ["14", "3", "3"]
 
 
 def changed(**fields):
@@ -184,16 +113,6 @@ def test_records_that_cannot_be_used(row, problem):
         read([ROWS[0], row])
     assert "secret" not in str(caught.value)
     assert caught.value.__context__ is None, "the cause would quote the cell"
-
-
-def test_lines_of_files_are_named(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text("item,click,share,age,city\n3,1,1,0,x\n\n3,1,1,secret,x\n")
-    with pytest.raises(DataError, match=r"^line 4: field 'age' must be a finite number\.$"):
-        read(path)
-    path.write_text("item,click,share,age\n3,1,1,0\n")
-    with pytest.raises(DataError, match=r"^line 2: field 'city' is missing\.$"):
-        read(path)
 
 
 def test_no_record_is_a_data_set_like_any_other(tmp_path):

@@ -21,16 +21,6 @@ def logs(arms=(0, 1, 2), rewards=(0.0, 0.5, 1.0), *, catalogue=3, reward_range=(
     )
 
 
-def test_what_is_kept():
-    found = logs(propensities=[0.1, 1, 0.5], contexts=[[0.6, 0.8], [0, 0], [-0.1, 0.2]])
-    assert found.arms.tolist() == [0, 1, 2]
-    assert found.rewards.tolist() == [0.0, 0.5, 1.0]
-    assert found.propensities.tolist() == [0.1, 1.0, 0.5]
-    assert found.contexts.round(9).tolist() == [[0.6, 0.8], [0.0, 0.0], [-0.1, 0.2]]
-    assert found.contexts[2].tolist() == [-0.1, 0.2]
-    assert [one.dtype.kind for one in (found.arms, found.rewards)] == ["i", "f"]
-
-
 def test_arms_outside_the_catalogue_are_left_out_with_all_that_is_theirs():
     found = logs(
         ["b", "x", "a", "B"],
@@ -69,18 +59,6 @@ def test_every_context_has_norm_one_at_most(rows):
     assert np.linalg.norm(found, axis=1).max() <= 1
     alone = [logs([0], [0], contexts=[row]).contexts[0].tolist() for row in rows]
     assert found.tolist() == alone
-
-
-def test_a_bound_of_contexts():
-    found = logs([0, 1], [0, 0], contexts=[[3.0, 0.0], [3.0, 4.0]], context_bound=4.0)
-    assert found.contexts[0].tolist() == [0.75, 0.0]
-    assert np.allclose(found.contexts[1], [0.6, 0.8], rtol=0, atol=1e-11)
-    assert found.context_bound == 4.0
-
-
-def test_one_arm_constant_rewards_and_arms_never_pulled():
-    assert logs([0, 0], [1, 1], catalogue=1).arms.tolist() == [0, 0]
-    assert logs([4, 4], [0.5, 0.5], catalogue=9).arms.tolist() == [4, 4]
 
 
 @pytest.mark.parametrize(

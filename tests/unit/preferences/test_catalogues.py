@@ -19,11 +19,6 @@ def table(tmp_path):
     return path
 
 
-def test_numbered():
-    assert Catalogue.numbered(3).names == ("0", "1", "2")
-    assert Catalogue.numbered(1).names == ("0",)
-
-
 @pytest.mark.parametrize("k", [0, -1, 2.0, True, "3", None, 10_000_001])
 def test_numbers_of_arms_that_cannot_be_used(k):
     with pytest.raises(UsageError):
@@ -152,19 +147,6 @@ def test_listed_columns(table):
     assert found[0, :4].tolist() == found[2, :4].tolist()
 
 
-@pytest.mark.parametrize(
-    ("features", "problem"),
-    [
-        (["kind"], "line 2: field 'kind' must be a finite number"),
-        (["gap"], "line 3: field 'gap' must be a finite number"),
-        (["none:8"], "line 2: field 'none' is missing"),
-    ],
-)
-def test_listed_columns_that_cannot_be_used(table, features, problem):
-    with pytest.raises(DataError, match=problem):
-        Catalogue.read(table, arm="id", features=features)
-
-
 def test_files_that_cannot_be_used(table, tmp_path):
     with pytest.raises(DataError, match="line 2: field 'none' is missing"):
         Catalogue.read(table, arm="none")
@@ -198,13 +180,3 @@ def test_whatever_says_a_catalogue(table):
 def test_what_says_no_catalogue(given):
     with pytest.raises(UsageError, match="catalogue must be"):
         Catalogue.of(given)
-
-
-def test_the_real_catalogue(shared_data):
-    path = shared_data / "obd_men_item_context.csv"
-    found = Catalogue.read(path, arm="item_id", features=True)
-    assert found.names == tuple(map(str, range(34)))
-    assert found.features.shape == (34, 1)
-    hashed = Catalogue.read(path, arm="item_id", features=["item_feature_0", "item_feature_1:8"])
-    assert hashed.features.shape == (34, 9)
-    assert hashed.features[:, 0].tolist() == found.features[:, 0].tolist()

@@ -16,13 +16,12 @@ import sordino
 from sordino.cli._settings import ManyFiles
 from sordino.cli._tables import _files_rows as files_rows
 from sordino.engines.engine import InProcess
-from sordino.errors import DataError, EngineError, FileSystemError, UsageError
+from sordino.errors import DataError, EngineError, UsageError
 from sordino.mechanisms.label_sum import ChunkedLabels, LabelGaussian
 from sordino.preferences import chunks as module
 from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
-from sordino.preferences.parquet import schema_of
 from sordino.rewards.evidence import counted_vectors
 
 CANARY = "xylophone-canary"
@@ -83,19 +82,6 @@ def test_how_a_label_is_spelled_moves_no_cut(tmp_path, monkeypatch, at):
     assert [rows for _, rows in found[0][1]] == [8] * 7 + [4]
 
 
-def test_a_chunk_of_many_lines_is_one_chunk(tmp_path):
-    """How many lines a chunk has is a constant of the program."""
-    path = write(tmp_path / "a.jsonl", map(row, range(module._LINES + 3)))
-    chunks = find_chunks(path).chunks
-    assert [(chunk.start, chunk.rows) for chunk in chunks] == [
-        (0, module._LINES),
-        (module._LINES, 3),
-    ]
-    assert sum(len(pairs) for chunk in chunks for pairs in judgments(find_chunks(path), chunk)) == (
-        module._LINES + 3
-    )
-
-
 def test_a_place_in_a_later_chunk_is_that_in_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LINES", 4)
     path = write(tmp_path / "a.jsonl", [*map(row, range(9)), {**row(9), "label": CANARY}])
@@ -140,12 +126,6 @@ def test_the_digest_is_of_all_records_however_they_lie(tmp_path, monkeypatch, pe
     found += [digest(tmp_path, ("a.jsonl", [*rows, *[same] * k]), **left_out) for k in (1, 2)]
     found += [digest(tmp_path, ("a.jsonl", [*rows, {**same, "prompt": "z"}]), **left_out)]
     assert len({whole, *found}) == 1 + len(found)
-
-
-def test_the_digest_knows_whether_persons_are_known(tmp_path):
-    rows = list(map(row, range(5)))
-    named = [{**row, "person": "p"} for row in rows]
-    assert digest(tmp_path, ("a.jsonl", rows)) != digest(tmp_path, ("a.jsonl", named))
 
 
 def test_files_of_vectors_have_a_digest_that_no_cut_changes(tmp_path, monkeypatch):
@@ -405,11 +385,6 @@ def test_numbers_of_many_types_are_labels(tmp_path, labels):
     chunks = find_chunks(path)
     [pairs] = judgments(chunks, chunks[0])
     assert pairs.labels.tolist() == [1, 0, 1]
-
-
-def test_an_error_of_the_system_stays_one(tmp_path):
-    with pytest.raises(FileSystemError, match=r"gone\.parquet"):
-        schema_of(tmp_path / "gone.parquet", "person")
 
 
 # --- an engine that loses or repeats ---

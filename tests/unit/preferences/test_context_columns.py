@@ -36,10 +36,6 @@ def test_what_a_declaration_says(declared, name, buckets):
     assert ContextColumn.of(column) is column
 
 
-def test_a_column_whose_name_looks_hashed():
-    assert ContextColumn("city:8").reader()("3") == 3.0
-
-
 @pytest.mark.parametrize("declared", ["", "city:0", "city:65537", 5, None, ("a", 8)])
 def test_declarations_that_cannot_be_used(declared):
     with pytest.raises(UsageError):
@@ -68,15 +64,6 @@ def test_a_bucket_is_a_public_rule(cell):
     framed = b"".join(len(part).to_bytes(8, "big") + part for part in (name, text))
     first = int.from_bytes(hashlib.sha256(framed).digest()[:8], "big")
     assert ContextColumn("city", 1000).reader()(cell) == first * 1000 // 2**64
-
-
-def test_buckets_are_used_evenly_and_differ_between_columns():
-    """A public rule on fixed texts: nothing here is random."""
-    one, other = (ContextColumn(name, 8).reader() for name in ("city", "town"))
-    found = [(one(f"text {i}"), other(f"text {i}")) for i in range(8000)]
-    counts = np.bincount(np.array([8 * a + b for a, b in found], dtype=int), minlength=64)
-    assert counts.min() > 80
-    assert counts.max() < 175
 
 
 def test_the_memory_of_buckets_changes_nothing(monkeypatch):
@@ -114,11 +101,6 @@ def test_numbers(cell, number):
 )
 def test_what_is_no_number(cell):
     assert math.isnan(ContextColumn("age").reader()(cell))
-
-
-@pytest.mark.parametrize("value", [None, 1.0, True, [], b"a"])
-def test_what_is_no_whole_text(value):
-    assert whole_text(value) is None
 
 
 def test_a_number_of_thousands_of_digits_is_no_text():

@@ -6,11 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from sordino.errors import DataError, FileSystemError, UsageError
+from sordino.errors import DataError, UsageError
 from sordino.preferences import catalogues
 from sordino.preferences.catalogues import (
-    ContextColumn,
-    _expanded,
     bounded_vectors,
     columns_of,
     usable_context_bound,
@@ -24,18 +22,6 @@ ROWS = [
     {"age": "-3e200", "city": 14, "height": "2"},
     {"age": 0, "city": None, "height": 0.0, "other": "ignored"},
 ]
-
-
-def places(rows):
-    return [where for where, _ in rows]
-
-
-def test_one_hot_beside_numbers():
-    cells = np.array([[0.5, 2.0, -1.0], [7.0, 0.0, 3.0]])
-    assert _expanded(cells, COLUMNS).tolist() == [
-        [0.5, 0, 0, 1, 0, 0, -1.0],
-        [7.0, 1, 0, 0, 0, 0, 3.0],
-    ]
 
 
 def test_each_row_is_scaled_and_then_shortened():
@@ -106,19 +92,6 @@ def test_columns_without_a_name(tmp_path, mark, header, names):
     assert list(row.values()) == ["1", "2", "3"]
 
 
-def test_a_cell_of_many_lines_is_kept_whole(tmp_path):
-    (tmp_path / "x.csv").write_text('id,text\n1,"a\n\nb"\n')
-    assert [row["text"] for _, row in read_rows(tmp_path / "x.csv", unnamed=True)] == ["a\n\nb"]
-
-
-def test_places(tmp_path):
-    (tmp_path / "x.csv").write_text("a\n\n1\n2\n")
-    (tmp_path / "x.jsonl").write_text('\n{"a": 1}\n')
-    assert places(read_rows(tmp_path / "x.csv", unnamed=True)) == ["line 3", "line 4"]
-    assert places(read_rows(tmp_path / "x.jsonl", unnamed=True)) == ["line 2"]
-    assert places(read_rows(ROWS, unnamed=True)) == ["record 1", "record 2", "record 3"]
-
-
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
@@ -138,24 +111,7 @@ def test_records_that_cannot_be_used(row, problem):
     assert caught.value.__context__ is None, "the cause would quote the cell"
 
 
-def test_huge_numbers_beside_each_other():
-    row = {"age": 1.7e308, "city": "", "height": 1.7e308}
-    assert np.linalg.norm(vectors_of([row], columns=COLUMNS, context_bound=1.0)) <= 1
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(FileSystemError):
-        list(read_rows(tmp_path / "none.csv", unnamed=True))
-    with pytest.raises(DataError, match="is not read"):
-        list(read_rows(tmp_path / "x.parquet", unnamed=True))
-
-
 @pytest.mark.parametrize("bound", [0, -1.0, 1e-101, 1e101, float("inf"), float("nan"), "1", None])
 def test_bounds_that_cannot_be_used(bound):
     with pytest.raises(UsageError, match="context_bound"):
         usable_context_bound(bound)
-
-
-def test_a_column_of_one_bucket_is_a_constant():
-    rows = vectors_of([{"a": "x"}, {"a": "y"}], columns=(ContextColumn("a", 1),), context_bound=2.0)
-    assert rows.tolist() == [[0.5], [0.5]]

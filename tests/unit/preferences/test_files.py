@@ -52,25 +52,11 @@ def test_dresses(tmp_path, text, packed):
     assert seen(path) == EXPECTED
 
 
-def test_gzip_of_several_members(tmp_path):
-    path = tmp_path / "x.jsonl.gz"
-    path.write_bytes(b"".join(gzip.compress(line.encode() + b"\n") for line in LINES))
-    assert seen(path) == EXPECTED
-
-
 def test_a_mark_in_the_middle_is_no_byte_order_mark(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text(LINES[0] + "\n\ufeff" + LINES[1])
     with pytest.raises(DataError, match="line 2"):
         seen(path)
-
-
-def test_a_huge_line(tmp_path):
-    path = tmp_path / "x.jsonl"
-    row = {"prompt": "p", "chosen": "x" * 5_000_000, "rejected": "é" * 1_000_000}
-    path.write_text(json.dumps(row, ensure_ascii=False))
-    (record,) = read_records(path)
-    assert record.size == 6_000_001
 
 
 def test_the_longest_line_is_refused_one_byte_later(tmp_path, monkeypatch):

@@ -114,14 +114,6 @@ def test_several_labels_as_arrays():
     assert sorted(pairs.labels.tolist()) == [0, 1, 2]
 
 
-def test_chats_as_arrays_of_mappings():
-    user, good, bad = ({"role": "user", "content": text} for text in ("Hi", "yes", "no"))
-    row = {"prompt": np.array([user]), "chosen": np.array([good]), "rejected": np.array([bad])}
-    pairs = Pairs.from_frame(Pandas([row]))
-    assert pairs.prompts == ([user],)
-    assert [pairs.first[0], pairs.second[0]][1 - pairs.labels[0]] == [good]
-
-
 @pytest.mark.parametrize("nothing", MISSING)
 @pytest.mark.parametrize("column", ["prompt", "first", "second", "label"])
 def test_a_missing_cell_is_refused(nothing, column):
@@ -129,13 +121,6 @@ def test_a_missing_cell_is_refused(nothing, column):
     with pytest.raises(DataError, match=rf"row 4: fields? .*'{column}'") as caught:
         Pairs.from_frame(Pandas(rows))
     assert ('write "skip"' in str(caught.value)) == (column == "label")
-
-
-@pytest.mark.parametrize("nothing", MISSING)
-def test_a_missing_prompt_is_not_what_the_answers_share(nothing):
-    row = {"prompt": nothing, "chosen": "so a", "rejected": "so b"}
-    with pytest.raises(DataError, match="row 0: field 'prompt'"):
-        Pairs.from_frame(Pandas([row]))
 
 
 @pytest.mark.parametrize("nothing", MISSING)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import _parse_record, label_value, parse_records, turned
 from sordino.privacy.guarantee import UNDECIDED
@@ -67,14 +67,6 @@ def test_a_randomized_answer_is_0_or_1_and_nothing_else(said):
         _parse_record(QUESTION | {"answer": said}, "line 1")
 
 
-def test_swapping_leaves_undecided_labels_alone():
-    labels = np.array([0, 1, 2, 0, 1, 2], dtype=np.int8)
-    swap = np.array([0, 0, 0, 1, 1, 1], dtype=bool)
-    assert turned(labels, swap=swap).tolist() == [0, 1, 2, 1, 0, 2]
-    assert turned(labels, swap=swap).dtype == np.int8
-    assert [turned(label, swap=True) for label in (0, 1, 2)] == [1, 0, 2]
-
-
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 ROWS = st.lists(
     st.tuples(TEXTS, TEXTS, TEXTS, st.sampled_from([0, 1, UNDECIDED]), st.booleans()), min_size=1
@@ -124,20 +116,6 @@ def test_which_column_is_first_and_what_was_said_leave_no_trace(drawn, data):
 
 def parse_all(row, **named):
     return list(parse_records(row, "line 3", **named))
-
-
-def test_one_record_for_every_label_in_their_order():
-    row = QUESTION | {"labels": [1, 0, "tie"], "persons": ["ana", "ben", 7], "extra": 1}
-    records = parse_all(row)
-    single = [
-        _parse_record(QUESTION | {"label": label, "person": person}, "")
-        for label, person in zip(row["labels"], row["persons"], strict=True)
-    ]
-    for record, expected in zip(records, single, strict=True):
-        assert (record.outcome, record.person) == (expected.outcome, expected.person)
-        assert (record.key, record.first) == (expected.key, expected.first)
-    assert [record.where for record in records] == [f"line 3, label {n}" for n in (1, 2, 3)]
-    assert records[2].outcome == UNDECIDED
 
 
 def test_people_may_be_left_out_and_named_otherwise():
@@ -194,18 +172,3 @@ def test_people_of_some_labels_only_are_refused():
 def test_a_named_person_field_must_be_there_for_labels_too():
     with pytest.raises(DataError, match="'rater' is missing"):
         parse_all(QUESTION | {"labels": [1]}, person_field="rater")
-
-
-@pytest.mark.parametrize("field", ["label", "labels", "answer"])
-def test_labels_are_no_person_ids(field):
-    with pytest.raises(UsageError, match=field):
-        read_pairs([QUESTION | {"labels": [1]}], person_field=field)
-
-
-def test_identical_answers_are_dropped_label_by_label():
-    rows = [QUESTION | {"labels": [1, 0]}, {"prompt": "p", "first": "a", "second": "a"}]
-    rows[1]["labels"] = ["tie", 1, 0]
-    with pytest.raises(DataError, match="record 2, label 1: both answers are the same"):
-        read_pairs(rows)
-    pairs = read_pairs(rows, drop_identical=True)
-    assert (len(pairs), pairs.dropped) == (2, 3)

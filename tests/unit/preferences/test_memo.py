@@ -46,12 +46,6 @@ def test_staging_counts_and_writes_nothing(path):
         assert memo.counts(None) == Counts(persons=0, labels=0, fresh=0, ever=1, left_out=0)
 
 
-def test_an_empty_memo(path):
-    with opened(path) as memo:
-        assert (memo.counts(None), memo.release_ids()) == (Counts(0, 0, 0, 0, 0), ())
-        assert memo.recall([]) == {}
-
-
 @pytest.mark.parametrize("name", SETTINGS)
 def test_other_settings_are_refused(path, name):
     with opened(path):

@@ -15,16 +15,6 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 
 ROWS = [{"prompt": f"p{i}", "chosen": f"a{i}", "rejected": f"b{i}"} for i in range(20)]
 SAME = {"prompt": "p", "chosen": "x", "rejected": "x"}
-LABELS = st.lists(st.integers(0, 1), min_size=1, max_size=12)
-
-
-def rows_with(labels, people=None):
-    rows = []
-    for index, label in enumerate(labels):
-        sides = (f"a{index}", f"b{index}")[:: 1 if label else -1]
-        row = {"prompt": f"p{index % 5}", "chosen": sides[0], "rejected": sides[1]}
-        rows.append(row | ({"person": people[index]} if people else {}))
-    return rows
 
 
 def public(pairs):
@@ -32,15 +22,6 @@ def public(pairs):
         pairs.keys, pairs.public_digest, pairs.prompts, pairs.first, pairs.second, pairs.persons,
         pairs.dropped, len(pairs), repr(pairs),
     )  # fmt: skip
-
-
-@given(LABELS, st.booleans())
-def test_everything_public_is_independent_of_the_labels(labels, linked):
-    people = [f"p{index % 3}" for index in range(len(labels))] if linked else None
-    one = read_pairs(rows_with(labels, people))
-    other = read_pairs(rows_with([1 - label for label in labels], people))
-    assert public(one) == public(other)
-    assert (one.labels + other.labels == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -88,12 +69,6 @@ def test_identical_answers_are_dropped_and_counted():
         read_pairs([SAME], drop_identical=True)
 
 
-@pytest.mark.parametrize("source", [[], {}, [None], ["text"], [{}], [[1]]])
-def test_sources_that_hold_no_records(source):
-    with pytest.raises(DataError):
-        read_pairs(source)
-
-
 # --- first_rows ---
 
 
@@ -138,14 +113,6 @@ def test_features_turned_by_sign_turn_the_label(rows, data):
     assert np.array_equal(signs, np.where(labels == 1, 1, -1)[:, None] * rows)
 
 
-def test_chosen_minus_rejected_gives_nothing_away():
-    """All labels are 1 as written; after turning they are as mixed as the signs are."""
-    rows = np.random.default_rng(0).normal(size=(400, 3))
-    pairs = Pairs.from_features(rows, np.ones(400, dtype=int))
-    assert (pairs.given[:, 0] > 0).all()
-    assert pairs.labels.tolist() == (rows[:, 0] > 0).astype(int).tolist()
-
-
 def test_a_leading_zero_and_a_negative_zero():
     pairs = Pairs.from_features([[0.0, -2.0], [-0.0, 2.0]], [1, 1])
     assert pairs.given.tolist() == [[0.0, 2.0], [0.0, 2.0]]
@@ -175,14 +142,6 @@ def test_a_leading_zero_and_a_negative_zero():
 def test_arrays_that_cannot_be_used(rows, labels, word):
     with pytest.raises(DataError, match=word):
         Pairs.from_features(rows, labels)
-
-
-@pytest.mark.parametrize(
-    "people", [["a"], ["a", None], ["a", 1.5], ["a", "\ud800"], ["a", "b", "c"]]
-)
-def test_people_that_cannot_be_used(people):
-    with pytest.raises(DataError, match="persons"):
-        Pairs.from_features([[1.0], [2.0]], [0, 1], persons=people)
 
 
 def test_people_of_features_are_linked():
@@ -231,11 +190,6 @@ def test_texts_do_not_stand_beside_features():
     pairs = Pairs.from_features([[1.0], [2.0]], [1, 0])
     with pytest.raises(DataError, match="exclude each other"):
         replace(pairs, prompts=("p", "p"), first=("a", "c"), second=("b", "d"))
-
-
-def test_without_keeps_undecided_labels():
-    pairs = Pairs.from_features([[1.0], [2.0], [3.0]], [1, 0.5, 0])
-    assert pairs.without({pairs.keys[0]}).labels.tolist() == [2, 0]
 
 
 def test_pairs_cannot_be_compared_or_shown():

@@ -83,10 +83,6 @@ def test_the_loss_of_a_flip_probability(epsilon):
     assert label_loss(flip_probability(epsilon)) == pytest.approx(realized, rel=2e-10)
 
 
-def test_no_noise_is_an_infinite_loss():
-    assert (label_loss(0.0), label_loss(0.5)) == (math.inf, 0.0)
-
-
 def test_different_questions_are_counted():
     assert most_questions([], []) == 0
     assert most_questions(["a", "b", "a", "a"], [b"1", b"1", b"1", b"2"]) == 2

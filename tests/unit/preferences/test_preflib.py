@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences import ranking_files as preflib
 from sordino.preferences.ranking_files import read_rankings
 
 NAMES = {1: "Tea: black", 2: "Beer", 3: "Água", 4: "Milk"}
@@ -203,11 +202,6 @@ def test_files_that_are_not_read(tmp_path):
     for settings in ({"items": ["a", "b"]}, {"person_field": "voter"}):
         with pytest.raises(UsageError, match="left out for a PrefLib file"):
             read_rankings(path, **settings)
-
-
-def test_the_file_is_known_by_its_name(tmp_path):
-    assert preflib._is_preflib(tmp_path / "A.SOI")
-    assert not preflib._is_preflib(tmp_path / "soi.jsonl")
 
 
 def test_a_real_election(shared_data):

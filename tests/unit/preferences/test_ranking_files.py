@@ -8,7 +8,6 @@ import pytest
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.ballots import parse_ballot
 from sordino.preferences.ranking_files import read_rankings
-from sordino.preferences.records import candidate_order, canonical
 
 TEXTS = ["Salt.", "Sugar.", "Neither, and that is that."]
 ROW = {"prompt": "What belongs into tea?", "candidates": TEXTS}
@@ -190,11 +189,6 @@ def test_items_that_cannot_be_used(items, word):
         read_rankings([{"items": items}, {"ranking": []}])
 
 
-def test_a_ballot_without_candidates_says_what_to_do():
-    with pytest.raises(DataError, match="items="):
-        read_rankings([{"ranking": ["a", "b"]}])
-
-
 def test_sources_without_ballots(tmp_path):
     for source in ([], [{"items": ELECTION}]):
         with pytest.raises(DataError, match="no ballot"):
@@ -211,21 +205,6 @@ def test_sources_without_ballots(tmp_path):
     (tmp_path / "y.jsonl").write_text(json.dumps(ROW | {"ranking": [0]}) + "\n{")
     with pytest.raises(DataError, match="line 2"):
         read_rankings(tmp_path / "y.jsonl")
-
-
-def test_progress_is_told(tmp_path):
-    path = tmp_path / "x.jsonl"
-    path.write_text((json.dumps(ROW | {"ranking": [0]}) + "\n") * 3000)
-    told = []
-    assert len(read_rankings(path, progress=lambda done, total: told.append((done, total)))) == 3000
-    assert len(told) == 2
-    assert all(0 < done <= total == path.stat().st_size for done, total in told)
-
-
-def test_the_key_of_two_candidates_is_that_of_a_pair():
-    for texts in (["a", "b"], ["b", "a"], ["", "x"], ["u", "v"]):
-        order, key = candidate_order("p", texts)
-        assert (order == [1, 0], key) == canonical("p", *texts)
 
 
 def test_keys_are_of_the_prompt_and_the_set_of_candidates():

@@ -38,20 +38,6 @@ def test_which_side_was_chosen_shows_in_the_outcome_only(prompt, sides):
         assert as_is.outcome == 1 - turned.outcome
 
 
-@given(PROMPTS, SIDES, st.integers(0, 1))
-def test_label_and_order_on_file_show_in_the_outcome_only(prompt, sides, label):
-    one, other = sides
-    rows = [
-        {"prompt": prompt, "first": one, "second": other, "label": label},
-        {"prompt": prompt, "first": other, "second": one, "label": 1 - label},
-        {"prompt": prompt, "first": one, "second": other, "label": 1 - label},
-    ]
-    said, turned, opposite = map(parse, rows)
-    assert public(said) == public(turned) == public(opposite)
-    if not said.identical:
-        assert said.outcome == turned.outcome == 1 - opposite.outcome
-
-
 @given(CHATS | UNICODE, CHATS | UNICODE)
 def test_a_shared_beginning_is_found_alike_from_both_sides(one, other):
     if isinstance(one, str) != isinstance(other, str):
@@ -89,14 +75,6 @@ def test_the_order_is_the_documented_hash():
     assert [record.first, record.second] == sorted(["a", "b"], key=digest)
 
 
-def test_the_order_is_not_the_order_of_the_file_or_the_alphabet():
-    records = [
-        parse({"prompt": str(i), "chosen": f"a{i}", "rejected": f"b{i}"}) for i in range(200)
-    ]
-    share = sum(record.outcome for record in records) / 200
-    assert 0.35 < share < 0.65  # a hash; exact numbers are fixed, so nothing is left to chance
-
-
 # --- the shapes ---
 
 
@@ -127,11 +105,6 @@ def test_implicit_prompts_of_several_turns_and_different_lengths():
     assert record.prompt == [USER, BAD]
     assert {len(record.first), len(record.second)} == {2, 1}
     assert parse({"chosen": [USER], "rejected": [USER]}).identical
-
-
-def test_empty_prompts_are_prompts():
-    assert parse({"prompt": "", "chosen": "a", "rejected": "b"}).prompt == ""
-    assert parse({"prompt": [], "chosen": [GOOD], "rejected": [BAD]}).prompt == []
 
 
 HUMAN, TURN = "\n\nHuman: ", "\n\nAssistant:"
@@ -167,17 +140,6 @@ def test_nothing_is_lost_of_a_shared_beginning(one, other):
         return
     sides = [record.prompt + record.first, record.prompt + record.second]
     assert sorted(sides) == sorted([one, other])
-
-
-@pytest.mark.parametrize("text", ["😀", "\u2028", "\x00", "é", "e\u0301", "\U0010ffff", " "])
-def test_unicode_is_kept_as_it_is(text):
-    record = parse({"prompt": text, "chosen": text + "a", "rejected": text + "b"})
-    assert record.prompt == text
-    assert {record.first, record.second} == {text + "a", text + "b"}
-
-
-def test_texts_are_not_normalized():
-    assert not parse({"prompt": "", "chosen": "é", "rejected": "e\u0301"}).identical
 
 
 @pytest.mark.parametrize("where", ["prompt", "chosen", "rejected"])
@@ -224,13 +186,6 @@ def test_person_ids(given, expected):
     assert parse(row).person is None
 
 
-@pytest.mark.parametrize("given", [True, 1.5, [], {}, "x\ud800", float("nan"), "", " \n"])
-def test_person_ids_that_are_none(given):
-    row = {"prompt": "p", "chosen": "a", "rejected": "b", "person": given}
-    with pytest.raises(DataError, match="'person'"):
-        parse(row)
-
-
 def test_person_ids_do_not_change_the_question():
     row = {"prompt": "p", "chosen": "a", "rejected": "b"}
     assert parse(row).key == parse(row | {"person": "x"}).key
@@ -244,11 +199,6 @@ def test_person_ids_do_not_change_the_question():
 def test_a_judgment_is_no_person_id(field):
     with pytest.raises(UsageError, match=field):
         read_pairs([{"prompt": "p", "chosen": "a", "rejected": "b"}], person_field=field)
-
-
-def test_the_size_is_about_what_it_takes():
-    assert parse({"prompt": "pp", "chosen": "a", "rejected": "bbb"}).size == 6
-    assert parse({"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]}).size == 11
 
 
 def test_a_record_shows_no_data():

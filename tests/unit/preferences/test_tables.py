@@ -189,13 +189,6 @@ def test_a_canary_in_any_cell_is_never_quoted(tmp_path, column, fault):
     assert CANARY not in everything_said(caught.value)
 
 
-def test_a_gzip_that_was_cut_short(tmp_path):
-    path = write(tmp_path, written(ROWS * 1000), "x.csv.gz")
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(DataError, match="gzip"):
-        seen(path)
-
-
 # --- size ---
 
 

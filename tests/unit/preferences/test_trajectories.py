@@ -34,14 +34,6 @@ def test_the_sum_of_the_differences_of_clipped_steps():
     assert not np.allclose(np.abs(found.pairs.given), np.abs(whole)), "clipped after the sum"
 
 
-def test_without_a_bound_nothing_is_clipped():
-    first, second = steps()
-    found = Trajectories.from_steps(first, second, [1] * 5)
-    x = (first - second).sum(axis=1)
-    assert np.allclose(np.abs(found.pairs.given), np.abs(x))
-    assert (found.feature_bound, found.difference_bound) == (None, None)
-
-
 @given(
     st.integers(1, 40),
     st.integers(1, 4),
@@ -105,15 +97,6 @@ def test_steps_are_not_kept():
     assert found.pairs.given.shape == (5, 3)
 
 
-def test_lists_of_arrays_and_people():
-    first, second = steps()
-    people = ["ana", "ben", "ana", "ben", "eve"]
-    one = Trajectories.from_steps(first, second, [1] * 5, people)
-    other = Trajectories.from_steps(list(first), second.tolist(), [1] * 5, people, horizon=4)
-    assert one.pairs.given.tobytes() == other.pairs.given.tobytes()
-    assert one.pairs.persons == tuple(people)
-
-
 def test_equal_sums_are_refused_or_dropped():
     first, second = steps()
     second[2] = first[2]
@@ -139,11 +122,6 @@ def test_unequal_lengths_are_refused_by_their_index_alone(side, steps_there):
     with pytest.raises(DataError) as other:
         Trajectories.from_steps(*sides[::-1], [1] * 5)
     assert str(one.value) == str(other.value), "it may be known which went better"
-
-
-def test_a_known_horizon_is_checked():
-    with pytest.raises(DataError, match=r"comparison 0: .*5 steps"):
-        Trajectories.from_steps(*steps(), [1] * 5, horizon=5)
 
 
 @pytest.mark.parametrize(
