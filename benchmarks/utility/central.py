@@ -20,6 +20,7 @@ from scipy.special import expit
 
 import sordino
 from sordino._random import SimulatedEntropy
+from sordino.engines.engine import Rows
 from sordino.mechanisms.label_sum import LabelDesign, LabelGaussian
 from sordino.rewards.evidence import Design, Evidence
 from sordino.rewards.metrics import measure_statistic
@@ -87,7 +88,7 @@ def evidence(design: LabelDesign, rows: np.ndarray, labels: np.ndarray, seed: in
     """Return what a fit sees of made-up labels; no ledger, for they are nobody's."""
     released = design.statistic(labels, entropy=SimulatedEntropy(seed))
     return Evidence(
-        differences=rows,
+        differences=Rows.of(rows),
         statistic=released.value,
         factor=released.factor,
         feature_bound=float(np.linalg.norm(rows, axis=1).max()) / 2,

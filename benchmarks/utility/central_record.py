@@ -19,12 +19,13 @@ from central import randomized
 from scipy.special import expit
 
 from sordino._random import SimulatedEntropy
+from sordino.engines.engine import Rows
 from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.confidence import least_ridge, record_ellipsoid
 from sordino.rewards.pair_losses import DebiasedLogistic
-from sordino.rewards.record_release import HeldRecords, release_records
+from sordino.rewards.record_release import release_records
 from sordino.rewards.solver import minimize_ridge
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -83,7 +84,7 @@ def coverage(setting: Setting, *, fits: int, seed: int) -> dict[str, float]:
         given: dict[str, Any] = {"ball": setting.ball, "entropy": entropy}
         known: Any
         weights, known = release_records(
-            HeldRecords(noise.clipped(rows), labels), noise, second_moment=moment, **given
+            Rows.of(noise.clipped(rows), labels), noise, second_moment=moment, **given
         )
         ellipsoid = record_ellipsoid(weights, known, noise, ball=setting.ball)
         held.append(ellipsoid.contains(theta, 0.95))
@@ -134,8 +135,8 @@ def private_fits(
     alone = ObjectivePerturbation(EPSILON, **settings)
     joint, moment = joint_mechanisms(EPSILON, **settings)
     given: dict[str, Any] = {"ball": BALL, "entropy": entropy}
-    single, _ = release_records(HeldRecords(rows, labels), alone, second_moment=None, **given)
-    both, _ = release_records(HeldRecords(rows, labels), joint, second_moment=moment, **given)
+    single, _ = release_records(Rows.of(rows, labels), alone, second_moment=None, **given)
+    both, _ = release_records(Rows.of(rows, labels), joint, second_moment=moment, **given)
     return {
         "private": single,
         "private_with_second_moment": both,

@@ -22,11 +22,12 @@ from scipy.special import expit
 
 import sordino
 from sordino._random import SimulatedEntropy
+from sordino.engines.engine import Rows
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import REPLACE_SPECIAL
 from sordino.rewards.pair_losses import DebiasedLogistic, debias
-from sordino.rewards.record_release import HeldRecords, release_records
+from sordino.rewards.record_release import release_records
 from sordino.rewards.reward_fit import fit_sum
 from sordino.rewards.solver import minimize_ridge
 
@@ -57,7 +58,7 @@ def distances(n: int, *, d: int, seed: int) -> dict[str, float]:
         EPSILON, delta=DELTA, bound=1.0, neighbors=REPLACE_SPECIAL, ridge=RIDGE
     )
     tilted, _ = release_records(
-        HeldRecords(tilt.clipped(rows), labels),
+        Rows.of(tilt.clipped(rows), labels),
         tilt,
         ball=BALL,
         second_moment=None,

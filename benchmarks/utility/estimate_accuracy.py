@@ -23,13 +23,14 @@ from scipy.special import expit
 from scipy.stats import beta
 
 from sordino._random import SimulatedEntropy
+from sordino.engines.engine import Rows
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.guarantee import REPLACE_SPECIAL
 from sordino.rewards.evidence import Design
 from sordino.rewards.forecast import estimate
-from sordino.rewards.record_release import HeldRecords, release_records
+from sordino.rewards.record_release import release_records
 from sordino.rewards.reward_fit import fit_design, fit_sum
 
 BALL = 100.0
@@ -157,7 +158,7 @@ def from_tilt(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -
     """Return the weights of a tilted fit on whole records, with the ridge that is the default."""
     noise = ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=REPLACE_SPECIAL)
     weights, _ = release_records(
-        HeldRecords(noise.clipped(rows), labels),
+        Rows.of(noise.clipped(rows), labels),
         noise,
         ball=10 * BALL,
         second_moment=None,

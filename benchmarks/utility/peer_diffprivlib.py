@@ -139,17 +139,18 @@ def _ours(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> di
     from central import BALL, evidence, randomized, unprotected
 
     from sordino._random import SimulatedEntropy
+    from sordino.engines.engine import Rows
     from sordino.mechanisms.label_sum import LabelGaussian
     from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
     from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
-    from sordino.rewards.record_release import HeldRecords, release_records
+    from sordino.rewards.record_release import release_records
     from sordino.rewards.reward_fit import fit_sum
 
     def record(relation: Any) -> np.ndarray:
         noise = ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=relation)
         given: dict[str, Any] = {"ball": BALL, "entropy": SimulatedEntropy(seed)}
         weights, _ = release_records(
-            HeldRecords(noise.clipped(rows), labels), noise, second_moment=None, **given
+            Rows.of(noise.clipped(rows), labels), noise, second_moment=None, **given
         )
         return weights
 

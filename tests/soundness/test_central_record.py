@@ -12,6 +12,7 @@ from scipy.special import expit
 
 import sordino
 from sordino import _random
+from sordino.engines.engine import Rows
 from sordino.errors import BudgetExceeded, DataError, UsageError
 from sordino.mechanisms import objective_perturbation as _tilted
 from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
@@ -20,7 +21,6 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SP
 from sordino.rewards.confidence import least_ridge
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.record_release import (
-    HeldRecords,
     _decided_labels,
     fit_records,
     release_records,
@@ -271,7 +271,7 @@ def test_no_fit_of_records_is_refused_where_rounding_ends_it(kind):
         strained = solved(with_atol(noise, 1e-300), rows, labels, ball=ball, seed=seed)
         assert strained.gradient_norm <= 1e-11
         assert np.linalg.norm(strained.theta - exact.theta) <= 1e-7
-        held = HeldRecords(rows, labels)
+        held = Rows.of(rows, labels)
         weights, _ = release_records(
             held, noise, ball=ball, second_moment=None, entropy=_random.SimulatedEntropy(seed)
         )

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 import sordino
 from sordino import _random
-from sordino.engines.engine import ChunkedRows, InProcess, Reduction
+from sordino.engines.engine import InProcess, Reduction, Rows
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelGaussian
@@ -72,7 +72,7 @@ class Blocks:
 
 def chunked(x, y, engine=None, size=17):
     chunks = range(-(-len(x) // size))
-    return ChunkedRows(engine or InProcess(), chunks, Blocks(x, y, size), x.shape)
+    return Rows(engine or InProcess(), chunks, Blocks(x, y, size), x.shape)
 
 
 def world(n=101, d=4, seed=0):
@@ -217,7 +217,7 @@ def test_rows_that_change_on_the_way_are_refused():
     entropy = _random.SimulatedEntropy(0)
     fewer = Blocks(x[:-1], y[:-1], 200)
     with pytest.raises(DataError, match="changed while it was read"):
-        statistic(design, ChunkedRows(InProcess(), range(1), fewer, x.shape), entropy=entropy)
+        statistic(design, Rows(InProcess(), range(1), fewer, x.shape), entropy=entropy)
     with pytest.raises(DataError, match="changed while it was read"):
         statistic(design, chunked(x * 3, y), entropy=entropy)
     with pytest.raises(DataError, match="changed while it was read"):

@@ -16,8 +16,9 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.features import HashedText
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.rewards import record_release
 from sordino.rewards.confidence import least_ridge
-from sordino.rewards.record_release import ChunkedRecords, fit_records
+from sordino.rewards.record_release import fit_records
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -168,14 +169,14 @@ def test_the_gradient_is_as_small_as_the_promise_needs(world, tmp_path, monkeypa
 
 def test_every_task_clips_what_it_reads(world, tmp_path, monkeypatch):
     seen = []
-    honest = ChunkedRecords.loss
+    honest = record_release.tilted_loss
 
-    def loss(self, tilt, entropy):
-        for chunk in self.rows.chunks:
-            seen.extend(block for _, block, _ in self.rows.read(chunk))
-        return honest(self, tilt, entropy)
+    def loss(records, tilt, entropy):
+        for chunk in records.chunks:
+            seen.extend(block for _, block, _ in records.read(chunk))
+        return honest(records, tilt, entropy)
 
-    monkeypatch.setattr(ChunkedRecords, "loss", loss)
+    monkeypatch.setattr(record_release, "tilted_loss", loss)
     fitted(write(tmp_path / "in", *world), tmp_path / "l")
     rows = np.concatenate(seen)
     assert rows.shape == (N, D)

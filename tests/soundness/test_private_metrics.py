@@ -5,6 +5,7 @@ sides; with the steps in their order; and with intervals that hold the truth.
 """
 
 import dataclasses
+import functools
 import json
 import sqlite3
 from collections import Counter
@@ -19,6 +20,7 @@ from scipy.special import expit
 import sordino
 from sordino import _random
 from sordino._random import SystemEntropy
+from sordino.engines.engine import Rows
 from sordino.mechanisms import gaussian, label_sum
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.label_sum import LabelGaussian
@@ -26,7 +28,7 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.privacy.ledger_chain import event_of
 from sordino.rewards import private_metrics, record_release
-from sordino.rewards.label_release import Judged, countable_rows
+from sordino.rewards.label_release import Judged, _KnownSum, countable_rows
 from sordino.rewards.metrics import slope_of_sum
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metrics import (
@@ -127,7 +129,7 @@ def label_design(weights, mechanism, temperature):
     margins = private_metrics._margins(reward_of(weights), judged)
     limited = mechanism.records_per_person is not None
     return mechanism.prepare(
-        vectors_of(margins, temperature)[0],
+        vectors_of(margins, temperature)[0].held,
         persons=judged.source.persons if limited else None,
         rows=judged.rows,
     ), held_out_rows(judged.source)
@@ -144,7 +146,8 @@ def judged_part(part):
 def vectors_of(margins, temperature):
     """What labels are summed with, and the sums of all margins."""
     known = _MarginSums.of_all(margins, temperature)
-    return private_metrics._columns(temperature, known.sizes, margins), known
+    columns = functools.partial(private_metrics._columns, temperature, known.sizes)
+    return margins.turned(columns), known
 
 
 def totals_of(design, *labellings_):
@@ -330,7 +333,8 @@ def test_the_fit_sees_one_change_at_most_too(relation, made, at, new):
         kept = record_release._clipped(
             pairs, TILTS[relation], None, None, lambda _d: None, unread=True
         )
-        pairs_of = zip(kept.records.tolist(), kept.labels.tolist(), strict=True)
+        _, rows, labels = kept.chunks[0]
+        pairs_of = zip(rows.tolist(), labels.tolist(), strict=True)
         seen.append(Counter((*row, label) for row, label in pairs_of))
     gone, come = (seen[0] - seen[1]).total(), (seen[1] - seen[0]).total()
     sides = held_out_rows(record_pairs([made[at], new])).tolist()
@@ -550,13 +554,14 @@ def label_runs(*, forgets=False):
     generator = np.random.default_rng(5)
     rows = generator.normal(size=(300, 3)) / 2
     margins, chance = rows @ WEIGHTS, expit(rows @ TRUE)
-    vectors_, known = vectors_of(margins, 0.5)
-    design = LABELS.prepare(vectors_)
+    vectors_, known = vectors_of(Rows.of(margins), 0.5)
+    design = LABELS.prepare(vectors_.held)
+    public = _KnownSum(used=None, factor=design.factor, scale=design.scale)
     for run in range(RUNS):
         labels = (generator.random(300) < chance).astype(np.int8)
         released = design.statistic(labels, entropy=_random.entropy(run))
-        paid = SimpleNamespace(value=released.value, known=design)
-        sums = _NoisedSums.of(paid, margins, known, 0.5)
+        paid = SimpleNamespace(value=released.value, known=public)
+        sums = _NoisedSums.of(paid, Rows.of(margins), known, 0.5)
         sums = dataclasses.replace(sums, variances=np.zeros(3)) if forgets else sums
         found = sums.estimates()
         names = ("accuracy", "win_rate", "negative_log_likelihood", "calibration_slope")

@@ -9,8 +9,8 @@ are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -177,8 +177,11 @@ def refuse_other_engines(engine: object) -> None:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ChunkedRows:
-    """Rows of d numbers in chunks that an engine reads."""
+class Rows:
+    """Rows of d numbers in chunks: of memory one, of files many, which an engine reads.
+
+    Only :meth:`fold` reads what stands in files. Where memory holds the rows, ``held`` is them.
+    """
 
     engine: Engine  # where they are read
     chunks: Sequence[Any]  # what they are read from
@@ -187,10 +190,26 @@ class ChunkedRows:
     read: Callable[[Any], Iterable[tuple[Any, ...]]]
     shape: tuple[int, int]  # (n, d)
     taken: Taken | None = None  # called as chunks are done
+    held: Any = None  # the rows themselves, dense or sparse, where memory holds them
+
+    @classmethod
+    def of(cls, rows: Any, *beside: Any) -> Rows:
+        """Return rows in memory, with whatever else belongs to each; rows stay as they are."""
+        if isinstance(rows, Rows):
+            return rows
+        block = (0, rows, *beside)
+        return cls(InProcess(), (block,), _itself, rows.shape, held=rows)
+
+    def turned(self, turn: Callable[[Any], Any], width: int | None = None) -> Rows:
+        """Return what is made of each row: so many numbers, as many as before if not said."""
+        if self.held is not None:
+            return Rows.of(turn(self.held), *self.chunks[0][2:])
+        shape = self.shape[0], self.shape[1] if width is None else width
+        return replace(self, read=_Turned(self.read, turn), shape=shape)
 
     def __repr__(self) -> str:
         """Return the size."""
-        return f"ChunkedRows(n={self.shape[0]}, d={self.shape[1]})"
+        return f"Rows(n={self.shape[0]}, d={self.shape[1]})"
 
     def fold(self, task: Callable[..., T], add: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(*block)`` over all blocks."""
@@ -200,6 +219,24 @@ class ChunkedRows:
         if total is None:
             raise UsageError("There is no row to add up.")
         return total
+
+
+def _itself(block: tuple[Any, ...]) -> tuple[tuple[Any, ...]]:
+    """Return the one block of rows in memory."""
+    return (block,)
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """From a chunk to its blocks with something else in place of the rows."""
+
+    read: Callable[[Any], Iterable[tuple[Any, ...]]]
+    turn: Callable[[Any], Any]
+
+    def __call__(self, chunk: object) -> Iterator[tuple[Any, ...]]:
+        """Yield the blocks."""
+        for first, block, *beside in self.read(chunk):
+            yield first, self.turn(block), *beside
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float
 from scipy import sparse
 
 from sordino import _validate
-from sordino.engines.engine import ChunkedRows
+from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 
-from .grid import Rows, RowSource, row_sum
+from .grid import Matrix, row_sum
 
 _UP: Final = 1 + 1e-9  # above the rounding of a norm
 _LARGEST: Final = 2.0**400  # so that a variance is a float
@@ -81,7 +81,7 @@ class _Columns:
         return whole
 
 
-def least_noise_ellipsoid(rows: RowSource) -> Ellipsoid:
+def least_noise_ellipsoid(rows: Matrix | Rows) -> Ellipsoid:
     """Return an ellipsoid, centered at 0, that holds all rows, of nearly least Σ half-axes²."""
     # Noise in its shape has nearly the least variance in all directions together. A minimal volume
     # gives each direction noise in proportion to how far rows reach there, so that its total grows
@@ -91,21 +91,21 @@ def least_noise_ellipsoid(rows: RowSource) -> Ellipsoid:
     # ≤ 1 is (tr M^{1/2})², M = Σ w_i x_i x_iᵀ of the weights w under which no x_iᵀM^{-1/2}x_i
     # exceeds tr M^{1/2}, and V = M^{1/2} tr M^{1/2}: the A-optimal design. Silvey, Titterington &
     # Torsney 1978 for the weights' update.
-    rows = _checked(rows)
-    back = _span(rows)
+    checked = _checked(rows)
+    back = _span(checked)
     basis = _orthonormal(back)
     unit = np.abs(back).max()  # so that no square overflows
     inside = np.ascontiguousarray(basis / unit)
     fourths: list[np.ndarray] = []  # M^{-1/4} of every round: weights are products of lengths
     values, vectors = np.ones(inside.shape[1]), np.eye(inside.shape[1])
     for _ in range(_ROUNDS + 1):
-        moment, total = row_sum(rows, _Reweighted(inside, tuple(fourths)), _each_added)
+        moment, total = row_sum(checked, _Reweighted(inside, tuple(fourths)), _each_added)
         values, vectors = np.linalg.eigh(moment / total)
         values = np.maximum(values, _FLOOR * values[-1])
         fourths.append(np.ascontiguousarray(vectors * values**-0.25 * values.sum() ** -0.25))
     shape = values**0.25
     whiten = (vectors / shape).T @ inside.T
-    size = _longest(rows, whiten) * _UP
+    size = _longest(checked, whiten) * _UP
     return Ellipsoid(whiten / size, basis @ (vectors * shape) * (unit * size))
 
 
@@ -127,17 +127,17 @@ class _Reweighted:
         return (turned * weights[:, np.newaxis]).T @ turned, np.array(weights.sum())
 
 
-def isotropic_ellipsoid(rows: RowSource) -> Ellipsoid:
+def isotropic_ellipsoid(rows: Matrix | Rows) -> Ellipsoid:
     """Return the smallest ball, centered at 0 and in the span of the rows, that holds them."""
-    rows = _checked(rows)
-    back = _span(rows)
+    checked = _checked(rows)
+    back = _span(checked)
     basis = _orthonormal(back)
     unit = np.abs(back).max()  # so that no square overflows
-    size = _longest(rows, basis.T / unit) * unit * _UP
+    size = _longest(checked, basis.T / unit) * unit * _UP
     return Ellipsoid(basis.T / size, basis * size)
 
 
-def checked_rows(name: str, rows: Rows) -> Rows:
+def checked_rows(name: str, rows: Matrix) -> Matrix:
     """Return vectors as floats, dense or as compressed sparse rows."""
     if not sparse.issparse(rows):
         return _validate.finite_array(name, rows, ndim=2)
@@ -153,10 +153,11 @@ def checked_rows(name: str, rows: Rows) -> Rows:
     return compressed
 
 
-def _checked(rows: RowSource) -> RowSource:
+def _checked(given: Matrix | Rows) -> Rows:
     """Return rows as floats; refuse what has no ellipsoid."""
-    if not isinstance(rows, ChunkedRows):  # whose blocks were checked when they were read
-        rows = checked_rows("rows", rows)
+    rows = Rows.of(given)
+    if rows.held is not None:  # blocks of files were checked when they were read
+        rows = Rows.of(checked_rows("rows", rows.held))
     if 0 in rows.shape or not (largest := _largest(rows).max()) > 1 / _LARGEST:
         raise DataError(
             "rows must hold a row that is not 0 (and not below 2^-400 everywhere). None does: "
@@ -170,7 +171,7 @@ def _checked(rows: RowSource) -> RowSource:
     return rows
 
 
-def _largest(rows: RowSource) -> Float[np.ndarray, " d"]:
+def _largest(rows: Rows) -> Float[np.ndarray, " d"]:
     """Return the largest absolute value in every column."""
     return np.asarray(row_sum(rows, _tops, np.maximum))
 
@@ -180,7 +181,7 @@ def _tops(part: np.ndarray) -> np.ndarray:
     return np.asarray(np.abs(part).max(axis=0))
 
 
-def _span(rows: RowSource) -> Float[np.ndarray, "d r"]:
+def _span(rows: Rows) -> Float[np.ndarray, "d r"]:
     """Return columns that span the rows, in whose coordinates their second moment is about I."""
     # Directions that one look cannot tell from rounding are looked at again, or left out: rows that
     # were made nearly round show 1e-10 of the longest instead of 1e-8. The others are known, and
@@ -201,7 +202,7 @@ def _span(rows: RowSource) -> Float[np.ndarray, "d r"]:
     return np.hstack([low_back @ (vectors * size), high_back + low_back @ shared.T])
 
 
-def _columns(rows: RowSource) -> _Columns:
+def _columns(rows: Rows) -> _Columns:
     """Return the columns that hold anything, turned into the span of the rows if those are few."""
     largest = _largest(rows)
     filled = largest > 1 / _LARGEST
@@ -217,16 +218,16 @@ def _columns(rows: RowSource) -> _Columns:
     scaled = _Columns(filled, size, None)
     if not few:
         return scaled
-    held = row_sum(rows, scaled.inside, _stacked)
+    held = row_sum(rows, scaled.inside, stacked)
     return _Columns(filled, size, np.linalg.qr(held.T)[0])
 
 
-def _second_moment(rows: RowSource, columns: _Columns) -> Float[np.ndarray, "f f"]:
+def _second_moment(rows: Rows, columns: _Columns) -> Float[np.ndarray, "f f"]:
     """Return the average outer product of the rows in these coordinates."""
     return np.asarray(row_sum(rows, columns.gram, operator.add) / rows.shape[0])
 
 
-def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return the rows of one block above those of another."""
     return np.concatenate([one, other])
 
@@ -244,7 +245,7 @@ def _each_added(
     return one[0] + other[0], one[1] + other[1]
 
 
-def _longest(rows: RowSource, whiten: Float[np.ndarray, "r d"]) -> float:
+def _longest(rows: Rows, whiten: Float[np.ndarray, "r d"]) -> float:
     """Return the largest norm of a whitened row, in double precision."""
     turned = np.ascontiguousarray(whiten.T)
     return row_sum(rows, partial(_longest_of, turned), max)

@@ -25,7 +25,7 @@ from sordino import _validate
 from sordino.errors import DataError, UsageError
 
 from .gibbs_draws import rounded_up
-from .grid import Rows
+from .grid import Matrix
 
 UP: Final = 1 + 2.0**-40
 """More than a few dozen roundings take from a formula without cancellation."""
@@ -42,7 +42,7 @@ def size(name: str, value: object, *, zero: bool = False) -> float:
     return result
 
 
-def public_rows(name: str, rows: Rows, *, d: int | None = None) -> Rows:
+def public_rows(name: str, rows: Matrix, *, d: int | None = None) -> Matrix:
     """Return public rows as floats, dense or as a sparse array by rows."""
     if issparse(rows):
         rows = csr_array(rows)
@@ -58,7 +58,7 @@ def public_rows(name: str, rows: Rows, *, d: int | None = None) -> Rows:
     return rows
 
 
-def dense_blocks(rows: Rows, count: int) -> Iterator[Float[np.ndarray, "b d"]]:
+def dense_blocks(rows: Matrix, count: int) -> Iterator[Float[np.ndarray, "b d"]]:
     """Yield consecutive rows, dense, a number of them at a time."""
     for first in range(0, rows.shape[0], count):
         block = rows[first : first + count]
@@ -120,7 +120,7 @@ def rounded_total(moved: Fraction, inexactness: float) -> float:
 
 
 BLOCK: Final = 512
-"""Rows that are summed at once; sums of blocks are added in pairs."""
+"""Matrix that are summed at once; sums of blocks are added in pairs."""
 
 ROUNDING: Final = 2.0**-52
 """Twice the unit roundoff: the other half pays for all terms of second order."""
@@ -135,7 +135,7 @@ class BoundedGram:
     trace: float  # upper bound on the trace of both
 
     @classmethod
-    def of(cls, rows: Rows, weights: Float[np.ndarray, " n"] | None = None) -> BoundedGram:
+    def of(cls, rows: Matrix, weights: Float[np.ndarray, " n"] | None = None) -> BoundedGram:
         """Return the sum over rows, dense or sparse, with weights of at least 0."""
         # Source: docs/intrinsic.md, "Linear bandits": at most 512 + 4 + 3·log2(blocks) roundings on
         # the way of a product into the sum.

@@ -6,8 +6,8 @@ A matrix may be in memory, or in chunks that an engine reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -18,7 +18,7 @@ from scipy.sparse.linalg import norm as sparse_norm
 
 from sordino import _validate
 from sordino._random import Entropy, normals
-from sordino.engines.engine import ChunkedRows
+from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 
 PersonIds = Sequence[str | int] | np.ndarray
@@ -209,18 +209,15 @@ def _study_noise(
 
 T = TypeVar("T")
 
-Rows: TypeAlias = np.ndarray | sparse.sparray | sparse.spmatrix
-RowSource: TypeAlias = Rows | ChunkedRows
+Matrix: TypeAlias = np.ndarray | sparse.sparray | sparse.spmatrix
 
 _PART: Final = 1 << 20  # numbers held at once, densely
 
 
-def row_sum(rows: RowSource, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
+def row_sum(rows: Rows, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
     """Return the sum of ``task(block)`` over blocks of the rows, each of them dense."""
-    if isinstance(rows, ChunkedRows):
-        total: T = rows.fold(_Dense(task, add), add)
-        return total
-    return reduce(add, (task(part) for _, part in dense_parts(rows)))
+    total: T = rows.fold(_Dense(task, add), add)
+    return total
 
 
 @dataclass(frozen=True)
@@ -235,7 +232,7 @@ class _Dense:
         return reduce(self.add, (self.task(part) for _, part in dense_parts(block)))
 
 
-def dense_parts(rows: Rows) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]]]:
+def dense_parts(rows: Matrix) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]]]:
     """Yield the rows in order, some thousands of numbers at a time, each part as a dense array."""
     height = max(1, _PART // rows.shape[1])
     for start in range(0, rows.shape[0], height):
@@ -243,7 +240,7 @@ def dense_parts(rows: Rows) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]
         yield slice(start, start + height), part.toarray() if sparse.issparse(part) else part
 
 
-def row_weights(rows: Rows, longest: float) -> Float[np.ndarray, " n"]:
+def row_weights(rows: Matrix, longest: float) -> Float[np.ndarray, " n"]:
     """Return min(1, longest/‖x‖): how much each row counts, whatever the others are."""
     if longest == np.inf:
         return np.ones(rows.shape[0])
@@ -251,26 +248,11 @@ def row_weights(rows: Rows, longest: float) -> Float[np.ndarray, " n"]:
     return np.asarray(longest / np.maximum(lengths, longest))
 
 
-def counting_less(rows: RowSource, longest: float) -> RowSource:
+def counting_less(rows: Matrix, longest: float) -> Matrix:
     """Return the rows times their weights, so that none is longer than ``longest``."""
     if longest == np.inf:
         return rows
-    if isinstance(rows, ChunkedRows):
-        return replace(rows, read=_CountingLess(rows.read, longest))
     weights = row_weights(rows, longest)[:, np.newaxis]
     if sparse.issparse(rows):
         return sparse.csr_array(sparse.csr_array(rows).multiply(weights))
     return np.asarray(rows * weights)
-
-
-@dataclass(frozen=True)
-class _CountingLess:
-    """From a chunk to its blocks, whose rows are multiplied by their weights."""
-
-    read: Callable[[Any], Iterable[tuple[Any, ...]]]
-    longest: float
-
-    def __call__(self, chunk: Any) -> Iterator[tuple[Any, ...]]:
-        """Yield the blocks."""
-        for first, block, *others in self.read(chunk):
-            yield first, counting_less(block, self.longest), *others

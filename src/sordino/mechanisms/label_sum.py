@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int32, Int64, Integer
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino.engines.engine import ChunkedRows
+from sordino.engines.engine import Rows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy import accounting
 from sordino.privacy.conversions import gaussian_mu
@@ -39,9 +39,8 @@ from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise
 from .grid import (
     GRID_SLACK,
     STEPS_OF_NOISE,
+    Matrix,
     PersonIds,
-    Rows,
-    RowSource,
     counting_less,
     dense_parts,
     first_rows,
@@ -216,7 +215,7 @@ class SumMechanism(Described):
             )
         return design.statistic(values, entropy=entropy)
 
-    def ellipsoid_of(self, rows: RowSource) -> Ellipsoid:
+    def ellipsoid_of(self, rows: Matrix | Rows) -> Ellipsoid:
         """Return the shape of noise that hides any of these public rows."""
         return (least_noise_ellipsoid if self.shaped else isotropic_ellipsoid)(rows)
 
@@ -396,7 +395,7 @@ def farthest(
 
 
 def _half_steps(
-    differences: Rows,
+    differences: Matrix,
     used: Bool[np.ndarray, " n"],
     whiten: Float[np.ndarray, "r d"],
     *,
@@ -455,7 +454,7 @@ class LabelMechanism(SumMechanism):
 
     def prepare(
         self,
-        differences: Rows,
+        differences: Matrix,
         *,
         persons: PersonIds | None = None,
         rows: Order | None = None,
@@ -507,7 +506,7 @@ class LabelGaussian(LabelMechanism):
             same noise in every direction.
         records_per_person: How many rows of one person count (m); the others are left out,
             whatever their labels. Needed for unit ``"person"``.
-        longest: Rows that are longer count less, as said above; every row counts 1 if left out.
+        longest: Matrix that are longer count less, as said above; every row counts 1 if left out.
         grid: Step of the grid, relative to the longest x_i as the noise measures it: 2^-24 to
             2^-12.
 
@@ -604,7 +603,7 @@ class LabelDesign(DesignedSum):
     mechanism: LabelMechanism  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
     # What an undecided label of each row contributes, in steps: h_i; a 1 contributes 2h_i and a 0
-    # nothing. Rows that do not count hold zeros.
+    # nothing. Matrix that do not count hold zeros.
     halves: Int32[np.ndarray, "n r"]
     used: Bool[np.ndarray, " n"]  # which rows count
     persons: PersonIds | None = None  # whose rows they are, if all of one person change together
@@ -681,11 +680,12 @@ class ChunkedLabels:
     ellipsoid: Ellipsoid  # the shape of the noise
 
     @classmethod
-    def prepare(cls, mechanism: LabelMechanism, rows: ChunkedRows) -> ChunkedLabels:
+    def prepare(cls, mechanism: LabelMechanism, rows: Rows) -> ChunkedLabels:
         """Return the release made ready: it reads no label and spends nothing."""
-        return cls(mechanism, mechanism.ellipsoid_of(counting_less(rows, mechanism.longest)))
+        shorter = rows.turned(partial(counting_less, longest=mechanism.longest))
+        return cls(mechanism, mechanism.ellipsoid_of(shorter))
 
-    def total(self, rows: ChunkedRows) -> _ChunkedTotal:
+    def total(self, rows: Rows) -> _ChunkedTotal:
         """Return the sum without noise, which is as secret as the labels, and spends nothing."""
         # So whatever is wrong with the files or the grid is found before anything is spent.
         whiten = self.ellipsoid.whiten / self.mechanism.grid

@@ -31,7 +31,7 @@ from .exact_bounds import (
     public_rows,
     size,
 )
-from .grid import Rows
+from .grid import Matrix
 
 
 def _least_slope(margin: float) -> float:
@@ -60,7 +60,7 @@ class LabelCurvature:
     _shift: float = field(repr=False)  # the same, as a share of what is solved for
 
     @classmethod
-    def of(cls, differences: Rows, *, ridge: float, ball: float) -> LabelCurvature:
+    def of(cls, differences: Matrix, *, ridge: float, ball: float) -> LabelCurvature:
         """Return the curvature of these pairs."""
         # What is factored is below M by the sum of all rounding errors, so that every norm in its
         # inverse is an upper bound: with e the rounding bound of the second moment and of the
@@ -79,7 +79,7 @@ class LabelCurvature:
         wrong = (d + 4) * ROUNDING * float(np.linalg.norm(factor)) / math.sqrt(least)
         return cls(ball, leverage, factor, wrong, ROUNDING / math.sqrt(least))
 
-    def range(self, queries: Rows, *, inexactness: float = 0.0) -> float:
+    def range(self, queries: Matrix, *, inexactness: float = 0.0) -> float:
         """Return a bound on how far apart the changes of two scores are after one flipped label."""
         # Source: docs/intrinsic.md, "Withheld rewards of preferences": max_i ‖x_i‖_{M⁻¹} ·
         # max_{a,a′} ‖φ_a − φ_a′‖_{M⁻¹}, and at most 2B·max_{a,a′} ‖φ_a − φ_a′‖.
@@ -136,7 +136,7 @@ def _longest(factor: np.ndarray, rows: Float[np.ndarray, "b d"]) -> float:
 
 
 def withheld_label_range(
-    differences: Rows, queries: Rows, *, ridge: float, ball: float, inexactness: float = 0.0
+    differences: Matrix, queries: Matrix, *, ridge: float, ball: float, inexactness: float = 0.0
 ) -> float:
     """Return the range of one flipped label, for public pairs and a fit over a ball."""
     # Source: docs/intrinsic.md, "Withheld rewards of preferences"; `LabelCurvature`.

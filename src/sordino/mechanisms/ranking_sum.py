@@ -28,7 +28,7 @@ from sordino.privacy.guarantee import NeighboringRelation
 
 from .base import WorstCase
 from .ellipsoid import Ellipsoid, checked_rows
-from .grid import PersonIds, Rows, dense_parts, refuse_persons, whole_steps
+from .grid import Matrix, PersonIds, dense_parts, refuse_persons, whole_steps
 from .label_sum import FINER, DesignedSum, Order, SumMechanism, counted_rows
 
 EXACT_UP_TO: Final = 5
@@ -270,7 +270,7 @@ _PART: Final = 1 << 20
 
 
 def _weighted(
-    features: Rows, starts: Int64[np.ndarray, " s"], ellipsoid: Ellipsoid, statistic: Statistic
+    features: Matrix, starts: Int64[np.ndarray, " s"], ellipsoid: Ellipsoid, statistic: Statistic
 ) -> Float[np.ndarray, "m r"]:
     """Return whitened vectors less their slate's mean, times w/2 or 1."""
     # Source: docs/central.md, "Rankings".
@@ -508,7 +508,7 @@ class RankingGaussian(SumMechanism):
 
     def prepare(
         self,
-        features: Rows,
+        features: Matrix,
         starts: Integer[np.ndarray, " s"],
         *,
         slates: Integer[np.ndarray, " n"] | None = None,

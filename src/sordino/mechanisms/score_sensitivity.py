@@ -46,7 +46,7 @@ from .exact_bounds import (
     size,
 )
 from .gibbs_draws import DIGITS, rounded_up
-from .grid import Rows
+from .grid import Matrix
 
 
 def shrunken_mean_range(
@@ -216,8 +216,8 @@ def _other_rewards_step(ridge: float) -> float:
 
 
 def public_design_ridge_range(
-    design: Rows,
-    queries: Rows,
+    design: Matrix,
+    queries: Matrix,
     *,
     ridge: float,
     reward_range: float,
@@ -237,7 +237,7 @@ def public_design_ridge_range(
     return (widest * reward_range + 4 * size("inexactness", inexactness, zero=True)) * UP
 
 
-def _widest(rows: Rows, moved: np.ndarray, ridge: float) -> float:
+def _widest(rows: Matrix, moved: np.ndarray, ridge: float) -> float:
     """Return max_i max_{a,a′} (c_a − c_a′)ᵀΣ⁻¹φ_i, rounded up."""
     d = rows.shape[1]
     largest = float(np.abs(moved).max(initial=0.0))
@@ -259,7 +259,7 @@ def _widest(rows: Rows, moved: np.ndarray, ridge: float) -> float:
     return (most + float(wrong.max()) / math.sqrt(ridge)) * UP * scale
 
 
-def _most_apart(rows: Rows, found: np.ndarray) -> float:
+def _most_apart(rows: Matrix, found: np.ndarray) -> float:
     """Return the largest difference of two scores of one row, rounded up."""
     longest = float(np.linalg.norm(found, axis=0).max())
     share = 2 * (len(found) + 4) * ROUNDING * longest

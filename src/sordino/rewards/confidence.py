@@ -23,7 +23,7 @@ from scipy.sparse import issparse
 from scipy.special import expit
 
 from sordino._validate import failure_probability, finite_array, integer, non_negative, positive
-from sordino.engines.engine import ChunkedRows
+from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.grid import row_weights
@@ -33,7 +33,7 @@ from sordino.privacy.guarantee import NeighboringRelation
 
 from .pair_losses import blocks, debiased_slope, weighted_grams
 from .ranking_losses import FirstChoice, PairwiseComposite, add_bends, pair_weight
-from .solver import Solution
+from .solver import Solution, each_added
 
 
 class Ellipsoid(ABC):
@@ -293,10 +293,7 @@ def flattest_curvature(
     """Return G = Σ cᵢ²xᵢxᵢᵀ, and M: the least curvature of the loss anywhere in the ball."""
     # Source: docs/local.md, confidence and pessimism: M = Σ cᵢwᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B), cᵢ =
     # min(1, longest/‖xᵢ‖): a residual that counts c times has c² of its variance.
-    if isinstance(differences, ChunkedRows):
-        gram, bent = differences.fold(partial(_grams, ball, longest), _each_added)
-    else:
-        gram, bent = _grams(ball, longest, 0, differences)
+    gram, bent = Rows.of(differences).fold(partial(_grams, ball, longest), each_added)
     return gram, bent + ridge * np.eye(len(bent))
 
 
@@ -305,11 +302,6 @@ def _grams(ball: float, longest: float, _first: int, differences: Any, *_: Any) 
     lengths = np.sqrt(np.asarray((differences**2).sum(axis=1)).ravel())
     counted = row_weights(differences, longest)
     return weighted_grams(differences, counted**2, counted * debiased_slope(lengths * ball))
-
-
-def _each_added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the sums of the first matrices and of the second."""
-    return [mine + theirs for mine, theirs in zip(one, other, strict=True)]
 
 
 def whitened(

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -18,9 +18,10 @@ from scipy.sparse import csr_array, issparse
 
 from sordino import _validate
 from sordino._random import SimulatedEntropy, normals
-from sordino.engines.engine import ChunkedRows
+from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.grid import Rows, RowSource, row_weights
+from sordino.mechanisms.ellipsoid import stacked
+from sordino.mechanisms.grid import Matrix, row_weights
 from sordino.preferences.chunk_reading import answered_vectors, judged_vectors
 from sordino.preferences.chunk_survey import ChunkSurvey, digest_of_chunk
 from sordino.preferences.chunks import Chunk, Chunks
@@ -70,7 +71,7 @@ class Evidence:
     The sum is of labels, with noise, or of randomized answers, each debiased.
     """
 
-    differences: RowSource  # x, one row for each pair that counts, in memory or in files
+    differences: Rows  # x, one row for each pair that counts, in memory or in files
     statistic: Float[np.ndarray, " d"]  # T̃ = Σ wyx, w = min(1, longest/‖x‖), with its noise
     # F; the noise that was added to the sum has covariance V = FFᵀ. None where none was, and each
     # answer was randomized.
@@ -94,24 +95,23 @@ class Evidence:
     @cached_property
     def loss(self) -> DebiasedLogistic | ChunkedLoss:
         """Return the loss that answers enter through their sum alone."""
-        if not isinstance(self.differences, ChunkedRows):
-            return DebiasedLogistic.of_statistic(self.differences, self.statistic, self.weights)
         part = self.statistic * (self.sample.shape[0] / len(self))
         sample = DebiasedLogistic.of_statistic(self.sample, part, self.weights)
+        if self.differences.held is not None:
+            return sample
         return ChunkedLoss(self.differences, self.statistic, longest=self.longest, sample=sample)
 
-    @property
-    def _step(self) -> int:
-        """Return which rows a matrix rests on: every so many-th."""
+    def _step(self, n: int) -> int:
+        """Return which of n rows a matrix rests on: every so many-th."""
         d = len(self.statistic)
-        return max(1, len(self) // max(_ROWS * d, _FLOPS // d**2))
+        return max(1, n // max(_ROWS * d, _FLOPS // d**2))
 
     @cached_property
-    def sample(self) -> Rows:
+    def sample(self) -> Matrix:
         """Return the rows in memory; of files evenly spaced ones, enough for matrices: one pass."""
-        if isinstance(self.differences, ChunkedRows):
-            return np.asarray(self.differences.fold(partial(_every, self._step), _stacked))
-        return self.differences
+        if self.differences.held is not None:
+            return cast("Matrix", self.differences.held)
+        return self.differences.fold(partial(_every, self._step(len(self))), stacked)
 
     @cached_property
     def weights(self) -> Float[np.ndarray, " m"]:
@@ -158,7 +158,7 @@ class Evidence:
         assert self.factor is not None  # noqa: S101 - for the type checker
         basis = np.linalg.qr(self.factor)[0]
         inside = {
-            "differences": np.asarray(self.sample @ basis),
+            "differences": Rows.of(np.asarray(self.sample @ basis)),
             "statistic": basis.T @ self.statistic,
             "factor": basis.T @ self.factor,
         }
@@ -193,7 +193,7 @@ class Evidence:
     def scatter(self, solution: Solution, ridge: float) -> Float[np.ndarray, "d d"]:
         """Return the asymptotic covariance of the estimate."""
         n, d = self.differences.shape
-        whole = isinstance(self.differences, ChunkedRows)  # what was read of files is a sample
+        whole = self.differences.held is None  # what was read of files is a sample
         return debiased_covariance(
             self.sample,
             solution.theta,
@@ -235,7 +235,7 @@ class Evidence:
 
     def _grams(self, *weights: Float[np.ndarray, " m"]) -> list[Float[np.ndarray, "d d"]]:
         """Return Σ wxxᵀ for each list of weights, from enough rows."""
-        step = 1 if isinstance(self.differences, ChunkedRows) else self._step
+        step = self._step(self.sample.shape[0])  # 1 where they are a sample
         share = len(range(0, self.sample.shape[0], step)) / len(self)
         return [
             np.asarray(total / share) for total in weighted_grams(self.sample, *weights, step=step)
@@ -250,11 +250,6 @@ def _every(step: int, first: int, block: Any, *_: object) -> Float[np.ndarray, "
     """Return the rows of a block whose number is a multiple of the step."""
     kept = block[-first % step :: step]
     return np.asarray(kept.toarray() if issparse(kept) else kept)
-
-
-def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the rows of one block above those of another."""
-    return np.concatenate([one, other])
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,14 +337,14 @@ def _posterior_mean(
 
 def counted_vectors(
     survey: ChunkSurvey, features: Features | None, *, answers: bool = False
-) -> ChunkedRows:
+) -> Rows:
     """Return the feature differences of the rows that count, with labels or answers beside them."""
     shape = survey.counted, width_of(survey.chunks, features)
     read = _Counted(survey, features, answers)
-    return ChunkedRows(survey.engine, survey.chunks, read, shape, survey.taken)
+    return Rows(survey.engine, survey.chunks, read, shape, survey.taken)
 
 
-def verified(rows: ChunkedRows, survey: ChunkSurvey) -> ChunkedRows:
+def verified(rows: Rows, survey: ChunkSurvey) -> Rows:
     """Return rows that are refused if what is public of their file is not what was surveyed."""
     # Which rows of a person count was decided then: in other files too many might.
     return replace(rows, read=_Verified(rows.read, survey))
@@ -437,7 +432,7 @@ def _sums(_first: int, block: Any, answers: Integer[np.ndarray, " n"]) -> _Sums:
     )
 
 
-def evidence_of_answers(rows: ChunkedRows, features: Features | None, flips: float) -> Evidence:
+def evidence_of_answers(rows: Rows, features: Features | None, flips: float) -> Evidence:
     """Return what a fit sees: Σ ỹx = (Σ zx − f Σ x)/κ, and the bound of the features."""
     found = rows.fold(_sums, _Sums.plus)
     if found.rows != rows.shape[0]:

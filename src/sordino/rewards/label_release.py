@@ -14,9 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from sordino._random import Entropy
-from sordino.engines.engine import ChunkedRows
+from sordino.engines.engine import Rows
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.grid import RowSource
 from sordino.mechanisms.label_sum import ChunkedLabels, LabelMechanism, SumMechanism
 from sordino.preferences.chunk_survey import ChunkSurvey, Part
 from sordino.preferences.features import Features
@@ -76,11 +75,12 @@ def release_labels(
         entropy=entropy,
     )
     known = released.known
-    reach = longest_row(vectors) if known.longest is None else known.longest
-    n = known.counted.shape[0]
+    reach = longest_row(vectors.held) if known.longest is None else known.longest
+    counted = known.counted(vectors)
+    n = counted.shape[0]
     return Released(
         evidence=Evidence(
-            differences=known.counted,
+            differences=counted,
             statistic=released.value,
             factor=known.factor,
             feature_bound=reach / 2 if features is None else features.feature_bound,
@@ -102,12 +102,15 @@ def release_labels(
 class _KnownSum:
     """All that is public of one sum Σ y v, known before it is drawn."""
 
-    counted: RowSource  # the vectors v that count
-    used: Bool[np.ndarray, " n"] | None  # which rows these are; None of files
+    used: Bool[np.ndarray, " n"] | None  # which rows count; None of files, where all do
     factor: Float[np.ndarray, "d r"]  # F; the noise has covariance FFᵀ
     scale: float  # standard deviation of the noise, in steps of its grid
     squares: float | None = None  # Σ‖v‖², where it was measured with the sum
     longest: float | None = None  # the largest ‖v‖, likewise
+
+    def counted(self, rows: Rows) -> Rows:
+        """Return the rows that count."""
+        return rows if self.used is None else Rows.of(rows.held[np.flatnonzero(self.used)])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -205,34 +208,27 @@ class Judged:
         refuse_one_sided(out)
         return replace(self, rows=self.rows[out[self.rows] == (part == "held-out")])
 
-    def vectors(self, features: Features | None) -> RowSource:
+    def vectors(self, features: Features | None) -> Rows:
         """Return the feature differences: in memory of all, in files of those that count."""
         if isinstance(self.source, ChunkSurvey):
             return counted_vectors(self.source, features)
-        return self.source.differences(features)
+        return Rows.of(self.source.differences(features))
 
     def prepare(
-        self, mechanism: LabelMechanism, vectors: RowSource, entropy: Entropy
+        self, mechanism: LabelMechanism, vectors: Rows, entropy: Entropy
     ) -> tuple[_KnownSum, Callable[[], Float[np.ndarray, " d"]]]:
         """Return what is public of the release, and what draws it; in memory no label is read."""
         # Whatever is wrong with vectors, files or the grid is found here, before anything is spent.
         source = self.source
         if isinstance(source, Pairs):
-            assert not isinstance(vectors, ChunkedRows)  # noqa: S101 - for the type checker
             limited = mechanism.records_per_person is not None
             persons = source.persons if limited else None
-            design = mechanism.prepare(vectors, persons=persons, rows=self.rows)
-            public = _KnownSum(
-                counted=vectors[np.flatnonzero(design.used)],
-                used=design.used,
-                factor=design.factor,
-                scale=design.scale,
-            )
+            design = mechanism.prepare(vectors.held, persons=persons, rows=self.rows)
+            public = _KnownSum(used=design.used, factor=design.factor, scale=design.scale)
             return (
                 public,
                 lambda: mechanism.release(source.labels, design=design, entropy=entropy).value,
             )
-        assert isinstance(vectors, ChunkedRows)  # noqa: S101 - for the type checker
         if source.parts is not None and source.most is not None:
             raise UsageError(
                 "These files were surveyed with hold_out=True: all rows together are more of one "
@@ -243,7 +239,6 @@ class Judged:
         total = in_files.total(verified(vectors, source) if source.linked else vectors)
         known = total.described(np.zeros(vectors.shape[1]))
         public = _KnownSum(
-            counted=vectors,
             used=None,
             factor=known.factor,
             scale=known.scale,
@@ -256,7 +251,7 @@ class Judged:
 def release_sum(
     judged: Judged,
     mechanism: LabelMechanism,
-    vectors: RowSource,
+    vectors: Rows,
     *,
     promise: Guarantee,
     details: Mapping[str, str],

@@ -22,7 +22,7 @@ from sordino._files import read_json, write_json
 from sordino._markup import card
 from sordino.errors import DataError, SordinoError, UsageError
 from sordino.mechanisms.catalogue import CURATOR_MECHANISMS
-from sordino.mechanisms.grid import Rows
+from sordino.mechanisms.grid import Matrix
 from sordino.mechanisms.ranking_sum import groups_by_size
 from sordino.preferences.features import Features, features_from_dict
 from sordino.preferences.records import Text
@@ -307,7 +307,7 @@ class RewardModel:
             )
         return self.score_features(self.features.transform(prompts, answers))
 
-    def score_features(self, rows: Rows) -> Float[np.ndarray, " n"]:
+    def score_features(self, rows: Matrix) -> Float[np.ndarray, " n"]:
         """Return the reward of each row of features, shape (n, d), dense or sparse.
 
         Raises:

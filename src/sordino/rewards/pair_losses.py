@@ -29,7 +29,7 @@ from scipy.special import expit, log_expit
 
 from sordino._validate import finite_array, non_negative, number
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.grid import Rows, row_weights
+from sordino.mechanisms.grid import Matrix, row_weights
 
 _BLOCK = 1 << 21  # numbers of rows made dense at once: 16 MiB
 DENSE_FEATURES = 4096  # above this a d by d matrix costs more than the passes it saves
@@ -475,7 +475,7 @@ def isotropic_efficiency(
 
 
 def debiased_covariance(
-    differences: Rows,
+    differences: Matrix,
     theta: Float[np.ndarray, " d"],
     flip_probability: float,
     *,
@@ -503,7 +503,7 @@ def debiased_covariance(
 
 
 def mixture_covariance(
-    differences: Rows,
+    differences: Matrix,
     theta: Float[np.ndarray, " d"],
     flip_probability: float,
     *,

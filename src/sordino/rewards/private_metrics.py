@@ -12,23 +12,22 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float, Integer
 from scipy.special import expit
 
 from sordino import _validate
-from sordino.engines.engine import ChunkedRows
+from sordino.engines.engine import Rows
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.grid import Rows, RowSource
+from sordino.mechanisms.grid import Matrix
 from sordino.mechanisms.label_sum import LabelMechanism
 from sordino.preferences.chunk_survey import ChunkSurvey
-from sordino.preferences.chunks import Chunk
 from sordino.preferences.folds import FOLDS
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
@@ -57,8 +56,6 @@ from .release_checks import (
     record_promise,
 )
 from .solver import each_added
-
-T = TypeVar("T")
 
 SHARE: Final = 1 / FOLDS
 """Share of the questions that is held out, about."""
@@ -202,7 +199,7 @@ def measure_labels(
     released = release_sum(
         judged,
         mechanism,
-        _turned(margins, partial(_columns, temperature, known.sizes), len(known.sizes)),
+        margins.turned(partial(_columns, temperature, known.sizes), len(known.sizes)),
         promise=promise,
         details=MEASURED,
         ledger=ledger,
@@ -218,46 +215,22 @@ def measure_labels(
     )
 
 
-Margins = Float[np.ndarray, " n"] | ChunkedRows
-"""θᵀx of rows in memory, 0 where they are not held out; or of the rows in files that count."""
-
-
-def _margins(reward: RewardModel, judged: Judged) -> Margins:
-    """Return θᵀx of the held-out rows; no label is read."""
+def _margins(reward: RewardModel, judged: Judged) -> Rows:
+    """Return θᵀx of rows in memory, 0 where not held out; or of those in files that count."""
     source = judged.source
     if isinstance(source, Pairs):
         chosen = held_out_rows(source)
         part = source.part(np.flatnonzero(chosen).tolist())
         margins = np.zeros(len(source))
         margins[chosen] = reward.score_features(part.differences(reward.features))
-        return margins
+        return Rows.of(margins)
     rows = counted_vectors(source, reward.features)
     if rows.shape[1] != len(reward.weights):
         raise DataError(f"rows must have shape (n, {len(reward.weights)}), got {rows.shape}.")
-    return _turned(rows, partial(_scored, reward.weights), 1)
+    return rows.turned(partial(_scored, reward.weights), 1)
 
 
-@dataclass(frozen=True)
-class _Turned:
-    """From a chunk to its blocks with something else in place of the vectors."""
-
-    read: Callable[[Any], Iterable[tuple[Any, ...]]]
-    turn: Callable[[Any], np.ndarray]
-
-    def __call__(self, chunk: Chunk) -> Iterator[tuple[int, np.ndarray, Integer[np.ndarray, " k"]]]:
-        """Yield (number of the first row, what is made of the block, labels)."""
-        for first, block, labels in self.read(chunk):
-            yield first, self.turn(block), labels
-
-
-def _turned(rows: Margins, turn: Callable[[Any], np.ndarray], width: int) -> RowSource:
-    """Return what is made of each row: so many numbers."""
-    if not isinstance(rows, ChunkedRows):
-        return turn(rows)
-    return replace(rows, read=_Turned(rows.read, turn), shape=(rows.shape[0], width))
-
-
-def _scored(weights: Float[np.ndarray, " d"], block: Rows) -> Float[np.ndarray, " k"]:
+def _scored(weights: Float[np.ndarray, " d"], block: Matrix) -> Float[np.ndarray, " k"]:
     """Return the margins of a block; no label is read."""
     return np.asarray(block @ weights, dtype=np.float64)
 
@@ -278,11 +251,6 @@ def _columns(
     """Return the columns that labels are summed with, each divided by its largest size."""
     # A column of zeros (scores that vanish beside the temperature) stays one, and carries no noise.
     return _label_columns(margins, temperature) / np.where(sizes > 0, sizes, 1.0)
-
-
-def _summed(margins: Margins, task: Callable[..., T], plus: Callable[[T, T], T]) -> T:
-    """Return the sum of a task over margins, in memory or in files."""
-    return margins.fold(task, plus) if isinstance(margins, ChunkedRows) else task(0, margins)
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,9 +285,9 @@ class _MarginSums:
         )
 
     @classmethod
-    def of_all(cls, margins: Margins, temperature: float) -> _MarginSums:
+    def of_all(cls, margins: Rows, temperature: float) -> _MarginSums:
         """Return the sums of all margins; refuse files that changed."""
-        found = _summed(margins, partial(cls.of, temperature), cls.plus)
+        found = margins.fold(partial(cls.of, temperature), cls.plus)
         if found.rows != margins.shape[0]:
             raise DataError("The input changed while it was read. Nothing was spent.")
         return found
@@ -380,21 +348,20 @@ class _NoisedSums:
 
     @classmethod
     def of(
-        cls, released: LabelSum, margins: Margins, whole: _MarginSums, temperature: float
+        cls, released: LabelSum, margins: Rows, whole: _MarginSums, temperature: float
     ) -> _NoisedSums:
         """Return all sums that go with a released one, from the sums of all margins."""
-        known, sizes, used = whole, whole.sizes, released.known.used
-        if not isinstance(margins, ChunkedRows):
-            margins = margins[used]
-            known = _MarginSums.of(temperature, 0, margins)
+        known, sizes, counted = whole, whole.sizes, released.known.counted(margins)
+        if counted is not margins:
+            known = _MarginSums.of_all(counted, temperature)
         totals, factor = released.value * sizes, released.known.factor
-        slope = _slope(margins, known, float(totals[2]))
+        slope = _slope(counted, known, float(totals[2]))
         return cls(
             known=known,
             totals=totals,
             variances=np.diagonal(factor @ factor.T) * sizes**2,
             slope=slope,
-            bent=_summed(margins, partial(_SlopeSums.of, [slope or 0.0]), _SlopeSums.plus),
+            bent=counted.fold(partial(_SlopeSums.of, [slope or 0.0]), _SlopeSums.plus),
         )
 
     def estimates(self) -> dict[str, Any]:
@@ -429,18 +396,18 @@ class _NoisedSums:
         return Estimate(float(value), float(np.sqrt(max(variance, 0.0) / k + noise / k**2)))
 
 
-def _slope(margins: Margins, known: _MarginSums, total: float) -> float | None:
+def _slope(margins: Rows, known: _MarginSums, total: float) -> float | None:
     """Return the root b of Σ σ(bm)m = total; None where no finite b fits."""
     # Source: docs/local.md, metrics on randomized labels.
-    if not isinstance(margins, ChunkedRows):
-        found = slope_of_sum(margins, total)
+    if margins.held is not None:
+        found = slope_of_sum(margins.held, total)
         return None if found is None else found[0]
     if not known.negative < total < known.positive:
         return None
     unit = float(known.sizes[2])
 
     def rising(trials: Float[np.ndarray, " k"]) -> Float[np.ndarray, "2 k"]:
-        at = _summed(margins, partial(_SlopeSums.of, (trials / unit).tolist()), _SlopeSums.plus)
+        at = margins.fold(partial(_SlopeSums.of, (trials / unit).tolist()), _SlopeSums.plus)
         return np.stack([(at.sums - total) / unit, at.information / unit**2])
 
     root = crossing(rising, FARTHEST)

@@ -22,7 +22,6 @@ from scipy.sparse import csr_array
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.grid import Rows
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, debiased_choices
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
@@ -119,7 +118,7 @@ class Items:
         return cls(names=slates.items, features=slates.given, named=slates.named)
 
 
-def _centered_squares(rows: Rows, starts: Int64[np.ndarray, " s"]) -> Float[np.ndarray, " m"]:
+def _centered_squares(rows: Matrix, starts: Int64[np.ndarray, " s"]) -> Float[np.ndarray, " m"]:
     """Return the squared distance of every candidate from the middle of its slate."""
     centered = centering(starts) @ rows
     return np.asarray((centered**2).sum(axis=1), dtype=np.float64)

@@ -20,7 +20,7 @@ from jaxtyping import Float, Integer
 
 from sordino import _validate
 from sordino._random import Entropy, words_of_secret
-from sordino.engines.engine import ChunkedRows
+from sordino.engines.engine import Rows
 from sordino.errors import UsageError
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
@@ -46,7 +46,14 @@ from .release_checks import (
     refuse_own_rows,
     refuse_unpaid,
 )
-from .solver import ChunkedLoss, Solution, minimize_tilted, refuse_drowned, ridge_of
+from .solver import (
+    ChunkedLoss,
+    Objective,
+    Solution,
+    minimize_tilted,
+    refuse_drowned,
+    ridge_of,
+)
 
 _SECRET: Final = 4  # words
 
@@ -121,7 +128,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         promise=promise,
         details=dict(UNREAD) if held_out else None,
     )
-    d = source.width
+    d = source.shape[1]
     weights, moment = released.value[:d], None
     if second_moment is not None:
         matrix = released.value[d:].reshape(d, d)
@@ -161,25 +168,25 @@ def _clipped(
     refuse_useless: Callable[[int], None],
     *,
     unread: bool,
-) -> HeldRecords | ChunkedRecords:
+) -> Rows:
     """Return the clipped records that the fit may see; each could be read, or is refused here."""
     if isinstance(records, ChunkSurvey):
         width = width_of(records.chunks, features)
         refuse_useless(width)
         read = _Records(records.chunks, features, mechanism, second_moment)
         # Nobody is told how far it is: how many passes a minimizer takes depends on the records.
-        rows = ChunkedRows(records.engine, records.chunks, read, (records.n, width))
+        rows = Rows(records.engine, records.chunks, read, (records.n, width))
         rows.fold(_ready, max)
-        return ChunkedRecords(rows)
+        return rows
     if unread:
         records = records.part(np.flatnonzero(~held_out_rows(records)).tolist())
     differences = record_differences(records, features)
     refuse_useless(differences.shape[1])
-    return HeldRecords(_clipped_records(differences, mechanism, second_moment), records.labels)
+    return Rows.of(_clipped_records(differences, mechanism, second_moment), records.labels)
 
 
 def release_records(
-    records: HeldRecords | ChunkedRecords,
+    records: Rows,
     mechanism: ObjectivePerturbation,
     *,
     ball: float,
@@ -188,84 +195,42 @@ def release_records(
 ) -> tuple[Float[np.ndarray, " d"], ReleasedMoment | None]:
     """Return noised weights and moment; draws noise, so the spend must already be on a ledger.
 
+    Records are feature differences x of the first answer and the second, clipped, with labels
+    beside them: 1 where the first was preferred, 0 where the second was, 2 where neither.
+
     Guarantee:
         That of the mechanism, for both together, if the records were clipped to its bound. Shown
         by tests/soundness/test_central_record.py.
     """
     moment = None
     if second_moment is not None:
-        matrix = second_moment.release_total(records.outer(second_moment), entropy=entropy)
+        # Σ xxᵀ in whole steps: the same integers, whatever engine adds them
+        total = records.fold(partial(_outer, second_moment), np.add)
+        matrix = second_moment.release_total(total, entropy=entropy)
         moment = ReleasedMoment(matrix=matrix, mechanism=second_moment)
 
     def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
         # coins after the tilt: a seeded tilt is then the same for any number of records
-        return minimize_tilted(records.loss(tilt, entropy), mechanism, ball=ball)
+        return minimize_tilted(tilted_loss(records, tilt, entropy), mechanism, ball=ball)
 
-    return mechanism.release(minimize, d=records.width, entropy=entropy), moment
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class HeldRecords:
-    """Records in memory.
-
-    Guarantee:
-        None by itself: whatever it returns is as secret as the records.
-    """
-
-    # Feature differences x of the first answer and the second, clipped.
-    records: Float[np.ndarray, "n d"]
-    # 1 where the first was preferred, 0 where the second was, 2 where neither.
-    labels: Integer[np.ndarray, " n"]
-
-    @property
-    def width(self) -> int:
-        """Return the number of features."""
-        return int(self.records.shape[1])
-
-    def outer(self, second_moment: SecondMoment) -> np.ndarray:
-        """Return Σ xxᵀ in whole steps of the grid of a mechanism."""
-        return second_moment.total(self.records)
-
-    def loss(self, tilt: Float[np.ndarray, " d"], entropy: Entropy) -> DebiasedLogistic:
-        """Return the tilted objective without its ridge.
-
-        Guarantee:
-            None by itself: it is as secret as the records.
-        """
-        targets = _decided_labels(self.labels, entropy.words(len(self.labels)))
-        return DebiasedLogistic(self.records, targets=targets, pull=-tilt)
+    return mechanism.release(minimize, d=records.shape[1], entropy=entropy), moment
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ChunkedRecords:
-    """Clipped records that an engine reads.
+def tilted_loss(records: Rows, tilt: Float[np.ndarray, " d"], entropy: Entropy) -> Objective:
+    """Return the tilted objective without its ridge.
 
     Guarantee:
-        None by itself: whatever it returns is as secret as the records.
+        None by itself: it is as secret as the records.
     """
-
-    rows: ChunkedRows  # x, with labels beside them
-
-    @property
-    def width(self) -> int:
-        """Return the number of features."""
-        return self.rows.shape[1]
-
-    def outer(self, second_moment: SecondMoment) -> np.ndarray:
-        """Return Σ xxᵀ in whole steps: the same integers, whatever engine adds them."""
-        return self.rows.fold(partial(_outer, second_moment), np.add)
-
-    def loss(self, tilt: Float[np.ndarray, " d"], entropy: Entropy) -> ChunkedLoss:
-        """Return the tilted objective without its ridge.
-
-        Guarantee:
-            None by itself: it is as secret as the records.
-        """
-        # The coins of undecided records are a function of a secret of this run and of their place,
-        # so that a task that is run again finds the same ones.
-        secret = entropy.words(_SECRET).tobytes()
-        decided = replace(self.rows, read=_Decided(self.rows.read, secret))
-        return ChunkedLoss(decided, -tilt, decided=True)
+    if records.held is not None:
+        _, rows, labels = records.chunks[0]
+        targets = _decided_labels(labels, entropy.words(len(labels)))
+        return DebiasedLogistic(rows, targets=targets, pull=-tilt)
+    # The coins of undecided records are a function of a secret of this run and of their place, so
+    # that a task that is run again finds the same ones.
+    secret = entropy.words(_SECRET).tobytes()
+    decided = replace(records, read=_Decided(records.read, secret))
+    return ChunkedLoss(decided, -tilt, decided=True)
 
 
 def _clipped_records(

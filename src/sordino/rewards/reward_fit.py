@@ -15,7 +15,6 @@ from jaxtyping import Float
 from scipy.sparse import issparse
 
 from sordino import _validate
-from sordino.engines.engine import ChunkedRows
 from sordino.errors import ConvergenceError, UsageError
 from sordino.preferences.folds import FOLDS
 
@@ -198,10 +197,10 @@ def fit_sum(
 
 def _is_wide(evidence: Evidence) -> bool:
     """Return whether coordinates in the span of the vectors save work."""
-    if evidence.factor is None or isinstance(evidence.differences, ChunkedRows):
+    if evidence.factor is None or evidence.differences.held is None:
         return False
     d, rank = evidence.factor.shape
-    return 2 * rank <= d and (rank <= _FEW or not issparse(evidence.differences))
+    return 2 * rank <= d and (rank <= _FEW or not issparse(evidence.sample))
 
 
 def _fitted(
@@ -221,7 +220,7 @@ def _best(
     """Return the fit that the criterion prefers, and its ridge."""
     d = len(evidence.statistic)
     if criterion is None:  # files have no answers of their own to thin
-        in_files = isinstance(evidence.differences, ChunkedRows)
+        in_files = evidence.differences.held is None
         criterion = "tic" if d <= MOST_FEATURES or in_files else "thinning"
     elif _validate.one_of("criterion", criterion, CRITERIA) == "tic" and d > MOST_FEATURES:
         raise UsageError(

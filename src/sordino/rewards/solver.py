@@ -30,7 +30,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
 from sordino._validate import finite_array, integer, non_negative, positive
-from sordino.engines.engine import ChunkedRows
+from sordino.engines.engine import Rows
 from sordino.errors import ConvergenceError, DataError, UsageError
 from sordino.mechanisms.grid import row_weights
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
@@ -65,7 +65,7 @@ class ChunkedLoss:
     # Source: docs/central.md, "Label privacy, one Gaussian release"; docs/local.md, debiased
     # likelihood.
 
-    rows: ChunkedRows  # x, and y beside them if they are decided
+    rows: Rows  # x, and y beside them if they are decided
     pull: Float[np.ndarray, " d"]  # what is known of Σ wyx besides
     # Whether every y, 0 or 1, is known. Else it is left out, and the pull is all that is known.
     decided: bool = False

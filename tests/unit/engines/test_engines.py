@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from sordino.engines.engine import ChunkedRows, Engine, InProcess, refuse_other_engines
+from sordino.engines.engine import Engine, InProcess, Rows, refuse_other_engines
 from sordino.engines.ray_data import RayData
 from sordino.errors import DataError, MissingExtra, UsageError
 
@@ -68,15 +68,15 @@ def blocks(chunk):
 
 
 def test_rows_in_chunks_are_added_block_by_block_and_empty_chunks_left_out():
-    rows = ChunkedRows(InProcess(), [0, 2, 0, 3], blocks, (10, 3))
+    rows = Rows(InProcess(), [0, 2, 0, 3], blocks, (10, 3))
     found = rows.fold(lambda first, block, beside: block.sum() + first, plus)
     assert found == 2 * 12 + 1 + 3 * 18 + 3
-    assert repr(rows) == "ChunkedRows(n=10, d=3)"
+    assert repr(rows) == "Rows(n=10, d=3)"
 
 
 def test_no_rows_at_all_are_refused():
     with pytest.raises(UsageError, match="no row"):
-        ChunkedRows(InProcess(), [0, 0], blocks, (0, 3)).fold(lambda *_: 1, plus)
+        Rows(InProcess(), [0, 0], blocks, (0, 3)).fold(lambda *_: 1, plus)
 
 
 def run(code):

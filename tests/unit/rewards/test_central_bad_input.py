@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 import sordino
 from sordino._random import SimulatedEntropy
+from sordino.engines.engine import Rows
 from sordino.rewards import reward_fit
 from sordino.rewards.evidence import Evidence
 from sordino.rewards.label_release import release_labels
@@ -231,7 +232,10 @@ def test_a_fit_in_the_span_is_the_fit_in_all_directions(monkeypatch, kind, ball)
     design = labels_noise(20.0).prepare(rows)
     released = design.statistic(labels, entropy=SimulatedEntropy(0))
     known = Evidence(
-        differences=kind(rows), statistic=released.value, factor=released.factor, feature_bound=1.0
+        differences=Rows.of(kind(rows)),
+        statistic=released.value,
+        factor=released.factor,
+        feature_bound=1.0,
     )
     for given in ({"ridge": 3.0}, {"criterion": "tic"}):
         ours = fit_sum(known, ball=ball, **given)

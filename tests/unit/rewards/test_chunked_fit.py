@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sordino.engines.engine import ChunkedRows, InProcess
+from sordino.engines.engine import InProcess, Rows
 from sordino.errors import ConvergenceError
 from sordino.rewards import solver
 from sordino.rewards.confidence import flattest_curvature
@@ -29,7 +29,7 @@ def world(n=400, size=1.0, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, D)) * np.geomspace(3, 0.3, D) * size
     y = rng.random(n) < 1 / (1 + np.exp(-x @ rng.normal(size=D)))
-    rows = ChunkedRows(InProcess(), range(-(-n // 40)), Blocks(x), x.shape)
+    rows = Rows(InProcess(), range(-(-n // 40)), Blocks(x), x.shape)
     return x, rows, x.T @ y
 
 

@@ -12,6 +12,7 @@ from scipy.special import expit
 
 import sordino
 from sordino._random import SimulatedEntropy
+from sordino.engines.engine import Rows
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.rewards import reward_fit
 from sordino.rewards import solver as _descent
@@ -40,7 +41,7 @@ def evidence_of(rows, labels, epsilon=1.0, seed=0):
     design = LabelGaussian(epsilon, delta=DELTA).prepare(rows)
     released = design.statistic(labels, entropy=SimulatedEntropy(seed))
     return Evidence(
-        differences=rows,
+        differences=Rows.of(rows),
         statistic=released.value,
         factor=released.factor,
         feature_bound=0.5,
@@ -85,7 +86,7 @@ def test_a_fit_of_rows_that_count_less_is_certified_for_their_sum(n):
     counted = np.minimum(1, longest / np.linalg.norm(rows, axis=1))
     statistic = rows.T @ (counted * labels)
     evidence = Evidence(
-        differences=rows,
+        differences=Rows.of(rows),
         statistic=statistic,
         factor=0.1 * np.eye(3),
         feature_bound=1.0,

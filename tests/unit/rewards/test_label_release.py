@@ -44,7 +44,7 @@ def test_held_out_rows_are_no_part_of_the_sum(pairs, tmp_path, monkeypatch):
     released = release_labels(pairs, NOISE, ledger=ledger, held_out=True)
     labels = pairs.labels[~out].astype(float)
     np.testing.assert_allclose(released.evidence.statistic, labels @ pairs.given[~out], atol=1e-3)
-    assert released.evidence.differences.tolist() == pairs.given[~out].tolist()
+    assert released.evidence.sample.tolist() == pairs.given[~out].tolist()
     alone = NOISE.prepare(pairs.given[~out])
     np.testing.assert_allclose(released.evidence.factor, alone.factor)
     assert json.loads(ledger.spends[-1].payload)["details"] == {"held_out": "unread"}
