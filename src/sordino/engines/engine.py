@@ -193,7 +193,7 @@ class Rows:
     held: Any = None  # the rows themselves, dense or sparse, where memory holds them
 
     @classmethod
-    def of(cls, rows: Any, *beside: Any) -> Rows:
+    def of(cls, rows: Any, *beside: object) -> Rows:
         """Return rows in memory, with whatever else belongs to each; rows stay as they are."""
         if isinstance(rows, Rows):
             return rows

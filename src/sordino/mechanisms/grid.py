@@ -227,7 +227,7 @@ class _Dense:
     task: Callable[[np.ndarray], Any]
     add: Callable[[Any, Any], Any]
 
-    def __call__(self, _first: int, block: Any, *_others: Any) -> Any:
+    def __call__(self, _first: int, block: Matrix, *_others: object) -> Any:
         """Return the sum over its dense parts."""
         return reduce(self.add, (self.task(part) for _, part in dense_parts(block)))
 

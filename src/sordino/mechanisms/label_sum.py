@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
@@ -758,7 +758,7 @@ class _Steps:
     longest: float  # largest ‖h_i‖ that can be; beyond it squares would not be exact
     counted: float = np.inf  # as the mechanism's `longest`
 
-    def __call__(self, _first: int, block: Any, labels: Integer[np.ndarray, " n"]) -> _Sum:
+    def __call__(self, _first: int, block: Matrix, labels: Integer[np.ndarray, " n"]) -> _Sum:
         """Return the sum of one block."""
         parts = [self._part(values, _times_of(labels[part])) for part, values in dense_parts(block)]
         return reduce(_Sum.plus, parts)

@@ -26,7 +26,7 @@ from sordino._validate import failure_probability, finite_array, integer, non_ne
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
-from sordino.mechanisms.grid import row_weights
+from sordino.mechanisms.grid import Matrix, row_weights
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_sum import SizeGroup, groups_by_size
 from sordino.privacy.guarantee import NeighboringRelation
@@ -258,7 +258,7 @@ class ConfidenceEllipsoid(Ellipsoid):
 
 
 def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
-    differences: Any,
+    differences: Matrix | Rows,
     solution: Solution,
     *,
     flip_probability: float,
@@ -288,7 +288,7 @@ def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
 
 
 def flattest_curvature(
-    differences: Any, *, ball: float, ridge: float, longest: float = math.inf
+    differences: Matrix | Rows, *, ball: float, ridge: float, longest: float = math.inf
 ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
     """Return G = Σ cᵢ²xᵢxᵢᵀ, and M: the least curvature of the loss anywhere in the ball."""
     # Source: docs/local.md, confidence and pessimism: M = Σ cᵢwᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B), cᵢ =
@@ -297,7 +297,9 @@ def flattest_curvature(
     return gram, bent + ridge * np.eye(len(bent))
 
 
-def _grams(ball: float, longest: float, _first: int, differences: Any, *_: Any) -> list[np.ndarray]:
+def _grams(
+    ball: float, longest: float, _first: int, differences: Matrix, *_: object
+) -> list[np.ndarray]:
     """Return Σ cᵢ²xᵢxᵢᵀ and Σ cᵢwᵢxᵢxᵢᵀ of some rows."""
     lengths = np.sqrt(np.asarray((differences**2).sum(axis=1)).ravel())
     counted = row_weights(differences, longest)

@@ -523,7 +523,7 @@ def refuse_too_few(pairs: Comparisons) -> None:
         )
 
 
-def longest_row(differences: Any) -> float:
+def longest_row(differences: Matrix) -> float:
     """Return the largest ‖x‖; features are public under a label guarantee, so it may be used."""
     return float(np.sqrt((differences**2).sum(axis=1).max()))
 

@@ -32,7 +32,7 @@ from scipy.special import expit
 from sordino._validate import finite_array, integer, non_negative, positive
 from sordino.engines.engine import Rows
 from sordino.errors import ConvergenceError, DataError, UsageError
-from sordino.mechanisms.grid import row_weights
+from sordino.mechanisms.grid import Matrix, row_weights
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 
@@ -90,7 +90,9 @@ class _MeasuredBlock:
     decided: bool
     longest: float
 
-    def __call__(self, _first: int, block: Any, *others: Any) -> list[np.ndarray]:
+    def __call__(
+        self, _first: int, block: Matrix, *others: Float[np.ndarray, " k"]
+    ) -> list[np.ndarray]:
         """Return values and gradients at all points, and the Hessian at one."""
         margins = np.asarray(block @ self.points.T)
         counted = row_weights(block, self.longest)
