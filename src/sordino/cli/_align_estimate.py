@@ -10,14 +10,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
-from sordino.engines.engine import Engine
 from sordino.errors import BudgetExceeded, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment, joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, SumMechanism
@@ -44,7 +43,6 @@ from sordino.reporting.result import (
 )
 from sordino.rewards.confidence import least_ridge
 from sordino.rewards.estimation import EXPECTED_PASSES, fit_reward
-from sordino.rewards.evidence import Released
 from sordino.rewards.label_release import (
     countable_rows,
     label_promise,
@@ -96,14 +94,10 @@ _REPEATS = "repeats-not-linked"
 
 
 def noised_estimate(settings: Align, inputs: Inputs, started: float) -> AlignRun:
-    """Return the run for what is hidden, what was judged, and where that is."""
-    kind: type[_Estimate]
+    """Return the run for what is hidden, and what was judged."""
+    kind: type[_Estimate] = _OfRecords if settings.hides_texts else _OfLabels
     if isinstance(inputs.data, Rankings):
         kind = _OfRankings
-    elif isinstance(inputs.data, Chunks):
-        kind = _OfRecordChunks if settings.hides_texts else _OfLabelChunks
-    else:
-        kind = _OfRecords if settings.hides_texts else _OfLabels
     return kind(settings=settings, inputs=inputs, started=started)
 
 
@@ -119,38 +113,6 @@ class _Noise:
     metrics: LabelMechanism | GaussianMechanism | None = None
     metrics_epsilon: float | None = None  # what those may cost
 
-    @classmethod
-    def for_labels(cls, settings: Align, *, most: int | None, n: int | None) -> _Noise:
-        """Return noise for labels, made for their number where that is known."""
-        delta, wanted = settings.failure, settings.metrics_epsilon
-        if n is None:
-            estimate = LabelGaussian(settings.total, delta=delta, records_per_person=most)
-        else:
-            features = settings.features(n)
-            estimate = LabelGaussian.for_sizes(
-                settings.total,
-                n=n,
-                d=features.dimension,
-                feature_bound=features.feature_bound,
-                delta=delta,
-                records_per_person=most,
-            )
-        metrics = None
-        if wanted is not None:
-            metrics = LabelGaussian(wanted, delta=delta, records_per_person=most)
-        return cls(estimate=estimate, metrics=metrics, metrics_epsilon=wanted)
-
-    @classmethod
-    def for_records(cls, settings: Align, *, n: int | None, d: int) -> _Noise:
-        """Return noise for whole records; nothing of the data enters."""
-        wanted, delta = settings.metrics_epsilon, settings.failure
-        spared = 0.0 if wanted is None else delta * _METRICS_SHARE
-        estimate, moment = _perturbations(settings, delta - spared, n, d)
-        metrics = None
-        if wanted is not None:
-            metrics = record_metrics_mechanism(wanted, delta=spared, neighbors=settings.relation)
-        return cls(estimate=estimate, second_moment=moment, metrics=metrics, metrics_epsilon=wanted)
-
     def epsilon(self, settings: Align, delta: float) -> float:
         """Return the loss of everything together."""
         events = [(self.estimate.event, 1)]
@@ -158,54 +120,23 @@ class _Noise:
             events.append((self.metrics.event, 1))
         return accounting.composed_epsilon(events, neighbors=settings.relation, delta=delta)
 
-    def describe(self) -> dict[str, object]:
-        """Return what is known of the noise of the estimate."""
-        noise = self.estimate.describe()
+    def describe(self, paid: PrivateMetrics | None = None) -> dict[str, Any]:
+        """Return what is known of the noise of the estimate, and of metrics if they are bought."""
+        noise, metrics = self.estimate.describe(), self.metrics
         if isinstance(self.estimate, ObjectivePerturbation):
             noise["second_moment"] = self.second_moment is not None
-        return noise
-
-    def describe_metrics(self, paid: PrivateMetrics | None = None) -> dict[str, Any] | None:
-        """Return what is known of held-out metrics, if they are bought."""
-        if self.metrics is None:
-            return None
-        return {
-            "name": self.metrics.name,
-            "epsilon": self.metrics_epsilon,
-            "delta": self.metrics.delta,
-            "mu": self.metrics.event.mu,
-            "share": SHARE,
-            "pairs": None if paid is None else paid.pairs,
-            "reason": None if paid is None else paid.reason,
-        }
-
-
-def _perturbations(
-    settings: Align, delta: float, n: int | None, d: int
-) -> tuple[ObjectivePerturbation, SecondMoment | None]:
-    """Return what hides a record in the weights and, where it is wanted, in the second moment."""
-    bound, neighbors, total = settings.clip, settings.relation, settings.total
-    if settings.ridge is None:
-        alone = ObjectivePerturbation.for_sizes(
-            total, n=n, d=d, delta=delta, bound=bound, neighbors=neighbors
-        )
-    else:
-        alone = ObjectivePerturbation(
-            total, ridge=settings.ridge, delta=delta, bound=bound, neighbors=neighbors
-        )
-    if settings.confidence is None and not settings.second_moment:
-        return alone, None
-
-    def both(ridge: float | None) -> tuple[ObjectivePerturbation, SecondMoment]:
-        return joint_mechanisms(total, ridge=ridge, delta=delta, bound=bound, neighbors=neighbors)
-
-    first = both(alone.ridge)
-    if settings.confidence is None or settings.ridge is not None:
-        return first
-    least = least_ridge(first[1], d=d, ball=settings.ball)
-    ridge = first[0].ridge
-    # a larger ridge leaves the moment less noise, so that what sufficed for more noise suffices
-    return first if ridge is not None and ridge >= least else both(least * _ROOM)
+        bought = None
+        if metrics is not None:
+            bought = {
+                "name": metrics.name,
+                "epsilon": self.metrics_epsilon,
+                "delta": metrics.delta,
+                "mu": metrics.event.mu,
+                "share": SHARE,
+                "pairs": None if paid is None else paid.pairs,
+                "reason": None if paid is None else paid.reason,
+            }
+        return {"mechanism": noise, "metrics": bought}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,41 +144,76 @@ class _Fitted:
     """A released reward, and what was bought or came free with it."""
 
     reward: RewardModel
-    metrics: dict[str, Any]  # of the reward
-    wins: dict[str, Any]  # of its policy
     paid: PrivateMetrics | None = None
+    free: Mapping[str, Any] = field(default_factory=NO_METRICS.copy)  # told where none were bought
     vectors: Matrix | None = None  # public differences to look at, where any are public
 
-    @classmethod
-    def of(
-        cls,
-        reward: RewardModel,
-        paid: PrivateMetrics | None,
-        ledger: Ledger,
-        *,
-        free: Mapping[str, Any] = NO_METRICS,
-        vectors: Matrix | None = None,
-    ) -> _Fitted:
-        """Return a reward with what is said of it: what was paid for, or else what is free."""
-        if paid is None:
-            return cls(reward=reward, metrics={**free}, wins={**NO_WINS}, vectors=vectors)
-        measured = paid.to_dict()
-        wins = {name: measured.pop(name) for name in NO_WINS}
-        both = paid.attached(reward, ledger)
-        return cls(reward=both, metrics=measured, wins=wins, paid=paid, vectors=vectors)
 
-
+@dataclass(frozen=True, kw_only=True)
 class _Estimate(LearningRun):
-    """What all of them do alike."""
+    """What all of them do alike, with judgments in memory or in many files."""
+
+    survey: ChunkSurvey | None = None  # all that is public of many files, once it was read
+    taken: Passes | None = None  # shows how far reading them is
 
     @property
     def source(self) -> Pairs | ChunkSurvey:
-        """Return the judgments as the library reads them."""
-        raise NotImplementedError
+        """Return the judgments as the library reads them; a run surveys files first."""
+        source = self.inputs.data if self.survey is None else self.survey
+        assert isinstance(source, Pairs | ChunkSurvey)  # noqa: S101 - for the type checker
+        return source
+
+    @property
+    def chunks(self) -> Chunks | None:
+        """Return the files; None of judgments in memory."""
+        return self.inputs.data if isinstance(self.inputs.data, Chunks) else None
+
+    @property
+    def dimension(self) -> int | None:
+        """Return the length of vectors in files, which no option says; None for texts."""
+        return None if self.chunks is None else self.chunks.dimension
+
+    @property
+    def expected_passes(self) -> int | None:
+        """Return how often the files will be read, about; None where that would tell of records."""
+        return None
 
     def features(self, n: int | None) -> HashedText | None:
         """Return the features of a reward that so many judgments teach; None for vectors."""
-        return self.settings.features(n)
+        return self.settings.features(n) if self.dimension is None else None
+
+    @contextmanager
+    def ready(self) -> Iterator[AlignRun]:
+        """Read all that is public of many files once, with an engine that stays until the end."""
+        if self.chunks is None:
+            yield self
+            return
+        self.planned()
+        settings = self.settings
+        with settings.started_engine() as engine, Bar.shown("Reading") as bar:
+            taken = Passes(bar, self.expected_passes)
+            with survey_chunks(
+                self.chunks,
+                engine,
+                most=settings.cap,
+                hold_out=settings.metrics_epsilon is not None,
+                scratch=settings.scratch,
+                taken=taken,
+            ) as survey:
+                yield replace(self, survey=survey, taken=taken)
+
+    def refuse_unusable(self) -> None:
+        """Refuse settings that vectors in files cannot meet, and an engine that is not there."""
+        settings, dimension = self.settings, self.dimension
+        if dimension is not None:
+            if settings.dimension not in (None, dimension):
+                raise UsageError(
+                    f"--dimension {settings.dimension}: these files hold vectors of {dimension} "
+                    "numbers, and no text to make features of. Nothing was done. Leave it out."
+                )
+            settings.refuse_matrices(dimension)
+        if self.chunks is not None and self.survey is None:
+            settings.refuse_missing_engine()
 
     @property
     @abstractmethod
@@ -276,55 +242,51 @@ class _Estimate(LearningRun):
         settings = self.settings
         return self.central_limit(self.noise.epsilon(settings, settings.failure))
 
-    def refuse_unusable(self) -> None:
-        """Refuse what only the judgments can tell, before a ledger is looked at."""
-
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
-        ledger.check_data(self.settings.data, None)
+        settings, noise = self.settings, self.noise
+        ledger.check_data(settings.data, None)
         self.refuse_unusable()
-        promise = self._promise(ledger)
-        after = with_spend(ledger, self.noise.estimate.event, promise)
-        if self.noise.metrics is not None:
-            with_spend(after, self.noise.metrics.event, promise)
-        return {
-            "spend": promise.epsilon,
-            **self.counts(),
-            "mechanism": self.noise.describe(),
-            "metrics": self.noise.describe_metrics(),
-            **describe_guarantee_and_caveats(promise),
-        }
-
-    def _promise(self, ledger: Ledger) -> Guarantee:
-        """Return what a reward promises together with its metrics."""
-        alone = self.promise_alone(ledger, self.settings.simulate_seed)
+        alone = self.promise_alone(ledger, settings.simulate_seed)
         # a reward and metrics are stated together, at the delta of the ledger that paid for both
-        bought = self.noise.metrics is not None
-        delta = ledger.budget.delta if bought else self.settings.failure
-        epsilon = self.noise.epsilon(self.settings, delta)
+        delta = settings.failure if noise.metrics is None else ledger.budget.delta
+        epsilon = noise.epsilon(settings, delta)
         if math.isinf(epsilon):
             raise BudgetExceeded(
                 f"A reward and its metrics have no finite epsilon at the delta={delta!r} of "
                 f"{ledger.path.name}. Nothing was released. Leave --metrics-epsilon out, or raise "
                 "the limit with --budget-delta, which the ledger records."
             )
-        return merge([alone], epsilon=epsilon, delta=delta)
+        promise = merge([alone], epsilon=epsilon, delta=delta)
+        after = with_spend(ledger, noise.estimate.event, promise)
+        if noise.metrics is not None:
+            with_spend(after, noise.metrics.event, promise)
+        return {
+            "spend": promise.epsilon,
+            **self.counts(),
+            **noise.describe(),
+            **describe_guarantee_and_caveats(promise),
+        }
 
     def learn(self, ledger: Ledger) -> Learned:
         """Return what one noised estimate teaches, and what is free or was bought besides."""
         fitted = self.fitted(ledger)
+        metrics, wins, paid = {**fitted.free}, {**NO_WINS}, fitted.paid
+        if paid is not None:
+            metrics = paid.to_dict()
+            wins = {name: metrics.pop(name) for name in NO_WINS}
+            fitted = replace(fitted, reward=paid.attached(fitted.reward, ledger))
         policy = make_policy(fitted.reward, **self.settings.policy_terms)
         told = self.findings(fitted, policy)
         parts = {
-            "mechanism": self.noise.describe(),
-            "metrics": self.noise.describe_metrics(fitted.paid),
+            **self.noise.describe(paid),
             "data": {"name": ledger.data, **told.pop("data")},
-            "reward": {**fitted.metrics, **describe_fit_settings(fitted.reward)},
+            "reward": {**metrics, **describe_fit_settings(fitted.reward)},
             "policy": {
                 **describe_policy(policy),
                 "temperature": policy.temperature,
                 "kl": None,
-                **fitted.wins,
+                **wins,
                 "pessimism": None,
                 **told.pop("policy", {}),
             },
@@ -339,58 +301,174 @@ class _Estimate(LearningRun):
         return Learned(reward=fitted.reward, policy=policy, parts=parts, timed=timed)
 
 
-class _OfPairs(_Estimate):
-    """Pairs in memory."""
+class _OfLabels(_Estimate):
+    """Labels behind one noised sum: prompts, answers and persons are public, and used as such."""
+
+    @cached_property
+    def noise(self) -> _Noise:
+        """Return noise for labels, or all of a person, made for their number where it is known."""
+        settings, data, survey = self.settings, self.inputs.data, self.survey
+        delta, wanted, n, most = settings.failure, settings.metrics_epsilon, None, None
+        if settings.unit is Unit.person:
+            most = settings.cap  # which many files need
+            if most is None and isinstance(data, Pairs):
+                most = questions_of_one_person(data)
+        if isinstance(data, Pairs):
+            n = len(data)
+        elif survey is not None and self.dimension is None:
+            n = survey.counted
+        if n is None:
+            estimate = LabelGaussian(settings.total, delta=delta, records_per_person=most)
+        else:
+            features = settings.features(n)
+            estimate = LabelGaussian.for_sizes(
+                settings.total,
+                n=n,
+                d=features.dimension,
+                feature_bound=features.feature_bound,
+                delta=delta,
+                records_per_person=most,
+            )
+        metrics = None
+        if wanted is not None:
+            metrics = LabelGaussian(wanted, delta=delta, records_per_person=most)
+        return _Noise(estimate=estimate, metrics=metrics, metrics_epsilon=wanted)
 
     @property
-    def source(self) -> Pairs:
-        """Return the raw judgments; reading refused all others."""
-        assert isinstance(self.inputs.data, Pairs)  # noqa: S101 - for the type checker
-        return self.inputs.data
-
-
-# Labels behind one noised sum: prompts, answers and persons are public, and used as such.
-
-
-class _Labels(_Estimate):
-    """What is done with labels, wherever they are."""
+    def mechanism(self) -> LabelMechanism:
+        """Return what noises the sum."""
+        assert isinstance(self.noise.estimate, LabelMechanism)  # noqa: S101 - for the type checker
+        return self.noise.estimate
 
     @property
-    @abstractmethod
-    def counted(self) -> int:
-        """Return how many of the labels that a fit may see count."""
+    def expected_passes(self) -> int:
+        """Return how often the files will be read, about."""
+        return EXPECTED_PASSES + (0 if self.settings.metrics_epsilon is None else METRICS_PASSES)
 
-    @abstractmethod
-    def public_facts(self, released: Released[Any]) -> tuple[Matrix, Mapping[str, Any]]:
-        """Return public vectors to look at, and the metrics that come free with a release."""
+    @cached_property
+    def held_out(self) -> Bool[np.ndarray, " n"] | None:
+        """Return which rows in memory the fit may not see; None where no metrics are bought."""
+        data = self.inputs.data
+        if self.noise.metrics is None or not isinstance(data, Pairs):
+            return None
+        return held_out_rows(data)
+
+    @property
+    def seen(self) -> int:
+        """Return about how many the fit may see; refuse a survey with one side alone."""
+        source = self.source
+        if isinstance(source, Pairs):
+            return len(source)
+        return (source if self.noise.metrics is None else source.divided()[0]).counted
+
+    @cached_property
+    def linked(self) -> bool:
+        """Return whether the first records of files say who answered; the others must do alike."""
+        if self.survey is not None:
+            return self.survey.linked
+        chunks = self.chunks
+        assert chunks is not None  # noqa: S101 - for the type checker
+        blocks = (rows for chunk in chunks for rows in judgments(chunks, chunk))
+        first = next((rows for rows in blocks if len(rows)), None)
+        return first is not None and first.persons is not None
+
+    def refuse_unusable(self) -> None:
+        """Refuse to hold out what could not be scored, and a cap where nobody says who answered."""
+        super().refuse_unusable()
+        if self.held_out is not None:
+            refuse_one_sided(self.held_out)
+        if self.chunks is None:
+            return
+        if self.survey is not None:
+            _ = self.seen
+        if self.settings.cap is not None and not self.linked:
+            refuse_unlinked(f"a limit of {self.settings.cap} records of one person")
+
+    def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
+        """Return what one noised sum promises."""
+        data, survey, entropy = self.inputs.data, self.survey, entropy_of(simulate_seed)
+        if isinstance(data, Pairs):
+            return label_promise(data, self.mechanism, ledger, entropy)
+        return promise_of(
+            self.mechanism,
+            ledger,
+            entropy,
+            linked=self.linked,
+            repeats=survey is not None and survey.repeats,
+            n=None if survey is None else survey.n,
+        )
+
+    def counts(self) -> dict[str, Any]:
+        """Return what is known: of files before all was read not how many, nor of repeats."""
+        data, survey = self.inputs.data, self.survey
+        if isinstance(data, Pairs):
+            return {"pairs": len(data), "dropped_identical": data.dropped}
+        assert isinstance(data, Chunks)  # noqa: S101 - for the type checker
+        return {
+            "pairs": None if survey is None else survey.counted,
+            "dropped_identical": None if survey is None else survey.dropped,
+            "files": self.settings.describe_files(data, passes=self.expected_passes),
+            "possible_caveats": [_REPEATS] if survey is None and not self.linked else [],
+        }
 
     def fitted(self, ledger: Ledger) -> _Fitted:
         """Return what one noised sum of labels teaches, and what is free or was bought besides."""
-        settings, metrics = self.settings, self.noise.metrics
+        settings, source, metrics = self.settings, self.source, self.noise.metrics
         released = release_labels(
-            self.source,
+            source,
             self.mechanism,
             ledger=ledger,
-            features=self.features(self.counted),
+            features=self.features(self.seen),
             held_out=metrics is not None,
             simulate_seed=settings.simulate_seed,
         )
-        reward, paid = fit(released, ridge=settings.ridge, ball=settings.ball), None
+        ridge, ball = settings.ridge, settings.ball
+        reward = fit(released, ridge=ridge, ball=ball)
+        paid, free = None, NO_METRICS
         if isinstance(metrics, LabelMechanism):
             paid = measure_labels(
                 reward,
-                self.source,
+                source,
                 metrics,
                 ledger=ledger,
                 temperature=settings.policy_temperature,
                 simulate_seed=settings.other_seed,
             )
-        vectors, free = self.public_facts(released)
-        return _Fitted.of(reward, paid, ledger, free=free, vectors=vectors)
+        if isinstance(source, ChunkSurvey):
+            vectors = released.evidence.sample
+        else:
+            vectors = source.differences(released.features)
+            if metrics is None:
+                free = legible(measure_statistic(released.evidence, ridge=ridge, ball=ball))
+        return _Fitted(reward=reward, paid=paid, free=free, vectors=vectors)
 
-    def vector_findings(self, fitted: _Fitted, policy: CandidatePolicy, n: int) -> dict[str, Any]:
-        """Return what public vectors show besides metrics."""
-        settings, reward, differences = self.settings, fitted.reward, fitted.vectors
+    def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
+        """Return what public texts or vectors show, and what was used."""
+        settings, source, reward = self.settings, self.source, fitted.reward
+        differences, examples, distrust = fitted.vectors, None, None
+        if isinstance(source, Pairs):
+            n, rows = len(source), countable_rows(source)
+            seen = len(rows) if self.held_out is None else int((~self.held_out[rows]).sum())
+            capped = seen - (reward.pairs or 0)
+            data: dict[str, Any] = {
+                "pairs": n - capped,
+                "dropped_identical": source.dropped,
+                "capped": capped,
+            }
+            if source.persons is not None:
+                data["persons"] = len(set(source.persons))
+            examples = show_examples(policy, public=self.inputs.public, released=None)
+            distrust = describe_distrust(policy, source)
+        else:
+            n = source.counted
+            data = {
+                "pairs": n,
+                "records": source.n,
+                "dropped_identical": source.dropped,
+                "capped": None,  # not told from repeats, which do not count either
+                "files": source.chunks[-1].file + 1,
+                "looked_at": 0 if differences is None else differences.shape[0],
+            }
         utility = None
         if settings.unit is not Unit.person:  # persons give any number of labels
             utility = predict_utility(
@@ -402,249 +480,24 @@ class _Labels(_Estimate):
             )
         margins = np.asarray(differences @ reward.weights)
         return {
-            "policy": {"kl": mean_kl(margins, policy.temperature)},
+            "data": data,
+            "policy": {"kl": mean_kl(margins, policy.temperature), "pessimism": distrust},
             "utility": utility,
             "decisive": measure_decisive(reward, differences, source="comparisons"),
+            "examples": examples,
         }
 
-    @property
-    def mechanism(self) -> LabelMechanism:
-        """Return what noises the sum."""
-        assert isinstance(self.noise.estimate, LabelMechanism)  # noqa: S101 - for the type checker
-        return self.noise.estimate
 
-
-class _OfLabels(_OfPairs, _Labels):
-    """Labels of pairs in memory."""
-
-    @cached_property
-    def noise(self) -> _Noise:
-        """Return what hides a label, or all labels of a person."""
-        most = None
-        if self.settings.unit is Unit.person:
-            most = self.settings.cap or questions_of_one_person(self.source)
-        return _Noise.for_labels(self.settings, most=most, n=len(self.source))
-
-    @cached_property
-    def held_out(self) -> Bool[np.ndarray, " n"] | None:
-        """Return which rows the fit may not see; None where no metrics are bought."""
-        return None if self.noise.metrics is None else held_out_rows(self.source)
-
-    def refuse_unusable(self) -> None:
-        """Refuse to hold out what could not be scored."""
-        if self.held_out is not None:
-            refuse_one_sided(self.held_out)
-
-    def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
-        """Return what one noised sum promises."""
-        return label_promise(self.source, self.mechanism, ledger, entropy_of(simulate_seed))
-
-    def counts(self) -> dict[str, Any]:
-        """Return how many pairs there are, which is public."""
-        return {"pairs": len(self.source), "dropped_identical": self.source.dropped}
+class _OfRecords(_Estimate):
+    """Whole records: nothing is told that prompts, answers or labels decide."""
 
     @property
-    def counted(self) -> int:
-        """Return how many there are."""
-        return len(self.source)
-
-    def public_facts(self, released: Released[Any]) -> tuple[Matrix, Mapping[str, Any]]:
-        """Return all differences, and metrics on the noised sum itself if none were bought."""
-        settings, vectors = self.settings, self.source.differences(released.features)
-        if self.noise.metrics is not None:
-            return vectors, NO_METRICS
-        free = measure_statistic(released.evidence, ridge=settings.ridge, ball=settings.ball)
-        return vectors, legible(free)
-
-    def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
-        """Return what public texts show, and what was used."""
-        pairs, rows = self.source, countable_rows(self.source)
-        seen = len(rows) if self.held_out is None else int((~self.held_out[rows]).sum())
-        capped = seen - (fitted.reward.pairs or 0)
-        people = {} if pairs.persons is None else {"persons": len(set(pairs.persons))}
-        data = {
-            "pairs": len(pairs) - capped,
-            "dropped_identical": pairs.dropped,
-            "capped": capped,
-            **people,
-        }
-        shown = self.vector_findings(fitted, policy, len(pairs))
-        shown["policy"]["pessimism"] = describe_distrust(policy, pairs)
-        examples = show_examples(policy, public=self.inputs.public, released=None)
-        return {"data": data, **shown, "examples": examples}
-
-
-# Many files, read in chunks: first what is public of them, then what is summed.
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Surveyed:
-    """Many files of which all that is public was read once."""
-
-    survey: ChunkSurvey  # what was found
-    engine: Engine  # what reads them again
-    taken: Passes  # shows how far it is
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OfChunks(_Estimate):
-    """Judgments in many files."""
-
-    surveyed: _Surveyed | None = None
-
-    @property
-    def chunks(self) -> Chunks:
-        """Return the files."""
-        assert isinstance(self.inputs.data, Chunks)  # noqa: S101 - for the type checker
-        return self.inputs.data
-
-    @property
-    def survey(self) -> ChunkSurvey | None:
-        """Return what is public of the files, if it was read."""
-        return None if self.surveyed is None else self.surveyed.survey
-
-    @property
-    def source(self) -> ChunkSurvey:
-        """Return what was read of the files, which a run does first."""
-        assert self.survey is not None  # noqa: S101 - for the type checker
-        return self.survey
-
-    @property
-    def expected_passes(self) -> int | None:
-        """Return how often the files will be read, about; None where that would tell of records."""
-        return None
-
-    def features(self, n: int | None) -> HashedText | None:
-        """Return the features of texts; None for files that hold vectors."""
-        return self.settings.features(n) if self.chunks.dimension is None else None
-
-    @contextmanager
-    def ready(self) -> Iterator[AlignRun]:
-        """Read all that is public of the files once, with an engine that stays until the end."""
-        self.planned()
-        settings = self.settings
-        with settings.started_engine() as engine, Bar.shown("Reading") as bar:
-            taken = Passes(bar, self.expected_passes)
-            with survey_chunks(
-                self.chunks,
-                engine,
-                most=settings.cap,
-                hold_out=settings.metrics_epsilon is not None,
-                scratch=settings.scratch,
-                taken=taken,
-            ) as survey:
-                yield replace(self, surveyed=_Surveyed(survey=survey, engine=engine, taken=taken))
-
-    def refuse_unusable(self) -> None:
-        """Refuse settings that vectors in files cannot meet, and an engine that is not there."""
-        settings, dimension = self.settings, self.chunks.dimension
-        if dimension is not None:
-            if settings.dimension not in (None, dimension):
-                raise UsageError(
-                    f"--dimension {settings.dimension}: these files hold vectors of {dimension} "
-                    "numbers, and no text to make features of. Nothing was done. Leave it out."
-                )
-            settings.refuse_matrices(dimension)
-        if self.surveyed is None:
-            settings.refuse_missing_engine()
-
-
-class _OfLabelChunks(_OfChunks, _Labels):
-    """Labels of pairs in many files."""
-
-    @cached_property
-    def noise(self) -> _Noise:
-        """Return what hides a label, or all labels of a person."""
-        survey = self.survey
-        n = survey.counted if survey is not None and self.chunks.dimension is None else None
-        return _Noise.for_labels(self.settings, most=self.settings.cap, n=n)
-
-    @property
-    def expected_passes(self) -> int:
-        """Return how often the files will be read, about."""
-        return EXPECTED_PASSES + (0 if self.settings.metrics_epsilon is None else METRICS_PASSES)
-
-    def _parts(self, survey: ChunkSurvey) -> tuple[ChunkSurvey, ChunkSurvey | None]:
-        """Return what the fit may see, and what is held out for metrics, if they are bought."""
-        return (survey, None) if self.settings.metrics_epsilon is None else survey.divided()
-
-    @cached_property
-    def _linked(self) -> bool:
-        """Return whether the first records say who answered; all others must do as they do."""
-        if self.survey is not None:
-            return self.survey.linked
-        blocks = (rows for chunk in self.chunks for rows in judgments(self.chunks, chunk))
-        first = next((rows for rows in blocks if len(rows)), None)
-        return first is not None and first.persons is not None
-
-    def refuse_unusable(self) -> None:
-        """Refuse what the files cannot meet; also a cap where it is not known who answered."""
-        super().refuse_unusable()
-        if self.survey is not None:
-            self._parts(self.survey)
-        if self.settings.cap is not None and not self._linked:
-            refuse_unlinked(f"a limit of {self.settings.cap} records of one person")
-
-    def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
-        """Return what one noised sum promises."""
-        survey = self.survey
-        return promise_of(
-            self.mechanism,
-            ledger,
-            entropy_of(simulate_seed),
-            linked=self._linked,
-            repeats=survey is not None and survey.repeats,
-            n=None if survey is None else survey.n,
-        )
-
-    def counts(self) -> dict[str, Any]:
-        """Return what is known: before all was read not how many there are, nor of repeats."""
-        survey = self.survey
-        return {
-            "pairs": None if survey is None else survey.counted,
-            "dropped_identical": None if survey is None else survey.dropped,
-            "files": self.settings.describe_files(self.chunks, passes=self.expected_passes),
-            "possible_caveats": [_REPEATS] if survey is None and not self._linked else [],
-        }
-
-    @property
-    def counted(self) -> int:
-        """Return how many of those that the fit may see count."""
-        return self._parts(self.source)[0].counted
-
-    def public_facts(self, released: Released[Any]) -> tuple[Matrix, Mapping[str, Any]]:
-        """Return a sample of the differences; no metrics come free."""
-        return released.evidence.sample, NO_METRICS
-
-    def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
-        """Return what a sample of the public vectors shows, and what was used."""
-        survey = self.source
-        data = {
-            "pairs": survey.counted,
-            "records": survey.n,
-            "dropped_identical": survey.dropped,
-            "capped": None,  # not told from repeats, which do not count either
-            "files": survey.chunks[-1].file + 1,
-            "looked_at": 0 if fitted.vectors is None else fitted.vectors.shape[0],
-        }
-        return {"data": data, **self.vector_findings(fitted, policy, survey.counted)}
-
-
-# Whole records behind a tilted fit: nothing is told that prompts, answers or labels decide.
-
-
-class _Records(_Estimate):
-    """What is told of whole records, wherever they are."""
-
-    @property
-    @abstractmethod
-    def dimension(self) -> int | None:
-        """Return the length of vectors; None for texts."""
-
-    @property
-    @abstractmethod
     def known_number(self) -> int | None:
         """Return how many records there are, dropped ones too; None if they were not counted."""
+        if self.chunks is not None and self.survey is None:
+            return None
+        source = self.source
+        return (len(source) if isinstance(source, Pairs) else source.n) + source.dropped
 
     @property
     def n(self) -> int | None:
@@ -654,9 +507,34 @@ class _Records(_Estimate):
 
     @cached_property
     def noise(self) -> _Noise:
-        """Return what hides a record."""
-        d = self.dimension or self.settings.features(self.n).dimension
-        return _Noise.for_records(self.settings, n=self.n, d=d)
+        """Return what hides a record in weights, second moment and metrics; no data enter."""
+        settings, n = self.settings, self.n
+        d = self.dimension or settings.features(n).dimension
+        wanted, failure, total = settings.metrics_epsilon, settings.failure, settings.total
+        spared = 0.0 if wanted is None else failure * _METRICS_SHARE
+        terms: dict[str, Any] = {
+            "delta": failure - spared,
+            "bound": settings.clip,
+            "neighbors": settings.relation,
+        }
+        estimate = (
+            ObjectivePerturbation.for_sizes(total, n=n, d=d, **terms)
+            if settings.ridge is None
+            else ObjectivePerturbation(total, ridge=settings.ridge, **terms)
+        )
+        moment = metrics = None
+        if settings.confidence is not None or settings.second_moment:
+            estimate, moment = joint_mechanisms(total, ridge=estimate.ridge, **terms)
+            if settings.confidence is not None and settings.ridge is None:
+                least, ridge = least_ridge(moment, d=d, ball=settings.ball), estimate.ridge
+                # a larger ridge leaves the moment less noise: what sufficed for more suffices
+                if ridge is None or ridge < least:
+                    estimate, moment = joint_mechanisms(total, ridge=least * _ROOM, **terms)
+        if wanted is not None:
+            metrics = record_metrics_mechanism(wanted, delta=spared, neighbors=settings.relation)
+        return _Noise(
+            estimate=estimate, second_moment=moment, metrics=metrics, metrics_epsilon=wanted
+        )
 
     @property
     def mechanism(self) -> ObjectivePerturbation:
@@ -666,9 +544,11 @@ class _Records(_Estimate):
 
     def fitted(self, ledger: Ledger) -> _Fitted:
         """Return what a tilted fit of records teaches, and what was bought besides."""
-        settings = self.settings
+        if self.taken is not None:  # how far passes are would tell of the records
+            self.taken.stop_counting("Fitting")
+        settings, source, metrics = self.settings, self.source, self.noise.metrics
         reward = fit_records(
-            self.source,
+            source,
             self.mechanism,
             second_moment=self.noise.second_moment,
             ledger=ledger,
@@ -678,17 +558,17 @@ class _Records(_Estimate):
             held_out=self.noise.metrics is not None,
             simulate_seed=settings.simulate_seed,
         )
-        metrics, paid = self.noise.metrics, None
-        if isinstance(metrics, GaussianMechanism) and isinstance(self.source, Pairs):
+        paid = None
+        if isinstance(metrics, GaussianMechanism) and isinstance(source, Pairs):
             paid = measure_records(
                 reward,
-                self.source,
+                source,
                 metrics,
                 ledger=ledger,
                 temperature=settings.policy_temperature,
                 simulate_seed=settings.other_seed,
             )
-        return _Fitted.of(reward, paid, ledger)
+        return _Fitted(reward=reward, paid=paid)
 
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
         """Return what a tilted fit promises."""
@@ -712,39 +592,6 @@ class _Records(_Estimate):
             "decisive": decisive,
             "examples": show_examples(policy, public=public, released=None),
         }
-
-
-class _OfRecords(_OfPairs, _Records):
-    """Records in memory."""
-
-    @property
-    def dimension(self) -> None:
-        """Return no length: there are texts."""
-
-    @property
-    def known_number(self) -> int:
-        """Return how many records there are."""
-        return len(self.source) + self.source.dropped
-
-
-class _OfRecordChunks(_OfChunks, _Records):
-    """Records in many files."""
-
-    @property
-    def dimension(self) -> int | None:
-        """Return the length of vectors: no option says it."""
-        return self.chunks.dimension
-
-    @property
-    def known_number(self) -> int | None:
-        """Return how many records there are."""
-        return None if self.survey is None else self.survey.n + self.survey.dropped
-
-    def fitted(self, ledger: Ledger) -> _Fitted:
-        """Show no more how far passes are, which would tell of the records; fit them."""
-        assert self.surveyed is not None  # noqa: S101 - for the type checker
-        self.surveyed.taken.stop_counting("Fitting")
-        return super().fitted(ledger)
 
 
 class _OfRankings(_Estimate):
@@ -783,7 +630,7 @@ class _OfRankings(_Estimate):
             )
         most = None
         if settings.unit is Unit.person:
-            known = questions_of_one_person(self.rankings)
+            known = questions_of_one_person(self.rankings)  # refuses where nobody says it
             most = settings.cap or known
         return RankingGaussian(
             settings.total, delta=settings.failure, statistic="borda", records_per_person=most
@@ -819,7 +666,7 @@ class _OfRankings(_Estimate):
             ball=settings.ball,
             simulate_seed=settings.simulate_seed,
         )
-        return _Fitted.of(reward, None, ledger)
+        return _Fitted(reward=reward)
 
     def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
         """Return the items, best first, how often the policy picks each, and what was used."""
