@@ -1,8 +1,6 @@
 """Arms from logged pulls on the command line: what is promised, refused, written and never told."""
 
 import json
-import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -105,13 +103,6 @@ def test_a_run_on_a_ledger_with_history_promises_its_own_part(ready):
     assert Ledger.read(ready / "shared.db").total().epsilon > first
 
 
-def test_a_good_arm_is_drawn_more_often(ready):
-    """In 200 draws at epsilon 20: P(fewer than half from arm 2) is below 1e-12."""
-    words = [*COMMON, *PUBLIC, "--epsilon", "20", "--draws", "200", "--simulate-seed", "1"]
-    assert ready.run(*words).code == 0
-    assert Counter(result_of(ready)["draws"])["2"] > 100
-
-
 def test_a_dry_run_touches_nothing_and_says_what_the_run_then_spends(ready):
     before = ready.state()
     plan = ready.run(*RUN, "--dry-run", "--json")
@@ -126,12 +117,6 @@ def test_a_dry_run_touches_nothing_and_says_what_the_run_then_spends(ready):
     assert plan.value["temperature"] == result["temperature"]
     assert plan.value["regularization"] == result["regularization"]
     assert plan.value["draws"] == 20
-
-
-def test_the_closing_table(ready):
-    said = ready.run(*RUN)
-    for word in ("guarantee", "each draw", "temperature", "drawn", "ledger head", "one record"):
-        assert word in said.out
 
 
 # --- what is refused ---
@@ -163,7 +148,6 @@ MISTAKES = {
     "negative penalty": ([*PUBLIC, "--penalty", "-1"], "--penalty"),
     "delta": ([*PUBLIC, "--delta", "1"], "--delta"),
     "linear options": ([*PUBLIC, "--context-columns", "age"], "--method linear"),
-    "arm options": ([*PUBLIC, "--method", "linear", "--center", "0"], "--method multi-armed"),
     "contexts of nothing": ([*PUBLIC, "--method", "linear", "--contexts", "x"], "have no contexts"),
     "empty column": ([*PUBLIC, "--method", "linear", "--context-columns", "age,,b"], "empty"),
     "all three": ([*PUBLIC, "--temperature", "1", "--regularization", "1"], "--epsilon with both"),
@@ -426,16 +410,6 @@ def test_every_byte_but_the_draws_is_public(ready, monkeypatch, way):
         assert told(ready, monkeypatch, rows, WAYS[way]) == one, name
 
 
-def test_two_neighbors_with_the_same_seed_mostly_draw_the_same(ready):
-    """Chances differ by e^(±epsilon) at most, so of 20 draws few come out differently."""
-    drawn = []
-    for rows in (ROWS, ROWS[1:]):
-        write(ready / "logs.csv", rows)
-        words = [*RUN, "--simulate-seed", "4", "--force", "--budget", "9", "--json"]
-        drawn.append(ready.run(*words).value["draws"])
-    assert sum(a != b for a, b in zip(*drawn, strict=True)) <= 2
-
-
 def test_simulated_is_said(ready):
     said = ready.run(*RUN, "--simulate-seed", "1")
     assert "SIMULATED" in said.out
@@ -443,11 +417,3 @@ def test_simulated_is_said(ready):
     one = result_of(ready)["draws"]
     assert ready.run(*RUN, "--simulate-seed", "1", "--force", "--budget", "9").code == 0
     assert result_of(ready)["draws"] == one
-
-
-def test_per_draw_is_what_one_draw_promises(ready):
-    words = [*COMMON, *PUBLIC, "--temperature", "0.5", "--regularization", "9", "--delta", "0"]
-    result = ready.run(*words, "--draws", "3", "--json").value
-    assert math.isclose(result["per_draw"]["epsilon"], 0.1, rel_tol=1e-9)
-    assert math.isclose(result["guarantee"]["epsilon"], 0.3, rel_tol=1e-9)
-    assert (result["temperature"], result["regularization"]) == (0.5, 9.0)

@@ -103,6 +103,7 @@ def test_every_unit_end_to_end(ready, unit, metrics):
     command = [PAIRS[0], "owned.jsonl" if unit == "person" else "prefs.jsonl", *PAIRS[2:]]
     result, _ = whole_run(ready, [*command, *UNITS[unit], *metrics], spends=1 + bool(metrics))
     assert result["guarantee"]["unit"] == unit.split(",")[0]
+    assert "files" not in result["data"]  # one file of JSON Lines is read into memory
     assert (result["metrics"] is None) == (not metrics)
     assert (result["reward"]["accuracy"] is None) == (not metrics)
     assert (result["policy"]["win_rate"] is None) == (not metrics)
@@ -255,22 +256,6 @@ def test_one_file_says_in_chunks_what_it_says_in_memory(folder, more):
         assert chunked["reward"][f"{name}_standard_error"] == pytest.approx(error, rel=0.5)
 
 
-def test_one_file_of_json_lines_goes_the_usual_way(ready):
-    """Its metrics show it: a file in memory is measured on, files in chunks are not."""
-    one = ["align", "texts/0.jsonl", *CENTRAL, "--dimension", "32"]
-    assert ready.run(*one).code == 0
-    told = result_of(ready)["reward"]  # 100 pairs are too few at times, by the noise
-    if told["negative_log_likelihood"] is None:
-        assert "too few" in told["negative_log_likelihood_reason"]
-    assert "files" not in result_of(ready)["data"]
-    assert ready.run(*one, "--force", "--engine", "process", "--ledger", "other.db").code == 0
-    chunked = result_of(ready)
-    assert chunked["data"]["files"] == 1
-    assert chunked["reward"]["negative_log_likelihood"] is None
-    assert "negative_log_likelihood_reason" not in chunked["reward"]
-    assert chunked["reward"]["accuracy"] is None
-
-
 @pytest.mark.deep
 def test_ray_finds_what_this_process_finds(ready):
     pytest.importorskip("ray")
@@ -317,13 +302,6 @@ def test_what_was_bought_is_near_the_truth(folder):
         assert reward["accuracy_standard_error"] < 0.05
         low, high = policy["win_rate_interval"]
         assert 0.5 < low < policy["win_rate"] < high <= 1
-
-
-def test_a_reward_for_a_third_party(ready):
-    """Weights and moment in one file are enough to be pessimistic with, by choose."""
-    assert ready.run(*PAIRS, *RECORD, "--confidence", "0.9").code == 0
-    ready.write("q.jsonl", [{"prompt": "x", "candidates": ["calm kind", "odd rude"]}])
-    assert ready.run("choose", "out", "q.jsonl", "--out", "chosen.jsonl").code == 0
 
 
 def test_the_closing_table_and_the_page_say_what_was_not_measured(ready):
@@ -467,14 +445,12 @@ MISTAKES = {
     "bound of labels": (PAIRS, ["--bound", "1"], 2, "--bound"),
     "moment of labels": (PAIRS, ["--second-moment"], 2, "--second-moment"),
     "cap of labels": (PAIRS, ["--cap", "2"], 2, "--unit person"),
-    "method": (PAIRS, ["--method", "mixture"], 2, "--method"),
     "persons unknown": (PAIRS, ["--unit", "person"], 4, "person"),
     "small ridge": (PAIRS, [*RECORD, "--ridge", "0.01"], 2, "would do"),
     "truth of records": (PAIRS, [*RECORD, "--truth", "truth.json"], 2, "--evaluate"),
     "bound of nothing": (PAIRS, [*RECORD, "--bound", "0"], 2, "--bound"),
     "no metrics": (PAIRS, ["--metrics-epsilon", "0"], 2, "--metrics-epsilon"),
     "metrics beyond": (PAIRS, ["--budget", "2.1", *BOUGHT], 3, "BudgetExceeded"),
-    "draws": (PAIRS, ["--noise", "draws"], 2, "draws"),
     "ballots and labels": (VOTES, ["--noise", "labels"], 2, "--noise estimate"),
     "ballots and metrics": (VOTES, BOUGHT, 2, "--metrics-epsilon"),
     "ballots and sets": (VOTES, ["--confidence", "0.9"], 2, "--confidence"),
@@ -486,7 +462,6 @@ MISTAKES = {
     "files and truth": (TEXTS, ["--truth", "texts/0.jsonl"], 2, "--truth"),
     "address alone": (TEXTS, ["--address", "auto"], 2, "--address"),
     "no scratch": (TEXTS, ["--scratch", "nowhere"], 7, "folder"),
-    "files and method": (TEXTS, ["--method", "debiased"], 2, "--method"),
     "records bought": (TEXTS, [*RECORD, *BOUGHT], 2, "--metrics-epsilon"),
     "records, public ones": (TEXTS, [*RECORD, "--evaluate", "texts/0.jsonl"], 2, "--evaluate"),
     "files, metrics beyond": (TEXTS, ["--budget", "2.1", *BOUGHT], 3, "BudgetExceeded"),
@@ -494,7 +469,6 @@ MISTAKES = {
     "one file twice": ([*TEXTS[:2], "texts/0.jsonl", *TEXTS[2:]], [], 2, "twice"),
     "mixed kinds": ([*TEXTS[:2], "vectors", *TEXTS[2:]], [], 2, "one kind"),
     "memory, scratch": (PAIRS, ["--scratch", "."], 2, "--scratch"),
-    "memory, address": (PAIRS, ["--address", "auto"], 2, "--address"),
     "vectors, dimension": (VECTORS, ["--dimension", "64"], 2, "vectors of 6"),
     "vectors, persons": (VECTORS, CAP, 4, "person ids"),
     "vectors, budget": (VECTORS, ["--budget", "1"], 3, "budget"),
@@ -507,26 +481,6 @@ def test_a_mistake_is_explained_and_costs_nothing(ready, mistake):
     for more in ([], ["--dry-run"]):
         if mistake != "no scratch" or not more:  # a plan needs none
             refused(ready, [*command, *options, *more], code, named)
-
-
-def test_epsilon_is_needed(ready):
-    refused(ready, ["align", "prefs.jsonl", "--noise", "estimate", "--out", "out"], 2, "--epsilon")
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        ["--delta", "1e-6"],
-        ["--bound", "1"],
-        ["--second-moment"],
-        ["--metrics-epsilon", "1"],
-        RECORD,
-    ],
-    ids=" ".join,
-)
-def test_noise_on_labels_says_what_is_not_for_it(ready, option):
-    words = ["align", "prefs.jsonl", "--out", "out", "--epsilon", "1", *option]
-    refused(ready, words, 2, "--unit" if option == RECORD else option[0])
 
 
 def test_randomized_answers_need_no_curator(ready):

@@ -129,24 +129,12 @@ def test_dry_run_refuses_what_the_run_would_refuse(ready, command):
 
 
 @both
-def test_over_budget_from_the_start_leaves_nothing(ready, command):
-    refused(ready, [*command, "--budget", "0.5"], 3, "epsilon=1", "0.5")
-
-
-@both
 def test_over_budget_on_a_shared_ledger(ready, command):
     ledger = ["--ledger", "shared.db"]
     assert ready.run(*command, *ledger, "--budget", "2").code == 0
     assert ready.run(*command, *ledger, "--force").code == 0
     refused(ready, [*command, *ledger, "--force"], 3, "shared.db", "Nothing was released")
     assert ready.run(*command, *ledger, "--force", "--budget", "3").code == 0
-
-
-@both
-def test_ledger_of_another_data_set_by_name(ready, command):
-    ledger = ["--ledger", "shared.db", "--force"]
-    assert ready.run(*command, *ledger, "--budget", "9", "--data", "one").code == 0
-    refused(ready, [*command, *ledger, "--data", "two"], 6, "'one'", "'two'")
 
 
 @both
@@ -193,6 +181,13 @@ def test_a_file_that_is_no_ledger(ready, command, content):
     assert ready.names() <= {"in.jsonl", "spend.db", "spend.db-wal", "spend.db-shm"}
 
 
+def test_a_name_of_a_data_set_commands_no_terminal(ready):
+    assert ready.run(*PRIVATIZE, "--data", "a\x1b[31mb\u202ec").code == 0
+    said = ready.run("ledger", "show", "out.spend.db")
+    assert "\x1b[31m" not in said.out
+    assert "\u202e" not in said.out
+
+
 def test_a_memo_that_was_damaged(ready, pairs):
     ready.write("in.jsonl", [row | {"person": "p"} for row in pairs])
     assert ready.run(*PRIVATIZE).code == 0
@@ -220,14 +215,6 @@ def test_dropped_pairs_are_counted_everywhere(ready, pairs, command):
         assert value["data"]["pairs"] == 40
     else:
         assert len((ready / "out.jsonl").read_text().splitlines()) == 40
-
-
-@both
-def test_nothing_dropped_is_said_in_json_only(done, command):
-    more = [*command, "--force", "--budget", "9"]
-    assert "dropped" not in done.run(*more).out
-    value = done.run(*more, "--json").value
-    assert (value["data"] if command[0] == "align" else value)["dropped_identical"] == 0
 
 
 # --- files declared public ---

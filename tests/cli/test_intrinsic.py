@@ -100,24 +100,11 @@ def test_what_is_left_out_is_chosen_so_that_all_draws_fit(ready, given, kept, mo
     assert 0.99 < result["guarantee"]["epsilon"] <= 1
 
 
-def test_of_records_the_ridge_is_that_of_the_documents(ready):
-    """λr = D·X·σ(B·X)/(ε·η) for one draw without δ, B being large."""
-    words = [*ALIGN, *RECORD, "--draws", "1", "--delta", "0", "--temperature", "0.5"]
-    assert ready.run(*words).code == 0
-    assert result_of(ready)["ridge"] == pytest.approx(2 * 1 / (1 * 0.5), rel=1e-5)
-    words = [*words, "--neighbors", "replace", "--force", "--ledger", "x.db"]
-    assert ready.run(*words).code == 0
-    assert result_of(ready)["ridge"] == pytest.approx(2 * 2 * 1 / (1 * 0.5), rel=1e-5)
-
-
 MISTAKES = {
     "no draws": ([], "--draws is needed"),
     "no draw": (["--draws", "0"], "--draws"),
     "person": ([*DRAWS, "--unit", "person"], "--unit person"),
-    "pessimism": ([*DRAWS, "--confidence", "0.9"], "--confidence"),
-    "method": ([*DRAWS, "--method", "mixture"], "--method"),
     "seed": ([*DRAWS, "--simulate-seed", "1"], "--simulate-seed"),
-    "metrics": ([*DRAWS, "--metrics-epsilon", "1"], "--metrics-epsilon"),
     "evaluate": ([*DRAWS, "--evaluate", "q.jsonl"], "--evaluate"),
     "truth": ([*DRAWS, "--truth", "q.jsonl"], "--truth"),
     "bound of labels": ([*DRAWS, "--bound", "1"], "--bound"),
@@ -130,12 +117,6 @@ MISTAKES = {
 def test_a_mistake_is_explained_and_leaves_nothing(ready, mistake):
     more, word = MISTAKES[mistake]
     refused(ready, [*ALIGN, *more], 2, word)
-
-
-@pytest.mark.parametrize("noise", ["labels", "estimate"])
-def test_draws_are_for_noise_on_draws(ready, noise):
-    words = ["align", "in.jsonl", "--noise", noise, "--epsilon", "1", "--out", "run", *DRAWS]
-    refused(ready, words, 2, "--noise draws")
 
 
 def test_draws_that_cost_nothing_or_too_much_are_refused_at_once(ready):
@@ -296,11 +277,3 @@ def test_every_byte_but_the_answers_is_public_of_labels(ready, pairs, monkeypatc
     one = told(ready, monkeypatch, pairs, [])
     turned = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in pairs]
     assert told(ready, monkeypatch, turned, []) == one
-
-
-def test_a_reward_that_is_followed_closely_answers_like_the_judgments(ready):
-    """At this temperature odds are above 1e6 to 1 for every answer."""
-    words = [*ALIGN, *DRAWS, "--ridge", "0.1", "--temperature", "0.02", "--budget", "1e6"]
-    assert ready.run(*words).code == 0
-    rows = [json.loads(line) for line in ready.run(*CHOOSE).out.splitlines()]
-    assert [row["answer"] for row in rows] == ["yes, then", "yes, then"]

@@ -99,15 +99,6 @@ def test_a_checkpoint_promises_what_its_start_was_trained_on_too(ready):
     assert spent(ready / "rm2.spend.db") == 1.0
 
 
-@pytest.mark.deep
-def test_what_a_ledger_of_ones_own_cannot_see_is_said_once(ready):
-    said = ready.run(*REWARD, *PAID)
-    assert said.out.count("releases of the same judgments add up") == 1
-    shared = ready.run(*DPO, *PAID, "--ledger", "all.db")
-    assert shared.code == 0
-    assert "add up" not in shared.out
-
-
 def test_a_template_that_refuses_is_met_before_anything_is_spent(ready, built):
     copied = shutil.copytree(built, ready / "strict")
     (copied / "chat_template.jinja").write_text("{{ raise_exception(messages[0]['content']) }}")

@@ -36,10 +36,3 @@ def test_the_run_says_what_its_policy_is_and_choose_makes_it_again(ready):
     page = (ready / "run/report.html").read_text(encoding="utf-8")
     assert "Heuristic, nothing is proved" in page
     assert drawn_from(ready, "plain") != drawn_from(ready, "run")
-
-
-def test_a_name_of_a_data_set_commands_no_terminal(ready):
-    ready.run(*ALIGN, "--out", "run", "--data", "a\x1b[31mb\u202ec")
-    said = ready.run("ledger", "show", "run/spend.db")
-    assert "\x1b[31m" not in said.out
-    assert "\u202e" not in said.out

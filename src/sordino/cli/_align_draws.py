@@ -18,7 +18,7 @@ from sordino.mechanisms.preference_sensitivity import (
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
-from sordino.privacy.guarantee import REPLACE_ONE, BoundedRangeEvent, Guarantee
+from sordino.privacy.guarantee import REPLACE_ONE, BoundedRangeEvent, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.release_checks import refuse_large_delta
@@ -26,6 +26,7 @@ from sordino.rewards.withheld import label_rows, withheld_caveats
 
 from ._align_run import AlignRun
 from ._run import Limit, describe_draw
+from ._tables import describe_promise
 
 INTRINSIC_FORMAT = "sordino.intrinsic"
 INTRINSIC_VERSION = 1
@@ -45,7 +46,6 @@ class DrawNoise(AlignRun):
 
     @property
     def _pairs(self) -> Pairs:
-        """Return the raw judgments; reading refused all others."""
         assert isinstance(self.inputs.data, Pairs)  # noqa: S101 - for the type checker
         return self.inputs.data
 
@@ -64,6 +64,29 @@ class DrawNoise(AlignRun):
             [(one, settings.count)], neighbors=settings.relation, delta=settings.failure
         )
         return {"spend": 0.0, **describe_guarantee_and_caveats(self._promise(epsilon)), **terms}
+
+    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
+        """Return a plan in lines."""
+        one, count = plan["per_draw"], plan["draws"]
+        return {
+            "spent": "nothing yet: every answer that choose draws spends",
+            "each answer": f"epsilon={never_less(one['epsilon'])} at most, whatever is asked",
+            f"{count:,} answers": describe_promise(plan["guarantee"]),
+            "caveats": ", ".join(plan["caveats"]) or "none",
+            "policy": f"temperature {plan['temperature']:.6g}, ridge {plan['ridge']:.6g}, ball "
+            f"{plan['ball']:g}",
+            "touched": "nothing (dry run)",
+        }
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        """Return what was prepared in lines."""
+        del ledger  # nothing was spent
+        rows, out = self.plan_rows(told), self.settings.out
+        del rows["touched"]
+        return rows | {
+            "written": str(out / "result.json"),
+            "draw with": f"sordino choose {out} PROMPTS --judgments PREFS",
+        }
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return how draws will be made; nothing is spent, and nothing else leaves."""
@@ -144,7 +167,6 @@ class DrawNoise(AlignRun):
         return math.sqrt(float(squares.max(initial=0.0))) or 1.0
 
     def _promise(self, epsilon: float) -> Guarantee:
-        """Return a promise of this size, as draws make it."""
         settings = self.settings
         promise = Guarantee(
             epsilon,

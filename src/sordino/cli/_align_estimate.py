@@ -84,7 +84,7 @@ from ._align_run import (
 )
 from ._align_settings import Align
 from ._app import Bar
-from ._run import Limit, with_spend
+from ._run import Limit, Run, with_spend
 from ._settings import Passes, Unit
 
 _METRICS_SHARE = 0.25  # of delta, where the estimate needs a delta of its own
@@ -114,7 +114,6 @@ class _Noise:
     metrics_epsilon: float | None = None  # what those may cost
 
     def epsilon(self, settings: Align, delta: float) -> float:
-        """Return the loss of everything together."""
         events = [(self.estimate.event, 1)]
         if self.metrics is not None:
             events.append((self.metrics.event, 1))
@@ -183,7 +182,7 @@ class _Estimate(LearningRun):
         return self.settings.features(n) if self.dimension is None else None
 
     @contextmanager
-    def ready(self) -> Iterator[AlignRun]:
+    def ready(self) -> Iterator[Run]:
         """Read all that is public of many files once, with an engine that stays until the end."""
         if self.chunks is None:
             yield self
@@ -238,12 +237,10 @@ class _Estimate(LearningRun):
 
     @property
     def limit(self) -> Limit:
-        """Return the limit of a new ledger: what this run spends."""
         settings = self.settings
         return self.central_limit(self.noise.epsilon(settings, settings.failure))
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
-        """Return what a run would spend; nothing is touched."""
         settings, noise = self.settings, self.noise
         ledger.check_data(settings.data, None)
         self.refuse_unusable()
@@ -336,13 +333,11 @@ class _OfLabels(_Estimate):
 
     @property
     def mechanism(self) -> LabelMechanism:
-        """Return what noises the sum."""
         assert isinstance(self.noise.estimate, LabelMechanism)  # noqa: S101 - for the type checker
         return self.noise.estimate
 
     @property
     def expected_passes(self) -> int:
-        """Return how often the files will be read, about."""
         return EXPECTED_PASSES + (0 if self.settings.metrics_epsilon is None else METRICS_PASSES)
 
     @cached_property
@@ -385,7 +380,6 @@ class _OfLabels(_Estimate):
             refuse_unlinked(f"a limit of {self.settings.cap} records of one person")
 
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
-        """Return what one noised sum promises."""
         data, survey, entropy = self.inputs.data, self.survey, entropy_of(simulate_seed)
         if isinstance(data, Pairs):
             return label_promise(data, self.mechanism, ledger, entropy)
@@ -412,7 +406,6 @@ class _OfLabels(_Estimate):
         }
 
     def fitted(self, ledger: Ledger) -> _Fitted:
-        """Return what one noised sum of labels teaches, and what is free or was bought besides."""
         settings, source, metrics = self.settings, self.source, self.noise.metrics
         released = release_labels(
             source,
@@ -443,7 +436,6 @@ class _OfLabels(_Estimate):
         return _Fitted(reward=reward, paid=paid, free=free, vectors=vectors)
 
     def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
-        """Return what public texts or vectors show, and what was used."""
         settings, source, reward = self.settings, self.source, fitted.reward
         differences, examples, distrust = fitted.vectors, None, None
         if isinstance(source, Pairs):
@@ -538,12 +530,10 @@ class _OfRecords(_Estimate):
 
     @property
     def mechanism(self) -> ObjectivePerturbation:
-        """Return what perturbs the fit."""
         assert isinstance(self.noise.estimate, ObjectivePerturbation)  # noqa: S101 - for the type checker
         return self.noise.estimate
 
     def fitted(self, ledger: Ledger) -> _Fitted:
-        """Return what a tilted fit of records teaches, and what was bought besides."""
         if self.taken is not None:  # how far passes are would tell of the records
             self.taken.stop_counting("Fitting")
         settings, source, metrics = self.settings, self.source, self.noise.metrics
@@ -571,7 +561,6 @@ class _OfRecords(_Estimate):
         return _Fitted(reward=reward, paid=paid)
 
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
-        """Return what a tilted fit promises."""
         return record_promise(
             self.mechanism, ledger, entropy_of(simulate_seed), n=self.known_number
         )
@@ -604,7 +593,6 @@ class _OfRankings(_Estimate):
 
     @property
     def rankings(self) -> Rankings:
-        """Return the rankings."""
         assert isinstance(self.inputs.data, Rankings)  # noqa: S101 - for the type checker
         return self.inputs.data
 
@@ -642,7 +630,6 @@ class _OfRankings(_Estimate):
         return _Noise(estimate=self.mechanism)
 
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
-        """Return what the release promises."""
         entropy = entropy_of(simulate_seed)
         if isinstance(self.mechanism, RankingGaussian):
             return ranking_promise(self.rankings, self.mechanism, ledger, entropy)
@@ -655,7 +642,6 @@ class _OfRankings(_Estimate):
         return {"pairs": None, "ballots": ballots, "dropped_identical": None}
 
     def fitted(self, ledger: Ledger) -> _Fitted:
-        """Return what one noised sum of rankings, or a tilted fit of them, teaches."""
         settings = self.settings
         reward = fit_reward(
             self.rankings,

@@ -61,12 +61,10 @@ class LabelNoise(LearningRun):
 
     @property
     def _pairs(self) -> Pairs | PrivatePairs:
-        """Return the judgments: pairs, as reading made sure."""
         assert isinstance(self.inputs.data, Pairs | PrivatePairs)  # noqa: S101 - for the type checker
         return self.inputs.data
 
     def _coin(self, pairs: Pairs) -> RandomizedResponse:
-        """Return the coin for raw labels: what one label may cost."""
         settings = self.settings
         return choose_coin(
             settings.total,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,8 @@ from sordino.reporting.summary import summarize
 from sordino.rewards.model import RewardModel
 
 from ._align_settings import Align
-from ._run import Limit, Run, spending_limit
+from ._run import FolderRun, Limit, spending_limit
+from ._tables import align_rows
 
 NO_METRICS = {
     f"{metric}{of}": None
@@ -72,17 +72,13 @@ class Learned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignRun(Run):
+class AlignRun(FolderRun):
     """A run on judgments, wherever its noise is."""
 
     settings: Align
     inputs: Inputs
     started: float  # when, by the clock of `_random`
-
-    @property
-    def request(self) -> str | None:
-        """Return the name of the command."""
-        return self.settings.request
+    goes_on = True
 
     def central_limit(self, epsilon: float) -> Limit:
         """Return the limit of a curator's new ledger."""
@@ -96,15 +92,15 @@ class AlignRun(Run):
             neighbors=settings.relation,
         )
 
-    @contextmanager
-    def ready(self) -> Iterator[AlignRun]:
-        """Yield the run with all that is public of many files read, if that takes long."""
-        yield self
-
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRun(AlignRun):
     """A run that releases a reward, and a policy made of it."""
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        """Return what was learned in lines."""
+        del ledger  # its head is certified
+        return align_rows(told, self.settings.out)
 
     @abstractmethod
     def learn(self, ledger: Ledger) -> Learned:

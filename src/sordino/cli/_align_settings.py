@@ -25,7 +25,6 @@ from ._settings import (
     Cap,
     DataOption,
     FitOption,
-    Fitting,
     IntoFolder,
     ManyFiles,
     Neighbors,
@@ -58,8 +57,42 @@ class NoiseOn(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fitting:
+    """How a reward is fitted on randomized answers, and on whatever else teaches one."""
+
+    ball: Annotated[
+        float,
+        FitOption(
+            "Bound on the norm of the weights. A confidence set takes it as a promise about the "
+            "truth: choose it before you look."
+        ),
+    ] = 100.0
+    method: Annotated[
+        str,
+        FitOption(
+            "Likelihood of the fit; auto refines by the mixture where that clearly pays.",
+            noise=("labels",),
+            why="it is for answers that were randomized one by one, which only --noise labels does",
+            metavar="|".join(METHODS),
+        ),
+    ] = "auto"
+    ridge: Annotated[
+        float | None, FitOption("Penalty of the fit; by default chosen on held-out answers.")
+    ] = None
+
+    def refuse_unworkable(self) -> None:
+        """Refuse settings that no fit can work with."""
+        _validate.workable("--ball", self.ball)
+        _validate.one_of("--method", self.method, METHODS)
+        if self.ridge is not None:
+            _validate.workable("--ridge", self.ridge)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Align(IntoFolder, Fitting, Reading, ManyFiles):
     """What the user chose for one run; None where an option was left out."""
+
+    title = "sordino align"
 
     prefs: Annotated[
         list[Path],
@@ -188,7 +221,7 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
         """Refuse unusable settings before a file is opened."""
         _validate.positive("--temperature", self.policy_temperature)
         usable_dimension("--dimension", self.text_dimension)
-        self.refuse_unworkable(METHODS)
+        self.refuse_unworkable()
         refuse_foreign(self, self.noise, _FOREIGN[self.noise])
         if self.noise is NoiseOn.estimate:
             self._refuse_on_estimate()
@@ -207,21 +240,16 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
         if not self._is_left():
             refuse_existing(self.out, force=self.force)
 
-    @property
-    def was_interrupted(self) -> bool:
-        """Return whether this command paid for something before, and did not end."""
-        return is_begun(self.ledger_path, self.request)
-
     def _is_left(self) -> bool:
         """Return whether the folder is what an interrupted run left: without a result."""
         if self.force or not self.out.is_dir() or os.path.lexists(self.out / "result.json"):
             return False
-        own = self.ledger_path.stem
+        if is_begun(self.ledger_path, self.request):
+            return True
         names = (path.name for path in self.out.iterdir())
-        return self.was_interrupted or all(name.startswith((".", own)) for name in names)
+        return all(name.startswith((".", self.ledger_path.stem)) for name in names)
 
     def _refuse_on_estimate(self) -> None:
-        """Refuse what one noised release cannot keep."""
         _validate.telling("--epsilon", self.total)
         _validate.failure_probability("--delta", self.failure, zero=False)
         if self.metrics_epsilon is not None:
@@ -239,7 +267,6 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
         )
 
     def _refuse_on_draws(self) -> None:
-        """Refuse what a withheld reward cannot keep."""
         if self.unit is Unit.person:
             raise UsageError(
                 "--unit person: a withheld reward bounds what one label or one record shows. "

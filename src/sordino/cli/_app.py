@@ -50,7 +50,6 @@ class _OnDemand(TyperGroup):
     """Commands whose modules are imported when they are asked for: a list of them is quick."""
 
     def __init__(self, **settings: Any) -> None:
-        """Stand in for every command with its line of help."""
         super().__init__(**settings)
         self.commands = {name: TyperCommand(name, help=line) for name, line in COMMANDS.items()}
 
@@ -88,7 +87,6 @@ app = typer.Typer(
 
 
 def _version(*, value: bool) -> None:
-    """Print the version and stop."""
     if value:
         typer.echo(f"sordino {__version__}")
         raise typer.Exit
@@ -112,7 +110,6 @@ class Bar:
     """A progress bar on standard error that shows itself only after a second of work."""
 
     def __init__(self, console: Console, description: str) -> None:
-        """Start the clock."""
         self._started = _random.clock()
         self._description = description
         self._console = console
@@ -120,7 +117,6 @@ class Bar:
         self._task: Any = None
 
     def __call__(self, done: int, total: int) -> None:
-        """Take note of how much is done."""
         if self._progress is None and _random.clock() - self._started > _PATIENCE:
             self._progress = Progress(
                 TextColumn("{task.description}"),

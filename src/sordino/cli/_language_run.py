@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -41,13 +42,12 @@ from sordino.privatization.answers import (
 from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import describe_guarantee_and_caveats
 
-from ._app import Bar, finish
+from ._app import Bar
 from ._run import (
     Limit,
-    add_spend_to_errors,
-    future_ledger,
+    Run,
+    imagined_ledger,
     made_folder,
-    open_ledger,
     refuse_randomized,
     spending_limit,
 )
@@ -66,7 +66,7 @@ from ._settings import (
     refuse_foreign,
     refuse_given,
 )
-from ._tables import describe_promise, plan_rows
+from ._tables import describe_promise
 
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy
@@ -112,7 +112,6 @@ Seed = Annotated[int, TrainingOption("Of order and first weights, which are publ
 class Train(Paying, Reading):
     """What the user chose for a training; None where an option was left out."""
 
-    title: ClassVar[str]
     stage: ClassVar[str]  # which function of the pipeline trains
 
     source: Source
@@ -440,10 +439,9 @@ def refuse_folder(out: Path, *, force: bool) -> None:
 
 def train(settings: Train) -> None:
     """Do the whole job and tell how it ended; whatever can be refused is refused first."""
-    if settings.noise is TrainingNoise.updates:
-        _train_on_judgments(settings)
-    else:
-        _train_on_answers(settings)
+    updates = settings.noise is TrainingNoise.updates
+    run = _on_judgments(settings) if updates else _on_answers(settings)
+    run.tell(*run.outcome())
 
 
 def promised(folder: Path) -> CheckpointPromise:
@@ -465,97 +463,51 @@ def _promise_with_start(promise: Guarantee, model: Path) -> Guarantee:
     return _with_start(promises.CheckpointPromise(kind="policy", sources=(source,)), model)
 
 
-def _promise_rows(settings: Train, value: dict[str, Any], spent: str) -> dict[str, str]:
-    """Return lines on what was written, what it promises and what it cost."""
-    return {
-        "written": settings.out.name,
-        "guarantee": describe_promise(value["guarantee"]),
-        "caveats": ", ".join(value["caveats"]) or "none",
-        "spent": spent,
-    }
+@dataclass(frozen=True, kw_only=True)
+class _Training(Run):
+    """A run that writes a checkpoint."""
+
+    settings: Train
+    terms: TrainingTerms
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        with made_folder(self.settings.out):
+            yield
+
+    def told(self, promise: Guarantee, spend: float) -> dict[str, Any]:
+        """Return what a checkpoint promises and what it cost."""
+        return {**describe_guarantee_and_caveats(promise), "spend": spend}
+
+    def promise_rows(self, told: dict[str, Any], spent: str) -> dict[str, str]:
+        return {
+            "written": self.settings.out.name,
+            "guarantee": describe_promise(told["guarantee"]),
+            "caveats": ", ".join(told["caveats"]) or "none",
+            "spent": spent,
+        }
+
+    def ledger_rows(self, ledger: Ledger) -> dict[str, str]:
+        rows = {
+            "ledger head": ledger.head.digest,
+            "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
+        }
+        if self.settings.ledger is None:
+            rows["beware"] = (
+                "releases of the same judgments add up; only one shared --ledger sees it"
+            )
+        return rows
 
 
-def _ledger_rows(settings: Train, ledger: Ledger) -> dict[str, str]:
-    """Return lines on the ledger that paid."""
-    rows = {
-        "ledger head": ledger.head.digest,
-        "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
-    }
-    if settings.ledger is None:
-        rows["beware"] = "releases of the same judgments add up; only one shared --ledger sees it"
-    return rows
+def _head(ledger: Ledger) -> dict[str, Any]:
+    return {"head": ledger.head.digest, "rows": ledger.head.rows}
 
 
 # Randomized answers: read as they are, or made first, through the ledger.
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Answers:
-    """Randomized answers, the ledger that they were paid on, and the file that keeps them."""
-
-    private: PrivatePairs
-    ledger: Ledger | None
-    file: Path | None = None
-
-
-def _train_on_answers(settings: Train) -> None:
-    """Train on randomized answers; raw judgments are randomized first."""
-    pairs = _read_answers(settings)
-    pipeline, terms = language_module("studies.pipeline"), settings.terms()
-    writes = settings.stage == "train_policy"
-    fitting = pipeline.count_fitting(pairs, settings.model, terms, writes=writes)
-    if settings.sft is not None:
-        texts = language_module("references.texts")
-        texts.warn_of_labels(texts.read_documents(settings.sft), pairs, strict=settings.strict)
-    planned, expected = _plan(settings, pairs)
-    if settings.dry_run:
-        planned |= describe_guarantee_and_caveats(expected)
-        rows, simulated = plan_rows(planned), expected.simulated
-        finish(settings.title, rows, planned, as_json=settings.as_json, simulated=simulated)
-        return
-    with made_folder(settings.out):
-        answers = _made_private(settings, pairs)
-        ledger = answers.ledger
-        with (
-            nullcontext() if ledger is None else add_spend_to_errors(ledger),
-            Bar.shown("Training") as bar,
-        ):
-            learn = getattr(pipeline, settings.stage)
-            log = learn(answers.private, settings.model, settings.out, terms, progress=bar)
-    promise = promised(settings.out).guarantee
-    losses = [row["loss"] for row in log if "loss" in row]
-    left_out, spend = len(pairs) - fitting, planned["spend"]
-    value = {
-        **describe_guarantee_and_caveats(promise),
-        "spend": spend,
-        "pairs": len(answers.private),
-        "dropped_identical": planned["dropped_identical"],
-        "dropped_overlong": left_out,
-        "loss": terms.loss,
-        "final_loss": losses[-1] if losses else None,
-        "steps": log[-1].get("step", 0) if log else 0,
-        "answers": answers.file and answers.file.name,
-        "ledger": ledger and {"head": ledger.head.digest, "rows": ledger.head.rows},
-    }
-    spent = "nothing" if not spend else f"epsilon={never_less(spend)}"
-    rows = {
-        **_promise_rows(
-            settings, value, "everything (NOT PRIVATE)" if math.isinf(spend) else spent
-        ),
-        "pairs": f"{len(answers.private):,}",
-    }
-    if left_out:
-        rows["left out"] = f"{left_out:,} with an answer that does not fit"
-    if losses:
-        rows["loss"] = f"{losses[-1]:.4f} ({terms.loss}, last logged, on randomized answers)"
-    if answers.file is not None:
-        rows["answers"] = f"{answers.file.name} (train on it again: it spends nothing)"
-    rows |= {} if ledger is None else _ledger_rows(settings, ledger)
-    finish(settings.title, rows, value, as_json=settings.as_json, simulated=promise.simulated)
-
-
-def _read_answers(settings: Train) -> Pairs | PrivatePairs:
-    """Return what the file holds, after refusing settings that do not fit it."""
+def _on_answers(settings: Train) -> _OnAnswers:
+    """Return training on what the file holds, after refusing settings that do not fit it."""
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             settings.source,
@@ -586,94 +538,159 @@ def _read_answers(settings: Train) -> Pairs | PrivatePairs:
             )
         for path in (kept, manifest_path(kept)):
             refuse_output(path, force=settings.force)
-    return pairs
+    pipeline, terms = language_module("studies.pipeline"), settings.terms()
+    writes = settings.stage == "train_policy"
+    fitting = pipeline.count_fitting(pairs, settings.model, terms, writes=writes)
+    if settings.sft is not None:
+        texts = language_module("references.texts")
+        texts.warn_of_labels(texts.read_documents(settings.sft), pairs, strict=settings.strict)
+    return _OnAnswers(settings=settings, terms=terms, pairs=pairs, left_out=len(pairs) - fitting)
 
 
-def _coin(settings: Train) -> RandomizedResponse:
-    """Return the coin for one label."""
-    if settings.epsilon is None:
-        raise UsageError(
-            "These are raw judgments: a model trained on them would give them away. Nothing was "
-            "done. Say what one label may cost (--epsilon E), or --non-private for a baseline that "
-            "protects nobody."
-        )
-    return RandomizedResponse(settings.epsilon)
+@dataclass(frozen=True, kw_only=True)
+class _OnAnswers(_Training):
+    """Training on randomized answers; raw judgments are randomized first."""
+
+    pairs: Pairs | PrivatePairs
+    left_out: int  # pairs with an answer that does not fit
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        with super().place():
+            if isinstance(self.pairs, Pairs) and not self.settings.non_private:
+                refuse_unwritable(self.settings.answers_path)
+            yield
+
+    @cached_property
+    def _plan(self) -> dict[str, Any]:
+        return super().planned()
+
+    def planned(self) -> dict[str, Any]:
+        return self._plan
+
+    @property
+    def coin(self) -> RandomizedResponse:
+        if self.settings.epsilon is None:
+            raise UsageError(
+                "These are raw judgments: a model trained on them would give them away. Nothing "
+                "was done. Say what one label may cost (--epsilon E), or --non-private for a "
+                "baseline that protects nobody."
+            )
+        return RandomizedResponse(self.settings.epsilon)
+
+    @property
+    def limit(self) -> Limit:
+        settings, pairs = self.settings, self.pairs
+        if isinstance(pairs, PrivatePairs):
+            promise = pairs.guarantee
+            return spending_limit(
+                promise.epsilon,
+                settings.limits,
+                unit=promise.unit,
+                trust=promise.trust,
+                delta=promise.delta,
+            )
+        spend = math.inf if settings.non_private else self.coin.epsilon
+        return spending_limit(spend, settings.limits, unit="label", trust="central")
+
+    @property
+    def pays(self) -> bool:
+        """Return whether a ledger takes note: where answers arrived private, one that is named."""
+        return not (isinstance(self.pairs, PrivatePairs) and self.settings.ledger is None)
+
+    def account(self, *, planning: bool) -> Ledger:
+        if self.pays:
+            return super().account(planning=planning)
+        return imagined_ledger(self.settings.ledger_path, self.settings.data, self.limit)
+
+    @property
+    def _counts(self) -> dict[str, Any]:
+        return {"pairs": len(self.pairs), "dropped_identical": self.pairs.dropped}
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        """Return what training would spend, and what the checkpoint will promise in all."""
+        settings, pairs = self.settings, self.pairs
+        if isinstance(pairs, PrivatePairs):
+            own = language_module("models.promises").CheckpointPromise.of(pairs, kind="policy")
+            return self._counts | self.told(_with_start(own, settings.model), 0.0)
+        if settings.non_private:
+            mechanism = NonPrivate()
+            promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
+            ledger.check_data(settings.data, pairs.public_digest)
+            ledger.check(mechanism.event, promise=promise)
+            planned = {"spend": math.inf, **self._counts}
+        else:
+            randomization = Randomization.of(
+                self.coin, ledger, on_device=False, simulate_seed=settings.simulate_seed
+            )
+            rows = FileRows(settings.source, settings.reading)
+            planned = plan_answers(rows, randomization, data=settings.data)[0]
+            promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
+        return planned | self.told(_promise_with_start(promise, settings.model), planned["spend"])
+
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
+        settings, private = self.settings, self._private(ledger)
+        learn = getattr(language_module("studies.pipeline"), settings.stage)
+        with Bar.shown("Training") as bar:
+            log = learn(private, settings.model, settings.out, self.terms, progress=bar)
+        losses = [row["loss"] for row in log if "loss" in row]
+        raw = isinstance(self.pairs, Pairs)
+        return {
+            **self.told(promised(settings.out).guarantee, self._plan["spend"]),
+            "pairs": len(private),
+            "dropped_identical": self.pairs.dropped,
+            "dropped_overlong": self.left_out,
+            "loss": self.terms.loss,
+            "final_loss": losses[-1] if losses else None,
+            "steps": log[-1].get("step", 0) if log else 0,
+            "answers": settings.answers_path.name if raw and not settings.non_private else None,
+            "ledger": _head(ledger) if self.pays else None,
+        }
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        spent, loss, answers = told["spend"], told["final_loss"], told["answers"]
+        cost = f"epsilon={never_less(spent)}" if spent else "nothing"
+        rows = self.promise_rows(told, "everything (NOT PRIVATE)" if math.isinf(spent) else cost)
+        rows["pairs"] = f"{told['pairs']:,}"
+        if self.left_out:
+            rows["left out"] = f"{self.left_out:,} with an answer that does not fit"
+        if loss is not None:
+            rows["loss"] = f"{loss:.4f} ({told['loss']}, last logged, on randomized answers)"
+        if answers is not None:
+            rows["answers"] = f"{answers} (train on it again: it spends nothing)"
+        return rows | (self.ledger_rows(ledger) if self.pays else {})
+
+    def _private(self, ledger: Ledger) -> PrivatePairs:
+        """Return randomized answers: those that were read, or new ones that are kept in a file."""
+        settings, pairs = self.settings, self.pairs
+        if isinstance(pairs, PrivatePairs):
+            if not self.pays:
+                return pairs
+            paid = _paying(ledger, pairs.artifact)
+            paid = paid or [ledger.receive(settings.source, read_manifest(settings.source))]
+            return _received(pairs, paid)
+        if settings.non_private:
+            return use_unprotected(pairs, NonPrivate(), ledger=ledger)
+        with Bar.shown("Randomizing") as bar:
+            privatize_file(
+                settings.source,
+                settings.answers_path,
+                self.coin,
+                ledger=ledger,
+                settings=settings.reading,
+                simulate_seed=settings.simulate_seed,
+                force=settings.force,
+                progress=bar,
+            )
+        private = read_pairs(settings.answers_path)
+        assert isinstance(private, PrivatePairs)  # noqa: S101 - for the type checker: just written
+        return _received(private, _paying(ledger, private.artifact))
 
 
-def _limit(settings: Train) -> Limit:
-    """Return the limit of a new ledger of labels."""
-    spend = math.inf if settings.non_private else _coin(settings).epsilon
-    return spending_limit(spend, settings.limits, unit="label", trust="central")
-
-
-def _plan(settings: Train, pairs: Pairs | PrivatePairs) -> tuple[dict[str, Any], Guarantee]:
-    """Return what training would spend, and what the checkpoint will promise of all that counts."""
-    counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
-    if isinstance(pairs, PrivatePairs):
-        own = language_module("models.promises").CheckpointPromise.of(pairs, kind="policy")
-        told = describe_guarantee_and_caveats(pairs.guarantee)
-        return {"spend": 0.0, **counts, **told}, _with_start(own, settings.model)
-    ledger = future_ledger(settings.ledger_path, settings.data, _limit(settings))
-    if settings.non_private:
-        mechanism = NonPrivate()
-        promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-        ledger.check_data(settings.data, pairs.public_digest)
-        ledger.check(mechanism.event, promise=promise)
-        planned = {"spend": math.inf, **counts, **describe_guarantee_and_caveats(promise)}
-    else:
-        randomization = Randomization.of(
-            _coin(settings), ledger, on_device=False, simulate_seed=settings.simulate_seed
-        )
-        rows = FileRows(settings.source, settings.reading)
-        planned = plan_answers(rows, randomization, data=settings.data)[0]
-    promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
-    return planned, _promise_with_start(promise, settings.model)
-
-
-def _made_private(settings: Train, pairs: Pairs | PrivatePairs) -> _Answers:
-    """Return randomized answers: those that were read, or new ones that are kept in a file."""
-    if isinstance(pairs, PrivatePairs):
-        return _received(settings, pairs)
-    if not settings.non_private:
-        refuse_unwritable(settings.answers_path)
-    ledger = open_ledger(settings.ledger_path, settings.data, _limit(settings))
-    if settings.non_private:
-        return _Answers(private=use_unprotected(pairs, NonPrivate(), ledger=ledger), ledger=ledger)
-    with Bar.shown("Randomizing") as bar:
-        privatize_file(
-            settings.source,
-            settings.answers_path,
-            _coin(settings),
-            ledger=ledger,
-            settings=settings.reading,
-            simulate_seed=settings.simulate_seed,
-            force=settings.force,
-            progress=bar,
-        )
-    private = read_pairs(settings.answers_path)
-    assert isinstance(private, PrivatePairs)  # noqa: S101 - for the type checker: just written
-    for release_id in _paying(ledger, private.artifact):
+def _received(private: PrivatePairs, paid: Sequence[str]) -> PrivatePairs:
+    for release_id in paid:
         private = private.received(release_id)
-    return _Answers(private=private, ledger=ledger, file=settings.answers_path)
-
-
-def _received(settings: Train, private: PrivatePairs) -> _Answers:
-    """Return answers that arrived private; a ledger that was named takes note of them."""
-    if settings.ledger is None:
-        return _Answers(private=private, ledger=None)
-    promise = private.guarantee
-    limit = spending_limit(
-        promise.epsilon,
-        settings.limits,
-        unit=promise.unit,
-        trust=promise.trust,
-        delta=promise.delta,
-    )
-    ledger = open_ledger(settings.ledger, settings.data, limit)
-    paid = _paying(ledger, private.artifact)
-    for release_id in paid or [ledger.receive(settings.source, read_manifest(settings.source))]:
-        private = private.received(release_id)
-    return _Answers(private=private, ledger=ledger)
+    return private
 
 
 def _paying(ledger: Ledger, artifact: str) -> list[str]:
@@ -687,10 +704,11 @@ def _paying(ledger: Ledger, artifact: str) -> list[str]:
 # Raw judgments: what is released is the sum of clipped gradients of every step.
 
 
-def _train_on_judgments(settings: Train) -> None:
-    """Train on raw judgments; every step is noised, and paid for before it is drawn."""
-    privacy, pipeline = settings.privacy(), language_module("studies.pipeline")
-    terms = settings.terms()
+def _on_judgments(settings: Train) -> _OnJudgments:
+    """Return training on raw judgments, after refusing what it cannot use."""
+    privacy, pipeline, terms = (
+        settings.privacy(), language_module("studies.pipeline"), settings.terms()
+    )  # fmt: skip
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             settings.source, hides_records=True, person_field=settings.person_field, progress=bar
@@ -705,36 +723,63 @@ def _train_on_judgments(settings: Train) -> None:
         declare_unread=settings.declare_unread,
     )
     promise = privacy.promise(settings.simulate_seed).with_caveats(*caveats)
-    expected = _promise_with_start(promise, settings.model)
-    limit = spending_limit(
-        privacy.epsilon,
-        settings.limits,
-        unit=privacy.unit,
-        trust="central",
-        delta=privacy.delta,
-        neighbors=privacy.neighbors,
+    return _OnJudgments(
+        settings=settings, terms=terms, pairs=pairs, privacy=privacy, promise=promise
     )
-    planned = future_ledger(settings.ledger_path, settings.data, limit)
-    planned.check_data(settings.data, None)
-    if not settings.resume:  # else the trainer knows which steps are left
-        planned.check(privacy.event(privacy.steps), promise=promise)
-    if settings.dry_run:
-        _tell_plan(settings, privacy, expected)
-        return
-    with made_folder(settings.out):
-        ledger = open_ledger(settings.ledger_path, settings.data, limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OnJudgments(_Training):
+    """Training on raw judgments; every step is noised, and paid for before it is drawn."""
+
+    pairs: Pairs | PrivatePairs
+    privacy: CentralPrivacy
+    promise: Guarantee  # of all steps
+
+    @property
+    def limit(self) -> Limit:
+        privacy = self.privacy
+        return spending_limit(
+            privacy.epsilon,
+            self.settings.limits,
+            unit=privacy.unit,
+            trust="central",
+            delta=privacy.delta,
+            neighbors=privacy.neighbors,
+        )
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        settings, privacy = self.settings, self.privacy
+        ledger.check_data(settings.data, None)
+        if not settings.resume:  # else the trainer knows which steps are left
+            ledger.check(privacy.event(privacy.steps), promise=self.promise)
+        promise = _promise_with_start(self.promise, settings.model)
+        return {**self.told(promise, privacy.epsilon), "privacy": privacy.to_dict()}
+
+    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
+        return {
+            "would spend": f"epsilon={never_less(plan['spend'])}",
+            "guarantee": describe_promise(plan["guarantee"]),
+            "caveats": ", ".join(plan["caveats"]) or "none",
+            **self._noise_rows(),
+            "touched": "nothing (dry run)",
+        }
+
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
+        """Train; nothing is told that was computed from the pairs."""
+        settings = self.settings
         if not settings.resume:
             for folder in settings.out.glob("checkpoint-*"):  # which a later run would go on from
                 shutil.rmtree(folder, ignore_errors=True)
-        with add_spend_to_errors(ledger), Bar.shown("Training") as bar:
+        with Bar.shown("Training") as bar:
             try:
-                pipeline.train_centrally(
+                language_module("studies.pipeline").train_centrally(
                     settings.stage.removeprefix("train_"),
-                    pairs,
+                    self.pairs,
                     settings.model,
                     settings.out,
-                    terms,
-                    privacy=privacy,
+                    self.terms,
+                    privacy=self.privacy,
                     ledger=ledger,
                     declare_unread=settings.declare_unread,
                     simulate_seed=settings.simulate_seed,
@@ -744,54 +789,33 @@ def _train_on_judgments(settings: Train) -> None:
                 )
             except BudgetExceeded as error:
                 raise BudgetExceeded(f"{error}{_PAYS_AGAIN if settings.resume else ''}") from None
-    _tell(settings, privacy, ledger)
+        promise = promised(settings.out)
+        return {
+            **self.told(promise.guarantee, promise.sources[0].guarantee.epsilon),
+            "privacy": self.privacy.to_dict(),
+            "ledger": _head(ledger),
+        }
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        return {
+            **self.promise_rows(told, f"epsilon={never_less(told['spend'])}"),
+            **self._noise_rows(),
+            **self.ledger_rows(ledger),
+        }
+
+    def _noise_rows(self) -> dict[str, str]:
+        """Return lines on the noise, on what was chosen for the user, and on what is not known."""
+        privacy, chosen = self.privacy, self.settings.chosen_here
+        return {
+            "noise": f"{privacy.noise_multiplier:.4g} times the clip of {privacy.clip:g} on the "
+            f"sum of each of {privacy.steps:,} steps; a {privacy.unit} takes part in one with "
+            f"chance {privacy.sampling_probability:.4g}",
+            **({"chosen here": chosen} if chosen else {}),
+            "loss, accuracy": "not measured: on raw judgments each would be a release of its own",
+        }
 
 
 _PAYS_AGAIN = (
     " A run that goes on pays again for the steps after its checkpoint: --budget EPSILON raises "
     "the limit, and the ledger records it."
 )
-
-
-def _tell_plan(settings: Train, privacy: CentralPrivacy, expected: Guarantee) -> None:
-    """Print what a run would spend."""
-    told = describe_guarantee_and_caveats(expected)
-    value = {"spend": privacy.epsilon, **told, "privacy": privacy.to_dict()}
-    rows = {
-        "would spend": f"epsilon={never_less(privacy.epsilon)}",
-        "guarantee": describe_promise(value["guarantee"]),
-        "caveats": ", ".join(value["caveats"]) or "none",
-        **_noise_rows(settings, privacy),
-        "touched": "nothing (dry run)",
-    }
-    finish(settings.title, rows, value, as_json=settings.as_json, simulated=expected.simulated)
-
-
-def _tell(settings: Train, privacy: CentralPrivacy, ledger: Ledger) -> None:
-    """Print what came out and what it cost; nothing that was computed from the pairs."""
-    promise = promised(settings.out)
-    spend = promise.sources[0].guarantee.epsilon
-    value = {
-        **describe_guarantee_and_caveats(promise.guarantee),
-        "spend": spend,
-        "privacy": privacy.to_dict(),
-        "ledger": {"head": ledger.head.digest, "rows": ledger.head.rows},
-    }
-    rows = {
-        **_promise_rows(settings, value, f"epsilon={never_less(spend)}"),
-        **_noise_rows(settings, privacy),
-        **_ledger_rows(settings, ledger),
-    }
-    simulated = promise.guarantee.simulated
-    finish(settings.title, rows, value, as_json=settings.as_json, simulated=simulated)
-
-
-def _noise_rows(settings: Train, privacy: CentralPrivacy) -> dict[str, str]:
-    """Return lines on the noise, on what was chosen for the user, and on what is not measured."""
-    return {
-        "noise": f"{privacy.noise_multiplier:.4g} times the clip of {privacy.clip:g} on the sum of "
-        f"each of {privacy.steps:,} steps; a {privacy.unit} takes part in one with chance "
-        f"{privacy.sampling_probability:.4g}",
-        **({"chosen here": settings.chosen_here} if settings.chosen_here else {}),
-        "loss, accuracy": "not measured: on raw judgments each would be a release of its own",
-    }

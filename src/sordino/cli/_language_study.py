@@ -123,7 +123,6 @@ def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
 
 
 def _on_costs(value: dict[str, Any], seeds: int) -> Iterator[str]:
-    """Yield what one release costs a label, and what all of them do."""
     if seeds > 1:
         yield (
             f"The epsilon of a row's labels is that of one release. Each of the {seeds} seeds has "
@@ -278,7 +277,6 @@ class Releases:
         return self.answers / f"{labels_name(epsilon)}-{seed}.json"
 
     def _stored_answers(self, epsilon: float, path: Path) -> PrivatePairs:
-        """Return answers that were kept."""
         problem = "The answers of an earlier release cannot be used"
         found = read_json(path, kind=_FORMAT, version=_VERSION, problem=problem)
         try:
@@ -297,7 +295,6 @@ class Releases:
         return private
 
     def _parts(self, private: PrivatePairs) -> tuple[PrivatePairs, PrivatePairs]:
-        """Return the answers of one release in two parts."""
         part = language_module("studies.comparison_table").part_of_answers
         rows = range(len(private))
         training = part(private, [row for row in rows if row not in self.held_out])
@@ -366,12 +363,10 @@ class CentralRows:
         return self._epsilon({self._event(epsilon): self.seeds for epsilon in self.epsilons})
 
     def _event(self, epsilon: float) -> Event:
-        """Return what one run does."""
         privacy = self.privacy(epsilon)
         return privacy.event(privacy.steps)
 
     def _epsilon(self, events: dict[Event, int]) -> float:
-        """Return what runs cost one record together."""
         return composed_epsilon(events, neighbors=REPLACE_SPECIAL, delta=self.delta)
 
     @property
@@ -665,7 +660,6 @@ class Study:
         return contest, {**told, **describe_guarantee_and_caveats(reward.guarantee)}
 
     def _reference(self) -> Path:
-        """Return the tiny label-free model, built if it is not there yet."""
         folder, marker = self.folder / "reference", self.folder / "reference" / "built.json"
         if not marker.exists():
             losses = language_module("studies.pipeline").build_reference(
@@ -675,7 +669,6 @@ class Study:
         return folder
 
     def _trained_judge(self, reference: Path) -> Path:
-        """Return the judge, trained on unprotected judgments if it is not there yet."""
         folder = self.folder / "judge"
         if not (folder / "training_log.json").exists():
             assert self.judge_pairs is not None  # noqa: S101 - for the type checker
@@ -690,7 +683,6 @@ class Study:
 
 
 def _spent(ledger: Ledger) -> dict[str, Any]:
-    """Return what all releases on a ledger promise together."""
     total = ledger.total()
     if total is None:
         return {"spent": 0.0, "guarantee": None, "caveats": []}

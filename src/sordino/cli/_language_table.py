@@ -48,7 +48,6 @@ _CENTRAL = (0.5, 2.0, 8.0)
 
 
 def _are_usable(epsilons: Sequence[float]) -> bool:
-    """Return whether rows can have these epsilons, each of them one."""
     return len(set(epsilons)) == len(epsilons) and all(0 < each < math.inf for each in epsilons)
 
 
@@ -225,7 +224,6 @@ def _study(
     methods: tuple[str, ...],
     central: tuple[float, ...],
 ) -> Study:
-    """Return the study: judgments in parts, sizes, and where everything is kept."""
     tables, presets = (
         language_module("studies.comparison_table"),
         language_module("studies.comparison"),
@@ -295,7 +293,6 @@ def _central(
 
 
 def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
-    """Return what a dry run has to say."""
     judge, central = value["judge_spend"], value["central"]
     rows = {
         "would spend": f"{_size(value['spend'])} per label on {value['pairs']:,} judgments, all "
@@ -315,7 +312,6 @@ def _size(epsilon: float) -> str:
 
 
 def _show(value: dict[str, Any]) -> None:
-    """Print the table."""
     columns = (
         "method", "one release", "win rate [95 %]", "at equal length", "seeds", "all releases"
     )  # fmt: skip

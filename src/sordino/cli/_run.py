@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sordino._files import (
     atomic_draft,
@@ -45,7 +45,9 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, is_begun, promise_of
 
-from ._settings import Budget, IntoFolder
+from ._app import finish
+from ._settings import Budget, IntoFolder, Paying
+from ._tables import plan_rows
 
 _RESULT = "result.json"
 _VACUOUS = 20.0  # as for a policy in Python
@@ -76,14 +78,19 @@ def spending_limit(
 def future_ledger(path: Path, data: str, limit: Limit, *, request: str | None = None) -> Ledger:
     """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched."""
     if not path.exists():
-        budget = limit.budget.of(limit.run).to_dict()
-        return Ledger(path, [_imagined("open", {"data": data, "budget": budget})])
+        return imagined_ledger(path, data, limit)
     known = Ledger.read(path)
     _refuse_other_unit(known, limit.run)
     if not limit.budget.given:
         return known.continuing(request)
     budget = limit.budget.of(known.budget).to_dict()
     return Ledger(path, [*known.rows, _imagined("budget", {"budget": budget})]).continuing(request)
+
+
+def imagined_ledger(path: Path, data: str, limit: Limit) -> Ledger:
+    """Return a new ledger that is not written anywhere."""
+    budget = limit.budget.of(limit.run).to_dict()
+    return Ledger(path, [_imagined("open", {"data": data, "budget": budget})])
 
 
 def _imagined(kind: str, payload: dict[str, object]) -> Row:
@@ -192,7 +199,8 @@ def paid_since(ledger: Ledger, before: int, delta: float) -> Guarantee:
 class Run(ABC):
     """What a command was asked for and has read; nothing is spent before it is performed."""
 
-    settings: IntoFolder
+    settings: Paying
+    goes_on: ClassVar[bool] = False  # whether a run that was interrupted finds what it paid for
 
     @property
     @abstractmethod
@@ -203,14 +211,27 @@ class Run(ABC):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what would be spent on a ledger as it would be; refuse all that can be refused."""
 
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold the place of the results, if that takes a folder; refuse one that is no place."""
+        yield
+
     @abstractmethod
-    def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
-        """Spend and draw; return what ``result.json`` holds, and the files that go with it."""
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
+        """Spend, draw and publish; return what is told of it."""
+
+    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
+        """Return a plan in lines."""
+        return plan_rows(plan)
+
+    @abstractmethod
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        """Return what was done in lines."""
 
     @property
     def request(self) -> str | None:
         """Return the name by which an interrupted run finds what it paid for, if it can go on."""
-        return None
+        return self.settings.request if self.goes_on else None
 
     def planned(self) -> dict[str, Any]:
         """Return what the run would spend; nothing is touched.
@@ -219,26 +240,76 @@ class Run(ABC):
             BudgetExceeded: The ledger has not enough left.
             LedgerError: It belongs to other data, or is damaged.
         """
-        settings = self.settings
-        ledger = future_ledger(
-            settings.ledger_path, settings.data, self.limit, request=self.request
-        )
-        return self.plan(ledger)
+        return self.plan(self.account(planning=True))
+
+    def account(self, *, planning: bool) -> Ledger:
+        """Return the ledger that pays, or one as it would be: then nothing on disk is touched."""
+        path, data = self.settings.ledger_path, self.settings.data
+        if planning:
+            return future_ledger(path, data, self.limit, request=self.request)
+        return open_ledger(path, data, self.limit)
+
+    @contextmanager
+    def ready(self) -> Iterator[Run]:
+        """Yield the run with all that is public of many files read, if that takes long."""
+        yield self
 
     def perform(self) -> tuple[dict[str, Any], Ledger]:
-        """Do the whole job; return what ``result.json`` holds, and the ledger."""
+        """Do the whole job; return what is told of it, and the ledger."""
         self.planned()
-        settings = self.settings
-        result = settings.out / _RESULT
-        with made_folder(settings.out):
-            refuse_output(result, force=settings.force)  # nobody writes now
-            force = settings.force or is_begun(settings.ledger_path, self.request)
-            refuse_unwritable(result)
-            ledger = open_ledger(settings.ledger_path, settings.data, self.limit)
+        with self.place():
+            ledger = self.account(planning=False)
             with add_spend_to_errors(ledger), ledger.attempt(self.request):
-                told, files = self.draw(ledger)
-                publish(settings.out, {**files, _RESULT: to_json(told)}, force=force)
+                told = self.spend(ledger)
         return told, ledger
+
+    def outcome(self) -> tuple[dict[str, str], dict[str, Any]]:
+        """Plan, or do the whole job; return what there is to tell, in lines and in full."""
+        if self.settings.dry_run:
+            told = self.planned()
+            return self.plan_rows(told), told
+        with self.ready() as ready:
+            told, ledger = ready.perform()
+        return self.rows(told, ledger), told
+
+    def tell(self, rows: dict[str, str], told: dict[str, Any]) -> None:
+        """Print an outcome."""
+        settings = self.settings
+        simulated = told.get("guarantee", {}).get("randomness") == "simulated"
+        finish(
+            settings.title,
+            rows,
+            told,
+            as_json=settings.as_json,
+            simulated=simulated or settings.simulate_seed is not None,
+        )
+
+
+class FolderRun(Run):
+    """A run whose files appear together in a folder, beside ``result.json``."""
+
+    settings: IntoFolder
+
+    @abstractmethod
+    def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+        """Spend and draw; return what ``result.json`` holds, and the files that go with it."""
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Make the folder and hold it."""
+        result = self.settings.out / _RESULT
+        with made_folder(self.settings.out):
+            refuse_output(result, force=self.settings.force)  # nobody writes now
+            refuse_unwritable(result)
+            yield
+
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
+        """Draw, and show all files."""
+        settings = self.settings
+        force = settings.force or is_begun(settings.ledger_path, self.request)
+        told, files = self.draw(ledger)
+        publish(settings.out, {**files, _RESULT: to_json(told)}, force=force)
+        return told
 
 
 def refuse_randomized(pairs: Pairs | PrivatePairs) -> None:

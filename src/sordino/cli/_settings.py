@@ -98,7 +98,6 @@ def _declared(settings: Any) -> list[tuple[Field[Any], Any, Argument | Option]]:
 
 
 def _parameter(field: Field[Any], kind: Any, said: Argument | Option) -> inspect.Parameter:
-    """Return a field as typer reads it."""
     if isinstance(said, Argument):
         info = typer.Argument(help=said.help, metavar=said.metavar)
     else:
@@ -122,7 +121,6 @@ def _parameter(field: Field[Any], kind: Any, said: Argument | Option) -> inspect
 
 
 def _flag(field: Field[Any], said: Option) -> str:
-    """Return an option as it is typed."""
     return said.flag or f"--{field.name.replace('_', '-')}"
 
 
@@ -352,7 +350,6 @@ class Budget:
     delta: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no limit."""
         if self.epsilon is not None:
             _validate.non_negative("--budget", self.epsilon)
         if self.delta is not None:
@@ -421,7 +418,14 @@ class Limited(Output):
 class Paying(Limited):
     """Where what a command spends is recorded."""
 
+    title: ClassVar[str]  # what the command is called
+
     ledger: LedgerPath = None
+
+    @property
+    def ledger_path(self) -> Path:
+        """Return where the spend is recorded."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,38 +448,6 @@ class Reading:
     drop_identical: Annotated[
         bool, DataOption("Drop pairs of identical answers; else they are refused.")
     ] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitting:
-    """How a reward is fitted on randomized answers, and on whatever else teaches one."""
-
-    ball: Annotated[
-        float,
-        FitOption(
-            "Bound on the norm of the weights. A confidence set takes it as a promise about the "
-            "truth: choose it before you look."
-        ),
-    ] = 100.0
-    method: Annotated[
-        str,
-        FitOption(
-            "Likelihood of the fit; auto refines by the mixture where that clearly pays.",
-            noise=("labels",),
-            why="it is for answers that were randomized one by one, which only --noise labels does",
-            metavar="auto|debiased|mixture",
-        ),
-    ] = "auto"
-    ridge: Annotated[
-        float | None, FitOption("Penalty of the fit; by default chosen on held-out answers.")
-    ] = None
-
-    def refuse_unworkable(self, methods: Sequence[str]) -> None:
-        """Refuse settings that no fit can work with."""
-        _validate.workable("--ball", self.ball)
-        _validate.one_of("--method", self.method, methods)
-        if self.ridge is not None:
-            _validate.workable("--ridge", self.ridge)
 
 
 # Many files.
@@ -574,13 +546,11 @@ class Passes:
     """One bar for many passes over the same files."""
 
     def __init__(self, bar: Bar, expected: int | None = None) -> None:
-        """Expect so many passes."""
         self._bar = bar
         self._of = "" if expected is None else f" of about {expected}"
         self._passes, self._before = 0, math.inf
 
     def __call__(self, done: int, total: int) -> None:
-        """Take note of how much of a pass is done."""
         if done <= self._before:
             self._passes += 1
             self._bar.describe(f"Pass {self._passes}{self._of}")

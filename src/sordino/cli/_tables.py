@@ -6,14 +6,12 @@ Closing summaries of what is drawn from a withheld estimate, or will be.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
-from sordino.privacy.guarantee import Guarantee, never_less, never_more
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.guarantee import Guarantee, never_less
 
 _UNBOUGHT = "not measured (--metrics-epsilon buys it)"
 UNREAD = "not measured: files are read in pieces"
@@ -42,7 +40,6 @@ def describe_promise(values: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None, digits: int = 3) -> str:
-    """Return a measured number, or that there is none."""
     return "not available" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
@@ -80,7 +77,6 @@ def unit_rows(plan: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _person_rows(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines of a finished run on one label's share, on people, and on a cap."""
     data, mechanism, rows = result["data"], result["mechanism"], {}
     if "epsilon_per_label" in mechanism and result["guarantee"]["unit"] == "person":
         share = never_less(mechanism["epsilon_per_label"])
@@ -123,7 +119,6 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def _in_files(data: Mapping[str, Any]) -> str:
-    """Return in how many files the judgments were, if they were read in chunks."""
     if "files" not in data:
         return ""
     left_out = data["records"] - data["pairs"]
@@ -132,12 +127,10 @@ def _in_files(data: Mapping[str, Any]) -> str:
 
 
 def _of_rankings(told: Mapping[str, Any]) -> bool:
-    """Return whether a run, or a plan of one, is about rankings."""
     return hides_ballots((told.get("mechanism") or {}).get("name"))
 
 
 def _ballot_rows(told: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines on how many ballots there are, and on the best of what everybody ranked."""
     ballots, items = data.get("ballots"), told.get("items") or []
     rows = {} if ballots is None else {"ballots": f"{ballots:,}"}
     if items:
@@ -161,7 +154,6 @@ def _signed(value: float | None) -> str:
 
 
 def _wins(policy: Mapping[str, Any]) -> str:
-    """Return how often a policy wins, with the interval."""
     if policy["win_rate"] is None:
         reason = policy.get("win_rate_reason") or "not available"
         return f"{reason}, at temperature {policy['temperature']:g}"
@@ -211,7 +203,6 @@ def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _mechanism(told: Mapping[str, Any]) -> str:
-    """Return a curator's mechanism in one line."""
     if is_noised_sum(told["name"]):
         return _sum(told)
     if hides_ballots(told["name"]):
@@ -227,7 +218,6 @@ def _mechanism(told: Mapping[str, Any]) -> str:
 
 
 def _sum(told: Mapping[str, Any]) -> str:
-    """Return one noised sum in one line."""
     what, of_person = _SUMS[told.get("statistic")]
     most = told["records_per_person"]
     cap = "" if most is None else f", at most {most:,} {of_person} of a person"
@@ -235,7 +225,6 @@ def _sum(told: Mapping[str, Any]) -> str:
 
 
 def _loss(told: Mapping[str, Any]) -> str:
-    """Return what one release may cost."""
     return f"epsilon={never_less(told['epsilon'])}, delta={never_less(told['delta'])}"
 
 
@@ -263,7 +252,6 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _files_rows(planned: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines on files that will be read in chunks."""
     rows, passes = planned["rows"], planned["passes"]
     size = "packed" if rows is None else f"{rows:,} rows"  # lines of JSON Lines
     read = "" if rows is None else f": {rows * passes:,} rows read in all"
@@ -274,7 +262,6 @@ def _files_rows(planned: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines on what a curator would add as noise, and would not measure."""
     if "mechanism" not in plan:
         return {}
     rows = _curator_rows(plan)
@@ -283,120 +270,3 @@ def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     if "metrics" in rows:
         return rows
     return rows | {"accuracy": _UNSCORED if _of_rankings(plan) else _UNBOUGHT}
-
-
-# arms
-_HIDDEN = {
-    "label": "one reward; who was given which arm is public (--unit record hides that too)",
-    "record": "one record: arm, reward and context",
-}
-
-
-def bandit_rows(result: Mapping[str, Any], ledger: Ledger, folder: Path) -> dict[str, str]:
-    """Return the closing summary of a run."""
-    draws = result["draws"]
-    rows = {
-        **_promise_rows(result),
-        **_policy_rows(result),
-        "draws": f"{len(draws):,}",
-        "drawn": _most(draws),
-        "ledger head": ledger.head.digest,
-        "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
-        "written": str(folder / "result.json"),
-    }
-    seconds = result["seconds"]
-    return rows | ({} if seconds is None else {"seconds": f"{seconds:.1f}"})
-
-
-def bandit_plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a dry run has to say."""
-    return {
-        "would spend": f"epsilon={never_less(plan['spend'])}",
-        **_promise_rows(plan),
-        **_policy_rows(plan),
-        "draws": f"{plan['draws']:,}",
-        "touched": "nothing (dry run)",
-    }
-
-
-def _promise_rows(told: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines on what is promised, and of whom."""
-    return {
-        "guarantee": describe_promise(told["guarantee"]),
-        "hidden": _HIDDEN[told["guarantee"]["unit"]],
-        "caveats": ", ".join(told["caveats"]) or "none",
-    }
-
-
-def _policy_rows(told: Mapping[str, Any]) -> dict[str, str]:
-    """Return lines on what is drawn from, and what one draw costs."""
-    one = told["per_draw"]
-    rows = {"each draw": f"epsilon={never_less(one['epsilon'])}"}
-    if "test" in one:
-        test = one["test"]
-        rows["test of counts"] = (
-            f"epsilon={never_less(test['epsilon'])}, delta={never_less(test['delta'])}"
-        )
-    if "least_count" in one:
-        least = one["least_count"]
-        rows["test of counts"] += (
-            f"; every arm has at least {least:,} records beside any one"
-            if least >= 1
-            else "; an arm may be too rare, so all draws are from the reference"
-        )
-    if told["temperature"] is None:
-        rows["policy"] = "as sharp as the test allows"
-    else:
-        rows["policy"] = (
-            f"temperature {told['temperature']:.6g}, regularization {told['regularization']:.6g}"
-        )
-    if "contexts" in one:
-        given = one["contexts"]
-        rows["contexts"] = (
-            "one, of zeros (--contexts FILE draws for others)"
-            if given == "zeros"
-            else f"{given:,}, drawn for one after the other"
-        )
-    return rows
-
-
-def _most(draws: list[str]) -> str:
-    """Return which arms were drawn most often, in few lines."""
-    counted = sorted(Counter(draws).items(), key=lambda pair: -pair[1])
-    lines = [f"{' '.join(name.split())}: {times:,}" for name, times in counted[:_LISTED]]
-    left = len(counted) - _LISTED
-    return "\n".join([*lines, *([f"and {left:,} more arms"] if left > 0 else [])])
-
-
-def prepared_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
-    """Return what draws will cost that ``sordino align --noise draws`` prepared, or would."""
-    one, count = told["per_draw"], told["draws"]
-    rows = {
-        "spent": "nothing yet: every answer that choose draws spends",
-        "each answer": f"epsilon={never_less(one['epsilon'])} at most, whatever is asked",
-        f"{count:,} answers": describe_promise(told["guarantee"]),
-        "caveats": ", ".join(told["caveats"]) or "none",
-        "policy": f"temperature {told['temperature']:.6g}, ridge {told['ridge']:.6g}, ball "
-        f"{told['ball']:g}",
-    }
-    if folder is None:
-        return rows | {"touched": "nothing (dry run)"}
-    return rows | {
-        "written": str(folder / "result.json"),
-        "draw with": f"sordino choose {folder} PROMPTS --judgments PREFS",
-    }
-
-
-def chosen_rows(told: Mapping[str, Any], out: Path | None) -> dict[str, str]:
-    """Return the closing summary of answers that were drawn from a withheld reward, or would be."""
-    planned = "spend" in told
-    rows = {
-        "prompts": f"{told['prompts']:,}",
-        "would spend" if planned else "spent": describe_promise(told["guarantee"]),
-        "caveats": ", ".join(told["caveats"]) or "none",
-        "each answer": f"epsilon={never_less(told['per_draw']['epsilon'])} at most",
-    }
-    if planned:
-        return rows | {"touched": "nothing (dry run)"}
-    written = {} if out is None else {"written": out.name}
-    return rows | {"remaining epsilon": f"{never_more(told['remaining_epsilon'])}"} | written

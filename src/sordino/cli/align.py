@@ -15,10 +15,9 @@ from sordino.rewards.evidence import refuse_too_few
 
 from ._align_run import AlignRun, Inputs
 from ._align_settings import Align, NoiseOn
-from ._app import Bar, app, finish
+from ._app import Bar, app
 from ._run import refuse_randomized
 from ._settings import Unit, command, named_option, refuse_given
-from ._tables import align_rows, plan_rows, prepared_rows
 
 
 @command(app, Align)
@@ -26,18 +25,7 @@ def align(settings: Align) -> None:
     """Learn a private reward and policy from judgments, with ledger and report."""
     started = _random.clock()
     run = _run(settings, _inputs(settings), started)
-    prepared, title = settings.noise is NoiseOn.draws, "sordino align"
-    if settings.dry_run:
-        plan = run.planned()
-        rows = prepared_rows(plan, None) if prepared else plan_rows(plan)
-        simulated = settings.simulate_seed is not None
-        finish(title, rows, plan, as_json=settings.as_json, simulated=simulated)
-        return
-    with run.ready() as ready:
-        result, _ = ready.perform()
-    rows = prepared_rows(result, settings.out) if prepared else align_rows(result, settings.out)
-    simulated = result["guarantee"]["randomness"] == "simulated"
-    finish(title, rows, result, as_json=settings.as_json, simulated=simulated)
+    run.tell(*run.outcome())
 
 
 def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
@@ -56,7 +44,6 @@ def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
 
 
 def _inputs(settings: Align) -> Inputs:
-    """Return the inputs of a run, after refusing what they cannot be used for."""
     offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
     if settings.reads_chunks(settings.prefs):
         refuse_given(offers, "only a file of ballots over items has items to offer")
@@ -85,7 +72,6 @@ def _inputs(settings: Align) -> Inputs:
 
 
 def _pairs(settings: Align, source: Path) -> Inputs:
-    """Return pairs of one file, with what they will be held against."""
     evaluate, truth = settings.evaluate, settings.truth
     if settings.noise is NoiseOn.draws:
         for name, path in {"--evaluate": evaluate, "--truth": truth}.items():

@@ -42,7 +42,7 @@ from ._settings import (
 )
 from ._tables import describe_promise
 
-_ORDER = ("refutes", "warning", "clear", "skipped")
+# what refutes is shown first
 _WORDS = {"refutes": "REFUTES", "warning": "warning", "clear": "clear", "skipped": "not tried"}
 
 
@@ -69,12 +69,6 @@ def _measured(found: Measurement) -> str:
     if found.power is not None:
         text += f"; would have detected {never_less(found.power, 4)} or more"
     return text
-
-
-def finding_rows(found: Audit) -> list[list[str]]:
-    """Return (attack, outcome, sentence) of everything that was tried, what refutes first."""
-    ordered = sorted(found.findings, key=lambda finding: _ORDER.index(finding.outcome))
-    return [[each.attack, _WORDS[each.outcome], each.summary] for each in ordered]
 
 
 _PAGES = (".html", ".htm")
@@ -111,7 +105,11 @@ class _Audit(Output):
         rows = audit_rows(audit) | ({} if self.out is None else {"written": self.out.name})
         if not self.as_json:
             columns = ("attack", "outcome", "what came of it")
-            grid("what was tried", columns, finding_rows(audit))
+            ordered = sorted(
+                audit.findings, key=lambda finding: list(_WORDS).index(finding.outcome)
+            )
+            tried = [[each.attack, _WORDS[each.outcome], each.summary] for each in ordered]
+            grid("what was tried", columns, tried)
         title, simulated = f"sordino audit {audit.kind}", audit.claim.simulated
         finish(title, rows, audit.to_dict(), as_json=self.as_json, simulated=simulated)
         if audit.refuted:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -45,10 +45,10 @@ from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
 from sordino.rewards.linear_bandit import BallRidge
 from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
-from ._app import Bar, app, finish
+from ._app import Bar, app
 from ._run import (
+    FolderRun,
     Limit,
-    Run,
     describe_draw,
     paid_since,
     quiet,
@@ -71,7 +71,7 @@ from ._settings import (
     refuse_foreign,
     refuse_given,
 )
-from ._tables import bandit_plan_rows, bandit_rows
+from ._tables import describe_promise
 
 _MOST_DRAWS = 10_000_000
 _UNIFORM = "uniform"
@@ -82,6 +82,11 @@ _RIDGE = 1.0
 _FORMAT = "sordino.bandit"
 _VERSION = 1
 _BLOCK = 1024  # questions whose features are held at once
+_LISTED = 5  # arms
+_HIDDEN = {
+    "label": "one reward; who was given which arm is public (--unit record hides that too)",
+    "record": "one record: arm, reward and context",
+}
 
 
 class Method(StrEnum):
@@ -97,6 +102,8 @@ _LinearOption = partial(DataOption, noise=(Method.linear,))
 @dataclass(frozen=True, kw_only=True)
 class Bandit(IntoFolder):
     """What the user chose for one run; None where an option was left out."""
+
+    title = "sordino bandit"
 
     logs: Annotated[
         Path, Argument("Logged pulls (.jsonl, .csv or .tsv, also .gz), one in a record.")
@@ -244,7 +251,6 @@ class Bandit(IntoFolder):
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse unusable settings before a file is opened."""
         self._refuse_missing()
         with named_option("--reward-range"):
             usable_reward_range(self.ends)
@@ -293,7 +299,6 @@ class Bandit(IntoFolder):
             )
 
     def _refuse_out_of_range(self) -> None:
-        """Refuse numbers that mean nothing."""
         _validate.integer("--draws", self.draws, at_least=1, at_most=_MOST_DRAWS)
         _validate.failure_probability("--delta", self.delta)
         _validate.non_negative("--penalty", self.penalty)
@@ -442,7 +447,6 @@ class Inputs:
 
 
 def _inputs(settings: Bandit) -> Inputs:
-    """Return the inputs of a run."""
     _refuse_own(settings)
     catalogue = _catalogue(settings)
     reference = _reference(settings, catalogue)
@@ -501,7 +505,6 @@ def _refuse_own(settings: Bandit) -> None:
 
 
 def _catalogue(settings: Bandit) -> Catalogue:
-    """Return the arms, with features where a file of them is given."""
     with named_option("--arms"):
         arms = Catalogue.of(settings.arms or "")
     if settings.action_features is None:
@@ -520,7 +523,6 @@ def _catalogue(settings: Bandit) -> Catalogue:
 
 
 def _reference(settings: Bandit, catalogue: Catalogue) -> tuple[float, ...] | None:
-    """Return the starting probability of every arm; None for uniform ones."""
     if settings.reference == _UNIFORM:
         return None
     with named_option("--reference"):
@@ -606,7 +608,6 @@ def _no_colder(policy: WithheldPolicy, settings: Bandit) -> WithheldPolicy:
 
 
 def _linear_policy(settings: Bandit, inputs: Inputs, *, sharp: bool) -> WithheldPolicy:
-    """Return the policy of a regression."""
     count, epsilon, ridge = len(inputs.questions), settings.epsilon, settings.regularization
     private = epsilon is not None and not sharp
     policy = linear_policy(
@@ -643,7 +644,7 @@ def _regularization(policy: WithheldPolicy) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BanditRun(Run):
+class BanditRun(FolderRun):
     """A run that was prepared: nothing is spent, and nothing was written."""
 
     settings: Bandit  # what the user chose
@@ -652,7 +653,7 @@ class BanditRun(Run):
     started: float  # when, by the clock of `_random`
 
     @cached_property
-    def _one(self) -> BoundedRangeEvent:
+    def one(self) -> BoundedRangeEvent:
         """Return all draws of one question, or one draw of one question of several."""
         settings, questions = self.settings, self.inputs.questions
         if self.policy is None:
@@ -670,7 +671,7 @@ class BanditRun(Run):
     @property
     def _epsilon(self) -> float:
         """Return the loss of everything together at the delta that the user allowed."""
-        events: Counter[Event] = Counter({self._one: self._count})
+        events: Counter[Event] = Counter({self.one: self._count})
         if self.policy is None:
             events[self.settings.test.event] += 1
         return accounting.composed_epsilon(
@@ -690,10 +691,31 @@ class BanditRun(Run):
             neighbors=settings.relation,
         )
 
-    def warn(self) -> None:
-        """Warn where the run protects nobody."""
-        way_out = "Use a smaller --epsilon, or a larger --temperature or --regularization."
-        warn_if_vacuous(self._one.bounded_range, way_out)
+    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
+        """Return a plan in lines."""
+        return {
+            "would spend": f"epsilon={never_less(plan['spend'])}",
+            **_told_rows(plan),
+            "draws": f"{plan['draws']:,}",
+            "touched": "nothing (dry run)",
+        }
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        """Return what was drawn in lines, the arms that were drawn most often first."""
+        counted = sorted(Counter(told["draws"]).items(), key=lambda pair: -pair[1])
+        drawn = [f"{' '.join(name.split())}: {times:,}" for name, times in counted[:_LISTED]]
+        if len(counted) > _LISTED:
+            drawn.append(f"and {len(counted) - _LISTED:,} more arms")
+        seconds = told["seconds"]
+        return {
+            **_told_rows(told),
+            "draws": f"{len(told['draws']):,}",
+            "drawn": "\n".join(drawn),
+            "ledger head": ledger.head.digest,
+            "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
+            "written": str(self.settings.out / "result.json"),
+            **({} if seconds is None else {"seconds": f"{seconds:.1f}"}),
+        }
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what the run would spend; nothing is touched."""
@@ -713,7 +735,7 @@ class BanditRun(Run):
         try:
             if policy is None:
                 after = with_spend(ledger, settings.test.event, promise)
-            after.check(self._one, promise=promise, count=self._count)
+            after.check(self.one, promise=promise, count=self._count)
         except BudgetExceeded as error:
             if ledger.budget.delta >= settings.delta:
                 raise
@@ -734,7 +756,22 @@ class BanditRun(Run):
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the result of drawing, after each entry on the ledger."""
         settings, before = self.settings, len(ledger.rows)
-        policy = self.policy or self._tested_policy(ledger)
+        policy = self.policy
+        if policy is None:  # the test is spent here
+            epsilon, delta = settings.rest
+            policy = count_tested_policy(
+                self.inputs.logs,
+                neighbors=settings.relation,
+                epsilon=epsilon,
+                delta=delta,
+                draws=settings.draws,
+                test_epsilon=settings.test.epsilon,
+                test_delta=settings.test.delta,
+                penalty=settings.penalty,
+                reference=self.inputs.reference,
+                ledger=ledger,
+                simulate_seed=settings.simulate_seed,
+            )
         with quiet():
             drawn = self._draws(policy, ledger)
         names = self.inputs.logs.catalogue.names
@@ -752,23 +789,6 @@ class BanditRun(Run):
             }
         )
         return result, {}
-
-    def _tested_policy(self, ledger: Ledger) -> WithheldPolicy:
-        """Return the policy that a test of counts allows; the test is spent here."""
-        settings, (epsilon, delta) = self.settings, self.settings.rest
-        return count_tested_policy(
-            self.inputs.logs,
-            neighbors=settings.relation,
-            epsilon=epsilon,
-            delta=delta,
-            draws=settings.draws,
-            test_epsilon=settings.test.epsilon,
-            test_delta=settings.test.delta,
-            penalty=settings.penalty,
-            reference=self.inputs.reference,
-            ledger=ledger,
-            simulate_seed=settings.simulate_seed,
-        )
 
     def _draws(self, policy: WithheldPolicy, ledger: Ledger) -> Int64[np.ndarray, " n"]:
         """Return drawn arms, those for one context together, in the order of the contexts."""
@@ -791,7 +811,7 @@ class BanditRun(Run):
 
     def _per_draw(self, drawn_from: WithheldPolicy | None = None) -> dict[str, Any]:
         """Return what one draw costs, and what is public of how it came about."""
-        told = describe_draw(self._one.bounded_range)
+        told = describe_draw(self.one.bounded_range)
         if self.inputs.logs.context_columns:
             given = self.inputs.contexts
             told["contexts"] = "zeros" if given is None else len(given)
@@ -807,21 +827,49 @@ class BanditRun(Run):
         return told
 
 
+def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
+    one = told["per_draw"]
+    rows = {
+        "guarantee": describe_promise(told["guarantee"]),
+        "hidden": _HIDDEN[told["guarantee"]["unit"]],
+        "caveats": ", ".join(told["caveats"]) or "none",
+        "each draw": f"epsilon={never_less(one['epsilon'])}",
+    }
+    if "test" in one:
+        test = one["test"]
+        rows["test of counts"] = (
+            f"epsilon={never_less(test['epsilon'])}, delta={never_less(test['delta'])}"
+        )
+    if "least_count" in one:
+        least = one["least_count"]
+        rows["test of counts"] += (
+            f"; every arm has at least {least:,} records beside any one"
+            if least >= 1
+            else "; an arm may be too rare, so all draws are from the reference"
+        )
+    if told["temperature"] is None:
+        rows["policy"] = "as sharp as the test allows"
+    else:
+        rows["policy"] = (
+            f"temperature {told['temperature']:.6g}, regularization {told['regularization']:.6g}"
+        )
+    if "contexts" in one:
+        given = one["contexts"]
+        rows["contexts"] = (
+            "one, of zeros (--contexts FILE draws for others)"
+            if given == "zeros"
+            else f"{given:,}, drawn for one after the other"
+        )
+    return rows
+
+
 @command(app, Bandit)
 def bandit(settings: Bandit) -> None:
     """Draw arms from a private policy of logged pulls; the randomness of the draws is the noise."""
-    started, title = _random.clock(), "sordino bandit"
-    inputs = _inputs(settings)
+    started, inputs = _random.clock(), _inputs(settings)
     run = BanditRun(
         settings=settings, inputs=inputs, policy=_policy(settings, inputs), started=started
     )
-    run.warn()
-    if settings.dry_run:
-        plan, simulated = run.planned(), settings.simulate_seed is not None
-        rows = bandit_plan_rows(plan)
-        finish(title, rows, plan, as_json=settings.as_json, simulated=simulated)
-        return
-    result, account = run.perform()
-    simulated = result["guarantee"]["randomness"] == "simulated"
-    rows = bandit_rows(result, account, settings.out)
-    finish(title, rows, result, as_json=settings.as_json, simulated=simulated)
+    way_out = "Use a smaller --epsilon, or a larger --temperature or --regularization."
+    warn_if_vacuous(run.one.bounded_range, way_out)
+    run.tell(*run.outcome())

@@ -7,7 +7,7 @@ answer spends.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -27,7 +27,7 @@ from sordino.preferences.files import Progress, read_mappings
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.records import Text, read_text
 from sordino.privacy import accounting
-from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee
+from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.estimation import fit_reward
@@ -47,7 +47,7 @@ from ._settings import (
     command,
     refuse_given,
 )
-from ._tables import chosen_rows
+from ._tables import describe_promise
 
 _TITLE = "sordino choose"
 _BATCH = 2048
@@ -112,7 +112,6 @@ def choose(settings: Choose) -> None:
 
 
 def _questions(path: Path, progress: Progress) -> Iterator[Question]:
-    """Yield (prompt, candidates) of every line."""
     for where, row in read_mappings(path, progress):
         options = row.get("candidates")
         if not isinstance(options, list) or not options:
@@ -159,7 +158,6 @@ def _draw_freely(settings: Choose) -> None:
 def _drawn(
     policy: CandidatePolicy, questions: Iterator[Question], simulate_seed: int | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield what was drawn for every question."""
     part = 0
     while batch := list(islice(questions, _BATCH)):
         prompts, candidates = [row[0] for row in batch], [row[1] for row in batch]
@@ -187,11 +185,7 @@ class PreparedRun:
 
     @classmethod
     def read(cls, folder: Path) -> PreparedRun:
-        """Return the run in a folder.
-
-        Raises:
-            DataError: Its file is malformed, or was written by a newer version.
-        """
+        """Return the run in a folder; refuse a file that is malformed, or of a newer version."""
         values = read_json(
             folder / RESULT, kind=INTRINSIC_FORMAT, version=INTRINSIC_VERSION, problem=_PROBLEM
         )
@@ -214,13 +208,7 @@ class PreparedRun:
         raise DataError(f"{_PROBLEM}: {RESULT} has a field that is missing or malformed.")
 
     def policy(self, judgments: Path, temperature: float | None) -> WithheldPolicy:
-        """Return the policy of a reward that is fitted here and now; nothing is spent.
-
-        Raises:
-            DataError: The judgments cannot be used.
-            LedgerMismatch: They are about other prompts and answers.
-            ConvergenceError: The fit could not be certified.
-        """
+        """Return the policy of a reward that is fitted here and now; nothing is spent."""
         with Bar.shown("Reading") as bar:
             hidden = self.promise.unit == "record"
             pairs = read_pairs(judgments, **self.reading, hides_records=hidden, progress=bar)
@@ -237,85 +225,10 @@ class PreparedRun:
         return gibbs_policy(reward, temperature=heat)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WithheldQuery:
-    """What is asked of a withheld policy, and what one answer costs at most."""
-
-    policy: WithheldPolicy  # what is drawn from
-    prompts: Sequence[Text]  # one for each answer
-    candidates: Sequence[Sequence[Text]]  # the answers to choose from
-    bounded_range: float  # the largest of one draw
-
-    @classmethod
-    def of(cls, policy: WithheldPolicy, questions: Sequence[Question]) -> WithheldQuery:
-        """Return questions with what they cost; warn where that protects nobody."""
-        prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
-        with quiet():
-            widest = max(policy.bounded_range(*row) for row in questions)
-        warn_if_vacuous(widest, "Use a higher --temperature, or prepare a run with a larger ridge.")
-        return cls(policy=policy, prompts=prompts, candidates=candidates, bounded_range=widest)
-
-    def plan(self, ledger: Ledger, simulate_seed: int | None) -> dict[str, Any]:
-        """Return what the answers would spend; nothing is touched.
-
-        Raises:
-            BudgetExceeded: The ledger has not enough left for all.
-            LedgerMismatch: It belongs to other prompts and answers.
-        """
-        held, delta, count = self.policy.estimate, ledger.budget.delta, len(self.prompts)
-        one = BoundedRangeEvent(self.bounded_range)
-        spend = accounting.composed_epsilon([(one, count)], neighbors=held.neighbors, delta=delta)
-        promise = Guarantee(
-            spend,
-            delta=delta,
-            unit=held.unit,
-            neighbors=held.neighbors,
-            trust="central",
-            randomness=entropy_of(simulate_seed).randomness,
-            caveats=held.caveats,
-        )
-        ledger.check_data(None, held.public_digest)
-        try:
-            ledger.check(one, promise=promise, count=count)
-        except BudgetExceeded as error:
-            raise BudgetExceeded(
-                f"{error} Or ask for fewer answers, or at a higher --temperature."
-            ) from None
-        return {"spend": spend, **self._told(promise), "remaining_epsilon": None}
-
-    def _told(self, promise: Guarantee) -> dict[str, Any]:
-        """Return what is public of the answers and of what they cost."""
-        return {
-            "prompts": len(self.prompts),
-            "temperature": self.policy.temperature,
-            **describe_guarantee_and_caveats(promise),
-            "per_draw": describe_draw(self.bounded_range),
-        }
-
-    def answers(
-        self, ledger: Ledger, simulate_seed: int | None
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Return what was drawn, without its probability, and what that spent, which comes first.
-
-        Raises:
-            BudgetExceeded: The ledger has not enough left for all; nothing was drawn.
-        """
-        before = len(ledger.rows)
-        with quiet():
-            drawn = self.policy.draw_each(
-                self.prompts, self.candidates, ledger=ledger, simulate_seed=simulate_seed
-            )
-        rows = [
-            {"prompt": prompt, "answer": answers[pick]}
-            for prompt, answers, pick in zip(self.prompts, self.candidates, drawn, strict=True)
-        ]
-        told = self._told(paid_since(ledger, before, ledger.budget.delta))
-        return rows, told | {"remaining_epsilon": ledger.remaining_epsilon()}
-
-
 def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
     """Draw from a withheld reward after recording the spend; tell no probability."""
-    path, seed = settings.ledger or settings.folder / "spend.db", settings.simulate_seed
+    path = settings.ledger or settings.folder / "spend.db"
+    seed, out = settings.simulate_seed, settings.out
     Ledger.read(path)  # it must be there
     ledger = Ledger.open(path, data=run.data)
     if settings.judgments is None:
@@ -325,19 +238,71 @@ def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
         )
     policy = run.policy(settings.judgments, settings.temperature)
     with Bar.shown("Choosing") as bar:
-        query = WithheldQuery.of(policy, list(_questions(settings.prompts, bar)))
-    plan = query.plan(ledger, seed)
+        questions = list(_questions(settings.prompts, bar))
+    prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
+    with quiet():
+        widest = max(policy.bounded_range(*row) for row in questions)
+    warn_if_vacuous(widest, "Use a higher --temperature, or prepare a run with a larger ridge.")
+    held, delta, one = policy.estimate, ledger.budget.delta, BoundedRangeEvent(widest)
+    promise = Guarantee(
+        accounting.composed_epsilon([(one, len(prompts))], neighbors=held.neighbors, delta=delta),
+        delta=delta,
+        unit=held.unit,
+        neighbors=held.neighbors,
+        trust="central",
+        randomness=entropy_of(seed).randomness,
+        caveats=held.caveats,
+    )
+    ledger.check_data(None, held.public_digest)
+    try:
+        ledger.check(one, promise=promise, count=len(prompts))
+    except BudgetExceeded as error:
+        raise BudgetExceeded(
+            f"{error} Or ask for fewer answers, or at a higher --temperature."
+        ) from None
+
+    def told(promise: Guarantee, remaining: float | None) -> dict[str, Any]:
+        return {
+            "prompts": len(prompts),
+            "temperature": policy.temperature,
+            **describe_guarantee_and_caveats(promise),
+            "per_draw": describe_draw(widest),
+            "remaining_epsilon": remaining,
+        }
+
     if settings.dry_run:
-        finish(_TITLE, chosen_rows(plan, None), plan, as_json=settings.as_json)
+        plan = {"spend": promise.epsilon, **told(promise, None)}
+        finish(_TITLE, _withheld_rows(plan, None), plan, as_json=settings.as_json)
         return
-    out = settings.out
     if out is not None:
         refuse_unwritable(out)
     with add_spend_to_errors(ledger):
-        rows, told = query.answers(ledger, seed)
-        simulated = told["guarantee"]["randomness"] == "simulated"
+        before = len(ledger.rows)
+        with quiet():
+            drawn = policy.draw_each(prompts, candidates, ledger=ledger, simulate_seed=seed)
+        rows = [
+            {"prompt": prompt, "answer": answers[pick]}
+            for prompt, answers, pick in zip(prompts, candidates, drawn, strict=True)
+        ]
+        value = told(paid_since(ledger, before, delta), ledger.remaining_epsilon())
+        simulated = value["guarantee"]["randomness"] == "simulated"
         if settings.write(rows, simulated=simulated):
-            typer.echo(f"Spent: {chosen_rows(told, None)['spent']}.", err=True)
+            typer.echo(f"Spent: {_withheld_rows(value, None)['spent']}.", err=True)
             return
-    value = {**told, "choices": rows if out is None else None}
-    finish(_TITLE, chosen_rows(told, out), value, as_json=settings.as_json, simulated=simulated)
+    value["choices"] = rows if out is None else None
+    finish(_TITLE, _withheld_rows(value, out), value, as_json=settings.as_json, simulated=simulated)
+
+
+def _withheld_rows(told: Mapping[str, Any], out: Path | None) -> dict[str, str]:
+    """Return the closing summary of answers that were drawn from a withheld reward, or would be."""
+    planned = "spend" in told
+    rows = {
+        "prompts": f"{told['prompts']:,}",
+        "would spend" if planned else "spent": describe_promise(told["guarantee"]),
+        "caveats": ", ".join(told["caveats"]) or "none",
+        "each answer": f"epsilon={never_less(told['per_draw']['epsilon'])} at most",
+    }
+    if planned:
+        return rows | {"touched": "nothing (dry run)"}
+    written = {} if out is None else {"written": out.name}
+    return rows | {"remaining epsilon": f"{never_more(told['remaining_epsilon'])}"} | written

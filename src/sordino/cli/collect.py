@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final, cast
 from urllib.parse import urlsplit
 
-import numpy as np
 import typer
 
 from sordino._files import atomic_draft, explained, refuse_output, refuse_unwritable, write_text
@@ -48,15 +48,7 @@ _StudyFile = Annotated[Path, Argument("The study file (.toml).", metavar="STUDY"
 
 @contextmanager
 def opened(study: Study, *, create: bool = False) -> Iterator[Any]:
-    """Yield the engine of a study's database, which is of this study and no other.
-
-    ``create`` begins the study there, which freezes what bears on the promise.
-
-    Raises:
-        LedgerMismatch: The database is of another study, or this one was changed.
-        DataError: The study has not begun, or a language of it cannot be shown.
-        FileSystemError: The database cannot be used.
-    """
+    """Yield the engine of a study's database, of this study and no other; ``create`` begins it."""
     collection_module("page_files").read_languages(study)  # before anybody is invited
     database = collection_module("database")
     engine = database.open_database(study.database_url)
@@ -67,11 +59,7 @@ def opened(study: Study, *, create: bool = False) -> Iterator[Any]:
 
 
 def checked_url(url: str) -> str:
-    """Return an address of the page, without a slash at its end.
-
-    Raises:
-        UsageError: It is none: the page lies at the root of a host.
-    """
+    """Return an address of the page, without a slash at its end; refuse what is none."""
     parts = None
     try:
         parts = urlsplit(url.strip())
@@ -94,35 +82,14 @@ def checked_url(url: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, as browsers see it.
-
-    Example:
-        >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
-        (True, False)
-    """
+    """Return whether a host is this machine, as browsers see it."""
     return host in _LOOPBACK or host.startswith("127.")
-
-
-def day(seconds: int) -> str:
-    """Return a time in UTC to the minute.
-
-    Example:
-        >>> day(0)
-        '1970-01-01 00:00 UTC'
-    """
-    return f"{np.datetime64(seconds, 's').astype('datetime64[m]')} UTC".replace("T", " ", 1)
 
 
 @contextmanager
 def secret_file(path: Path | None, *, force: bool) -> Iterator[BinaryIO | None]:
-    """Yield a file that only its owner may read, which appears on success; None for no path.
-
-    It is made that way: there is no moment at which others could open it.
-
-    Raises:
-        UsageError: The path exists and ``force`` is False.
-        FileSystemError: It cannot be written.
-    """
+    """Yield a file that only its owner may read, which appears on success; None for no path."""
+    # It is made that way: there is no moment at which others could open it.
     if path is None:
         yield None
         return
@@ -136,12 +103,7 @@ def secret_file(path: Path | None, *, force: bool) -> Iterator[BinaryIO | None]:
 
 
 def admin_token(path: Path | None) -> str:
-    """Return the token of the admin view: of a file, which is made if it is not there, or new.
-
-    Raises:
-        DataError: The file holds something else, or others may read or write it.
-        FileSystemError: It cannot be read or written.
-    """
+    """Return the token of the admin view: of a file, which is made if it is not there, or new."""
     if path is None:
         return new_token()
     with explained(f"{path.name} cannot be read"):
@@ -395,7 +357,14 @@ def status(settings: Status) -> None:
         rows["closed"] = "no invitation is left with which anybody could send"
     finish("sordino collect status", rows, value, as_json=settings.as_json)
     if settings.invitations and not settings.as_json:
-        states = [[row["handle"], row["state"], day(row["expires"])] for row in listed]
+        states = [
+            [
+                row["handle"],
+                row["state"],
+                f"{datetime.fromtimestamp(row['expires'], UTC):%Y-%m-%d %H:%M} UTC",
+            ]
+            for row in listed
+        ]
         grid("invitations", ("handle", "state", "until"), states)
 
 

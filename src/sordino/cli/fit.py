@@ -16,14 +16,13 @@ from sordino.rewards.answer_files import fit_and_measure_chunks
 from sordino.rewards.evidence import Released, refuse_too_few
 from sordino.rewards.metrics import cross_fit
 from sordino.rewards.model import RewardModel
-from sordino.rewards.reward_fit import METHODS
 from sordino.rewards.reward_fit import fit as fit_released
 
+from ._align_settings import Fitting
 from ._app import Bar, app, finish
 from ._settings import (
     Argument,
     FitOption,
-    Fitting,
     ManyFiles,
     Option,
     Output,
@@ -53,7 +52,7 @@ class Fit(Output, Fitting, Reading, ManyFiles):
 def fit(settings: Fit) -> None:
     """Fit a reward on answers that are randomized already."""
     refuse_output(settings.out, force=settings.force)
-    settings.refuse_unworkable(METHODS)
+    settings.refuse_unworkable()
     many = settings.reads_chunks(settings.answers)
     reward, measured, more = _fitted_files(settings) if many else _fitted_file(settings)
     reward.save(settings.out, force=settings.force)

@@ -345,7 +345,6 @@ def _promise(folder: Path) -> CheckpointPromise | None:
 def _rows(
     comparison: WinRate, *, shared: bool, promises: Mapping[str, CheckpointPromise | None]
 ) -> dict[str, str]:
-    """Return the closing summary."""
     matched, promise = comparison.length_matched, comparison.guarantee
     rows = {
         "win rate": f"{comparison.mean:.3f} [{comparison.low:.3f}, {comparison.high:.3f}]",

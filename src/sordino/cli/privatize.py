@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 from sordino._files import refuse_output, refuse_unwritable
+from sordino.engines.engine import Engine
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.chunk_survey import survey_chunks
-from sordino.preferences.chunks import find_chunks
+from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
+from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.pairs import Manifest, manifest_path
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
@@ -29,10 +32,10 @@ from sordino.privatization.answers import (
 )
 from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.publication import ChunkOutputs, digest_of_request
-from sordino.privatization.randomization import Randomization
+from sordino.privatization.randomization import Randomization, Survey
 
-from ._app import Bar, app, finish
-from ._run import Limit, future_ledger, open_ledger, spending_limit
+from ._app import Bar, app
+from ._run import Limit, Run, spending_limit
 from ._settings import (
     Argument,
     Cap,
@@ -48,9 +51,8 @@ from ._settings import (
     command,
     refuse_records,
 )
-from ._tables import dropped_row, plan_rows, unit_rows
+from ._tables import dropped_row, unit_rows
 
-_TITLE = "sordino privatize"
 _PASSES = 2  # one to see what is public, one to answer
 _BY_PERSON = 2  # more, where it is known who answered: to plan, and to answer
 
@@ -58,6 +60,8 @@ _BY_PERSON = 2  # more, where it is known who answered: to plan, and to answer
 @dataclass(frozen=True, kw_only=True)
 class Privatize(Paying, Reading, ManyFiles):
     """What the user chose for a randomization."""
+
+    title = "sordino privatize"
 
     sources: Annotated[
         list[Path],
@@ -86,30 +90,180 @@ class Privatize(Paying, Reading, ManyFiles):
         """Return where the spend is recorded."""
         return self.ledger or default_ledger_path(self.out)
 
+    def coin(self, most: Callable[[], int]) -> RandomizedResponse:
+        """Return the coin for one label, where somebody gave ``most`` at most."""
+        return choose_coin(self.epsilon, unit=self.unit, cap=self.cap, most=most)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Privatization(Run):
+    """A run whose labels are each randomized once, wherever they are."""
+
+    settings: Privatize
+    mechanism: RandomizedResponse  # for one label
+    goes_on = True
+
     @property
     def limit(self) -> Limit:
-        """Return the limit of a new ledger."""
+        settings = self.settings
         return spending_limit(
-            self.epsilon,
-            self.limits,
-            unit=self.unit.counted,
-            trust="local" if self.on_device else "central",
+            settings.epsilon,
+            settings.limits,
+            unit=settings.unit.counted,
+            trust="local" if settings.on_device else "central",
         )
 
-    def randomization(self, coin: RandomizedResponse) -> Randomization:
+    @cached_property
+    def randomization(self) -> Randomization:
         """Return what will be done to every label, on the ledger as it would be."""
+        settings = self.settings
         return Randomization.of(
-            coin,
-            future_ledger(self.ledger_path, self.data, self.limit, request=self.request),
-            on_device=self.on_device,
-            simulate_seed=self.simulate_seed,
-            cap=self.cap,
+            self.mechanism,
+            self.account(planning=True),
+            on_device=settings.on_device,
+            simulate_seed=settings.simulate_seed,
+            cap=settings.cap,
         )
 
-    def tell_plan(self, spend: dict[str, Any]) -> None:
-        """Say what would be spent."""
-        simulated = self.simulate_seed is not None
-        finish(_TITLE, plan_rows(spend), spend, as_json=self.as_json, simulated=simulated)
+    @property
+    @abstractmethod
+    def expected(self) -> dict[str, Any]:
+        """Return what is spent, known from what is public."""
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        del ledger  # that of the randomization
+        return self.expected
+
+    def told(self, said: Manifest, ledger: Ledger) -> dict[str, Any]:
+        """Return what was done, which is what all manifests say."""
+        plan, head = self.expected, ledger.head
+        return {
+            **said.to_dict(),
+            "spend": plan["spend"],
+            "dropped_identical": plan["dropped_identical"],
+            "epsilon_per_label": self.mechanism.realized_epsilon,
+            **{name: plan[name] for name in ("persons", "capped_questions") if name in plan},
+            "ledger": {"head": head.digest, "rows": head.rows},
+        }
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        out, plan, head = self.settings.out, self.expected, ledger.head
+        return {
+            "written": f"{told['files']:,} files and their manifests in {out.name}"
+            if "files" in told
+            else f"{out.name} and {manifest_path(out).name}",
+            "guarantee": f"epsilon={never_less(told['epsilon'])} per {told['unit']}, trust: "
+            f"{told['trust']}",
+            **unit_rows(plan),
+            "caveats": ", ".join(told["caveats"]) or "none",
+            **dropped_row(plan["dropped_identical"]),
+            "ledger head": head.digest,
+            "ledger rows": f"{head.rows} (note the head elsewhere)",
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OneFile(_Privatization):
+    """One file, randomized as it streams by."""
+
+    reading: FileSettings
+    force: bool  # as `--force`, or because a killed run left only a manifest
+
+    @cached_property
+    def surveyed(self) -> tuple[dict[str, Any], Survey]:
+        """Return the plan, and what was read of the file for it."""
+        (source,) = self.settings.sources
+        with Bar.shown("Reading") as bar:
+            rows = FileRows(source, self.reading, bar)
+            return plan_answers(rows, self.randomization, data=self.settings.data)
+
+    @property
+    def expected(self) -> dict[str, Any]:
+        return self.surveyed[0]
+
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
+        settings = self.settings
+        (source,) = settings.sources
+        with Bar.shown("Randomizing") as bar:
+            manifest = privatize_file(
+                source,
+                settings.out,
+                self.mechanism,
+                ledger=ledger,
+                settings=self.reading,
+                cap=settings.cap,
+                on_device=settings.on_device,
+                simulate_seed=settings.simulate_seed,
+                force=self.force,
+                surveyed=self.surveyed[1],
+                progress=bar,
+            )
+        return self.told(manifest, ledger)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Refuse a place that cannot be written."""
+        refuse_unwritable(self.settings.out)
+        yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ManyFiles(_Privatization):
+    """Many files, each of which gets one of its own."""
+
+    chunks: Chunks
+    outputs: ChunkOutputs
+    survey: ChunkSurvey  # all that is public of the files
+    engine: Engine
+    taken: Passes
+
+    @cached_property
+    def finished(self) -> tuple[Manifest, ...]:
+        """Return the manifests of an interrupted run that has only to show its files."""
+        request = digest_of_request(self.chunks, self.randomization)
+        return self.outputs.finished(request, self.randomization.ledger)
+
+    @cached_property
+    def expected(self) -> dict[str, Any]:
+        settings, survey, plan = self.settings, self.survey, None
+        # of a person, on the other hand, all may be used up
+        if not settings.dry_run and self.finished and not survey.linked:
+            plan = {
+                "spend": 0.0,  # paid for before
+                "guarantee": {"unit": "label"},
+                "dropped_identical": survey.dropped,
+            }
+        plan = plan or plan_chunks(
+            self.chunks,
+            self.randomization,
+            data=settings.data,
+            engine=self.engine,
+            scratch=settings.scratch,
+            surveyed=survey,
+            taken=self.taken,
+        )
+        passes = _PASSES + (_BY_PERSON if "persons" in plan else 0)
+        return plan | {"files": settings.describe_files(self.chunks, passes=passes)}
+
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
+        """Randomize and write; of many files each has its own digest."""
+        settings = self.settings
+        manifests = self.finished or privatize_chunks(
+            self.chunks,
+            settings.out,
+            self.mechanism,
+            ledger=ledger,
+            cap=settings.cap,
+            simulate_seed=settings.simulate_seed,
+            force=settings.force,
+            surveyed=self.survey,
+            engine=self.engine,
+            scratch=settings.scratch,
+            taken=self.taken,
+        )
+        told = self.told(manifests[0], ledger) | {"files": len(manifests)}
+        del told["sha256"]
+        return told
 
 
 @command(app, Privatize)
@@ -122,7 +276,7 @@ def privatize(settings: Privatize) -> None:
 
 
 def _privatize_file(settings: Privatize) -> None:
-    """Randomize one file as it streams by."""
+    """Randomize one file, after refusing what cannot be written."""
     (source,), out = settings.sources, settings.out
     if out.name in {"", ".."}:
         raise UsageError(f"--out {out} is a folder. Nothing was done. Give the name of a file.")
@@ -138,137 +292,34 @@ def _privatize_file(settings: Privatize) -> None:
     reading = FileSettings(
         drop_identical=settings.drop_identical, person_field=settings.person_field
     )
-    coin = choose_coin(
-        settings.epsilon,
-        unit=settings.unit,
-        cap=settings.cap,
-        most=lambda: count_labels(FileRows(source, reading)),
-    )
-    randomization = settings.randomization(coin)
-    with Bar.shown("Reading") as bar:
-        spend, surveyed = plan_answers(
-            FileRows(source, reading, bar), randomization, data=settings.data
-        )
-    if settings.dry_run:
-        settings.tell_plan(spend)
-        return
-    refuse_unwritable(out)
-    account = open_ledger(settings.ledger_path, settings.data, settings.limit)
-    with account.attempt(settings.request), Bar.shown("Randomizing") as bar:
-        manifest = privatize_file(
-            source,
-            out,
-            coin,
-            ledger=account,
-            settings=reading,
-            cap=settings.cap,
-            on_device=settings.on_device,
-            simulate_seed=settings.simulate_seed,
-            force=force,
-            surveyed=surveyed,
-            progress=bar,
-        )
-    _tell(settings, [manifest], spend, coin, account)
+    coin = settings.coin(lambda: count_labels(FileRows(source, reading)))
+    run = _OneFile(settings=settings, mechanism=coin, reading=reading, force=force)
+    run.tell(*run.outcome())
 
 
 def _privatize_files(settings: Privatize) -> None:
-    """Randomize every label in many files, each of which gets one of its own."""
+    """Randomize many files, after one reading of all that is public of them."""
     if settings.on_device:
         raise UsageError("--on-device is for one file of one's own labels. Nothing was done.")
     refuse_records(settings.unit)
-
-    def coin_for(most: int) -> RandomizedResponse:
-        """Return the coin for one label; ``most`` are the most labels of one person."""
-        return choose_coin(
-            settings.epsilon, unit=settings.unit, cap=settings.cap, most=lambda: most
-        )
-
-    first = coin_for(1)
+    _ = settings.coin(lambda: 1)  # refuses before reading
     chunks = find_chunks(
         settings.sources,
         drop_identical=settings.drop_identical,
         person_field=settings.person_field,
     )
-    outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # refuses before reading
-    randomization = settings.randomization(first)
-    with settings.started_engine() as engine, Bar.shown("Reading") as bar, ExitStack() as stack:
-        scratch, taken = settings.scratch, Passes(bar)
-        survey = stack.enter_context(survey_chunks(chunks, engine, scratch=scratch, taken=taken))
-        coin = coin_for(survey.largest)
-        planned = replace(randomization, mechanism=coin)
-        request = digest_of_request(chunks, planned)
-        manifests = () if settings.dry_run else outputs.finished(request, planned.ledger)
-        if manifests and not survey.linked:  # of a person, on the other hand, all may be used up
-            spend: dict[str, Any] = {
-                "spend": 0.0,  # paid for before
-                "guarantee": {"unit": "label"},
-                "dropped_identical": survey.dropped,
-            }
-        else:
-            spend = plan_chunks(
-                chunks,
-                planned,
-                data=settings.data,
+    outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # so does this
+    with settings.started_engine() as engine, Bar.shown("Reading") as bar:
+        taken = Passes(bar)
+        with survey_chunks(chunks, engine, scratch=settings.scratch, taken=taken) as survey:
+            run = _ManyFiles(
+                settings=settings,
+                mechanism=settings.coin(lambda: survey.largest),
+                chunks=chunks,
+                outputs=outputs,
+                survey=survey,
                 engine=engine,
-                scratch=scratch,
-                surveyed=survey,
                 taken=taken,
             )
-        passes = _PASSES + (_BY_PERSON if "persons" in spend else 0)
-        spend["files"] = settings.describe_files(chunks, passes=passes)
-        if settings.dry_run:
-            settings.tell_plan(spend)
-            return
-        account = open_ledger(settings.ledger_path, settings.data, settings.limit)
-        with account.attempt(settings.request):
-            manifests = manifests or privatize_chunks(
-                chunks,
-                settings.out,
-                coin,
-                ledger=account,
-                cap=settings.cap,
-                simulate_seed=settings.simulate_seed,
-                force=settings.force,
-                surveyed=survey,
-                engine=engine,
-                scratch=scratch,
-                taken=taken,
-            )
-    _tell(settings, manifests, spend, coin, account, files=len(manifests))
-
-
-def _tell(
-    settings: Privatize,
-    manifests: Sequence[Manifest],
-    spend: dict[str, Any],
-    coin: RandomizedResponse,
-    account: Ledger,
-    *,
-    files: int | None = None,
-) -> None:
-    """Say what was done, which is what all manifests say; of many files each has its own digest."""
-    said, out, head = manifests[0], settings.out, account.head
-    value: dict[str, Any] = {
-        **said.to_dict(),
-        "spend": spend["spend"],
-        "dropped_identical": spend["dropped_identical"],
-        "epsilon_per_label": coin.realized_epsilon,
-        **{name: spend[name] for name in ("persons", "capped_questions") if name in spend},
-        **({} if files is None else {"files": files}),
-        "ledger": {"head": head.digest, "rows": head.rows},
-    }
-    if files is not None:
-        del value["sha256"]
-    rows = {
-        "written": f"{out.name} and {manifest_path(out).name}"
-        if files is None
-        else f"{files:,} files and their manifests in {out.name}",
-        "guarantee": f"epsilon={never_less(said.epsilon)} per {said.unit}, trust: {said.trust}",
-        **unit_rows(spend),
-        "caveats": ", ".join(said.caveats) or "none",
-        **dropped_row(spend["dropped_identical"]),
-        "ledger head": head.digest,
-        "ledger rows": f"{head.rows} (note the head elsewhere)",
-    }
-    simulated = settings.simulate_seed is not None
-    finish(_TITLE, rows, value, as_json=settings.as_json, simulated=simulated)
+            outcome = run.outcome()
+    run.tell(*outcome)

@@ -14,7 +14,6 @@ from sordino.privacy.conversions import replace_from_add_remove
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, float_to_json, never_less, never_more
 
 from .wording import (
-    Json,
     at_least,
     at_most,
     belief_percent,
@@ -144,7 +143,6 @@ def describe_audits(audits: Audit | Sequence[Audit]) -> list[dict[str, Any]]:
 
 
 def _describe_audit(audit: Audit) -> dict[str, Any]:
-    """Return an audit as plain values and sentences."""
     claim, places = describe_guarantee(audit.claim), list(_OUTCOMES)
     findings = sorted(audit.findings, key=lambda found: places.index(found.outcome))
     tried = sum(found.outcome != "skipped" for found in findings)
@@ -171,14 +169,6 @@ def _describe_audit(audit: Audit) -> dict[str, Any]:
         "confidential_text": CONFIDENTIAL,
         "version": __version__,
     }
-
-
-def title_of(audits: Sequence[Json]) -> str:
-    """Return the heading of a page about audits that :func:`describe_audits` returned."""
-    if len(audits) == 1:
-        return f"Audit: {audits[0]['subject']}"
-    refuted = sum(audit["refuted"] for audit in audits)
-    return f"{len(audits)} audits, {refuted} refuted"
 
 
 def _statement(breaks: int, tried: int, *, endless: bool) -> str:
@@ -215,7 +205,6 @@ def _allowed(audit: Audit) -> float:
 
 
 def _measurement(found: Measurement, *, refuted: bool) -> dict[str, Any]:
-    """Return one measured number beside the one that was claimed."""
     numbers = {name: getattr(found, name) for name in ("claimed", "lower", "upper", "power")}
     symbol, scale = _SCALES[found.metric]
     beyond, digits = found.lower > found.claimed, _DIGITS
@@ -245,7 +234,6 @@ def _percent_at_most(share: float, digits: int) -> str:
 
 
 def _finding(found: Finding) -> dict[str, Any]:
-    """Return one attack and what came of it."""
     title, _, tries = ATTACKS.get(found.attack, found.attack).partition(": ")
     recovered = None if found.attack in _READS_NONE else real("recovered", found.recovered)
     chance = real("p_value", found.p_value)
@@ -277,7 +265,6 @@ def _chance(chance: float) -> str:
 
 
 def _once_in(chance: float) -> str:
-    """Return of how many cases one is that rare, rounded down."""
     return at_most(float(1 / Decimal(repr(chance))), 2)
 
 
@@ -295,7 +282,6 @@ def _flat(name: str, value: object) -> Iterator[list[str]]:
 
 
 def _text(value: object) -> str:
-    """Return one detail as text."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, float):

@@ -89,7 +89,6 @@ def _picture(
 
 
 def _rule(axes: Axes) -> None:
-    """Draw the lines across a panel, behind everything."""
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
 
@@ -209,12 +208,10 @@ def _line(forecast: Forecast, name: str, points: int) -> list[tuple[float, float
 
 
 def _range(forecast: Forecast) -> tuple[float, float]:
-    """Return the least and the largest epsilon that is drawn."""
     return min(_LEAST, forecast.epsilon), max(_MOST, forecast.epsilon)
 
 
 def _draw_epsilons(axes: Axes, forecast: Forecast) -> None:
-    """Draw accuracy against epsilon."""
     from matplotlib import ticker  # noqa: PLC0415
 
     (low, high), free = _range(forecast), forecast.non_private.accuracy
@@ -351,7 +348,6 @@ def describe_forecast(forecast: Forecast) -> dict[str, str]:
 
 
 def _outcome(found: Prediction) -> str:
-    """Return accuracy and standard error."""
     return (
         f"accuracy {found.accuracy:.3f}; an estimated reward difference is off by "
         f"± {plain(found.standard_error, 2)}"
@@ -373,7 +369,6 @@ def _compared(forecast: Forecast) -> str:
 
 
 def _person(forecast: Forecast) -> str:
-    """Return what the labels of one person cost together, in each way."""
     labels = forecast.labels_per_person
     if labels is None:
         curator = "; with noise on the estimate less well (--labels-per-person)" * (
@@ -385,7 +380,6 @@ def _person(forecast: Forecast) -> str:
 
 
 def _together(name: str, way: WayForecast, labels: int) -> str:
-    """Return what one person's labels cost in one way."""
     # Where no epsilon is known at the same delta, it is that of a group at the group's delta.
     epsilon, delta = way.person_epsilon, way.delta
     if epsilon is None:
@@ -454,7 +448,6 @@ def _describe_training(curves: Sequence[Json], *, simulated: bool = False) -> st
 
 
 def _name(curve: Json) -> str:
-    """Return what a curve is called."""
     return f"{_NAMES[curve['method']]}, {curve['labels'].replace('epsilon=', 'ε = ')}"
 
 

@@ -33,7 +33,6 @@ class _Scale:
     logarithmic: bool = False
 
     def at(self, value: float) -> float:
-        """Return the place of a number."""
         inside = min(self.high, max(self.low, value))
         if self.logarithmic:
             part = math.log(inside / self.low) / math.log(self.high / self.low)
@@ -244,7 +243,6 @@ class _LossAxis:
             self._marks = [step * number for number in range(1, math.floor(top / step) + 1)]
 
     def at(self, loss: float) -> float:
-        """Return the place of a loss as a share of the width."""
         if loss == math.inf:
             return 1.0
         if not self.logarithmic:

@@ -13,7 +13,7 @@ from sordino.certificates import Certificate
 from sordino.errors import DataError, UsageError
 from sordino.privacy.ledger import Ledger
 
-from .audits import describe_audits, title_of
+from .audits import describe_audits
 from .figures import (
     bar_values,
     calibration_values,
@@ -56,9 +56,11 @@ def _render_audit(audits: Audit | Sequence[Audit]) -> str:
     described = describe_audits(audits)
     if not described:
         raise UsageError("audits must hold at least one audit; no page was made.")
-    return _page(
-        "audit_page.html.j2", described, title=title_of(described), simulated_text=SIMULATED
-    )
+    refuted = sum(each["refuted"] for each in described)
+    title = f"{len(described)} audits, {refuted} refuted"
+    if len(described) == 1:
+        title = f"Audit: {described[0]['subject']}"
+    return _page("audit_page.html.j2", described, title=title, simulated_text=SIMULATED)
 
 
 def _page(name: str, audits: Sequence[Json], **values: object) -> str:

@@ -150,7 +150,6 @@ def _origin(name: str, source: Json, known: Collection[str]) -> str:
 
 
 def _describe_decisive(source: Json | None, *, texts_are_public: bool) -> dict[str, Any] | None:
-    """Return the most decisive features, or None if there are none."""
     if source is None:
         return None
     origin = _origin("decisive", source, _ORIGINS)
@@ -197,7 +196,6 @@ def _describe_examples(source: Json | None) -> dict[str, Any] | None:
 
 
 def _answer(answer: Json) -> dict[str, Any] | None:
-    """Return one answer and its probabilities, or None if one is missing."""
     before, after = (real(f"examples.{key}", answer.get(key)) for key in ("reference", "policy"))
     if before is None or after is None:
         return None
@@ -399,7 +397,6 @@ _METRICS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
 
 
 def _metrics(source: Json, reasons: Mapping[str, str], *keys: str) -> list[dict[str, Any]]:
-    """Return some metrics of a source, each with its words and, if it is told, its interval."""
     return [_metric(source, key, reasons) for key in keys]
 
 
@@ -629,7 +626,6 @@ def _share(name: str, value: object) -> float | None:
 
 
 def _chosen(points: _Points, epsilon: float | None) -> dict[str, Any] | None:
-    """Return the prediction at the chosen ε: straight in log ε between two points."""
     if epsilon is None or not points[0][0] <= epsilon <= points[-1][0]:
         return None
     above = next(index for index, (x, _) in enumerate(points) if x >= epsilon)

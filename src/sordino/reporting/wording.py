@@ -310,7 +310,6 @@ def describe_ledger(ledger: Json, *, counted: bool = True) -> dict[str, Any]:
 
 
 def _entry(entry: Json, *, counted: bool) -> dict[str, str]:
-    """Return one row of the ledger as text, its parameters exactly as the ledger holds them."""
     time = str(entry.get("time") or "").replace("T", " ").replace("Z", " UTC")
     release = str(entry.get("release_id") or "")
     parameters = [
@@ -463,7 +462,6 @@ def _moves(change: str, mu: object) -> str:
 
 
 def _price(told: Json) -> str:
-    """Return ε and δ of a part in one phrase."""
     return pair_text(real("epsilon", told.get("epsilon")), real("delta", told.get("delta")))
 
 
@@ -493,7 +491,6 @@ def describe_metrics(result: Json, guarantee: Guarantee) -> str:
 
 
 def _in_pieces(result: Json) -> bool:
-    """Return whether judgments were read in pieces, from many files."""
     return (result.get("data") or {}).get("files") is not None
 
 

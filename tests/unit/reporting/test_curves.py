@@ -65,21 +65,6 @@ def lines(found):
     return [{line.get_label(): line for line in panel.get_lines()} for panel in panels]
 
 
-def test_every_way_has_a_line_of_its_own():
-    names = {
-        "noise on labels",
-        "noise on the estimate, labels hidden",
-        "noise on the estimate, records hidden",
-        "without privacy",
-    }
-    for panel in lines(forecast()):
-        assert names < set(panel)
-        looks = {(panel[name].get_color(), panel[name].get_linewidth()) for name in names}
-        assert len(looks) == len(names)
-    for panel in lines(forecast(delta=0.0)):
-        assert not [name for name in panel if "central" in name]
-
-
 @pytest.mark.parametrize("name", ["labels", "label-estimate", "record-estimate"])
 def test_lines_pass_through_the_forecast(name):
     found = forecast()
@@ -89,32 +74,6 @@ def test_lines_pass_through_the_forecast(name):
     counts, accuracies = right[IN_WORDS[name]].get_data()
     (near, *_) = [k for k, count in enumerate(counts) if count >= found.n]
     assert accuracies[near - 1] <= found.ways[name].accuracy <= accuracies[near]
-
-
-def test_the_legend_does_not_touch_the_panels(tmp_path):
-    from matplotlib.figure import Figure
-
-    drawn = []
-    keep = Figure.savefig
-
-    def saved(self, *args, **more):
-        keep(self, *args, **more)
-        drawn.append(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", saved)
-        write_curves(tmp_path / "a.png", forecast(target=0.6))
-    (figure,) = drawn
-    (legend,) = figure.legends
-    box = legend.get_window_extent()
-    for panel in figure.axes:
-        assert not box.overlaps(panel.get_tightbbox())
-        title = panel.get_title(loc="left")
-        assert title
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1
-    left, right = (panel.get_tightbbox() for panel in figure.axes)
-    assert left.x1 <= right.x0 + 1
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Parts of the page that a run may lack: each is right when it is there, and silent when not."""
 
 import html
-import json
 import math
 import re
 
@@ -128,14 +127,6 @@ def test_rows_of_a_curve_without_a_number_are_left_out(full):
     full["utility"]["curve"] = [{"epsilon": "a lot", "accuracy": 0.5}]
     with pytest.raises(DataError, match="epsilon"):
         summarize(full)
-
-
-def test_a_secret_number_of_records_takes_the_curve_with_it(full):
-    full["guarantee"].update(unit="record", neighbors="ADD_OR_REMOVE_ONE")
-    full["decisive"]["source"] = "public"
-    summary = summarize(full)
-    assert summary["prediction"] is None
-    assert "4,000" not in json.dumps(summary)
 
 
 def test_texts_that_the_promise_protects_give_no_spread(full):

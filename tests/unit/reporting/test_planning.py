@@ -1,7 +1,5 @@
 """A forecast in plain words."""
 
-import pytest
-
 from sordino import estimate
 from sordino.reporting.curves import describe_forecast
 
@@ -43,13 +41,6 @@ def test_ways_that_are_left_out_are_named():
     assert found["noise on the estimate, labels hidden"] == "left out, needs delta above 0"
     assert found["noise on the estimate, records hidden"] == "left out, needs delta above 0"
     assert found["compared"].startswith("noise on labels is best here; noise on the estimate needs")
-
-
-@pytest.mark.parametrize("name", ["labels", "label-estimate", "record-estimate"])
-@pytest.mark.parametrize("epsilon", [5.0, 10.0, 15.0])
-def test_a_belief_that_can_be_wrong_is_not_shown_as_certain(epsilon, name):
-    assert " 100%" not in rows(epsilon=epsilon)[f"epsilon, {name}"]
-    assert " 0% of" not in rows(epsilon=epsilon)[f"epsilon, {name}"]
 
 
 def test_a_target():

@@ -262,17 +262,6 @@ def test_named_columns_are_those_where_the_signals_sit(dimension):
         assert names[place] == f"word group {place}"
 
 
-def test_a_signal_stands_where_its_name_says():
-    features = HashedText(dimension=512, word_norm=0.0)
-    rows = features.transform(["?", "?"], ["It is so.", "It is so?"]).toarray()
-    changed = {
-        name
-        for name, gap in zip(_feature_names(features, 512), rows[1] - rows[0], strict=True)
-        if abs(gap) > 0.05
-    }
-    assert changed == {"share of questions", "questions only", "ends with a question"}
-
-
 def test_other_features_are_called_by_their_place_or_their_own_names():
     own = FunctionFeatures(lambda _, answers: [[1.0] * 2 for _ in answers], dimension=2, name="own")
     assert _feature_names(own, 2) == _feature_names(None, 2) == ["feature 0", "feature 1"]
