@@ -151,9 +151,6 @@ def done(folder, finished):
     return folder
 
 
-# --- language models ---
-
-
 def kind_rows(n=60, *, turn=False, asked=CANARY):
     """Raw records whose preferred answers are kind."""
     found = []

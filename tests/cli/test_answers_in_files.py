@@ -162,9 +162,6 @@ def test_the_same_command_lets_the_rest_appear(texts, vectors, monkeypatch, kind
     assert texts.run("fit", "answers", "--out", "reward.json").code == 0
 
 
-# --- what `fit` measures ---
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Answers in three files, nearly as they were given, made once."""

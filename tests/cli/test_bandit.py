@@ -58,9 +58,6 @@ def flat(text):
     return " ".join(text.split())
 
 
-# --- what is written ---
-
-
 @pytest.mark.parametrize("unit", ["record", "label"])
 def test_the_result_has_exactly_the_keys_of_the_contract(ready, unit):
     said = ready.run(*RUN, "--unit", unit, "--json")
@@ -117,9 +114,6 @@ def test_a_dry_run_touches_nothing_and_says_what_the_run_then_spends(ready):
     assert plan.value["temperature"] == result["temperature"]
     assert plan.value["regularization"] == result["regularization"]
     assert plan.value["draws"] == 20
-
-
-# --- what is refused ---
 
 
 def test_what_would_be_released_must_be_given(ready):
@@ -224,8 +218,6 @@ def test_a_vacuous_guarantee_is_said(ready):
     assert (quiet.code, quiet.err) == (0, "")
 
 
-# --- reference, catalogue, contexts ---
-
 SURE = [(0, 0), ('"1"', 0.0), (2, 1)]
 
 
@@ -310,9 +302,6 @@ def test_features_of_arms_follow_their_names(ready):
     refused(ready, [*turned, *more], 4, "--action-features", "'1'")
 
 
-# --- rewards alone, and a test of counts ---
-
-
 @pytest.mark.parametrize("more", [[], ["--temperature", "0.2"]], ids=["alone", "temperature"])
 @pytest.mark.parametrize("method", ["multi-armed", "linear"])
 def test_rewards_alone(ready, method, more):
@@ -352,9 +341,6 @@ def test_a_test_of_counts_is_part_of_epsilon(ready, n, found):
     assert (result["per_draw"]["least_count"] >= 1) == found
     assert (result["per_draw"]["epsilon"] > 0) == found
     assert ("every arm has at least" if found else "from the reference") in flat(said.out)
-
-
-# --- nothing is told that was not drawn ---
 
 
 def told(folder, monkeypatch, rows, words):

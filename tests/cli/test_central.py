@@ -82,8 +82,6 @@ def whole_run(folder, command, *, spends=1):
     return result, reward
 
 
-# --- every unit, wherever the judgments are ---
-
 UNITS = {
     "label": [],
     "person": ["--unit", "person", "--cap", "3"],
@@ -211,9 +209,6 @@ def test_the_real_election(folder):
     assert worths[6] < worths[5] - 0.3
 
 
-# --- memory and files agree ---
-
-
 def test_the_same_weights_as_from_one_array_in_memory(ready):
     assert ready.run(*VECTORS, "--simulate-seed", "5", "--ball", "10").code == 0
     in_files = sordino.RewardModel.load(ready / "out/reward.json")
@@ -276,9 +271,6 @@ def test_the_bar_does_not_count_passes_over_records(ready, monkeypatch):
     assert said == ["Pass 1", "Fitting"]
 
 
-# --- what is told of a reward ---
-
-
 @pytest.mark.parametrize("unit", ["label", "person", "record"])
 def test_what_costs_nothing_and_what_does(ready, unit):
     """Under label privacy likelihood and slope are free; under record privacy nothing is."""
@@ -328,8 +320,6 @@ def test_public_judgments_are_told_apart_only_where_that_tells_nothing(ready):
     refused(ready, [*PAIRS, "--evaluate", "inside.jsonl", "--force"], 2, "--evaluate")
 
 
-# --- plans ---
-
 PLANS = {
     "pairs": (PAIRS, 400, "label-gaussian", False),
     "pairs, bought": ([*PAIRS, *BOUGHT], 400, "label-gaussian", True),
@@ -373,9 +363,6 @@ def test_a_plan_says_what_only_all_records_can_tell(ready):
     assert said.code == 0
     assert "none; repeats-not-linked if a question occurs twice" in " ".join(said.out.split())
     assert "in 3 blocks" in said.out
-
-
-# --- ledgers ---
 
 
 @pytest.mark.parametrize("command", [PAIRS, TEXTS], ids=["memory", "files"])
@@ -429,8 +416,6 @@ def test_a_ledger_under_another_relation_is_refused(ready, made, asked):
     assert "Relations cannot be mixed" in said.err
     assert not (ready / "out").exists()
 
-
-# --- what is refused: nothing is released, and no ledger is made ---
 
 CAP = ["--unit", "person", "--cap", "2"]
 MISTAKES = {
@@ -514,13 +499,6 @@ def spoil(folder, name, text):
 def test_a_file_that_cannot_be_used(ready, command, name, text, code, words):
     spoil(ready, name, text)
     refused(ready, command, code, *words)
-
-
-@pytest.mark.parametrize("other", ["width", "columns"])
-def test_a_file_of_another_schema(ready, other):
-    more = {"person": ["p"] * 20} if other == "columns" else {}
-    write_vectors(ready / "vectors/9.parquet", 20, d=6 if more else 7, **more)
-    refused(ready, VECTORS, 4, "9.parquet")
 
 
 def test_the_same_person_and_question_in_two_files(ready):

@@ -43,9 +43,6 @@ def answered(begun):
     return begun
 
 
-# --- init ---
-
-
 def test_init_says_what_it_promises(folder):
     said = folder.run(*INIT, "--title", "Kitchen")
     assert (said.code, said.err) == (0, "")
@@ -122,9 +119,6 @@ def test_studies_and_questions_that_cannot_be_used(study):
     refused(study, words, 4, "'label'")
     edit(study, "cap = 5", 'cap = "five"')
     refused(study, INVITE, 4, "cap")
-
-
-# --- invite, revoke, status ---
 
 
 def test_links_are_shown_once_and_stored_nowhere(study):
@@ -230,9 +224,6 @@ def test_status_counts(answered):
     assert "invitation_states" not in value
 
 
-# --- a study that was changed ---
-
-
 def test_what_was_promised_cannot_be_changed(answered):
     edit(answered, "epsilon = 1.0", "epsilon = 2.0")
     for command in (INVITE, EXPORT, ["collect", "status", "study.toml"]):
@@ -250,9 +241,6 @@ def test_a_database_that_is_none_or_of_another_study(begun):
     for name, code in (("study.db", 6), ("mysql://somewhere", 2), ("text.db", 7)):
         (begun / "other.toml").write_text(honest.replace("other.db", name))
         assert begun.run("collect", "invite", "other.toml").code == code
-
-
-# --- export ---
 
 
 def test_export_of_nothing(begun):
@@ -335,9 +323,6 @@ def test_the_whole_path_to_a_report(answered):
 
 def ledger_rows(folder):
     return folder.run("ledger", "show", "out/spend.db", "--json").value["entries"]
-
-
-# --- serve, and what is missing ---
 
 
 def test_serve_shows_what_to_compare(begun, monkeypatch):

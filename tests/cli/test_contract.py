@@ -30,9 +30,6 @@ def ready(folder, pairs):
     return folder
 
 
-# --- results ---
-
-
 def test_align_writes_what_the_contract_says(ready):
     said = ready.run(*ALIGN, "--json")
     assert (said.code, said.err) == (0, "")
@@ -90,9 +87,6 @@ def test_json_is_exactly_one_object_on_stdout(done, words):
         assert said.err == ""
 
 
-# --- dry runs ---
-
-
 @both
 @pytest.mark.parametrize("people", [False, True], ids=["no ids", "ids"])
 def test_dry_run_touches_nothing_and_says_what_the_run_then_spends(ready, pairs, command, people):
@@ -123,9 +117,6 @@ def test_dry_run_refuses_what_the_run_would_refuse(ready, command):
     refused(ready, [*command, "--dry-run"], 2, "exists")
     refused(ready, [*command, "--dry-run", "--force"], 3, "budget")
     refused(ready, [*command, "--dry-run", "--force", "--data", "other"], 6, "other")
-
-
-# --- ledgers ---
 
 
 @both
@@ -195,9 +186,6 @@ def test_a_memo_that_was_damaged(ready, pairs):
     refused(ready, [*PRIVATIZE, "--force"], 6, "memo")
 
 
-# --- identical answers ---
-
-
 @both
 def test_dropped_pairs_are_counted_everywhere(ready, pairs, command):
     ready.write("in.jsonl", [SAME, *pairs, SAME, SAME])
@@ -215,9 +203,6 @@ def test_dropped_pairs_are_counted_everywhere(ready, pairs, command):
         assert value["data"]["pairs"] == 40
     else:
         assert len((ready / "out.jsonl").read_text().splitlines()) == 40
-
-
-# --- files declared public ---
 
 
 @pytest.mark.parametrize("change", ["same", "reversed", "turned", "more", "half", "privatized"])

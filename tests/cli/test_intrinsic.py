@@ -38,9 +38,6 @@ def result_of(folder):
     return json.loads((folder / "run/result.json").read_text())
 
 
-# --- align ---
-
-
 @units
 def test_align_spends_nothing_and_writes_no_weight(ready, more):
     said = ready.run(*ALIGN, *DRAWS, *more, "--json")
@@ -131,9 +128,6 @@ def test_randomized_answers_and_rankings_are_for_noise_elsewhere(ready):
     refused(ready, words, 2, "--noise labels")
     ready.write("ranks.jsonl", [{"ranking": ["a", "b", "c"]}] * 3)
     refused(ready, ["align", "ranks.jsonl", *ALIGN[2:], *DRAWS], 2, "rankings", "--noise draws")
-
-
-# --- choose ---
 
 
 @units
@@ -243,9 +237,6 @@ def test_answers_of_other_runs_stay_free(ready):
     assert all("probability" in json.loads(line) for line in said.out.splitlines())
     for more in (["--judgments", "in.jsonl"], ["--ledger", "run/spend.db"], ["--dry-run"]):
         refused(ready, ["choose", "run", "q.jsonl", *more], 2, more[0], "free")
-
-
-# --- nothing is told that was not drawn ---
 
 
 def told(folder, monkeypatch, rows, more):

@@ -28,9 +28,6 @@ def spent(path):
     return 0.0 if total is None else total.epsilon
 
 
-# --- the reference ---
-
-
 def test_a_tiny_model_reads_no_label(folder):
     folder.write("in.jsonl", kind_rows())
     assert folder.run(*TINY, "--out", "one").code == 0
@@ -39,9 +36,6 @@ def test_a_tiny_model_reads_no_label(folder):
     for name in ("model.safetensors", "tokenizer.json"):
         assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
     refused(folder, [*TINY, "--out", "one"], 2, "exists already")
-
-
-# --- rewards and policies from answers ---
 
 
 def test_raw_judgments_are_randomized_first_and_kept(ready):
@@ -203,9 +197,6 @@ def test_answers_that_are_randomized_promise_what_they_promised(ready):
     assert ready.run(*command, "--epsilon", "3", "--dry-run", "--json").value["spend"] == 0.0
 
 
-# --- policies against a reward ---
-
-
 @pytest.mark.deep
 def test_a_policy_costs_nothing_and_is_measured(ready):
     assert ready.run(*REWARD, *PAID).code == 0
@@ -258,9 +249,6 @@ def test_a_judge_that_shares_any_release_with_the_policy_is_named(ready):
     assert found["judge_shares_answers"] is True
     assert found["policy_guarantee"]["epsilon"] == 3.0
     assert found["reference_guarantee"]["epsilon"] == 2.0
-
-
-# --- the table ---
 
 
 @pytest.fixture
@@ -422,9 +410,6 @@ def test_epsilons_that_are_nearly_the_same_are_kept_apart(small):
     ]  # fmt: skip
     assert len(list((small / "study/answers").iterdir())) == 2
     assert said.value["spent"] == pytest.approx(2.0000001)
-
-
-# --- what is loaded, and when ---
 
 
 def test_the_command_line_loads_no_deep_learning():

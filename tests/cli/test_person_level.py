@@ -26,9 +26,6 @@ def people(folder):
     return folder
 
 
-# --- results ---
-
-
 @pytest.mark.parametrize(
     ("cap", "share", "used"), [(None, 0.8, 40), (4, 1.0, 32), (8, 0.5, 40)], ids=str
 )
@@ -100,9 +97,6 @@ def test_a_cap_bounds_what_a_label_budget_costs_one_person(people, command):
     assert "person-total" in ledger.total().caveats
 
 
-# --- dry runs ---
-
-
 @both
 @pytest.mark.parametrize("cap", [[], ["--cap", "3"]], ids=["all", "capped"])
 def test_a_dry_run_touches_nothing_and_says_what_the_run_then_spends(people, command, cap):
@@ -145,9 +139,6 @@ def test_running_again_is_free_and_the_same(people, command):
     assert after == before
     ledger = Ledger.read(people / database(command))
     assert [row.kind for row in ledger.rows] == ["open", "reserve", "commit", "repeat"]
-
-
-# --- what is refused ---
 
 
 @both

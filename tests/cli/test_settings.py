@@ -95,8 +95,6 @@ def test_what_has_no_meaning_where_the_noise_is_is_refused_by_name(kind):
     assert told > 5
 
 
-# --- outputs that exist ---
-
 THERE = {
     "file": ([*ALIGN, "1"], "out", "mine", 2),
     "link": ([*PRIVATIZE, "1"], "out.jsonl", Path("nowhere"), 2),
@@ -157,9 +155,6 @@ def test_input_output_and_ledger_are_different_files(ready, command):
     refused(ready, command, 2, "different")
 
 
-# --- outputs that cannot be written ---
-
-
 @both
 def test_output_in_a_missing_or_impossible_place_spends_nothing(ready, command):
     place = "/proc/1/none" if command is ALIGN else "missing"
@@ -187,8 +182,6 @@ def test_output_that_may_not_be_written_spends_nothing(ready, command, as_nobody
     assert "Permission denied" in said.err
     assert ready.names() == {"in.jsonl"}
 
-
-# --- a full disk ---
 
 LIMITED = """
 import resource, sys
