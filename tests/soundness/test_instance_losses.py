@@ -11,10 +11,9 @@ import pytest
 from sordino.auditing.instance_losses import (
     _arm_class_bound,
     _arm_delta,
-    _arm_delta_of,
     _arm_losses,
-    _arm_losses_of,
     _fit_reach,
+    _gathered,
     _ridge_class_bound,
     _ridge_losses,
 )
@@ -223,11 +222,11 @@ def test_logs_are_summed_from_the_lower_end_of_their_range():
     shifted = summed([[r + 1 for r in rewards] for rewards in [*records, []]])
     rule = {"temperature": 0.7, "shrinkage": 0.5, "penalty": 0.2}
     assert (
-        _arm_losses_of(logs, **rule).for_curator_only()
+        _arm_losses(*_gathered(logs), reward_range=3.0, **rule).for_curator_only()
         == _arm_losses(*shifted, reward_range=3.0, **rule).for_curator_only()
     )
     assert (
-        _arm_delta_of(logs, epsilon=0.1, **rule).for_curator_only()
+        _arm_delta(*_gathered(logs), epsilon=0.1, reward_range=3.0, **rule).for_curator_only()
         == _arm_delta(*shifted, epsilon=0.1, reward_range=3.0, **rule).for_curator_only()
     )
 

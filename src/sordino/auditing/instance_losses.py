@@ -270,17 +270,6 @@ class Arms:
             np.logaddexp(np.concatenate([none, before]), np.concatenate([after, none]))
         )
 
-    @property
-    def log_new_weights(self) -> Float[np.ndarray, "4 k"]:
-        """Return the weights of the moved arms after every change."""
-        rule, steps = self.rule, self.steps
-        base = _log_reference(rule.reference, (len(self.counts),))
-        first = [(r - rule.penalty) / rule.temperature + base for r in (0.0, rule.reward_range)]
-        gone = np.full_like(self.log_weights, -math.inf)
-        with np.errstate(invalid="ignore"):  # −∞ + ∞, which is not taken
-            moved = self.log_weights + steps
-        return np.where(np.isfinite(steps), moved, np.asarray([*first, gone, gone]))
-
     def loss(self) -> float:
         """Return the largest log-ratio of any arm's chances over all changes."""
         if len(self.counts) == 1:
@@ -297,7 +286,14 @@ class Arms:
         """Return the largest hockey-stick divergence over all changes, both ways round."""
         if len(self.counts) == 1:
             return 0.0
-        new, others = self.log_new_weights, self.log_others
+        rule, steps, others = self.rule, self.steps, self.log_others
+        # The weights of the moved arms after every change.
+        base = _log_reference(rule.reference, (len(self.counts),))
+        first = [(r - rule.penalty) / rule.temperature + base for r in (0.0, rule.reward_range)]
+        gone = np.full_like(self.log_weights, -math.inf)
+        with np.errstate(invalid="ignore"):  # −∞ + ∞, which is not taken
+            moved = self.log_weights + steps
+        new = np.where(np.isfinite(steps), moved, np.asarray([*first, gone, gone]))
         old = _pair(np.broadcast_to(self.log_weights, new.shape), others)
         moved = _pair(new, others)
         return float(max(_excess(old, moved, epsilon).max(), _excess(moved, old, epsilon).max()))
@@ -426,20 +422,6 @@ def _arm_delta(
     delta = Arms.of(counts, sums, least, most, rule=rule).delta(bound)
     about = f"δ of one draw at ε = {bound:g}"
     return InstanceLoss(delta, about=about, changes=_EVERY, public=(*_OF_ARMS, "epsilon"))
-
-
-def _arm_losses_of(logs: BanditLogs, **policy: Unpack[_ArmSettings]) -> InstanceLoss:
-    """Return what :func:`_arm_losses` returns for the records of bandit logs."""
-    low, high = logs.reward_range
-    return _arm_losses(*_gathered(logs), reward_range=high - low, **policy)
-
-
-def _arm_delta_of(
-    logs: BanditLogs, *, epsilon: float, **policy: Unpack[_ArmSettings]
-) -> InstanceLoss:
-    """Return what :func:`_arm_delta` returns for the records of bandit logs."""
-    low, high = logs.reward_range
-    return _arm_delta(*_gathered(logs), epsilon=epsilon, reward_range=high - low, **policy)
 
 
 def _gathered(logs: BanditLogs) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -727,9 +709,8 @@ def _ridge_class_bound(
     spread = max(pdist(actions).max(initial=0.0) for actions in asked)
     least = np.linalg.eigvalsh(rows.T @ rows)[0] + ridge
     size = max(ridge, float(least) - 1)
-    moved = (
-        spread * width * (own_reward_step(size) + math.sqrt(len(rows)) * _fit_reach(size, ridge))
-    )
+    reach = _fit_reach(size, ridge)
+    moved = spread * width * (own_reward_step(size) + math.sqrt(len(rows)) * reach)
     bound = moved + _checked_penalty(penalty) * penalty_step(size)
     return InstanceLoss(
         bound / _validate.positive("temperature", temperature),

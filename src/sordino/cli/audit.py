@@ -15,7 +15,7 @@ from sordino._files import refuse_output
 from sordino.auditing.findings import Audit, Measurement
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import audit_run
-from sordino.auditing.statistical.catalogue import build_mechanism, catalogue_names
+from sordino.auditing.statistical.catalogue import NAMES, build_mechanism
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.engines.exchange import passing_folder
 from sordino.errors import AuditRefuted, UsageError
@@ -176,9 +176,7 @@ class AuditedMechanism(_Played):
 
     name: Annotated[
         str,
-        Argument(
-            f"{', '.join(catalogue_names())}, or module:attribute of your own.", metavar="NAME"
-        ),
+        Argument(f"{', '.join(NAMES)}, or module:attribute of your own.", metavar="NAME"),
     ]
     epsilon: Annotated[float, Option("Privacy loss that is claimed.")]
     delta: Annotated[float, Option("Failure probability that is claimed.")] = 0.0

@@ -118,15 +118,6 @@ class PublicKnowledge:
         bias = float(np.mean((shown == self.truth)[judged]))
         return {**orders, DISPLAYED: shown} if 1 - _MOST_BIAS < bias < _MOST_BIAS else orders
 
-    @cached_property
-    def shows_tastes(self) -> bool:
-        """Return whether the order written is a public one other than the canonical hash order."""
-        # Then whatever tells people apart, such as the place of a row among those of one annotator,
-        # tells something of labels in that order: some like longer answers, some shorter ones.
-        once = np.ones(int(self.known.sum()), dtype=np.int64)
-        orders = (bits for name, bits in self.orders.items() if name != CANONICAL)
-        return any(reproduces(bits[self.known], once) for bits in orders)
-
     def log_odds(self, rows: Bool[np.ndarray, " n"], *, written: bool = False) -> float:
         """Return an upper bound on the |log-odds| of a label given what is public, on average.
 
@@ -158,8 +149,17 @@ class PublicKnowledge:
                 agreeing = max(_with_majority(labels, each) for each in cells)
                 upper = clopper_pearson(agreeing, len(labels), 1 - FAILURE)[1]
                 odds += float(logit(max(upper, 0.5)))
-            tastes = float(logit(_MOST_BIAS)) if written and self.shows_tastes else 0.0
-            self._bounds[key] = max(tastes, odds)
+            # Where the order written is a public one other than the canonical hash order, whatever
+            # tells people apart, such as the place of a row among those of one annotator, tells
+            # something of labels in that order: some like longer answers, some shorter ones.
+            once = np.ones(int(self.known.sum()), dtype=np.int64)
+            if written and any(
+                reproduces(bits[self.known], once)
+                for name, bits in self.orders.items()
+                if name != CANONICAL
+            ):
+                odds = max(odds, float(logit(_MOST_BIAS)))
+            self._bounds[key] = odds
         return self._bounds[key]
 
 

@@ -66,13 +66,18 @@ class _Rows:
     places: Integer[np.ndarray, " m"]
     flips: Integer[np.ndarray, " m"]
 
+    @property
+    def texts(self) -> dict[str, tuple[str, ...]]:
+        """Return the texts of all rows of the file."""
+        has = self.released
+        return {"prompt": has.prompts, "first answer": has.first, "second answer": has.second}
+
     @cached_property
     def lengths(self) -> dict[str, Integer[np.ndarray, " m"]]:
         """Return how long the texts of each row are, in several ways."""
-        has = self.released
         prompt, first, second = (
             np.array([len(text) for text in self.of(texts)], dtype=np.int64)
-            for texts in (has.prompts, has.first, has.second)
+            for texts in self.texts.values()
         )
         return {
             "prompt": prompt,
@@ -97,8 +102,7 @@ class _Rows:
     def shared(self) -> dict[str, Integer[np.ndarray, " m"]]:
         """Return groups of rows that may have been given one coin."""
         has = self.released
-        named = {"prompt": has.prompts, "first answer": has.first, "second answer": has.second}
-        found = {name: numbered(self.of(texts)) for name, texts in named.items()}
+        found = {name: numbered(self.of(texts)) for name, texts in self.texts.items()}
         if has.persons is not None:
             found["person"] = numbered(self.of(has.persons))
         columns = has.columns.items()
@@ -156,11 +160,6 @@ def attack_flips(released: Released) -> list[Evidence]:
         _rates(rows, "neighbor-flips", _neighbors(rows)),
         _exact_evidence(rows),
     ]
-
-
-def _permitted(epsilon: float) -> tuple[float, float]:
-    """Return the least and the largest flip rate that ε permits."""
-    return float(expit(-epsilon)), float(expit(epsilon))
 
 
 def _flip_rate(rows: _Rows) -> Evidence:
@@ -241,7 +240,7 @@ def _count_at_most(
 
 def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
     """Return how surely the rate of some group is not permitted; every group was looked at."""
-    least, largest = _permitted(rows.released.epsilon)
+    least = float(expit(-rows.released.epsilon))  # the least flip rate that ε permits
     tried = [group for group in groups if group.rows >= _LAST]
     if not tried:
         nothing = "There are too few rows to compare."
@@ -255,7 +254,7 @@ def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
     said = (
         f"{worst.name[0].upper()}{worst.name[1:]}: {100 * worst.flipped / worst.rows:.1f} % of "
         f"{worst.rows} labels are flipped; epsilon={never_less(rows.released.epsilon)} needs "
-        f"between {100 * least:.1f} % and {100 * largest:.1f} %, whatever is public"
+        f"between {100 * least:.1f} % and {100 - 100 * least:.1f} %, whatever is public"
     )
     return Evidence(
         attack=attack,
@@ -267,7 +266,7 @@ def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
             "rows": worst.rows,
             "group": worst.name,
             "groups": len(tried),
-            "permitted": [least, largest],
+            "permitted": [least, 1 - least],
         },
         bound=partial(_group_bound, worst, len(tried)),
     )
@@ -313,11 +312,7 @@ def _strata(rows: _Rows) -> Iterator[_Group]:
         yield from _counted(f"rows alike in the length ({name})", flips, ranges)
         yield from _counted(f"rows alike in the parity of the length ({name})", flips, sizes % 2)
     alike: list[tuple[str, list[str]]] = []
-    for name, column in (
-        ("prompt", has.prompts),
-        ("first answer", has.first),
-        ("second answer", has.second),
-    ):
+    for name, column in rows.texts.items():
         texts = rows.of(column)
         alike.append((f"first character ({name})", [text[:1] for text in texts]))
         alike.append((f"last character ({name})", [text[-1:] for text in texts]))
@@ -383,7 +378,7 @@ def _persistent(
     name: str, groups: Integer[np.ndarray, " m"], seen: Bool[np.ndarray, " m"], rows: _Rows
 ) -> Iterator[_Group]:
     """Yield half of the rows of each group by how often the other half of it is flipped."""
-    least, _ = _permitted(rows.released.epsilon)
+    least = float(expit(-rows.released.epsilon))
     sizes = np.bincount(groups, weights=seen)
     counts = np.bincount(groups, weights=seen & (rows.flips == 1))
     classes = {"never": counts == 0, "seldom": counts <= sizes * least}
@@ -467,7 +462,7 @@ def _exact_evidence(rows: _Rows) -> Evidence:
     """Return how surely numbers of flips were fixed: they are just the expected ones too often."""
     # Source: For independent coins with variances of σ² in all, no number of flips has a chance
     # above e^(−σ²)·I₀(σ²): the characteristic function is at most exp(−2σ² sin²(t/2)).
-    least, _ = _permitted(rows.released.epsilon)
+    least = float(expit(-rows.released.epsilon))
     tries: list[tuple[float, str, int, int]] = []
     n = len(rows.places)
     for name, groups in _countings(rows):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +23,7 @@ _CHOSEN_FIRST = 0.99  # share of one label in the order written that makes the o
 _MATCHED, _UNMATCHED, _AMBIGUOUS, _NEITHER = range(4)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _JoinCounts:
+class _JoinCounts(NamedTuple):
     """How many rows of a released file were found in the raw one."""
 
     matched: int  # rows whose truth is known
@@ -70,16 +69,14 @@ def join_truth(
     search.look_up(judgments, str)
     if (search.status == _UNMATCHED).any():
         search.look_up(judgments, tidied)
-    matched, unmatched, ambiguous, undecided = np.bincount(search.status, minlength=4).tolist()
-    if n - unmatched < _FEWEST * n or not matched:
+    counts = _JoinCounts(*np.bincount(search.status, minlength=4).tolist())
+    found = n - counts.unmatched
+    if found < _FEWEST * n or not counts.matched:
         raise DataError(
-            f"The raw file does not fit: of {n} released rows, {n - unmatched} have a question "
+            f"The raw file does not fit: of {n} released rows, {found} have a question "
             "that is in it, and half of them must, with at least one label that is certain. "
             "Nothing was audited. Give the file that the release was made from."
         )
-    counts = _JoinCounts(
-        matched=matched, unmatched=unmatched, ambiguous=ambiguous, undecided=undecided
-    )
     # The raw file's order may have been there before its labels, unless it nearly is the label.
     decided = [each.outcome for each in judgments if each.outcome != UNDECIDED]
     share = sum(decided) / max(len(decided), 1)

@@ -97,12 +97,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
                 summary=f"The raw file tells the truth of {counts.matched} rows; "
                 f"{counts.unmatched} are not in it, {counts.ambiguous} fit different labels, "
                 f"{counts.undecided} are undecided.",
-                details={
-                    "matched": counts.matched,
-                    "unmatched": counts.unmatched,
-                    "ambiguous": counts.ambiguous,
-                    "undecided": counts.undecided,
-                },
+                details=counts._asdict(),
             )
         ]
     orders, ids = order_channels(released), id_channels(released)

@@ -76,25 +76,17 @@ def _checked(counts: Counts) -> Counts:
     return Counts(*one, *_success_count("false_positives", *counts[2:]))
 
 
-def epsilon_from_counts(
-    true_positives: int,
-    trials_one: int,
-    false_positives: int,
-    trials_other: int,
-    *,
-    delta: float,
-    confidence: float,
-) -> float:
+def epsilon_from_counts(*counts: int, delta: float, confidence: float) -> float:
     """Return a lower confidence bound on ε, for a mechanism whose δ is given."""
     # The larger of log((t − δ)/f) and log((1 − f − δ)/(1 − t)), where t is a lower bound on the
     # chance of the event on one input and f an upper bound on its chance on the other. Both
     # statements follow from the same two bounds, so each of these may fail with probability (1 −
     # confidence)/2.
     # Source: Kairouz, Oh & Viswanath 2015, Theorem 2.1 (the privacy region); Nasr et al. 2021, §4.
-    counts = _checked(Counts(true_positives, trials_one, false_positives, trials_other))
+    checked = _checked(Counts(*counts))
     failure = 1 - failure_probability("confidence", confidence, zero=False)
     delta = failure_probability("delta", delta)
-    return max(0.0, float(_epsilon_bounds(*map(np.asarray, counts), delta=delta, failure=failure)))
+    return max(0.0, float(_epsilon_bounds(*map(np.asarray, checked), delta=delta, failure=failure)))
 
 
 def _epsilon_bounds(
@@ -118,22 +110,15 @@ def _epsilon_bounds(
     return np.asarray(np.maximum(event, opposite))
 
 
-def mu_from_counts(
-    true_positives: int,
-    trials_one: int,
-    false_positives: int,
-    trials_other: int,
-    *,
-    confidence: float,
-) -> float:
+def mu_from_counts(*counts: int, confidence: float) -> float:
     """Return a lower confidence bound on μ, for a mechanism that claims the Gaussian trade-off."""
     # Φ⁻¹(1 − α) − Φ⁻¹(β), where α and β are upper bounds on the errors of both kinds, each of which
     # fails with probability (1 − confidence)/2. Every test of a μ-GDP mechanism keeps Φ⁻¹(1 − α) −
     # Φ⁻¹(β) ≤ μ, so a larger value refutes μ-GDP, whatever the mechanism is.
     # Source: Dong, Roth & Su 2022, Definition 2.6 and equation (6); Nasr et al. 2023, §4.
-    counts = _checked(Counts(true_positives, trials_one, false_positives, trials_other))
     failure = 1 - failure_probability("confidence", confidence, zero=False)
-    return max(0.0, float(_mu_bounds(*map(np.asarray, counts), failure=failure)))
+    checked = map(np.asarray, _checked(Counts(*counts)))
+    return max(0.0, float(_mu_bounds(*checked, failure=failure)))
 
 
 def _mu_bounds(
@@ -146,24 +131,17 @@ def _mu_bounds(
     )
 
 
-def odds_ratio_bound(
-    true_positives: int,
-    trials_one: int,
-    false_positives: int,
-    trials_other: int,
-    *,
-    confidence: float,
-) -> float:
+def odds_ratio_bound(*counts: int, confidence: float) -> float:
     """Return a lower confidence bound on how far the log-odds of two actions move."""
     # For a mechanism of bounded range b the log-odds of any two events move by at most b. The bound
     # is exact: given the total number of the first action, its number on one input is noncentral
     # hypergeometric, and the odds ratio is its only parameter.
     # Source: Fisher 1935; Cornfield 1956 (the exact conditional interval); Durfee & Rogers 2019,
     # Definition 3.1.
-    counts = _checked(Counts(true_positives, trials_one, false_positives, trials_other))
+    checked = _checked(Counts(*counts))
     failure = 1 - failure_probability("confidence", confidence, zero=False)
-    support, weights = _hypergeometric(counts)
-    upper = support >= counts.true_positives
+    support, weights = _hypergeometric(checked)
+    upper = support >= checked.true_positives
 
     def rejected(log_odds: float) -> bool:
         return _log_tail(support, weights, upper, log_odds) <= math.log(failure)

@@ -20,12 +20,8 @@ from .games import explained_stranger
 
 _MEMBERS: Final = ("event", "sensitivity", "guarantee", "release", "worst_case")
 _BOUND: Final = 1.0  # of a value; only its ratio to the noise matters
-_NAMES: Final = ("randomized-response", "gaussian", "exponential")
-
-
-def catalogue_names() -> tuple[str, ...]:
-    """Return the names that :func:`build_mechanism` knows beside ``module:attribute``."""
-    return _NAMES
+NAMES: Final = ("randomized-response", "gaussian", "exponential")
+"""What :func:`build_mechanism` knows beside ``module:attribute``."""
 
 
 def build_mechanism(
@@ -34,9 +30,9 @@ def build_mechanism(
     """Return a mechanism by name, as noisy as a promise needs, or somebody's own."""
     if ":" in name:
         return _imported(name)
-    if name not in _NAMES:
+    if name not in NAMES:
         raise UsageError(
-            f"No mechanism is called {name!r}. Choose {', '.join(_NAMES)}, or give "
+            f"No mechanism is called {name!r}. Choose {', '.join(NAMES)}, or give "
             "module:attribute for one of your own."
         )
     epsilon = _validate.positive("epsilon", epsilon)

@@ -152,7 +152,7 @@ def pair_canaries(trainer: Trainer, n: int, *, entropy: Entropy) -> list[Canary]
     Guarantee:
         None is needed: tokens are drawn at random, and nobody's judgments are read.
     """
-    return [Canary((pair,), None) for pair in _pairs(trainer, n, entropy)]
+    return person_canaries(trainer, n, entropy=entropy, pairs=1)
 
 
 def person_canaries(
@@ -164,7 +164,7 @@ def person_canaries(
         None is needed: tokens are drawn at random, and nobody's judgments are read.
     """
     each = _pairs_of(trainer, pairs)
-    found = _pairs(trainer, n * each, entropy)
+    found = [_pair(trainer, genes) for genes in _drawn(entropy, n * each)]
     return [Canary(tuple(found[i : i + each]), None) for i in range(0, n * each, each)]
 
 
@@ -221,11 +221,6 @@ def _pairs_of(trainer: Trainer, pairs: int | None) -> int:
         return integer("pairs", pairs, at_least=1)
     cap = trainer._privacy.cap  # noqa: SLF001 (an audit looks inside)
     return 1 if cap is None else min(int(cap), _MOST_PAIRS)
-
-
-def _pairs(trainer: Trainer, n: int, entropy: Entropy) -> list[object]:
-    """Return made-up pairs."""
-    return [_pair(trainer, genes) for genes in _drawn(entropy, n)]
 
 
 def _drawn(entropy: Entropy, n: int) -> UInt64[np.ndarray, "n genes"]:

@@ -207,7 +207,6 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     claim = trainer._run.promise  # noqa: SLF001
 
     def own_sampler(units: Sequence[int], entropy: Entropy) -> Sequence[int]:
-        """Return whom the trainer's own code draws."""
         return _stand_in(trainer, units=units)._drawn(entropy)  # noqa: SLF001
 
     found: tuple[Finding, ...] = (
