@@ -184,10 +184,6 @@ def test_a_field_longer_than_any_digest_is_none(digit):
     assert not id_channels(released(lambda p, *_: [digit * 5000 for _ in p]))
 
 
-def test_an_empty_file_has_no_channel():
-    assert id_channels(released(lambda *_: (), n=0)) == []
-
-
 def test_the_ids_of_the_released_example_follow_the_order_of_the_file(shared_data):
     path = shared_data / "published_local_dp_eps0.10_val.jsonl.gz"
     (channel,) = id_channels(read_released(path, epsilon=0.1))

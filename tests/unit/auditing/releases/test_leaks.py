@@ -16,7 +16,7 @@ from sordino.auditing.releases.channels import recovery_bound
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.releases.recipes import coin_recipes
 from sordino.auditing.releases.seed_attack import attack_coins
-from sordino.errors import DataError, FileSystemError, UsageError
+from sordino.errors import UsageError
 from sordino.preferences.records import canonical
 from sordino.privatization.answers import FileSettings, privatize_file
 
@@ -176,10 +176,7 @@ def test_a_coin_of_a_larger_epsilon(raw_rows, write, real, claimed):
 
 COLUMNS = {
     "a label": lambda i, x, raw: {"c": x},
-    "a side": lambda i, x, raw: {"c": ("right", "left")[x]},
     "the winner": lambda i, x, raw: {"c": raw["chosen"]},
-    "an object": lambda i, x, raw: {"meta": {"id": i, "label": x}},
-    "a list": lambda i, x, raw: {"m": [x, i]},
     "a text": lambda i, x, raw: {"meta": json.dumps({"id": i, "label": x})},
     "deeper": lambda i, x, raw: {"a": [{"b": {"ok": "ny"[x], "id": i}}]},
 }
@@ -379,37 +376,19 @@ Z = {"prompt": "secret", "a1": "secret-a", "a2": "secret-b", "z": 1}
 
 
 @pytest.mark.parametrize(
-    ("rows", "settings", "error", "message"),
+    ("settings", "message"),
     [
-        ([{**Z, "z": 2}], {}, DataError, "line 1: field 'z'"),
-        ([], {}, DataError, "empty"),
-        ([Z], {"epsilon": 0}, UsageError, "epsilon"),
-        ([Z], {"unit": "record"}, UsageError, "unit must be one of 'label', 'person'"),
-        ([Z], {"level": 1.0}, UsageError, "level"),
-        ([Z], {"covariates": ["topic"]}, UsageError, "covariates"),
-        ([Z], {"covariates": "topic"}, UsageError, "covariates"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"unit": "record"}, "unit must be one of 'label', 'person'"),
+        ({"level": 1.0}, "level"),
+        ({"covariates": ["topic"]}, "covariates"),
+        ({"covariates": "topic"}, "covariates"),
     ],
 )
-def test_what_cannot_be_audited(write, rows, settings, error, message):
-    with pytest.raises(error, match=message) as caught:
-        audited(write("x.jsonl", rows), **settings)
+def test_settings_that_cannot_be_audited(write, settings, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        audited(write("x.jsonl", [Z]), **settings)
     assert "secret" not in str(caught.value)
-
-
-def test_files_that_do_not_fit(write, tmp_path):
-    path = write("x.jsonl", [Z])
-    other = {"prompt": "secret-other", "chosen": "secret-c", "rejected": "secret-d"}
-    with pytest.raises(DataError, match="raw file does not fit") as caught:
-        audited(path, write("raw.jsonl", [other], "elsewhere"))
-    assert "secret" not in str(caught.value)
-    (tmp_path / "released" / "x.manifest.json").write_text("[]")
-    with pytest.raises(DataError, match="is no manifest"):
-        audited(path)
-    (tmp_path / "nothing").mkdir()
-    with pytest.raises(DataError, match="holds no file"):
-        audited(tmp_path / "nothing")
-    with pytest.raises(FileSystemError, match="cannot be read"):
-        audited(tmp_path / "absent.jsonl")
 
 
 def test_one_row_is_too_little_to_tell_anything(write):
@@ -428,37 +407,6 @@ def test_progress_is_told(write, raw_rows):
     audited(write("x.jsonl", rows), progress=lambda done, total: calls.append((done, total)))
     assert calls
     assert all(0 <= done <= total for done, total in calls)
-
-
-def test_a_counted_flip_rate_in_the_manifest_is_no_coin(write):
-    """Five coins of .1 for each person keep the claim, whatever share of them came up."""
-    generator = np.random.default_rng([7, 7, 7])
-    rows = [{"prompt": f"q{i}", "first": f"a{i}", "second": f"b{i}", "person": f"p{i // 5}",
-             "answer": int(generator.integers(2))} for i in range(2000)]  # fmt: skip
-    path = write("x.jsonl", rows)
-    path.with_name("x.manifest.json").write_text('{"epsilon": 0.5, "flip_rate": 0.4613}')
-    audit = audited(path, unit="person")
-    assert not audit.refuted
-    assert outcomes(audit)["repeats"] == "warning"
-
-
-def test_a_chosen_column_in_a_file_of_messages(raw_rows, write):
-    def said(role, text):
-        return [{"role": role, "content": text}]
-
-    rows = [
-        {"prompt": said("user", row["prompt"]), "first": said("assistant", row["first"]),
-         "second": said("assistant", row["second"]), "answer": row["answer"],
-         "chosen": said("user", row["prompt"]) + said("assistant", raw["chosen"])}
-        for row, raw in zip(answered(raw_rows), raw_rows, strict=True)
-    ]  # fmt: skip
-    raw = [
-        {"prompt": said("user", row["prompt"]), "chosen": said("assistant", row["chosen"]),
-         "rejected": said("assistant", row["rejected"])}
-        for row in raw_rows
-    ]  # fmt: skip
-    path = write("x.jsonl", rows)
-    assert audited(path, write("raw.jsonl", raw, "elsewhere")).refuted_by == ("column",)
 
 
 HOSTILE = {

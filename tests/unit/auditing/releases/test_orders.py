@@ -75,11 +75,6 @@ def test_a_hash_of_prompt_and_answer_is_what_it_says():
     )
 
 
-def test_a_rule_of_the_auditor_can_be_added():
-    bits = rule_bits(file_of(("p", "ab", "ba")), {**_order_rules(), "end": lambda _, a: a[-1]})
-    assert bits["end"].tolist() == [0]
-
-
 def test_a_rule_reproduces_what_it_says_in_99_of_100_rows_and_its_reverse():
     bits = np.ones(200, dtype=np.int64)
     for wrong, expected in ((0, True), (2, True), (3, False)):

@@ -167,12 +167,6 @@ def test_equal_scores_show_nothing():
     assert {bound(same, same) for bound in BOUNDS.values()} == {0.0}
 
 
-def test_the_parts_are_a_fifth_and_the_rest():
-    first, rest = split("one", np.arange(20.0) % 7)
-    assert (len(first), len(rest)) == split_sizes(20) == (4, 16)
-    assert np.concatenate([first, rest]).tolist() == (np.arange(20.0) % 7).tolist()
-
-
 @pytest.mark.parametrize("order", [np.sort, lambda s: np.sort(s)[::-1]])
 def test_sorted_scores_are_refused(order):
     one, other = normal_scores()
