@@ -381,15 +381,10 @@ class _ArmSettings(TypedDict, total=False):
 
 
 def _arm_losses(
-    counts: ArrayLike,
-    sums: ArrayLike,
-    least: ArrayLike,
-    most: ArrayLike,
-    *,
-    reward_range: float,
-    **policy: Unpack[_ArmSettings],
+    *arms: ArrayLike, reward_range: float, **policy: Unpack[_ArmSettings]
 ) -> InstanceLoss:
     """Return the privacy loss of one draw on this data set, over every added or removed record."""
+    # Arms are counts, sums, least and largest rewards, from the lower end of the range.
     # The policy draws arm a with chance ∝ reference(a)·exp(f(a)/temperature), where f(a) = (S +
     # λ·center)/(N + λ) − penalty/√(N + λ), N the count, S the sum, λ the shrinkage. Without
     # shrinkage an arm that was never pulled is never drawn; then an arm with no record or one
@@ -397,19 +392,12 @@ def _arm_losses(
     # all. The time is linear in the number of arms.
     # Source: docs/intrinsic.md, "Per-instance losses".
     rule = _ArmRule(reward_range=reward_range, **policy)
-    loss = Arms.of(counts, sums, least, most, rule=rule).loss()
+    loss = Arms.of(*arms, rule=rule).loss()
     return InstanceLoss(loss, about=_DRAW, changes=_EVERY, public=_OF_ARMS)
 
 
 def _arm_delta(
-    counts: ArrayLike,
-    sums: ArrayLike,
-    least: ArrayLike,
-    most: ArrayLike,
-    *,
-    epsilon: float,
-    reward_range: float,
-    **policy: Unpack[_ArmSettings],
+    *arms: ArrayLike, epsilon: float, reward_range: float, **policy: Unpack[_ArmSettings]
 ) -> InstanceLoss:
     """Return the δ of one draw on this data set at an ε, over every added or removed record."""
     # It is the largest Σ max(0, P − e^ε·P′) between the policy of these data and that of a
@@ -419,7 +407,7 @@ def _arm_delta(
     if bound == math.inf:
         raise UsageError("epsilon must be finite, got inf.")
     rule = _ArmRule(reward_range=reward_range, **policy)
-    delta = Arms.of(counts, sums, least, most, rule=rule).delta(bound)
+    delta = Arms.of(*arms, rule=rule).delta(bound)
     about = f"δ of one draw at ε = {bound:g}"
     return InstanceLoss(delta, about=about, changes=_EVERY, public=(*_OF_ARMS, "epsilon"))
 

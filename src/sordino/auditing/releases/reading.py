@@ -264,7 +264,15 @@ class _Rows:
     def add(self, row: Mapping[str, Any], where: str) -> None:
         """Take in one row."""
         if not self._values:
-            self.layout = _layout(row, where)
+            layout = layout_of(row)
+            if layout is None:
+                known = "; or ".join(" ".join(map(repr, names)) for names in _LAYOUTS.values())
+                raw = "'label' is a raw judgment: such a file is given as raw. "
+                raise DataError(
+                    f"{where}: a released row must hold {known}. {raw if 'label' in row else ''}"
+                    "Nothing was audited."
+                )
+            self.layout = layout
         for column, text in zip(self.texts, _texts(row, where, self.layout), strict=True):
             column.append(_unicode(flat(text), where))
         self._values.append(_value(row, where, self.layout))
@@ -306,16 +314,6 @@ class _Rows:
     def persons(self) -> tuple[str, ...] | None:
         """Return the person ids, or None."""
         return tuple(person for person in self._people if person is not None) or None
-
-
-def _layout(row: Mapping[str, Any], where: str) -> Layout:
-    """Return the layout of the first row."""
-    layout = layout_of(row)
-    if layout is None:
-        known = "; or ".join(" ".join(map(repr, wanted)) for wanted in _LAYOUTS.values())
-        hint = " 'label' is a raw judgment: such a file is given as raw." if "label" in row else ""
-        raise DataError(f"{where}: a released row must hold {known}.{hint} Nothing was audited.")
-    return layout
 
 
 def _texts(row: Mapping[str, Any], where: str, layout: Layout) -> tuple[Text, Text, Text]:

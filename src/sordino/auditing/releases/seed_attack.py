@@ -408,7 +408,14 @@ class _Search:
                 frame = self.frames[index]
                 if frame.swaps and turns is None:
                     continue
-                share, p_value = self._compared(index, flips[0], turns)
+                # In what share of the rows the flips are the bits of the frame, and the p-value.
+                bits = self.screen.bits[index]
+                known, ones = bits != UNKNOWN, bits == 1
+                if frame.swaps and turns is not None:
+                    ones = ones ^ turns
+                share = float(np.mean((ones == flips[0])[known]))
+                counted = known & case.distinct
+                p_value = _association(flips[0][counted], ones[counted])
                 if max(share, 1 - share) < _CONSTANT or p_value >= level:
                     continue
                 inverted = frame.truth and share < 0.5  # noqa: PLR2004 (keeps where it flips)
@@ -424,17 +431,6 @@ class _Search:
                     p_value=p_value,
                     guesses=self.answers ^ flipped,
                 )
-
-    def _compared(
-        self, index: int, flips: Bool[np.ndarray, " n"], turns: Bool[np.ndarray, " n"] | None
-    ) -> tuple[float, float]:
-        """Return in what share of the rows flips are the bits of a frame, and the p-value."""
-        bits = self.screen.bits[index]
-        known, ones = bits != UNKNOWN, bits == 1
-        if self.frames[index].swaps and turns is not None:
-            ones = ones ^ turns
-        counted = known & self.case.distinct
-        return float(np.mean((ones == flips)[known])), _association(flips[counted], ones[counted])
 
 
 def _manifest_integers(manifest: Mapping[str, object] | None) -> dict[int, str]:

@@ -165,9 +165,19 @@ def play(game: Game) -> Scores:
             return _scored(outputs, ratio, game.trials, "log-ratio")
         few = max(1, game.trials // _LEARNING)
         seen = [[_flat(rows) for rows in outputs(side, few)] for side in (0, 1)]
-        if any(len({rows.shape[1] for rows in side}) > 1 for side in seen):
+        if len({rows.shape[1] for side in seen for rows in side}) > 1:
             raise UsageError(_SHAPES)
-        score = _learned_score(*map(np.concatenate, seen))
+        first, second = map(np.concatenate, seen)
+        kinds = np.unique(np.concatenate([first, second]), axis=0)
+        means = [np.clip(rows, -_LARGEST, _LARGEST).mean(axis=0) for rows in (first, second)]
+        score: Score = _Projection(means[0] - means[1])
+        if len(kinds) <= _CATEGORIES:
+            counts = [_occurrences(rows, kinds)[0] + 0.5 for rows in (first, second)]
+            ratios = np.append(np.log(counts[0]) - np.log(counts[1]), 0.0)  # the last one: unseen
+
+            def score(rows: np.ndarray) -> np.ndarray:
+                return np.asarray(ratios[_occurrences(_flat(rows), kinds)[1]])
+
         return _scored(outputs, score, game.trials - few, "learned")
 
 
@@ -240,20 +250,6 @@ def _numbers(scores: object, rows: np.ndarray, name: str) -> Float[np.ndarray, "
             "Nothing was audited."
         )
     return array.astype(np.float64, copy=False)
-
-
-def _learned_score(one: np.ndarray, other: np.ndarray) -> Score:
-    """Return a score that tells outputs apart, learned from some of each."""
-    first, second = _flat(one), _flat(other)
-    if first.shape[1] != second.shape[1]:
-        raise UsageError(_SHAPES)
-    kinds = np.unique(np.concatenate([first, second]), axis=0)
-    if len(kinds) <= _CATEGORIES:
-        counts = [_occurrences(rows, kinds)[0] + 0.5 for rows in (first, second)]
-        ratios = np.append(np.log(counts[0]) - np.log(counts[1]), 0.0)  # the last one: unseen
-        return lambda rows: np.asarray(ratios[_occurrences(_flat(rows), kinds)[1]])
-    means = [np.clip(rows, -_LARGEST, _LARGEST).mean(axis=0) for rows in (first, second)]
-    return _Projection(means[0] - means[1])
 
 
 def _flat(outputs: np.ndarray) -> Float[np.ndarray, "n d"]:

@@ -287,11 +287,7 @@ def _canary_finding(
     needed: float,
     entropy: Entropy,
 ) -> tuple[Finding, Measurement]:
-    """Return the verdict on one step with the worst canary or without it, and its bound on mu.
-
-    Guarantee:
-        None: it draws many steps of made-up units, never of private data.
-    """
+    """Return the verdict on one step with the worst canary or without it, and its bound on mu."""
     played = _stand_in(trainer, units=(), noise_multiplier=_CLAIMED_MU, sampling_probability=1.0)
     sums = [_sum(played, [*others, *extra]) for extra in ([canary.unit], [])]
     direction = sums[0] - sums[1]
@@ -365,11 +361,7 @@ def _scores(
 
 
 def _noise_finding(trainer: Trainer, level: float, entropy: Entropy) -> Finding:
-    """Return whether every tensor gets as much noise as is stated; more is no leak.
-
-    Guarantee:
-        None: nobody is in the step.
-    """
+    """Return whether every tensor gets as much noise as is stated; more is no leak."""
     from scipy.stats import chi2  # noqa: PLC0415 (slow to import)
 
     # The step is the trainer's own, with nobody in it; squares are in units of the variance that is
@@ -399,11 +391,7 @@ def _noise_finding(trainer: Trainer, level: float, entropy: Entropy) -> Finding:
 
 
 def _partners_finding(trainer: Trainer, partners: int, entropy: Entropy) -> Finding:
-    """Return whether what is counted of units depends on who else is in a step.
-
-    Guarantee:
-        None is needed: everybody is made up, and nothing is released.
-    """
+    """Return whether what is counted of units depends on who else is in a step."""
     # A long unit stands behind as many short units as the trainer is set to read at once, so that
     # it would decide how far they are padded; and in front of blocks of so many long and short ones
     # in turn, so that each would be read with others than before. C is chosen so small that all of
