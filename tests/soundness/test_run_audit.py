@@ -193,13 +193,6 @@ def test_every_kind_of_run_was_made(made):
         assert [r.kind for r in ledger_chain.read_rows(connection)][-1] == "repeat"
 
 
-def test_a_simulated_run_says_so(made):
-    audit = audit_run(made / "simulated")
-    (found,) = (f for f in audit.findings if f.attack == "caveats")
-    assert "simulated" in found.summary
-    assert audit.claim.simulated
-
-
 def test_a_run_stays_honest_when_others_spend_after_it(made):
     audit = audit_run(made / "first", ledger=made / "shared.db")
     assert not audit.refuted

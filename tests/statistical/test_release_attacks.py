@@ -354,31 +354,22 @@ def test_p_values_of_flips_are_valid_at_exactly_the_claim():
         assert np.mean(np.array(values[attack]) <= 0.2) > 0.05  # and it is not always 1
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0])
-def test_a_coin_shared_by_all_who_see_a_question_is_refuted(epsilon):
-    # 1,200 rows on 60 questions, about 590 disjoint pairs. At ε = 2 independent coins agree in
-    # 79.0 %: 590 of 590 has a chance of 1e-60.
-    file = World(n=1200, questions=60, people=400).draw(5, epsilon, "random")
-    r = np.random.default_rng(7)
-    coin = {key: r.random() < expit(-epsilon) for key in dict.fromkeys(file.keys)}
-    shared = flipped(file, np.array([coin[key] for key in file.keys]))
-    found = {one.attack: one.p_value for one in attack_flips(shared)}
-    assert found["shared-coin"] < 1e-9
-    honest = flipped(file, r.random(1200) < expit(-epsilon))
-    assert {one.attack: one.p_value for one in attack_flips(honest)}["shared-coin"] > 1e-3
+SHARED = {"shared-coin": World(n=1200, questions=60, people=400), "person-coin": World(600, 60)}
 
 
+@pytest.mark.parametrize("attack", SHARED)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0])
-def test_one_coin_for_all_answers_of_a_person_is_refuted(epsilon):
-    # 600 rows of 60 people, about 285 disjoint pairs; at ε = 2 independent coins agree in 79.0 %:
-    # all of them has a chance of 1e-29. Honest coins pass but once in 1,000 files.
-    file, r = World(n=600, people=60).draw(5, epsilon, "random"), np.random.default_rng(8)
-    coin = {name: r.random() < expit(-epsilon) for name in dict.fromkeys(file.persons)}
-    shared = flipped(file, np.array([coin[name] for name in file.persons]))
-    found = {one.attack: one.p_value for one in attack_flips(shared)}
-    assert found["person-coin"] < 1e-9
-    honest = flipped(file, r.random(600) < expit(-epsilon))
-    assert {one.attack: one.p_value for one in attack_flips(honest)}["person-coin"] > 1e-3
+def test_one_coin_for_a_question_or_for_a_person_is_refuted(attack, epsilon):
+    # 1,200 rows on 60 questions are about 590 disjoint pairs, 600 rows of 60 people about 285. At
+    # ε = 2 independent coins agree in 79.0 %: all of 285 has a chance of 1e-29. Honest coins pass
+    # but once in 1,000 files.
+    file, r = SHARED[attack].draw(5, epsilon, "random"), np.random.default_rng(8)
+    keys = file.keys if attack == "shared-coin" else file.persons
+    coin = {key: r.random() < expit(-epsilon) for key in dict.fromkeys(keys)}
+    shared = flipped(file, np.array([coin[key] for key in keys]))
+    assert {one.attack: one.p_value for one in attack_flips(shared)}[attack] < 1e-9
+    honest = flipped(file, r.random(len(file)) < expit(-epsilon))
+    assert {one.attack: one.p_value for one in attack_flips(honest)}[attack] > 1e-3
 
 
 def test_the_measured_interval_holds_the_true_epsilon():

@@ -91,7 +91,8 @@ class Finding:
         *,
         wrong: str = "",
         odd: str = "",
-        clear: str,
+        clear: str = "",
+        p_value: float | None = None,
         details: Mapping[str, object] | None = None,
     ) -> Finding:
         """Return a finding that refutes if anything is wrong, and warns if anything is odd."""
@@ -99,6 +100,7 @@ class Finding:
             attack=attack,
             outcome="refutes" if wrong else "warning" if odd else "clear",
             summary=" ".join(filter(None, [wrong, odd])) or clear,
+            p_value=p_value,
             details=details or {},
         )
 

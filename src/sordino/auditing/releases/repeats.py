@@ -199,13 +199,14 @@ def _together(released: Released, couples: Sequence[tuple[int, int]]) -> Finding
     agree = sum(one == other for one, other in couples)
     most = agreement_of_coins(released.epsilon)
     chance = at_least(agree, len(couples), most)
-    return Finding(
-        attack="shared-answers",
-        outcome="clear" if chance > _SUSPICIOUS else "warning",
-        summary="Different persons do not agree more often than independent coins let them."
-        if chance > _SUSPICIOUS
-        else "Different persons agree on one question more often than independent coins let them: "
-        "they may share a coin, or be one person under two names.",
+    odd = (
+        "Different persons agree on one question more often than independent coins let them: they "
+        "may share a coin, or be one person under two names."
+    )
+    return Finding.judged(
+        "shared-answers",
+        odd="" if chance > _SUSPICIOUS else odd,
+        clear="Different persons do not agree more often than independent coins let them.",
         p_value=chance,
         details={"questions": len(couples), "agree": agree, "expected_at_most": most},
     )

@@ -48,7 +48,7 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
         damage = "The ledger is damaged, so nothing supports the claim."
         lost = ("head", "entries", *_OF_PAYMENT, "budget")
         findings = [
-            Finding.judged("chain", wrong=damage, clear="", details={"problem": str(error)}),
+            Finding.judged("chain", wrong=damage, details={"problem": str(error)}),
             *(Finding.skipped(name, _UNSUPPORTED) for name in lost),
         ]
         findings.insert(2, _check_digests(run))
@@ -230,5 +230,5 @@ def _check_budget(ledger: Ledger) -> Finding:
         books.take(row)
         if row.kind == "reserve" and not books.spend.fits(books.budget):
             over = f"Row {row.sequence} of the ledger spends more than its budget allowed."
-            return Finding.judged("budget", wrong=over, clear="", details={"row": row.sequence})
+            return Finding.judged("budget", wrong=over, details={"row": row.sequence})
     return Finding.judged("budget", clear="Every spend was within the budget of its time.")

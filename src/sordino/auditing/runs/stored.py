@@ -269,7 +269,7 @@ def check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) ->
     words = " ".join(html.unescape(_TAG.sub(" ", page)).split())
     if claim.simulated and "SIMULATED" not in words:
         silent = "The run is simulated and its page does not say so."
-        return Finding.judged("report", wrong=silent, clear="")
+        return Finding.judged("report", wrong=silent)
     missing = []
     size = _EPSILON.search(words)  # the first is the promise, later ones are the budget's
     right = size and float(size[1]) == float(never_less(claim.epsilon, _DIGITS))

@@ -43,8 +43,6 @@ from .canaries import (
 )
 from .one_run import one_run_findings
 
-_SAMPLER: Final = "sampler"
-
 Sampler = Callable[[Sequence[int], Entropy], Sequence[Hashable]]
 """From everybody, and a source of words, to those who take part in one step."""
 
@@ -117,23 +115,19 @@ def sampling_finding(
         found = tried[binom.sf(above, units * trials, tried) >= _POWER][0]
         limits = f"A chance of {found:.3g} where {q:g} is claimed would have been detected."
     clear = f"{trials} batches look like Poisson samples; at most, {told}. {limits}"
-    return Finding(
-        attack=_SAMPLER,
-        outcome="refutes" if wrong else "clear",
-        summary=wrong or clear,
+    return Finding.judged(
+        "sampler",
+        wrong=wrong,
+        clear=clear,
         p_value=0.0 if strange else min(1.0, worst.p_value * len(tests)),
         details={
             "batches": trials,
             "units": units,
             "sampling_probability": q,
             "tests": {
-                test.name: {
-                    "count": test.hits,
-                    "trials": test.trials,
-                    "chance": test.chance,
-                    "p_value": test.p_value,
-                }
+                name: {"count": hits, "trials": n, "chance": chance, "p_value": test.p_value}
                 for test in tests
+                for name, hits, n, chance in [test]
             },
         },
     )
@@ -376,15 +370,12 @@ def _noise_finding(trainer: Trainer, level: float, entropy: Entropy) -> Finding:
     least, (entries, mass) = min(zip(tails, masses, strict=True))
     refutes = least < level / len(masses)
     size = math.sqrt(mass / entries)
-    return Finding(
-        attack="noise",
-        outcome="refutes" if refutes else "clear",
-        summary=(
-            f"A step that nobody is in gives a tensor {size:.4g} of the noise that is stated."
-            if refutes
-            else f"A step that nobody is in gives each of {len(masses)} trained tensors the noise "
-            "that is stated."
-        ),
+    wrong = f"A step that nobody is in gives a tensor {size:.4g} of the noise that is stated."
+    return Finding.judged(
+        "noise",
+        wrong=wrong if refutes else "",
+        clear=f"A step that nobody is in gives each of {len(masses)} trained tensors the noise "
+        "that is stated.",
         p_value=min(1.0, least * len(masses)),
         details={"tensors": len(masses), "least_p_value": least, "its_entries": entries},
     )
