@@ -39,7 +39,6 @@ def world(seed: int, n: int = N, people: int = 40, epsilon: float = 1.0) -> Rele
     longer = np.array([len(a) > len(b) for a, b in zip(first, second, strict=True)])
     truth = (r.random(n) < np.where(longer, 0.65, 0.35)).astype(np.int64)
     return Released(
-        name="r",
         layout="answer",
         prompts=tuple(f"{w} {i}" for i, w in enumerate(r.choice(WORDS, n))),
         first=first,

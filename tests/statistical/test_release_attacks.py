@@ -75,7 +75,6 @@ class World:
         answers = stored(persons, prompts, truth ^ hashed, r.random(n) < expit(-epsilon)) ^ hashed
         start = 1_700_000_000 + np.cumsum(r.integers(1, 300, size=n))
         return Released(
-            name="r",
             layout="answer",
             prompts=tuple(prompts),
             first=tuple(a for a, _ in pairs),
@@ -406,7 +405,6 @@ def real(folder, epsilon: float, *, kept: bool) -> Released:
     truth = 1 - np.array(swap, dtype=np.int64)
     flips = np.random.default_rng(1).random(len(rows)) < expit(-epsilon)
     return Released(
-        name="r",
         layout="answer",
         prompts=tuple(x["prompt"] for x in rows),
         first=tuple(a for a, _ in pairs),

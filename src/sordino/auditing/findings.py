@@ -43,7 +43,6 @@ class Measurement:
     power: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no measurement."""
         _validate.one_of("metric", self.metric, get_args(Metric))
         for name in ("claimed", "lower"):
             object.__setattr__(self, name, _validate.non_negative(name, getattr(self, name)))
@@ -141,7 +140,6 @@ class Audit:
     confidential: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse an unknown kind, or a level that is none."""
         _validate.one_of("kind", self.kind, get_args(Kind))
         _validate.failure_probability("level", self.level, zero=False)
 

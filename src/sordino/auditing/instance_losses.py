@@ -115,7 +115,6 @@ class InstanceLoss(Withholding):
         _refuse("written as JSON")
 
     def _stay(self, *_: object) -> NoReturn:
-        """Refuse to be pickled or copied."""
         _refuse("pickled or copied")
 
     __reduce__ = __reduce_ex__ = __getstate__ = __setstate__ = __copy__ = __deepcopy__ = _stay
@@ -161,7 +160,6 @@ class _ArmRule:
     reference: ArrayLike | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no policy."""
         _validate.positive("temperature", self.temperature)
         _validate.positive("reward_range", self.reward_range)
         for name in ("shrinkage", "penalty"):
@@ -492,7 +490,6 @@ class _Fit:
         return cls(factor, theta, asked, logs, penalty, temperature)
 
     def rows(self, features: Float[np.ndarray, "b d"]) -> Float[np.ndarray, "b d"]:
-        """Return rows in these coordinates."""
         return np.asarray(solve_triangular(self.factor, features.T, lower=True).T)
 
     def blocks(self, n: int) -> Iterator[slice]:
@@ -640,7 +637,6 @@ def _ridge_losses(  # noqa: PLR0913 (each is one public setting of the policy)
 
 
 def _checked_penalty(penalty: float) -> float:
-    """Return a finite penalty of at least 0; refuse any other."""
     if _validate.non_negative("penalty", penalty) == math.inf:
         raise UsageError("penalty must be finite, got inf.")
     return float(penalty)

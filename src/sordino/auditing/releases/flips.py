@@ -68,7 +68,6 @@ class _Rows:
 
     @property
     def texts(self) -> dict[str, tuple[str, ...]]:
-        """Return the texts of all rows of the file."""
         has = self.released
         return {"prompt": has.prompts, "first answer": has.first, "second answer": has.second}
 
@@ -95,7 +94,6 @@ class _Rows:
 
     @cached_property
     def truth(self) -> Integer[np.ndarray, " m"]:
-        """Return who was preferred, in the order written."""
         return np.asarray(np.asarray(self.released.truth)[self.places], dtype=np.int64)
 
     @cached_property
@@ -109,7 +107,6 @@ class _Rows:
         return found | {f"column {name!r}": numbered(self.of(values)) for name, values in columns}
 
     def of(self, values: Sequence[_T]) -> list[_T]:
-        """Return what a column holds in these rows."""
         return [values[row] for row in self.places.tolist()]
 
 

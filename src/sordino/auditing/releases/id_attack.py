@@ -117,7 +117,6 @@ class _Search:
     """The search for the recipe of one column; its first rows are normalized once."""
 
     def __init__(self, released: Released, column: str) -> None:
-        """Remember the file, and a few rows that can tell an order."""
         self.released, self.column = released, column
         self.values = released.columns[column]
         # Rows whose two answers differ in more than spaces and letter case.
@@ -174,7 +173,6 @@ class _Search:
         return bool(self.tests)
 
     def _texts(self, row: int) -> tuple[str, str, str]:
-        """Return prompt and answers of a row, in the order written."""
         released = self.released
         return released.prompts[row], released.first[row], released.second[row]
 

@@ -112,7 +112,6 @@ class _Search:
     """What is known of every row of a released file so far."""
 
     def __init__(self, released: Released) -> None:
-        """Know nothing."""
         self.released = released
         self.truth = np.full(len(released), UNKNOWN, dtype=np.int8)
         self.displayed = np.full(len(released), UNKNOWN, dtype=np.int8)

@@ -110,7 +110,6 @@ UNKNOWN = -1
 class Released:
     """The rows of a released file, with nothing changed that an attacker could use."""
 
-    name: str  # name of the file
     # `"answer"` (`prompt`, `first`, `second`, `answer`), `"z"` (`prompt`, `a1`, `a2`, `z` = ±1 or
     # 0/1) or `"chosen-rejected"`, where the order written *is* the answer, so that every entry of
     # `answers` is 1.
@@ -137,7 +136,6 @@ class Released:
     displayed: Integer[np.ndarray, " n"] | None = None
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.prompts)
 
     def __repr__(self) -> str:
@@ -208,7 +206,6 @@ def read_released(
         }
         note = None if None in notes else agreed
     return Released(
-        name=path.name,
         layout=rows.layout,
         prompts=tuple(rows.texts[0]),
         first=tuple(rows.texts[1]),
@@ -249,7 +246,6 @@ class _Rows:
     """The rows of a released file, taken in one at a time."""
 
     def __init__(self, person_field: str) -> None:
-        """Start with none; the first row says what the layout is."""
         self.layout: Layout = "answer"
         self.texts: tuple[list[str], list[str], list[str]] = ([], [], [])
         self.columns: dict[str, list[object]] = {}
@@ -258,11 +254,9 @@ class _Rows:
         self._person_field = person_field
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self._values)
 
     def add(self, row: Mapping[str, Any], where: str) -> None:
-        """Take in one row."""
         if not self._values:
             layout = layout_of(row)
             if layout is None:
@@ -312,12 +306,10 @@ class _Rows:
         return np.asarray(found == 1, dtype=np.int8)
 
     def persons(self) -> tuple[str, ...] | None:
-        """Return the person ids, or None."""
         return tuple(person for person in self._people if person is not None) or None
 
 
 def _texts(row: Mapping[str, Any], where: str, layout: Layout) -> tuple[Text, Text, Text]:
-    """Return prompt and answers in the order written."""
     if layout == "chosen-rejected":
         return question_of(row, "chosen", "rejected", where)
     prompt, one, other, _ = _LAYOUTS[layout]

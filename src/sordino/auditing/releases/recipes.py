@@ -74,7 +74,6 @@ _COMMON_SEPARATORS = ("", "\n", "\n\n", " ", "|", "\u241e")  # of a prompt and o
 
 
 def _joined(mark: str, which: slice, *texts: str) -> str:
-    """Return some of a prompt and two answers by a separator."""
     return mark.join(texts[which])
 
 
@@ -182,17 +181,14 @@ class CoinRecipe:
     most: float = math.inf
 
     def __post_init__(self) -> None:
-        """Refuse an unknown kind."""
         _validate.one_of("kind", self.kind, ("stream", "row", "id", "unkeyed"))
 
 
 def _share(digest: bytes, order: Literal["big", "little"] = "big") -> float:
-    """Return bytes as a share of the largest number that they can hold."""
     return float(int.from_bytes(digest, order) / 256 ** len(digest))
 
 
 def _remainders(most: int, digests: Sequence[bytes]) -> Iterable[float]:
-    """Return the remainder of each digest as a share of what divides it."""
     return [int.from_bytes(found, "big") % most / most for found in digests]
 
 
@@ -329,7 +325,6 @@ def _mersenne(words: Callable[[int], Any]) -> Draw:
 
 
 def _bits(size: int) -> Draw:
-    """Return draws of ``random.Random(seed).getrandbits(size)``."""
 
     def draw(seed: int, count: int) -> list[float]:
         generator = random.Random(seed)

@@ -177,7 +177,6 @@ def stated_losses(manifest: Mapping[str, object] | None) -> tuple[float, float] 
 
 
 def _is_rate(value: object) -> TypeGuard[float]:
-    """Return whether a value of a manifest may be the chance of a flip."""
     return isinstance(value, float) and 0 < value <= _FAIR
 
 

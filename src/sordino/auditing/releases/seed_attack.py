@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float, Integer
 
 from sordino.auditing.findings import Finding, Outcome
 from sordino.errors import UsageError
+from sordino.preferences.files import Progress
 from sordino.privacy.conversions import flip_probability
 
 from .evidence import Channel
@@ -30,7 +31,6 @@ from .id_attack import IdChannel
 from .reading import UNKNOWN, Released, parts_of
 from .recipes import JOINS, CoinRecipe, coin_recipes, id_recipes
 
-Progress = Callable[[int, int], None]
 Text = Callable[[int], str]
 
 # How many rows are looked at before a seed is given up, and how many of them may disagree.
@@ -93,13 +93,11 @@ class _Frames:
     """Frames that are looked at together, and the rows to look at first; found once."""
 
     def __init__(self, each: Sequence[_Frame]) -> None:
-        """Remember them."""
         self.each = tuple(each)
         self.swaps = np.array([frame.swaps for frame in each])
         self._screens: dict[tuple[int, bool], _Screen] = {}
 
     def screen(self, order: Integer[np.ndarray, " n"] | None, *, near: bool) -> _Screen:
-        """Return the rows to look at first."""
         key = id(order), near  # an order lives as long as what is tried with it
         if key not in self._screens:
             bits = np.array(
@@ -213,7 +211,6 @@ class _Case:
 
     @property
     def stream(self) -> bool:
-        """Return whether one generator serves all rows."""
         return self.recipe.kind == "stream"
 
     @property
@@ -296,7 +293,6 @@ class _CoinHit:
 
     @property
     def by_truth(self) -> bool:
-        """Return whether it was judged by the raw labels."""
         return self.judged == _TRUTH
 
 
@@ -602,7 +598,6 @@ _Arranged = Callable[[int], tuple[str, str, str]]
 
 
 def _joined(join: Callable[[str, str, str], str], texts: _Arranged) -> Text:
-    """Return the texts of a row as one."""
     return lambda row: join(*texts(row))
 
 

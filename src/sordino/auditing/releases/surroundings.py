@@ -196,7 +196,6 @@ def find_neighbors(released: Released, path: Path) -> Finding:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return up to three names."""
     return ", ".join(sorted(names)[:3]) + (" and others" if len(names) > 3 else "")  # noqa: PLR2004
 
 

@@ -171,7 +171,6 @@ class _StatedGaussian:
         return cls(**_loss(told), mu=mu, records_per_person=most)
 
     def compared(self, paid: GaussianEvent, relation: NeighboringRelation) -> _Differences:
-        """Return what differs from the noise that was paid for."""
         found = _Differences()
         # The loss that the noise is shown to keep at the stated δ.
         least = accounting.composed_epsilon([(paid, 1)], neighbors=relation, delta=self.delta)
@@ -482,12 +481,10 @@ def _at(value: object, path: _Path) -> Any:
 
 
 def _says(value: object) -> bool:
-    """Return whether a value says anything."""
     return any(map(_says, value)) if isinstance(value, list) else value is not None
 
 
 def _names(paths: Iterable[_Path]) -> str:
-    """Return places in a result as one text, in a fixed order."""
     return ", ".join(sorted(".".join(path) for path in paths))
 
 

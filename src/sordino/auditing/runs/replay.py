@@ -88,7 +88,6 @@ class _Case:
 
     @classmethod
     def of(cls, run: StoredRun, ledger: Ledger) -> _Case:
-        """Return a run beside its ledger, with what was paid composed anew."""
         digests = [row.digest for row in ledger.rows]
         head = run.certificate.ledger_head.digest
         position = digests.index(head) + 1 if head in digests else None

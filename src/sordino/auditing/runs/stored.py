@@ -139,7 +139,6 @@ def malformed(name: str) -> Iterator[None]:
 
 
 def _certificate(values: Mapping[str, Any]) -> Certificate:
-    """Return the certificate that :meth:`Certificate.to_dict` wrote."""
     version = _validate.integer("version", values["version"], at_least=1)
     if values["format"] != CERTIFICATE_FORMAT:
         raise TypeError
@@ -225,7 +224,6 @@ def _snapshot(path: Path) -> dict[str, bytes]:
 
 
 def _look(path: Path) -> dict[str, bytes]:
-    """Return the content of the ledger and of what waits beside it."""
     found = {"": path.read_bytes()}
     with suppress(FileNotFoundError):
         found["-wal"] = path.with_name(f"{path.name}-wal").read_bytes()

@@ -58,20 +58,17 @@ def _success_count(name: str, successes: int, trials: int) -> tuple[int, int]:
 
 
 def _lower_probability(successes: np.ndarray, trials: np.ndarray, failure: float) -> np.ndarray:
-    """Return lower bounds on probabilities."""
     some = np.maximum(successes, 1)
     return np.where(successes > 0, betaincinv(some, trials - some + 1.0, failure), 0.0)
 
 
 def _upper_probability(successes: np.ndarray, trials: np.ndarray, failure: float) -> np.ndarray:
-    """Return upper bounds on probabilities."""
     fails = np.maximum(trials - successes, 1)
     bound = betainccinv(successes + 1.0, fails, failure)
     return np.where(successes < trials, bound, 1.0)
 
 
 def _checked(counts: Counts) -> Counts:
-    """Return the four counts; refuse what cannot have been counted."""
     one = _success_count("true_positives", counts.true_positives, counts.trials_one)
     return Counts(*one, *_success_count("false_positives", *counts[2:]))
 
@@ -302,7 +299,6 @@ def _candidates(scores: np.ndarray, most: int) -> np.ndarray:
 
 
 def _above(scores: np.ndarray, thresholds: np.ndarray) -> Integer[np.ndarray, " t"]:
-    """Return how many scores are at least each threshold."""
     return np.asarray(len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left"))
 
 
@@ -336,7 +332,6 @@ def _best_cuts(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], ran
 
 
 def _cut(low: float, high: float, one: np.ndarray, other: np.ndarray, *, above: bool) -> Cut:
-    """Return an event with its counts."""
     sides = [(int((s >= high).sum()), int((s < low).sum())) for s in (one, other)]
     (hits, misses), (alarms, rejects) = sides if above else [pair[::-1] for pair in sides]
     counts = Counts(hits, hits + misses, alarms, alarms + rejects)

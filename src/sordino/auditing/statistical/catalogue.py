@@ -73,7 +73,6 @@ def _lacking(found: object) -> list[str]:
 
 
 def _attribute(name: str) -> object:
-    """Return the object that ``module:attribute`` names."""
     module_name, _, path = name.partition(":")
     parts = path.split(".")
     if not all(part.isidentifier() for part in [*module_name.split("."), *parts]):

@@ -159,12 +159,10 @@ class _Answer:
 
     @property
     def refutes(self) -> bool:
-        """Return whether the bound that the verdict needs passes the claim."""
         return self.needed > self.shown.claimed
 
     @property
     def suspicious(self) -> bool:
-        """Return whether the bound that is reported does."""
         return self.shown.lower > self.shown.claimed
 
 
@@ -366,7 +364,6 @@ def _about_the_same(
 def _judged(
     answers: list[_Answer], game: Game, scores: Scores, *, confidence: float, needed: float
 ) -> Finding:
-    """Return the verdict in words, with everything that it rests on."""
     refuting = [answer for answer in answers if answer.refutes]
     suspicious = [answer for answer in answers if answer.suspicious]
     decisive = (refuting or suspicious or answers)[0]

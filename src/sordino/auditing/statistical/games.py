@@ -93,7 +93,6 @@ class _Projection:
     direction: Float[np.ndarray, " d"]
 
     def __call__(self, rows: np.ndarray) -> Float[np.ndarray, " n"]:
-        """Return how far each output lies along the direction."""
         flat = _flat(rows)
         if flat.shape[1] != len(self.direction):
             raise UsageError(_SHAPES)
@@ -125,7 +124,6 @@ def _says_of_itself(mechanism: object, method: str) -> bool:
 
 
 def _played(task: _Task) -> np.ndarray:
-    """Return the outputs of a task, one in each row."""
     source, mechanism = entropy(task.seed), task.mechanism
     if isinstance(mechanism, Repeatable) and _says_of_itself(mechanism, "repeat"):
         with explained_calls(mechanism, "repeat"):

@@ -27,6 +27,7 @@ from sordino._validate import integer
 _ANSWER: Final = 8  # tokens of the longest made-up answer
 _GENES: Final = 4 + 2 * _ANSWER  # words that decide one pair
 _FIRST: Final = 48  # pairs that a search starts from
+_ROUNDS: Final = 40  # of children, at most
 _PARENTS: Final = 6
 _CHILDREN: Final = 6  # of each parent
 _CHANGED: Final = 4  # one word in so many is drawn anew
@@ -115,7 +116,7 @@ class WorstCanary:
     row_by_row: float
 
 
-def worst_canary(trainer: Trainer, *, entropy: Entropy, rounds: int = 40) -> WorstCanary:
+def worst_canary(trainer: Trainer, *, entropy: Entropy) -> WorstCanary:
     """Return a made-up unit whose answers pull the trainer's own model in one direction.
 
     Guarantee:
@@ -123,13 +124,11 @@ def worst_canary(trainer: Trainer, *, entropy: Entropy, rounds: int = 40) -> Wor
     """
     # A pair is two rows of a batch. Where each row is clipped alone, a pair moves the sum by up to
     # 2C, and does so only if the gradients of its rows point the same way. Pairs are drawn at
-    #   random
-    # and changed at random, and the best ones are kept: six parents, six children each.
+    # random and changed at random, and the best ones are kept: six parents, six children each.
     # Source: docs/auditing.md, "Training".
-    integer("rounds", rounds, at_least=0)
     genes = _drawn(entropy, _FIRST)
     fitness = _shares(trainer, genes)
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         best = fitness.min(axis=1).argsort()[::-1][:_PARENTS]
         if fitness[best[0]].min() >= _ENOUGH:
             break
@@ -210,13 +209,11 @@ def partner_units(trainer: Trainer, *, entropy: Entropy) -> list[Unit]:
 
 
 def _tokens(trainer: Trainer) -> list[int]:
-    """Return the tokens that made-up texts are made of."""
     config = trainer.model.config.get_text_config()
     return [one for one in range(config.vocab_size) if one != config.pad_token_id]
 
 
 def _pairs_of(trainer: Trainer, pairs: int | None) -> int:
-    """Return how many pairs a made-up unit has."""
     if pairs is not None:
         return integer("pairs", pairs, at_least=1)
     cap = trainer._privacy.cap  # noqa: SLF001 (an audit looks inside)

@@ -116,7 +116,6 @@ def _judged(
     confidence: float,
     needed: float,
 ) -> tuple[Finding, Measurement]:
-    """Return what one attacker's scores show."""
     claimed, delta = claim
     one, other = scores[coins], scores[~coins]
     hits, n, alarms, m = one_run_cut(one, other).counts
@@ -158,7 +157,6 @@ class _Watcher:
     """Sees what steps release, as a callback of transformers does, and keeps a score of each."""
 
     def __init__(self, trainer: Trainer, canaries: Sequence[Canary]) -> None:
-        """Start with nothing seen."""
         self._trainer = trainer
         self._sides = [[canary.one for canary in canaries]]
         if any(canary.other is not None for canary in canaries):
@@ -189,7 +187,6 @@ class _Watcher:
         return _signed([self._each(units) for units in self._sides])
 
     def _each(self, units: Sequence[Unit]) -> Float[np.ndarray, " m"]:
-        """Return the loss of every unit."""
         from sordino.language.dp_sgd.clipping import without_dropout  # noqa: PLC0415 (loads torch)
 
         trainer = self._trainer

@@ -255,11 +255,9 @@ class _Terms:
     """The privacy settings of a trainer, some of them replaced."""
 
     def __init__(self, privacy: object, **changed: float) -> None:
-        """Keep both."""
         self._privacy, self._changed = privacy, changed
 
     def __getattr__(self, name: str) -> object:
-        """Return what was replaced, or else the setting."""
         return self._changed[name] if name in self._changed else getattr(self._privacy, name)
 
 

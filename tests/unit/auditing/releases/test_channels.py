@@ -23,7 +23,6 @@ N = 400
 def file_of(n: int = N, *, seed: int = 0, **changes) -> Released:
     r = np.random.default_rng(seed)
     fields = {
-        "name": "r",
         "layout": "answer",
         "prompts": tuple(f"p{i}" for i in range(n)),
         "first": tuple(f"a{x}" for x in r.integers(10**6, size=n)),

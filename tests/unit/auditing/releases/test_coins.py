@@ -59,9 +59,7 @@ def released(answers, *, n: int = N, **options) -> Released:
     prompts, first, second = texts(n)
     values = {"layout": "z", "epsilon": EPSILON, "columns": {}} | options
     answers = np.asarray(answers, dtype=np.int8)
-    return Released(
-        name="file", prompts=prompts, first=first, second=second, answers=answers, **values
-    )
+    return Released(prompts=prompts, first=first, second=second, answers=answers, **values)
 
 
 def share(digest: bytes) -> float:

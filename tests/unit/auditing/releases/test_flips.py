@@ -16,7 +16,6 @@ def file_of(flips, truth=None, *, persons=None, questions=None, epsilon: float =
     truth = np.arange(n) % 2 if truth is None else np.asarray(truth)
     questions = range(n) if questions is None else questions
     return Released(
-        name="r",
         layout="answer",
         prompts=tuple(f"p{i}" for i in questions),
         first=("a",) * n,

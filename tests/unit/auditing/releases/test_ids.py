@@ -31,7 +31,6 @@ def released(column, *, n: int = N, **options) -> Released:
     second = tuple(f"No, {word}" for word in generator.integers(10**9, size=n))
     columns = {"pair_id": tuple(column(prompts, first, second))}
     return Released(
-        name="file",
         layout="z",
         prompts=prompts,
         first=first,

@@ -18,7 +18,6 @@ from sordino.auditing.releases.recipes import (
 def file_of(*rows: tuple[str, str, str]) -> Released:
     prompts, first, second = zip(*rows, strict=True)
     return Released(
-        name="r",
         layout="answer",
         prompts=prompts,
         first=first,

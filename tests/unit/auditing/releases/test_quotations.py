@@ -34,7 +34,6 @@ def file_of(column, *, chat: bool = False, n: int = N) -> Released:
         return json.dumps([message("assistant", text)]) if chat else text
 
     return Released(
-        name="r",
         layout="answer",
         prompts=tuple(prompts),
         first=tuple(written(a) for a, _ in texts),

@@ -49,7 +49,6 @@ def test_the_order_and_every_other_column_are_kept(write, name):
     path = write(name, z(1, pair_id="q1", at=[3]), z(-1, one="y", other="x", late="l"))
     released = read_released(path, epsilon=0.1)
     assert released.layout == "z"
-    assert released.name == name
     assert texts(released) == [("p", "a", "b"), ("p", "y", "x")]
     assert released.answers.tolist() == [1, 0]
     assert dict(released.columns) == {

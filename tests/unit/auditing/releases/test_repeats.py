@@ -27,7 +27,6 @@ def released(rows, *, epsilon=1.0, manifest=None):
     """Rows of (question, answer) or (question, answer, person), all written in one order."""
     people = [row[2] for row in rows if len(row) > 2]
     return Released(
-        name="x",
         layout="z",
         prompts=tuple(row[0] for row in rows),
         first=("a",) * len(rows),
@@ -81,7 +80,7 @@ def test_an_answer_repeated_is_free_and_a_new_one_is_not():
 def test_the_same_answer_in_the_other_order_is_the_same_answer():
     file = released([("p", 1, "ann"), ("p", 0, "ann")])
     turned = Released(
-        **{name: getattr(file, name) for name in ("name", "layout", "prompts", "answers")},
+        **{name: getattr(file, name) for name in ("layout", "prompts", "answers")},
         first=("a", "b"), second=("b", "a"), epsilon=1.0, persons=file.persons,
     )  # fmt: skip
     assert outcomes(file)["repeats"] == "warning"
@@ -89,7 +88,7 @@ def test_the_same_answer_in_the_other_order_is_the_same_answer():
 
 
 def test_equal_answers_cannot_differ():
-    file = Released(name="x", layout="z", prompts=("p", "p"), first=("a", "a"),
+    file = Released(layout="z", prompts=("p", "p"), first=("a", "a"),
                     second=("a", "a"), answers=np.array([1, 0]), epsilon=1.0,
                     persons=("ann", "ann"))  # fmt: skip
     assert outcomes(file)["repeats"] == "clear"

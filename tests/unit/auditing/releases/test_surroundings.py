@@ -106,8 +106,7 @@ def test_a_manifest_without_end(released):
 
 
 def test_without_a_manifest_there_is_nothing_to_look_at(released, tmp_path):
-    file = released()
-    path = tmp_path / file.name
+    file, path = released(), tmp_path / "released.jsonl"
     assert find_manifest_leaks(file).outcome == "skipped"
     assert find_other_claims(file, claim(), path).outcome == "skipped"
 
@@ -126,8 +125,7 @@ OTHER = {
 
 @pytest.mark.parametrize(("manifest", "words"), OTHER.values(), ids=OTHER)
 def test_a_manifest_of_another_claim(released, tmp_path, manifest, words):
-    file = released(manifest)
-    found = find_other_claims(file, claim(), tmp_path / file.name)
+    found = find_other_claims(released(manifest), claim(), tmp_path / "released.jsonl")
     assert found.outcome == "warning"
     assert words in found.summary
 
@@ -138,22 +136,20 @@ def test_a_manifest_of_another_claim(released, tmp_path, manifest, words):
      {"epsilon": "secret"}, {"epsilon": True}, {"caveats": "simulated"}],
 )  # fmt: skip
 def test_a_manifest_that_states_nothing_else(released, tmp_path, manifest):
-    file = released(manifest)
-    found = find_other_claims(file, claim(), tmp_path / file.name)
+    found = find_other_claims(released(manifest), claim(), tmp_path / "released.jsonl")
     assert found.outcome == "clear", found.summary
     assert "secret" not in str(found)
 
 
 def test_the_digest_of_the_file_itself_is_fine(released, tmp_path):
-    file = released({})
-    manifest = {"format": "sordino.manifest", "sha256": sha256_of(tmp_path / file.name)}
-    found = find_other_claims(released(manifest), claim(), tmp_path / file.name)
+    released({})
+    manifest = {"format": "sordino.manifest", "sha256": sha256_of(tmp_path / "released.jsonl")}
+    found = find_other_claims(released(manifest), claim(), tmp_path / "released.jsonl")
     assert found.outcome == "clear"
 
 
 def neighbors(released, tmp_path):
-    file = released()
-    found = find_neighbors(file, tmp_path / file.name)
+    found = find_neighbors(released(), tmp_path / "released.jsonl")
     assert found.attack == "surroundings"
     assert "secret" not in str(found)
     return found
@@ -240,13 +236,12 @@ def test_only_some_names_are_looked_at(released, tmp_path, put, monkeypatch):
 @pytest.mark.parametrize("name", ["epsilon", "eps", "epsilon_float"])
 @pytest.mark.parametrize("value", [10**400, -(10**400), float("inf"), float("nan")])
 def test_a_number_that_no_float_holds_is_no_epsilon(released, tmp_path, name, value):
-    file = released({name: value})
-    assert find_other_claims(file, claim(), tmp_path / file.name).outcome == "clear"
+    found = find_other_claims(released({name: value}), claim(), tmp_path / "released.jsonl")
+    assert found.outcome == "clear"
 
 
 def test_what_the_manifest_states_can_be_written_as_json(released, tmp_path):
-    file = released({"flip_rate": 0.1})
-    found = find_other_claims(file, claim(), tmp_path / file.name)
+    found = find_other_claims(released({"flip_rate": 0.1}), claim(), tmp_path / "released.jsonl")
     assert found.details["label_losses"][1] == "inf"
     json.dumps(found.to_dict(), allow_nan=False)
 
