@@ -33,7 +33,7 @@ BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here lead
 LEDGER = "sordino.privacy.ledger"
 STEPS = {
     "sordino.language.dp_sgd.privacy.pay",  # the steps of a run up to its next checkpoint
-    "sordino.language.user_level.slots.pay",  # the updates of one batch of people
+    "sordino.language.user_level.pay",  # the updates of one batch of people
     "sordino.language.dp_sgd.training.training_step",  # transformers says what it takes
     "sordino.privatization.randomization.pay",  # the one step that all randomizations share
 }

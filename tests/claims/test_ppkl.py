@@ -70,7 +70,7 @@ def test_a_reference_of_targets_loses_what_the_coins_hide():
 def test_ppo_has_left_the_maintained_trainers():
     """Claim: PPKL, Section 6 (PPO with a value head)
     Verdict: PPO has left the maintained libraries
-    Ours: sordino.language.rewards.reward_functions.reward_function for RLOO and GRPO;
+    Ours: sordino.language.rewards.text_rewards.reward_function for RLOO and GRPO;
     sordino.language.policies.rebel.RebelTrainer
     """
     root = Path(__file__).parents[2]

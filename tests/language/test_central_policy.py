@@ -19,8 +19,7 @@ from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyErr
 from sordino.language.dp_sgd import training
 from sordino.language.models.generation import sample_answers
 from sordino.language.models.promises import CheckpointPromise
-from sordino.language.user_level.slots import SlotPrivacy
-from sordino.language.user_level.training import CentralPolicyConfig, CentralPolicyTrainer
+from sordino.language.user_level import CentralPolicyConfig, CentralPolicyTrainer, SlotPrivacy
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL

@@ -21,8 +21,7 @@ from sordino.language.dp_sgd.privacy import _counted_once
 from sordino.language.models.checkpoints import load_causal_model, load_reward_checkpoint
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import Answers, CheckpointPromise, folder_promises
-from sordino.language.user_level.slots import SlotPrivacy
-from sordino.language.user_level.training import CentralPolicyConfig, CentralPolicyTrainer
+from sordino.language.user_level import CentralPolicyConfig, CentralPolicyTrainer, SlotPrivacy
 from sordino.privacy.guarantee import REPLACE_SPECIAL
 
 from ._training import Killed, privacy, trained

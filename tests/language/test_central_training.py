@@ -36,8 +36,12 @@ from sordino.language import (
 from sordino.language.dp_sgd import training
 from sordino.language.dp_sgd.clipping import differences
 from sordino.language.dp_sgd.privacy import CentralPrivacy
-from sordino.language.dp_sgd.trainers import CentralDPOTrainer, CentralRewardTrainer, log_ratio_gaps
-from sordino.language.dp_sgd.training import _invented_units
+from sordino.language.dp_sgd.training import (
+    CentralDPOTrainer,
+    CentralRewardTrainer,
+    _invented_units,
+    log_ratio_gaps,
+)
 from sordino.language.models.checkpoints import (
     load_causal_model,
     load_reward_checkpoint,

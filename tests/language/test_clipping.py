@@ -5,6 +5,7 @@ Equalities are exact unless a tolerance is named: a unit is read alone, and sums
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,13 +37,16 @@ from sordino.language.dp_sgd.clipping import (
     refuse_shared_gradients,
 )
 from sordino.language.dp_sgd.privacy import poisson_sample, sampling_threshold
-from sordino.language.dp_sgd.trainers import (
-    _reward_losses,
+from sordino.language.dp_sgd.training import (
+    TokenPair,
+    _invented_units,
+    reward_margins,
+    unit_losses,
     with_reference_gaps,
 )
-from sordino.language.dp_sgd.training import TokenPair, _invented_units
 from sordino.language.models.checkpoints import load_tokenizer
 from sordino.language.models.tokens import DialogueTokens
+from sordino.language.training.losses import debiased_preference_loss
 
 from ._training import awake, privacy, trained
 
@@ -299,8 +303,9 @@ def test_the_sum_of_a_step_is_rounded_to_32_bits_only_with_its_noise(make, monke
         assert torch.equal(one.grad, noised.float())
 
 
-def losses(model, units):
-    return _reward_losses(model, units, padding=0)
+def losses(model, units, padding=0):
+    margins = reward_margins(model, [pair for unit in units for pair in unit], padding=padding)
+    return unit_losses(margins, units, debiased_preference_loss)
 
 
 def few_units(n=4):
@@ -518,17 +523,16 @@ def test_the_test_before_the_first_step_finds_them_too(tiny_llama):
     codes = {"rope_parameters": dict(CODES), "num_labels": 1}
     model = built(LlamaForSequenceClassification, len(tokenizer), **codes)
 
-    def losses(model, units):
-        return _reward_losses(model, units, padding=tokenizer.pad_token_id)
+    padded = partial(losses, padding=tokenizer.pad_token_id)
 
     def in_batches(units, bound):
         """Clip the gradients of units that are read together."""
         total = ClippedSum(model, bound)
         for at in range(len(units)):
-            total.add([lambda at=at: losses(model, units)[at]])
+            total.add([lambda at=at: padded(model, units)[at]])
         return total.values()
 
-    checks = losses, in_batches
+    checks = padded, in_batches
     units = _invented_units(4, DialogueTokens(tokenizer, SAFE))
     refuse_shared_gradients(model, *checks, units)
     with pytest.raises(UsageError, match="depends on who else"):

@@ -406,12 +406,8 @@ class Lengths:
     def __init__(self, bound=5.0):
         self.reward_bound = bound
 
-    def can_read(self, prompt, answer):
-        return bool(answer)
-
-    def score(self, prompts, answers):
-        assert all(answers)
-        return np.array([min(len(answer), self.reward_bound) for answer in answers], dtype=float)
+    def scores_of_readable(self, prompts, answers):
+        return np.array([min(len(one), self.reward_bound) if one else np.nan for one in answers])
 
 
 def compared(mean, *, method="dpo", labels="epsilon=1", seed=0, curve=(), matched=None):

@@ -23,8 +23,7 @@ from sordino.language.models.checkpoints import (
 )
 from sordino.language.models.promises import PROMISED, CheckpointPromise
 from sordino.language.rewards import text_rewards
-from sordino.language.rewards.reward_functions import reward_function
-from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.language.rewards.text_rewards import TextRewardModel, reward_function
 from sordino.language.rewards.uncertainty import (
     UNCERTAINTY_FILE,
     LastLayerUncertainty,

@@ -128,7 +128,7 @@ def counted(ids):
 
 
 def people(ids):
-    from sordino.language.user_level.slots import SlotPrivacy, batches_of
+    from sordino.language.user_level import SlotPrivacy, batches_of
 
     privacy = SlotPrivacy(1.0, 1e-6, neighbors=REPLACE_ONE, slots=2, batches=1, clip=1.0)
     found = [{"person": person, "prompt": "p"} for person in (*ids, "somebody else")]

@@ -226,7 +226,7 @@ def test_central_training_draws_from_the_system(part, asked):
     import torch
 
     from sordino.language.dp_sgd.training import CentralTraining
-    from sordino.language.user_level.training import CentralPolicyTrainer
+    from sordino.language.user_level import CentralPolicyTrainer
 
     first = SimpleNamespace(from_first=lambda _, work: work(), copy_first=lambda _: None)
     terms = SimpleNamespace(

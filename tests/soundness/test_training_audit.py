@@ -30,7 +30,7 @@ from sordino.errors import UsageError
 from sordino.language.dp_sgd import training as steps
 from sordino.language.dp_sgd.clipping import ClippedSum, without_dropout
 from sordino.language.dp_sgd.privacy import CentralPrivacy
-from sordino.language.dp_sgd.trainers import CentralRewardTrainer
+from sordino.language.dp_sgd.training import CentralRewardTrainer
 from sordino.language.models.loading import quiet
 from sordino.language.references.tiny import TinyModel, train_tokenizer
 from sordino.language.training.private_training import CentralRewardConfig

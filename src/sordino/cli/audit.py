@@ -271,7 +271,7 @@ def _audit_model(settings: AuditedTraining) -> Audit:
         expected_batch=_UNITS * settings.chance,
     )
     name, task = ("DPO", "CAUSAL_LM") if settings.policy else ("Reward", "SEQ_CLS")
-    module = language_module("dp_sgd.trainers")
+    module = language_module("dp_sgd.training")
     with passing_folder(None) as scratch:
         trainer = getattr(module, f"Central{name}Trainer")(
             str(settings.model),

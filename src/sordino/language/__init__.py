@@ -18,23 +18,22 @@ from .embeddings import SentenceEmbeddings
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.clipping import ClippedSum
     from sordino.language.dp_sgd.privacy import CentralPrivacy
-    from sordino.language.dp_sgd.trainers import CentralDPOTrainer, CentralRewardTrainer
+    from sordino.language.dp_sgd.training import CentralDPOTrainer, CentralRewardTrainer
     from sordino.language.policies.dpo import PrivateDPOConfig, PrivateDPOTrainer
     from sordino.language.policies.rebel import RebelConfig, RebelTrainer
     from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
     from sordino.language.rewards.text_rewards import TextRewardModel
     from sordino.language.training.private_training import CentralDPOConfig, CentralRewardConfig
-    from sordino.language.user_level.slots import SlotPrivacy
-    from sordino.language.user_level.training import CentralPolicyConfig, CentralPolicyTrainer
+    from sordino.language.user_level import CentralPolicyConfig, CentralPolicyTrainer, SlotPrivacy
 
 _HOMES = {
-    "CentralDPOConfig": "dp_sgd.trainers",
-    "CentralDPOTrainer": "dp_sgd.trainers",
-    "CentralPolicyConfig": "user_level.training",
-    "CentralPolicyTrainer": "user_level.training",
+    "CentralDPOConfig": "training.private_training",
+    "CentralDPOTrainer": "dp_sgd.training",
+    "CentralPolicyConfig": "user_level",
+    "CentralPolicyTrainer": "user_level",
     "CentralPrivacy": "dp_sgd.privacy",
-    "CentralRewardConfig": "dp_sgd.trainers",
-    "CentralRewardTrainer": "dp_sgd.trainers",
+    "CentralRewardConfig": "training.private_training",
+    "CentralRewardTrainer": "dp_sgd.training",
     "ClippedSum": "dp_sgd.clipping",
     "PrivateDPOConfig": "policies.dpo",
     "PrivateDPOTrainer": "policies.dpo",
@@ -42,7 +41,7 @@ _HOMES = {
     "PrivateRewardTrainer": "rewards.reward_training",
     "RebelConfig": "policies.rebel",
     "RebelTrainer": "policies.rebel",
-    "SlotPrivacy": "user_level.slots",
+    "SlotPrivacy": "user_level",
     "TextRewardModel": "rewards.text_rewards",
 }
 

@@ -382,16 +382,8 @@ class RewardJudge:
 
     def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
         """Return a score for each answer, the least for those that cannot be read."""
-        readable = [
-            row
-            for row, both in enumerate(zip(prompts, answers, strict=True))
-            if self.reward.can_read(*both)
-        ]
-        scores = np.full(len(prompts), -self.reward.reward_bound - 1.0)
-        if readable:
-            asked = [prompts[row] for row in readable]
-            scores[readable] = self.reward.score(asked, [answers[row] for row in readable])
-        return scores
+        found = self.reward.scores_of_readable(prompts, answers)
+        return np.where(np.isnan(found), -self.reward.reward_bound - 1.0, found)
 
 
 def draw_answers(

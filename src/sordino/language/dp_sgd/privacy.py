@@ -8,7 +8,7 @@ there before the run was killed is never drawn again, and stays paid for.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -40,7 +40,7 @@ from sordino.privacy.guarantee import (
     PoissonGaussianEvent,
 )
 from sordino.privacy.ledger import Ledger, Reservation
-from sordino.privacy.ledger_chain import Row, event_of
+from sordino.privacy.ledger_chain import event_of
 from sordino.rewards.release_checks import refuse_large_delta
 
 Unit = TypeVar("Unit")
@@ -257,13 +257,15 @@ def _counted_once(own: Answers, others: Iterable[Answers]) -> tuple[Answers, ...
     # A model says what it was trained on, and so do its folder and its checkpoints: the same run
     # may be found several times, each time with the entries that it had by then. The last counts.
 
-    def is_earlier(one: Answers) -> bool:
-        """Return whether this is a run before it drew anything, or our own at an earlier time."""
-        if not one.release_ids:
-            return _is_run(one) and not one.artifact and one.guarantee.epsilon == 0
-        return set(one.release_ids) <= set(own.release_ids)
-
-    different = [one for one in dict.fromkeys(others) if not is_earlier(one)]
+    different = [
+        one
+        for one in dict.fromkeys(others)
+        if not (  # a run before it drew anything, or our own at an earlier time
+            set(one.release_ids) <= set(own.release_ids)
+            if one.release_ids
+            else _is_run(one) and not one.artifact and one.guarantee.epsilon == 0
+        )
+    ]
     apart = (one for one in different if not any(_covers(more, one) for more in different))
     return (own, *apart)
 
@@ -297,8 +299,15 @@ RunState: TypeAlias = tuple[str, Guarantee, tuple[tuple[str, Event], ...], tuple
 class PaidRun:
     """One run: its random name, the entries that pay for it, and what they promise together."""
 
+    # How it is paid for, `check` and `pay` say: the first refuses what follows after some steps if
+    # the budget has no room for it, the second records what some steps spend before any noise of
+    # them is drawn.
+    check: Callable[[int], None]
+    pay: Callable[[int, int], None]
+
     def __init__(
         self,
+        privacy: Any,
         promise: Guarantee,
         training: Mapping[str, Any],
         starts: Iterable[CheckpointPromise],
@@ -307,7 +316,7 @@ class PaidRun:
         kind: Kind,
     ) -> None:
         """Start a run that has spent nothing."""
-        self._kind = kind
+        self._privacy, self._kind = privacy, kind
         self.promise, self._training, self._ledger = promise, dict(training), ledger
         self._starts: tuple[Answers, ...] = ()
         self.start_from(starts)
@@ -330,14 +339,6 @@ class PaidRun:
             loss = composed_epsilon(events, neighbors=neighbors, delta=delta)
             self._known = list(self._paid), loss
         return self._known[1]
-
-    def check(self, first: int) -> None:
-        """Refuse what follows after some steps if the budget has no room for it."""
-        raise NotImplementedError
-
-    def pay(self, first: int, steps: int) -> None:
-        """Record on the ledger what some steps spend, before any noise of them is drawn."""
-        raise NotImplementedError
 
     def add(self, reservation: Reservation, event: Event) -> None:
         """Take in an entry that was written."""
@@ -392,7 +393,9 @@ class PaidRun:
                 f"The checkpoint was made with another {' and '.join(differ)}. Nothing was "
                 "trained. Use the settings that it was started with, or another checkpoint."
             )
-        rows, own = _entries(self._ledger, name), found.sources[0]
+        own, paid = found.sources[0], Ledger.read(self._ledger.path).spends
+        details = [json.loads(row.payload).get("details") or {} for row in paid]
+        rows = [row for row, known in zip(paid, details, strict=True) if known.get("run") == name]
         if not rows or not {row.release_id for row in rows}.issuperset(own.release_ids):
             raise LedgerMismatch(
                 f"{self._ledger.path.name} did not pay for the checkpoint {str(folder)!r}. Nothing "
@@ -409,29 +412,10 @@ class PaidRun:
         return str(folder), int(state["global_step"])
 
 
-def _entries(ledger: Ledger, run: str) -> list[Row]:
-    """Return every entry of a run, oldest first, as the file of the ledger has them."""
-    rows = Ledger.read(ledger.path).spends
-    details = {row.release_id: json.loads(row.payload).get("details") for row in rows}
-    return [row for row in rows if (details[row.release_id] or {}).get("run") == run]
-
-
 class CentralRun(PaidRun):
     """A run on raw pairs: each entry pays for the steps up to the next checkpoint."""
 
-    def __init__(
-        self,
-        privacy: CentralPrivacy,
-        promise: Guarantee,
-        training: Mapping[str, Any],
-        starts: Iterable[CheckpointPromise],
-        ledger: Ledger,
-        *,
-        kind: Kind,
-    ) -> None:
-        """Start a run that has spent nothing."""
-        super().__init__(promise, training, starts, ledger, kind=kind)
-        self._privacy = privacy
+    _privacy: CentralPrivacy
 
     def check(self, first: int) -> None:
         """Refuse steps to the end that the budget has no room for."""

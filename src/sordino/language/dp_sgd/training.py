@@ -1,5 +1,7 @@
 """Steps on raw units, in one process or several: paid for, drawn, clipped, summed, noised.
 
+Units are the pairs of a record or a person, as tokens; a reward or a policy learns from them.
+
 Every process holds all units and a copy of the model. The first one alone draws who takes part,
 draws the noise, writes the ledger and the checkpoints; the others clip the gradients of their
 share, and take its word for everything else.
@@ -15,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -30,6 +32,7 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer_utils import TrainOutput
+from trl.trainer.reward_trainer import DataCollatorForPreference
 
 from sordino import _random
 from sordino.errors import DataError, EngineError, PrivacyError, UsageError
@@ -49,19 +52,39 @@ from sordino.language.dp_sgd.privacy import (
     PaidRun,
     poisson_sample,
 )
-from sordino.language.models.checkpoints import own_copy
+from sordino.language.models.checkpoints import (
+    load_causal_model,
+    load_reward_checkpoint,
+    matching_tokenizer,
+    own_copy,
+    refuse_other_heads,
+    with_head,
+)
+from sordino.language.models.generation import (
+    Completions,
+    answer_log_probabilities,
+    evaluating,
+    padded,
+)
 from sordino.language.models.loading import upstream
 from sordino.language.models.promises import folder_promises, weights_digest
 from sordino.language.models.tokens import Dialogue, DialogueTokens
 from sordino.language.references.texts import TextsRead
+from sordino.language.training.losses import LOSSES, PreferenceLoss
 from sordino.language.training.private_training import (
     CentralConfig,
+    CentralDPOConfig,
+    CentralRewardConfig,
     PrivateTraining,
     PrivateTrainingSettings,
+    own_settings,
 )
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy.guarantee import UNDECIDED
 from sordino.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from sordino.language.rewards.text_rewards import TextRewardModel
 
 Result = TypeVar("Result")
 
@@ -131,13 +154,6 @@ class Processes:
                 "and nothing more was drawn. Give all of them the same model, pairs and settings."
             )
 
-    def add_up(self, sums: Iterable[torch.Tensor]) -> None:
-        """Leave in every process the sums of all, in place."""
-        if self.several:
-            with _heard():
-                for one in sums:
-                    distributed.all_reduce(one)
-
     def copy_first(self, sums: Iterable[torch.Tensor]) -> None:
         """Replace tensors in every process by those of the first, bit by bit."""
         if self.several:
@@ -157,7 +173,6 @@ _Outcome: TypeAlias = tuple[Result | None, Exception | None]
 
 
 def _tried(work: Callable[[], Result]) -> _Outcome[Result]:
-    """Return what some work gave, and how it failed."""
     try:
         return work(), None
     except Exception as error:  # noqa: BLE001 (it is raised in every process)
@@ -165,7 +180,6 @@ def _tried(work: Callable[[], Result]) -> _Outcome[Result]:
 
 
 def _taken(result: Result | None, error: Exception | None) -> Result:
-    """Return a result, or raise the error that came in its place."""
     if error is not None:
         raise error
     return cast("Result", result)
@@ -206,7 +220,6 @@ class _Steps(IterableDataset[dict[str, Any]]):
             yield {}
 
 
-_LOGGED: Final = ("learning_rate",)
 _OWN: Final = frozenset({
     *("output_dir", "run_name", "report_to", "disable_tqdm", "log_level", "log_level_replica"),
     *("local_rank", "per_device_eval_batch_size"),
@@ -233,6 +246,59 @@ class TokenPair(NamedTuple):
 
 UnitPairs: TypeAlias = tuple[TokenPair, ...]
 """All pairs of one record or person that are used."""
+
+
+def log_ratio_gaps(
+    model: PreTrainedModel, pairs: Sequence[TokenPair], *, padding: int
+) -> torch.Tensor:
+    """Return by how much likelier the first answer of each pair is, in nats, shape (pairs,)."""
+    first = [(pair.first, pair.answers[0]) for pair in pairs]
+    second = [(pair.second, pair.answers[1]) for pair in pairs]
+    prompts = [ids[: len(ids) - answer] for ids, answer in first + second]
+    answers = [ids[len(ids) - answer :] for ids, answer in first + second]
+    padding_of = partial(padded, padding=padding, device=next(model.parameters()).device)
+    completions = Completions(*padding_of(prompts, left=True), *padding_of(answers))
+    one, other = answer_log_probabilities(model, completions).chunk(2)
+    return one - other
+
+
+def with_reference_gaps(
+    model: PreTrainedModel, units: Sequence[UnitPairs], *, padding: int
+) -> list[UnitPairs]:
+    """Return the units with what the reference makes of their pairs, each of them read alone."""
+    # Beside others a pair would be padded, and rounded otherwise. Where the model has adapters, it
+    # counts as it is with them.
+    with torch.no_grad(), evaluating(model):
+        return [
+            tuple(
+                pair._replace(reference=float(log_ratio_gaps(model, [pair], padding=padding)))
+                for pair in unit
+            )
+            for unit in units
+        ]
+
+
+def reward_margins(
+    model: PreTrainedModel, pairs: Sequence[TokenPair], *, padding: int
+) -> torch.Tensor:
+    """Return the difference of the rewards of both answers of each pair, shape (pairs,)."""
+    examples = [{"chosen_ids": pair.first, "rejected_ids": pair.second} for pair in pairs]
+    batch = DataCollatorForPreference(padding)(examples)
+    device = next(model.parameters()).device
+    inputs = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}
+    first, second = model(**inputs, use_cache=False).logits.squeeze(-1).chunk(2)
+    return first - second
+
+
+def unit_losses(
+    margins: torch.Tensor, units: Sequence[UnitPairs], loss: PreferenceLoss
+) -> torch.Tensor:
+    """Return the loss of every unit, shape (units,): the sum over its pairs."""
+    liked = torch.tensor([pair.liked for unit in units for pair in unit], device=margins.device)
+    owners = [number for number, unit in enumerate(units) for _ in unit]
+    losses = torch.zeros(len(units), device=margins.device, dtype=margins.dtype)
+    each = loss(margins, liked=liked)
+    return losses.index_add(0, torch.tensor(owners, device=margins.device), each)
 
 
 def units_of(pairs: object, tokens: DialogueTokens, privacy: CentralPrivacy) -> list[UnitPairs]:
@@ -286,14 +352,13 @@ def _invented_units(units: int, tokens: DialogueTokens) -> list[UnitPairs]:
     words = [one for one in range(len(tokens.tokenizer)) if one != padding]
 
     def text(length: int | None = None) -> list[int]:
-        """Return some tokens, two at least: a prompt of one, and an answer."""
+        # Two tokens at least: a prompt of one, and an answer.
         most = min(tokens.max_length, _USUAL) + 1
         length = length or int(torch.randint(2, most, (), generator=coin))
         picked = torch.randint(len(words), (length,), generator=coin)
         return [words[one] for one in picked.tolist()]
 
     def pair(liked: float, length: int | None = None) -> TokenPair:
-        """Return two answers to one prompt."""
         first, second = text(length), text()
         second[0] = first[0]
         return TokenPair(first, second, liked, (len(first) - 1, len(second) - 1))
@@ -326,13 +391,16 @@ class CentralTraining(PrivateTraining):
     _tested = False
     _replicas = True  # whether several processes may train
 
+    # The margin of every pair, where units are pairs.
+    _margins: Callable[[PreTrainedModel, Sequence[TokenPair]], torch.Tensor]
+
     def _losses(self, model: PreTrainedModel, units: Sequence[Any]) -> torch.Tensor:
         """Return the loss of every unit."""
-        raise NotImplementedError
+        margins = self._margins(model, [pair for unit in units for pair in unit])
+        return unit_losses(margins, units, LOSSES[self.args.loss])
 
     @property
     def _processes(self) -> Processes:
-        """Return those that train together."""
         return Processes.here()
 
     # Setting up: what may be trained, on whom, and what it promises.
@@ -353,6 +421,7 @@ class CentralTraining(PrivateTraining):
         pairs: Pairs,
         privacy: CentralPrivacy,
         *starts: PreTrainedModel | None,
+        args: CentralConfig,
         ledger: Ledger,
         simulate_seed: int | None,
         declared: bool,
@@ -367,6 +436,8 @@ class CentralTraining(PrivateTraining):
         caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
         promise = privacy.promise(simulate_seed).with_caveats(*caveats)
         settings = {"max_length": self._tokens.max_length, "privacy": privacy.to_dict(), **training}
+        if args.loss != "debiased":
+            settings["preference_loss"] = args.loss
         carried = folder_promises(*starts)
         self._run = CentralRun(privacy, promise, settings, carried, ledger, kind=self.kind)
         self._promise = self._run.checkpoint()
@@ -427,10 +498,10 @@ class CentralTraining(PrivateTraining):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:  # noqa: ARG002
         """Log the learning rate and the privacy spent; no loss, and no time that was taken."""
-        known = {name: logs[name] for name in _LOGGED if name in logs}
-        if known:
+        if "learning_rate" in logs:
             self.state.epoch = self.state.global_step / self.args.max_steps
-            Trainer.log(self, {**known, "epsilon": self._run.spent})
+            known = {"learning_rate": logs["learning_rate"], "epsilon": self._run.spent}
+            Trainer.log(self, known)
 
     def _prepare_for_training(self, *given: object, **named: object) -> Any:
         """Hand the model over as it is: transformers would average gradients over processes."""
@@ -592,7 +663,10 @@ class CentralTraining(PrivateTraining):
         """Return the sum of what those who take part contribute, for every trained parameter."""
         own = [self._units[number] for number in self._processes.share(chosen)]
         total = self._processes.together(lambda: self._own_sum(model, own, self._privacy.clip))
-        self._processes.add_up(total.counts)
+        if self._processes.several:
+            with _heard():
+                for one in total.counts:
+                    distributed.all_reduce(one)
         return total.values()
 
     def _own_sum(self, model: PreTrainedModel, units: Sequence[Any], bound: float) -> ClippedSum:
@@ -604,14 +678,12 @@ class CentralTraining(PrivateTraining):
         return total
 
     def _loss(self, model: PreTrainedModel, pair: NamedTuple) -> torch.Tensor:
-        """Return the part of the loss of a unit that is of one of its pairs."""
         return self._losses(model, [(pair,)]).sum()
 
     def _add_noise(self, sums: Sequence[torch.Tensor], entropy: _random.Entropy) -> None:
         """Let the first process noise sums, and divide them by a public number; all others copy."""
 
         def noised() -> None:
-            """Change the sums in place."""
             size = self._privacy.noise_multiplier * self._privacy.clip
             add_gradient_noise(sums, size, entropy=entropy)
             for one in sums:
@@ -670,3 +742,190 @@ class CentralTraining(PrivateTraining):
         """Write model, tokenizer, promise and model card to a folder that transformers loads."""
         self._catch_up()
         super().save_model(output_dir, _internal_call)
+
+
+class CentralRewardTrainer(CentralTraining):
+    """Trains a reward on raw pairs so that no record, or no person, shows in what comes out.
+
+    In every step units are drawn by a coin each, the gradient of each is clipped as a whole,
+    Gaussian noise is added to the sum, and the sum is divided by a public number. The weights of
+    every checkpoint, and everything computed from them, are covered. Nothing that is computed
+    from the pairs leaves the trainer in another way: no loss and no metric is logged, and no row
+    is written.
+
+    What a checkpoint takes is reserved on the ledger before its first step. A run that is killed
+    goes on from its last checkpoint and pays for every step from there on anew.
+
+    Args:
+        model: The folder of a causal model, which gets a head that starts at 0, or of a reward;
+            or such a model, in 32-bit floats.
+        args: Settings; defaults if left out.
+        train_dataset: Raw pairs of texts.
+        privacy: What is promised, and what it takes.
+        ledger: Its budget must be of the same unit and relation.
+        processing_class: The tokenizer; the one in the model's folder if left out.
+        peft_config: Adapters to train instead of the whole model; the head is trained and saved
+            with them.
+        callbacks: As in transformers; they see noised gradients only.
+        optimizers: An optimizer and a schedule, as in transformers.
+        declare_unread: Whether you declare that nothing that training starts from has read these
+            records before. It is needed where that is not known, and becomes a caveat.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger is about another unit or relation, or persons are not known; or a
+            start has read these records, or nobody knows what it has read.
+        UsageError: A setting, the model, the tokenizer or the pairs cannot be used.
+        DataError: An answer is empty or longer than the model reads; which one is not said.
+        FileSystemError: There is no such folder.
+
+    Guarantee:
+        What ``privacy`` says for a run that is not interrupted; after interruptions, what its
+        entries on the ledger promise together, which every checkpoint carries. Unit and relation
+        as in ``privacy``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. Shown
+        by tests/language/test_central_training.py.
+
+    Source:
+        Abadi et al. (2016), Algorithm 1; docs/language_models.md, "Norms of pairs".
+    """
+
+    kind = "reward"
+
+    def __init__(  # noqa: PLR0913 (each is one choice of the user)
+        self,
+        model: str | Path | PreTrainedModel,
+        args: CentralRewardConfig | None = None,
+        *,
+        train_dataset: Pairs,
+        privacy: CentralPrivacy,
+        ledger: Ledger,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: PeftConfig | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        declare_unread: bool = False,
+        simulate_seed: int | None = None,
+    ) -> None:
+        """Set everything up; nothing is spent yet."""
+        args = own_settings(args, CentralRewardConfig).with_steps(privacy.steps)
+        body = load_reward_checkpoint(model)
+        refuse_other_heads(body)
+        tokenizer = matching_tokenizer(body, processing_class)
+        body.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+        self._start(body, args, tokenizer)
+        self._open(
+            train_dataset,
+            privacy,
+            body,
+            ledger=ledger,
+            simulate_seed=simulate_seed,
+            declared=declare_unread,
+            args=args,
+            reward_bound=float(args.reward_bound),
+        )
+        self._set_up(body, args, with_head(peft_config), callbacks, optimizers)
+
+    def _margins(self, model: PreTrainedModel, pairs: Sequence[TokenPair]) -> torch.Tensor:
+        return reward_margins(model, pairs, padding=self._tokens.tokenizer.pad_token_id)
+
+    def text_reward(self) -> TextRewardModel:
+        """Return the reward as it stands, for scoring texts; later steps do not show in it."""
+        return self._as_reward(self.merged())
+
+
+class CentralDPOTrainer(CentralTraining):
+    """Trains a policy on raw pairs by DPO so that no record, or no person, shows in it.
+
+    Steps are those of :class:`CentralRewardTrainer`. What the reference makes of each answer is
+    computed once, before the first step, and kept in memory.
+
+    Args:
+        model: The folder of a causal model, or such a model, in 32-bit floats.
+        reference: What the policy stays close to: a folder, a model, or the model as it is now
+            if left out. It must not have been trained on the preferred answers alone.
+        args: Settings; defaults if left out.
+        train_dataset: Raw pairs of texts.
+        privacy: What is promised, and what it takes.
+        ledger: Its budget must be of the same unit and relation.
+        processing_class: The tokenizer; the one in the model's folder if left out.
+        peft_config: Adapters to train instead of the whole model; without them it is the
+            reference.
+        callbacks: As in transformers; they see noised gradients only.
+        optimizers: An optimizer and a schedule, as in transformers.
+        declare_unread: Whether you declare that nothing that training starts from has read these
+            records before. It is needed where that is not known, and becomes a caveat.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger is about another unit or relation, or persons are not known; or a
+            start has read these records, or nobody knows what it has read.
+        UsageError: A setting, the model, the tokenizer or the pairs cannot be used.
+        DataError: An answer is empty or longer than the model reads; which one is not said.
+        FileSystemError: There is no such folder.
+
+    Guarantee:
+        What ``privacy`` says for a run that is not interrupted; after interruptions, what its
+        entries on the ledger promise together, which every checkpoint carries. Unit and relation
+        as in ``privacy``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. What
+        model and reference promise is added. Shown by tests/language/test_central_training.py.
+
+    Source:
+        Abadi et al. (2016), Algorithm 1, on the loss of Rafailov et al. (2023), equation 7;
+        docs/language_models.md, "Norms of pairs".
+    """
+
+    kind = "policy"
+
+    def __init__(  # noqa: PLR0913 (each is one choice of the user)
+        self,
+        model: str | Path | PreTrainedModel,
+        reference: str | Path | PreTrainedModel | None = None,
+        args: CentralDPOConfig | None = None,
+        *,
+        train_dataset: Pairs,
+        privacy: CentralPrivacy,
+        ledger: Ledger,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        peft_config: PeftConfig | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        declare_unread: bool = False,
+        simulate_seed: int | None = None,
+    ) -> None:
+        """Set everything up; nothing is spent yet."""
+        args = own_settings(args, CentralDPOConfig).with_steps(privacy.steps)
+        policy = load_causal_model(model)
+        fixed = None if reference is None else load_causal_model(reference)
+        tokenizer = matching_tokenizer(policy, processing_class)
+        self._start(policy, args, tokenizer)
+        start = policy if fixed is None else fixed
+        self._open(
+            train_dataset,
+            privacy,
+            *(policy, fixed),
+            ledger=ledger,
+            simulate_seed=simulate_seed,
+            declared=declare_unread,
+            loss="dpo",
+            temperature=float(args.temperature),
+            args=args,
+            reference=weights_digest(start),
+        )
+        # What the reference makes of the pairs of every unit that this process clips is kept.
+        own = self._processes.share(range(len(self._units)))
+        known = with_reference_gaps(
+            start.to(args.device),
+            [self._units[number] for number in own],
+            padding=tokenizer.pad_token_id,
+        )
+        self._units = list(self._units)
+        for number, unit in zip(own, known, strict=True):
+            self._units[number] = unit
+        self._set_up(policy, args, peft_config, callbacks, optimizers)
+
+    def _margins(self, model: PreTrainedModel, pairs: Sequence[TokenPair]) -> torch.Tensor:
+        # Source: Rafailov et al. (2023), equation 7: Δ = temperature (there called β) times the gap
+        # of the log ratios to the reference.
+        gaps = log_ratio_gaps(model, pairs, padding=self._tokens.tokenizer.pad_token_id)
+        reference = torch.tensor([pair.reference for pair in pairs], dtype=gaps.dtype)
+        return self.args.temperature * (gaps - reference.to(gaps.device))

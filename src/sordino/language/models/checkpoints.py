@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +100,25 @@ def _ready_tokenizer(tokenizer: PreTrainedTokenizerBase, *, name: str) -> PreTra
     return tokenizer
 
 
-def load_causal_model(path: str | Path, *, device: str | None = None) -> PreTrainedModel:
+def load_causal_model(
+    path: str | Path | PreTrainedModel, *, device: str | None = None
+) -> PreTrainedModel:
     """Return a language model in 32-bit floats on a device, an accelerator if there is one."""
+    # A model is returned as it is.
+    if isinstance(path, torch.nn.Module):
+        return path
     folder = checkpoint_folder(path, kinds=CAUSAL)
     return _loaded(AutoModelForCausalLM, folder, device)
 
 
-def load_reward_checkpoint(path: str | Path, *, device: str | None = None) -> PreTrainedModel:
+def load_reward_checkpoint(
+    path: str | Path | PreTrainedModel, *, device: str | None = None
+) -> PreTrainedModel:
     """A model with one scalar head: of a reward checkpoint, or a new head on a causal one."""
-    # A new head starts at 0, so that it says nothing before it is trained.
+    # A new head starts at 0, so that it says nothing before it is trained. A model is returned as
+    # it is.
+    if isinstance(path, torch.nn.Module):
+        return path
     folder = checkpoint_folder(path)
     names = json.loads((folder / "config.json").read_bytes())["architectures"]
     fresh = not any(name.endswith(_REWARD) for name in names)
@@ -255,12 +267,10 @@ def with_reference(
             "The model has an adapter already. Leave peft_config out to train that one, or merge "
             "it first (merge_and_unload)."
         )
-    if isinstance(reference, str | Path):
-        fixed = load_causal_model(reference)
-    elif (reference is None and peft_config is None) or reference is policy:
+    if (reference is None and peft_config is None) or reference is policy:
         fixed = copy.deepcopy(policy)
     else:
-        fixed = reference
+        fixed = None if reference is None else load_causal_model(reference)
     if fixed is not None:
         sizes = [one.config.get_text_config().vocab_size for one in (policy, fixed)]
         if sizes[0] != sizes[1]:
@@ -273,6 +283,16 @@ def with_reference(
         with upstream():
             policy = get_peft_model(policy, peft_config)
     return _without_dropout(policy), fixed
+
+
+@contextmanager
+def referring(fixed: PreTrainedModel | None, policy: PreTrainedModel) -> Iterator[PreTrainedModel]:
+    """Yield the reference; without one of its own it is the policy less its adapter."""
+    if fixed is not None:
+        yield fixed
+        return
+    with getattr(policy, "module", policy).disable_adapter():
+        yield policy
 
 
 def _without_dropout(model: PreTrainedModel) -> PreTrainedModel:

@@ -197,20 +197,24 @@ class PrivateDPOTrainer(LabelTraining, DPOTrainer):
     ) -> None:
         """Set everything up; nothing is trained yet."""
         args = own_settings(args, PrivateDPOConfig)
-        policy = load_causal_model(model) if isinstance(model, str | Path) else model
+        policy = load_causal_model(model)
         tokenizer = matching_tokenizer(policy, processing_class)
         self._start(policy, args, tokenizer)
         known = {"loss": "dpo", "temperature": args.beta}
         starts = (policy, reference or policy)
         rows, held_out = self._admit(train_dataset, eval_dataset, *starts, **known)
         args.settle(self._flips["train"])
-        adapted = peft_config is not None or is_adapted(policy)
+        # The reference is a model that training the policy does not move.
+        if reference is policy or reference is None:
+            adapted = reference is None and (peft_config is not None or is_adapted(policy))
+            stored = reference is None and args.precompute_ref_log_probs
+            fixed = None if adapted or stored else copy.deepcopy(policy)
+        else:
+            fixed = load_causal_model(reference)
         with upstream():
             super().__init__(
                 model=policy,
-                ref_model=_fixed(
-                    reference, policy, needed=not (adapted or args.precompute_ref_log_probs)
-                ),
+                ref_model=fixed,
                 args=args,
                 train_dataset=rows,
                 eval_dataset=held_out,
@@ -260,14 +264,3 @@ class PrivateDPOTrainer(LabelTraining, DPOTrainer):
             means["rewards/margins"] /= 1 - 2 * flips
             means["rewards/accuracies"] = (means["rewards/accuracies"] - flips) / (1 - 2 * flips)
         return means
-
-
-def _fixed(
-    reference: str | Path | PreTrainedModel | None, policy: PreTrainedModel, *, needed: bool
-) -> PreTrainedModel | None:
-    """Return a reference that training the policy does not move."""
-    if isinstance(reference, str | Path):
-        return load_causal_model(reference)
-    if reference is None and not needed:
-        return None
-    return copy.deepcopy(policy) if reference is None or reference is policy else reference

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
@@ -29,7 +28,13 @@ from trl.models import unwrap_model_for_generation
 
 from sordino._validate import integer, non_negative, one_of, positive
 from sordino.errors import DataError, UsageError
-from sordino.language.models.checkpoints import is_adapted, plain, starting_policy, with_reference
+from sordino.language.models.checkpoints import (
+    is_adapted,
+    plain,
+    referring,
+    starting_policy,
+    with_reference,
+)
 from sordino.language.models.generation import (
     Completions,
     answer_log_probabilities,
@@ -49,7 +54,7 @@ from sordino.language.models.promises import (
     resumable,
     reward_promises,
 )
-from sordino.language.rewards.reward_functions import (
+from sordino.language.rewards.text_rewards import (
     RewardCallable,
     listed_functions,
     summed_rewards,
@@ -67,12 +72,10 @@ class _Rollout(NamedTuple):
     prompt_mask: torch.Tensor  # 1 where there is no padding
     completion_ids: torch.Tensor  # tokens of the answers
     completion_mask: torch.Tensor  # 1 where there is no padding
-    start: (
-        torch.Tensor
-    )  # log-probability of each answer under the policy that the regression starts from
-    rewards: (
-        torch.Tensor
-    )  # what each answer is worth, less what it costs to be far from the reference
+    # Log-probability of each answer under the policy that the regression starts from.
+    start: torch.Tensor
+    # What each answer is worth, less what it costs to be far from the reference.
+    rewards: torch.Tensor
 
     @property
     def completions(self) -> Completions:
@@ -231,10 +234,10 @@ class _Collector:
                 drawn = self._answers(policy, [*prompts, *prompts])
             else:
                 first = self._answers(policy, prompts)
-                with self._referring(policy) as reference:
+                with referring(self.reference, policy) as reference:
                     drawn = stacked(first, self._answers(reference, prompts))
             start = answer_log_probabilities(policy, drawn)
-            with self._referring(policy) as reference:
+            with referring(self.reference, policy) as reference:
                 away = start - answer_log_probabilities(reference, drawn)
         texts, ids = drawn.texts(self.tokenizer), drawn.token_lists()
         both = [*prompts, *prompts]
@@ -256,24 +259,6 @@ class _Collector:
                 max_new_tokens=self.settings.max_completion_length,
                 sampling_temperature=self.settings.sampling_temperature,
             )
-
-    @contextmanager
-    def _referring(self, policy: PreTrainedModel) -> Iterator[PreTrainedModel]:
-        """Yield the reference, which may be the policy without its adapter."""
-        if self.reference is not None:
-            yield self.reference
-            return
-        with self.accelerator.unwrap_model(policy).disable_adapter():
-            yield policy
-
-
-def _rebel_loss(
-    log_ratio_gap: torch.Tensor, reward_gap: torch.Tensor, *, step: float
-) -> torch.Tensor:
-    """Return the mean squared error of regressing differences of rewards on log-ratios."""
-    # Source: docs/policy_optimization.md, "Updates", before a log-linear policy makes it linear:
-    # mean of ((log_ratio_gap)/step − reward_gap)².
-    return (log_ratio_gap / step - reward_gap).square().mean()
 
 
 class RebelTrainer(Trainer):
@@ -454,5 +439,7 @@ class RebelTrainer(Trainer):
         grown = answer_log_probabilities(model, rollout.completions) - rollout.start
         first, second = grown.chunk(2)
         better, worse = rollout.rewards.chunk(2)
-        loss = _rebel_loss(first - second, better - worse, step=self.args.step)
+        # Source: docs/policy_optimization.md, "Updates", before a log-linear policy makes it
+        # linear: mean of (log_ratio_gap/step − reward_gap)².
+        loss = ((first - second) / self.args.step - (better - worse)).square().mean()
         return (loss, {}) if return_outputs else loss

@@ -70,8 +70,6 @@ class PrivateRewardConfig(PrivateTrainingSettings, RewardConfig):
             UsageError: There is one.
         """
         super().check()
-        _validate.one_of("loss", self.loss, LOSSES)
-        _validate.positive("reward_bound", self.reward_bound)
         _validate.non_negative("head_epochs", self.head_epochs)
 
     def __post_init__(self) -> None:
@@ -174,7 +172,7 @@ class PrivateRewardTrainer(LabelTraining, RewardTrainer):
     ) -> None:
         """Set everything up; nothing is trained yet."""
         args = own_settings(args, PrivateRewardConfig)
-        body = load_reward_checkpoint(model) if isinstance(model, str | Path) else model
+        body = load_reward_checkpoint(model)
         refuse_other_heads(body)
         tokenizer = matching_tokenizer(body, processing_class)
         self._start(body, args, tokenizer)

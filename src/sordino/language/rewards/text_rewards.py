@@ -1,13 +1,19 @@
-"""A reward model that reads texts: its scores, how far to trust them, its folder and promise."""
+"""A reward model that reads texts: its scores, how far to trust them, its folder and promise.
+
+And what answers are worth to trainers of policies: a private reward as the callable that trl takes.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -231,12 +237,7 @@ class TextRewardModel:
         model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
         positive("reward_bound", self.reward_bound)
         integer("batch_size", self.batch_size, at_least=1)
-        promise = self._promised(self.promise).with_those_of(*folder_promises(model))
-        promise.mark(self.model)
-        object.__setattr__(self, "promise", promise)
-
-    def _promised(self, promise: object) -> CheckpointPromise:
-        """Return the promise of a reward, with the settings that its scores depend on."""
+        promise: object = self.promise
         if not isinstance(promise, CheckpointPromise):
             raise PrivacyError(
                 f"A reward needs the promise of the labels behind it, got {type(promise).__name__}."
@@ -246,7 +247,10 @@ class TextRewardModel:
         if promise.kind != "reward":
             raise UsageError(f"The promise is about a {promise.kind}, not about a reward.")
         known = {"reward_bound": float(self.reward_bound), "max_length": int(self.max_length)}
-        return replace(promise, training={**promise.training, **known})
+        promise = replace(promise, training={**promise.training, **known})
+        promise = promise.with_those_of(*folder_promises(model))
+        promise.mark(model)
+        object.__setattr__(self, "promise", promise)
 
     def __repr__(self) -> str:
         """Return kind of model, bound and promise; no weights."""
@@ -286,11 +290,24 @@ class TextRewardModel:
 
     def can_read(self, prompt: Text, answer: Text) -> bool:
         """Return whether an answer is neither empty nor alone too long, so that it has a score."""
-        try:
+        with suppress(DataError):
             self.tokens.dialogue(prompt, answer)
-        except DataError:
-            return False
-        return True
+            return True
+        return False
+
+    def scores_of_readable(
+        self, prompts: Sequence[Text], answers: Sequence[Text], *, pessimism: float = 0.0
+    ) -> Float[np.ndarray, " n"]:
+        """Return the score of each answer; of one that is empty, or alone too long, it is NaN."""
+        both = zip(prompts, answers, strict=True)
+        readable = [row for row, each in enumerate(both) if self.can_read(*each)]
+        texts = [prompts[row] for row in readable], [answers[row] for row in readable]
+        found = np.full(len(answers), np.nan)
+        if pessimism:
+            found[readable] = self.pessimistic_score(*texts, scale=pessimism)
+        else:
+            found[readable] = self.score(*texts)
+        return found
 
     def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
         """Return the reward of each answer to its prompt, within ± ``reward_bound``.
@@ -516,3 +533,151 @@ class TextRewardModel:
             self.tokens.dialogue(prompt, answer, where=f"answers[{index}]")
             for index, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
         ]
+
+
+@dataclass(frozen=True)
+class RewardFunction:
+    """What trl calls for rewards; made by :func:`reward_function`.
+
+    Guarantee:
+        What ``promise.guarantee`` says; calling it is post-processing. Shown by
+        tests/language/test_text_rewards.py.
+    """
+
+    reward: TextRewardModel  # the private reward
+    pessimism: float = field(default=0.0, kw_only=True)  # `scale` of its pessimistic score
+
+    def __post_init__(self) -> None:
+        """Refuse what is no private reward, and pessimism that nothing was measured for."""
+        if not isinstance(self.reward, TextRewardModel):
+            raise PrivacyError(
+                f"A policy is trained on a TextRewardModel, got {type(self.reward).__name__}. "
+                "Nothing was made. Use PrivateRewardTrainer.text_reward() or "
+                "TextRewardModel.load(folder)."
+            )
+        if not np.isfinite(_validate.non_negative("pessimism", self.pessimism)):
+            raise UsageError("pessimism must be finite, got inf.")
+        if self.pessimism and self.reward.uncertainty is None:
+            raise UsageError(
+                "pessimism needs an uncertainty, and none was measured. Nothing was made. Call "
+                "reward.with_uncertainty(pairs) with the pairs it was trained on first."
+            )
+
+    @property
+    def __name__(self) -> str:
+        """Return what trl calls the reward in its logs."""
+        return "pessimistic_reward" if self.pessimism else "private_reward"
+
+    @property
+    def promise(self) -> CheckpointPromise:
+        """Return what a policy promises that is trained on this reward and on public prompts."""
+        return self.reward.promise
+
+    def __call__(
+        self, prompts: Sequence[Text], completions: Sequence[Text], **_: object
+    ) -> list[float]:
+        """Return the reward of each completion; what cannot be read gets the lowest."""
+        # A turn that only calls a tool says nothing.
+        answers = [
+            one
+            if isinstance(one, str)
+            else [{"role": turn["role"], "content": turn.get("content") or ""} for turn in one]
+            for one in completions
+        ]
+        found = self.reward.scores_of_readable(prompts, answers, pessimism=self.pessimism)
+        lowest = np.nanmin([-self.reward.reward_bound, *found])
+        return [float(value) for value in np.where(np.isnan(found), lowest, found)]
+
+
+def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> RewardFunction:
+    """Return a function for ``reward_funcs`` of trl's ``RLOOTrainer`` and ``GRPOTrainer``.
+
+    Optimizing a policy against it is post-processing: with public prompts, however long it runs,
+    the promise of the reward is that of the policy. Prompts and completions may be texts or chat
+    messages; the reward wraps them as it did in training.
+
+    What a policy says must never end its training. A completion that is empty, or alone longer
+    than the reward reads, gets −``reward_bound``, or less where pessimism gave another one in the
+    same call less, so that saying nothing never pays. Give the trainer a
+    ``max_completion_length`` below the reward's ``max_length``. A completion that was cut off is
+    read as if it ended there.
+
+    With pessimism the bonus of a completion is its distance from the others to its prompt, if
+    there are at least three: set ``num_generations`` to 4 or more (the default of trl's
+    ``RLOOConfig`` is 2, for which the center is that of the training answers).
+
+    trl's trainers report their use over the network when they are made. With the environment
+    variable ``HF_HUB_DISABLE_TELEMETRY=1`` (or ``HF_HUB_OFFLINE=1``), set before Python starts,
+    they report nothing.
+
+    Guarantee:
+        What ``reward.guarantee`` says; calling it is post-processing. Shown by
+        tests/language/test_text_rewards.py.
+
+    Args:
+        reward: The private reward.
+        pessimism: ``scale`` of :meth:`TextRewardModel.pessimistic_score`; at 0 the score itself.
+
+    Raises:
+        PrivacyError: It is no private reward.
+        UsageError: The pessimism is out of range, or no uncertainty was measured.
+
+    Example:
+        >>> trainer = RLOOTrainer(  # doctest: +SKIP
+        ...     model, reward_funcs=reward_function(reward), args=RLOOConfig(beta=0.05), ...
+        ... )
+    """
+    return RewardFunction(reward, pessimism=pessimism)
+
+
+RewardCallable: TypeAlias = Callable[..., Sequence[float]]
+"""From ``prompts`` and ``completions``, both given by name, to one number for each, as in trl."""
+
+
+def listed_functions(given: object) -> list[RewardCallable]:
+    """Return one or several reward functions as a list."""
+    functions: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    models = torch.nn.Module | type  # which are called otherwise
+    if not functions or not all(callable(f) and not isinstance(f, models) for f in functions):
+        raise UsageError(
+            "reward_funcs must be a function of (prompts, completions, **kwargs) that returns one "
+            "number for each, or a list of such functions. For a reward model, give "
+            "reward_function(TextRewardModel.load(folder))."
+        )
+    return functions
+
+
+def summed_rewards(
+    functions: Sequence[RewardCallable],
+    prompts: Sequence[Text],
+    texts: Sequence[str],
+    **also: object,
+) -> list[float]:
+    """Return the sum of all rewards of each answer."""
+    # Answers to chat messages are given as messages, others as text.
+    said = [
+        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    lists = [
+        _checked(at, function(prompts=list(prompts), completions=said, **also), len(texts))
+        for at, function in enumerate(functions)
+    ]
+    return [math.fsum(each) for each in zip(*lists, strict=True)]
+
+
+def _checked(at: int, values: Iterable[Any], wanted: int) -> list[float]:
+    """Return the rewards of one function as numbers, one for each answer."""
+    values = list(values)
+    if len(values) != wanted:
+        raise DataError(
+            f"Reward function {at} returned {len(values)} rewards for {wanted} answers. The policy "
+            "was not changed by them."
+        )
+    for i, value in enumerate(values):
+        if not isinstance(value, Real | torch.Tensor) or not math.isfinite(value):
+            raise DataError(
+                f"Reward function {at}: the reward of answer {i} is not a finite number. The "
+                "policy was not changed by it."
+            )
+    return [float(value) for value in values]

@@ -26,8 +26,11 @@ from sordino import _validate
 from sordino._files import write_json
 from sordino.errors import DataError, UsageError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
-from sordino.language.dp_sgd.trainers import CentralDPOTrainer, CentralRewardTrainer
-from sordino.language.dp_sgd.training import units_of
+from sordino.language.dp_sgd.training import (
+    CentralDPOTrainer,
+    CentralRewardTrainer,
+    units_of,
+)
 from sordino.language.models.checkpoints import (
     CAUSAL,
     checkpoint_folder,
@@ -51,9 +54,8 @@ from sordino.language.references.tiny import (
     save_tiny,
     train_tokenizer,
 )
-from sordino.language.rewards.reward_functions import reward_function
 from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
-from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.language.rewards.text_rewards import TextRewardModel, reward_function
 from sordino.language.training.private_training import (
     CentralDPOConfig,
     CentralRewardConfig,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -55,6 +55,7 @@ _REFUSED: Mapping[str, tuple[Any, str]] = {
     "chat_template_path": (None, _TOKENIZER),
     "label_smoothing_factor": (0.0, _IGNORED),
 }
+_POSITIVE = ("reward_bound", "temperature", "step")  # settings of some trainers
 
 
 @dataclass
@@ -91,6 +92,11 @@ class PrivateTrainingSettings:
         _validate.one_of("overlong", self.overlong, get_args(Overlong))
         if self.max_length is not None:
             _validate.integer("max_length", self.max_length, at_least=2)
+        if hasattr(self, "loss"):
+            _validate.one_of("loss", self.loss, LOSSES)
+        for name in _POSITIVE:
+            if hasattr(self, name):
+                _validate.positive(name, getattr(self, name))
         for name, (permitted, reason) in self.refused.items():
             if getattr(self, name, permitted) != permitted:
                 raise UsageError(
@@ -106,7 +112,6 @@ class PrivateTrainingSettings:
 
     @property
     def _on_processor(self) -> bool:
-        """Return whether training runs without an accelerator."""
         return bool(self.use_cpu) or default_device() == "cpu"  # type: ignore[attr-defined]
 
 
@@ -218,12 +223,8 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
     def check(self) -> None:
         """Refuse settings that cannot be used."""
         super().check()
-        _validate.one_of("loss", self.loss, LOSSES)
-        _validate.one_of(
-            "save_strategy",
-            getattr(self.save_strategy, "value", self.save_strategy),
-            ("no", "steps"),
-        )
+        saving = getattr(self.save_strategy, "value", self.save_strategy)
+        _validate.one_of("save_strategy", saving, ("no", "steps"))
         if self.debug:
             raise UsageError(
                 "debug must be left out: it prints what a model makes of raw pairs. Nothing was "
@@ -241,10 +242,6 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
         self.ignore_data_skip = True  # who takes part is drawn anew in every step
         return self
 
-    def other_loss(self) -> dict[str, str]:
-        """Return what a reader of a checkpoint needs to know of a loss that is not the usual."""
-        return {} if self.loss == "debiased" else {"preference_loss": self.loss}
-
 
 @dataclass
 class CentralRewardConfig(CentralConfig):
@@ -259,15 +256,6 @@ class CentralRewardConfig(CentralConfig):
     """
 
     reward_bound: float = field(default=10.0)
-
-    def check(self) -> None:
-        """Refuse settings that cannot be used.
-
-        Raises:
-            UsageError: There is one.
-        """
-        super().check()
-        _validate.positive("reward_bound", self.reward_bound)
 
 
 @dataclass
@@ -284,15 +272,6 @@ class CentralDPOConfig(CentralConfig):
     """
 
     temperature: float = field(default=0.1)
-
-    def check(self) -> None:
-        """Refuse settings that cannot be used.
-
-        Raises:
-            UsageError: There is one.
-        """
-        super().check()
-        _validate.positive("temperature", self.temperature)
 
 
 def _private_pairs(name: str, pairs: object) -> PrivatePairs:
@@ -407,6 +386,9 @@ class LabelTraining(PrivateTraining):
     # metrics, checkpoints and resuming spend nothing.
 
     _flips: dict[str, float]
+    # The columns that trl's collator reads of a preferred answer and the other one.
+    _row: Callable[[Dialogue, Dialogue], dict[str, list[int]]]
+    _summaries: Callable[[str], dict[str, float]]  # means of what was seen since the last log
 
     def __new__(cls, *given: Any, privacy: object = None, **named: Any) -> Any:
         """Return a trainer that clips gradients for raw pairs, where their promise is said."""
@@ -425,7 +407,7 @@ class LabelTraining(PrivateTraining):
                 "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
                 "trained. Leave eval_dataset out, and measure on public pairs afterwards."
             )
-        trainers = import_module("sordino.language.dp_sgd.trainers")  # which know this module
+        trainers = import_module("sordino.language.dp_sgd.training")  # which knows this module
         kinds = {"reward": trainers.CentralRewardTrainer, "policy": trainers.CentralDPOTrainer}
         return kinds[cls.kind](*given, privacy=privacy, **named)
 
@@ -474,18 +456,8 @@ class LabelTraining(PrivateTraining):
         ]
         return Dataset.from_dict({name: [each[name] for each in rows] for name in rows[0]})
 
-    @staticmethod
-    def _row(preferred: Dialogue, other: Dialogue) -> dict[str, list[int]]:
-        """Return the columns that trl's collator reads."""
-        raise NotImplementedError
-
-    def _summaries(self, mode: str) -> dict[str, float]:
-        """Return the means of what was seen since the last log."""
-        raise NotImplementedError
-
     @property
     def _mode(self) -> str:
-        """Return whether the model learns or is measured."""
         return "train" if self.model.training else "eval"
 
     def _prepare_dataset(self, dataset: Dataset, *_: object) -> Dataset:

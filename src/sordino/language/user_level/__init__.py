@@ -1,1 +1,0 @@
-"""Policies that learn from people who are asked as it goes: a slot and a clipped gradient each."""
