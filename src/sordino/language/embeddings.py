@@ -51,7 +51,22 @@ def _sentence_model_folder(path: str | Path) -> Path:
         raise UsageError(f"path must be the path of a folder, got {type(path).__name__}.")
     folder = existing_folder(path, "sentence model", "SentenceTransformer.save")
     with explained(f"The folder {str(path)!r} cannot be read"):
-        _refuse_other_code(folder)
+        try:
+            parts = json.loads((folder / _MODULES).read_bytes())
+            kinds = [part["type"] for part in parts]
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            kinds = []
+        if not kinds:
+            raise UsageError(
+                f"{str(folder)!r} holds no sentence model: {_MODULES} is missing or malformed. "
+                "Give a folder that SentenceTransformer.save wrote."
+            )
+        ours = "sentence_transformers."
+        if not all(isinstance(kind, str) and kind.startswith(ours) for kind in kinds):
+            raise UsageError(
+                f"The model in {str(folder)!r} brings code of its own, which is never run. "
+                "Nothing was loaded. Choose a model of sentence-transformers' own parts."
+            )
         refuse_pickles(folder)
         if any(folder.rglob("adapter_config.json")):  # no digest would hold what it adapts
             raise UsageError(
@@ -73,7 +88,6 @@ def model_digest(folder: Path) -> str:
 
 
 def _load_sentence_model(folder: Path, device: str | None) -> SentenceTransformer:
-    """Return the model, ready to be used and not to be trained, in 32-bit floats."""
     try:
         import sentence_transformers as library  # noqa: PLC0415 (heavy: no one else must wait)
     except ImportError as error:
@@ -97,41 +111,6 @@ def _load_sentence_model(folder: Path, device: str | None) -> SentenceTransforme
             f"The sentence model {str(folder)!r} cannot be loaded with device={device!r}: "
             f"{type(error).__name__}: {reason}"
         ) from error
-
-
-def _readers_of(model: SentenceTransformer) -> list[Any]:
-    """Return the parts of a sentence model that may have learned from texts."""
-    # Of a part with weights, lists or rules of its own that is no transformer nobody knows what it
-    # has read: it is returned as it is.
-    found: list[Any] = []
-    for part in model:
-        inner = getattr(part, "auto_model", None)
-        if inner is not None:
-            found += [inner, part.tokenizer]
-        elif type(part).__name__ not in _RULES:
-            found.append(part)
-    return found
-
-
-def _refuse_other_code(folder: Path) -> None:
-    """Refuse a model whose parts are not those of sentence-transformers itself."""
-    try:
-        parts = json.loads((folder / _MODULES).read_bytes())
-        kinds = [part["type"] for part in parts]
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
-        kinds = []
-    if not kinds:
-        raise UsageError(
-            f"{str(folder)!r} holds no sentence model: {_MODULES} is missing or malformed. Give a "
-            "folder that SentenceTransformer.save wrote."
-        )
-    if not all(
-        isinstance(kind, str) and kind.startswith("sentence_transformers.") for kind in kinds
-    ):
-        raise UsageError(
-            f"The model in {str(folder)!r} brings code of its own, which is never run. Nothing was "
-            "loaded. Choose a model of sentence-transformers' own parts."
-        )
 
 
 def _read(folder: Path) -> Iterator[str]:
@@ -208,7 +187,6 @@ class SentenceEmbeddings:
     _model: SentenceTransformer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the settings, then load the model; refuse what the bound could not hold for."""
         folder = _sentence_model_folder(self.path)
         settings = {
             "feature_bound": HashedText(1, feature_bound=self.feature_bound).feature_bound,
@@ -263,7 +241,6 @@ class SentenceEmbeddings:
     def _differences(
         self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
     ) -> Float[np.ndarray, "n d"]:
-        """Return the rows of first minus those of second; each text is embedded once."""
         rows = self.transform([*prompts, *prompts], [*first, *second])
         return np.asarray(rows[: len(prompts)] - rows[len(prompts) :])
 
@@ -272,24 +249,34 @@ class SentenceEmbeddings:
         """Return what the model has read, as far as it and its tokenizer say."""
         from sordino.language.references import texts  # noqa: PLC0415 (loads torch)
 
-        return texts.TextsRead.on(*_readers_of(self._model))
+        # Of a part with weights, lists or rules of its own that is no transformer nobody knows what
+        # it has read: it is asked as it is.
+        found: list[Any] = []
+        for part in self._model:
+            inner = getattr(part, "auto_model", None)
+            if inner is not None:
+                found += [inner, part.tokenizer]
+            elif type(part).__name__ not in _RULES:
+                found.append(part)
+        return texts.TextsRead.on(*found)
 
     def _has_read(self, private: Comparisons | Rankings | None) -> dict[str, bool]:
-        """Return whether some texts are among what the model has read; None asks for none."""
         kind = type(self._read)
         return self._read.beside(kind() if private is None else kind.of(private))
 
     @property
     def _alone(self) -> SentenceEmbeddings:
-        """Return the same map, with which no text shares a batch."""
         found = copy.copy(self)
         object.__setattr__(found, "batch_size", 1)
         return found
 
     def _rows(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, "n d"]:
-        """Return the rows before they are clipped."""
         asked, said = flatten(prompts, "prompts"), flatten(answers, "answers")
-        cleaned = [_readable(text) for text in (*asked, *said)]
+        # Nothing is read of a blank text, and no half of a character.
+        cleaned = [
+            "" if text.isspace() else text[:_READ].encode("utf-8", "replace").decode("utf-8")
+            for text in (*asked, *said)
+        ]
         different = {text: row for row, text in enumerate(dict.fromkeys(filter(None, cleaned)))}
         # One embedding of norm 1 for each different text, and behind them 0 for a blank one.
         found = np.zeros((len(different) + 1, int(self._model.get_embedding_dimension())))
@@ -310,21 +297,12 @@ class SentenceEmbeddings:
         return np.asarray(np.hstack(parts) * self.feature_bound)
 
 
-def _readable(text: str) -> str:
-    """Return what is read of a text: nothing of a blank one, and no half of a character."""
-    if not text or text.isspace():
-        return ""
-    return text[:_READ].encode("utf-8", "replace").decode("utf-8")
-
-
 def _unit(rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
-    """Return rows of norm 1; a row of zeros stays one."""
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(norms == 0, 1.0, norms))
 
 
 def _share(name: str, value: object) -> float:
-    """Return a share of the feature bound."""
     share = number(name, value)
     if not 0 < share <= 1:
         raise UsageError(f"{name} must be above 0 and at most 1, got {value!r}.")
@@ -332,7 +310,6 @@ def _share(name: str, value: object) -> float:
 
 
 def _name(value: object) -> str:
-    """Return what a saved reward calls the model."""
     if not isinstance(value, str) or not value:
         raise UsageError(f"name must be a text that is not empty, got {value!r}.")
     return value

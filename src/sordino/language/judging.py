@@ -43,7 +43,6 @@ class Share:
         return asdict(self)
 
     def __str__(self) -> str:
-        """Return the share with its interval."""
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
@@ -77,27 +76,21 @@ def _length_matched_share(
     # 1959. Interval as in `_share_won`, around the mean of each side of each stratum.
     strata = np.searchsorted(_EDGES, np.abs(log_ratios) - 1e-12)
     cells = np.where(log_ratios == 0, -1, 2 * strata + (log_ratios > 0))
-    weights = _matching(cells, 2 * len(_EDGES))
-    used = weights > 0
-    if not used.any():
-        return None
-    kept = weights[used] / weights.sum()
-    return _share(won[used], kept, cells[used], clusters[used], confidence)
-
-
-def _matching(cells: Int[np.ndarray, " n"], end: int) -> Float[np.ndarray, " n"]:
-    """Return the weights that give both sides of a stratum the same, up to a factor."""
-    weights = np.zeros(len(cells))
+    weights = np.zeros(len(cells))  # that give both sides of a stratum the same, up to a factor
     equal = cells == -1
     if equal.sum() >= _FEWEST:
         weights[equal] = 0.25  # n/4 in all: what n/2 longer and n/2 shorter ones would have
-    for stratum in range(0, end, 2):
+    for stratum in range(0, 2 * len(_EDGES), 2):
         sides = [cells == stratum, cells == stratum + 1]
         a, b = (int(side.sum()) for side in sides)
         if min(a, b) >= _FEWEST:
             for side, count in zip(sides, (a, b), strict=True):
                 weights[side] = a * b / (a + b) / (2 * count)
-    return weights
+    used = weights > 0
+    if not used.any():
+        return None
+    kept = weights[used] / weights.sum()
+    return _share(won[used], kept, cells[used], clusters[used], confidence)
 
 
 def _share(
@@ -166,7 +159,6 @@ class CommandJudge:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no command."""
         parts = () if isinstance(self.command, str) else tuple(self.command)
         if not parts or not all(isinstance(part, str) for part in parts):
             raise UsageError(
@@ -201,7 +193,6 @@ class CommandJudge:
         return np.where(turned, 1 - chances, chances)
 
     def _run(self, questions: str) -> bytes:
-        """Return what the program writes; what it reads is never part of a message."""
         program = repr(self.command[0])
         problem = ""
         try:
@@ -264,7 +255,6 @@ class WinRate:
         }
 
     def __str__(self) -> str:
-        """Return the numbers in one line, and below it what the judge's labels were promised."""
         share = Share(self.mean, self.low, self.high, self.n)
         matched = self.length_matched
         at_length = f"{matched} over {matched.n}" if matched else "not known"
@@ -327,7 +317,6 @@ def win_rate(
 
 
 def _promise(judge: Judge, given: Guarantee | None) -> Guarantee | None:
-    """Return what a judge, or the model whose method it is, says of its labels."""
     own = getattr(getattr(judge, "__self__", judge), "guarantee", None)
     if own is not None and given not in {None, own}:
         raise UsageError("The judge carries another guarantee than the one given. Leave it out.")
@@ -337,7 +326,6 @@ def _promise(judge: Judge, given: Guarantee | None) -> Guarantee | None:
 def _won(
     judge: Judge, prompts: Sequence[Text], answers: Sequence[Text], others: Sequence[Text]
 ) -> Float[np.ndarray, " n"]:
-    """Return what each comparison gave: 1, 0, or a number between."""
     if isinstance(judge, _PreferenceJudge):
         found = judge.preferences(prompts, answers, others)
         won = finite_array("the judge's preferences", found, ndim=1)
@@ -359,7 +347,6 @@ def _won(
 
 
 def _lengths(answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
-    """Return the number of characters of each answer."""
     return np.array(
         [len(one) if isinstance(one, str) else sum(len(turn["content"]) for turn in one)
          for one in answers], dtype=float,

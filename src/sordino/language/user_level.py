@@ -125,7 +125,6 @@ class SlotPrivacy(UnitPrivacy):
     unit: Literal["person"] = field(default="person", init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what nothing can be promised with."""
         for name in ("epsilon", "clip"):
             _validate.positive(name, getattr(self, name))
         _validate.failure_probability("delta", self.delta, zero=False)
@@ -169,7 +168,6 @@ class SlotPrivacy(UnitPrivacy):
 
 @lru_cache
 def _largest_mu(epsilon: float, delta: float, count: int, neighbors: NeighboringRelation) -> float:
-    """Return the most that each of some releases may cost."""
     return calibrate(GaussianEvent, epsilon, delta, neighbors=neighbors, count=count)
 
 
@@ -326,7 +324,6 @@ def _rows(rows: object) -> Iterable[tuple[str, Mapping[str, Any]]]:
 def _prompt(
     row: Mapping[str, Any], length: Callable[[Text], int], room: int, overlong: Overlong
 ) -> Text | None:
-    """Return a prompt that leaves room for an answer, or None."""
     if row["prompt"] is None:
         return None
     try:
@@ -408,7 +405,6 @@ class _PersonRounds:
     def _drawn(
         self, policy: PreTrainedModel, one: Person, entropy: Entropy
     ) -> tuple[_Shown, _Shown]:
-        """Return two answers for a slot, by coins of its own; for an empty one to no text."""
         prompt = one.prompt or ""
         if self.explorer is None:
             first, second = self._sampled(policy, [prompt, prompt], entropy)
@@ -694,7 +690,6 @@ class CentralPolicyTrainer(CentralTraining):
         return [*super()._held(), *([] if self._fixed is None else [self._fixed])]
 
     def _losses(self, model: PreTrainedModel, units: Sequence[Any]) -> torch.Tensor:
-        """Return the loss of every person, shape (units,)."""
         # With Δ = log π(y) − log π(y′):
         # - `"pg"`: −Â·Δ/2. Its gradient is minus an unbiased one of the mean reward where both
         #   answers are of the policy itself: each is the other's baseline.
@@ -719,7 +714,6 @@ class CentralPolicyTrainer(CentralTraining):
             self._units, self._paid = [], 0
 
     def _nobody(self) -> Sequence[Any]:
-        """Return made-up people to test the model on."""
         units = enumerate(super()._nobody())
         return [(_PersonAnswers(unit[0], 1.0 - 2.0 * (at % 2)),) for at, unit in units]
 
@@ -735,7 +729,6 @@ class CentralPolicyTrainer(CentralTraining):
         return first + self._privacy.updates_per_batch
 
     def _drawn(self, entropy: Entropy) -> Sequence[int]:  # noqa: ARG002 (of those who draw)
-        """Return everybody who has a slot of the batch: all of them take part."""
         return range(len(self._units))
 
     def _coins(self, batch: int) -> Entropy:

@@ -140,7 +140,6 @@ class ClippedSum:
         return norm
 
     def _forget(self) -> None:
-        """Leave no gradient behind."""
         for one in self._trained:
             one.grad = None
 
@@ -268,7 +267,13 @@ def differences(
     canary, *short = units
     others = [*short, canary, *short]
     with _left_alone(model), without_dropout(model):
-        plain = [_gradient(model, losses, unit) for unit in units]
+        plain = []  # gradients as plain autograd finds them
+        trained = [one for one in model.parameters() if one.requires_grad]
+        for unit in units:
+            losses(model, [unit]).sum().backward()
+            found = [torch.zeros_like(one) if one.grad is None else one.grad for one in trained]
+            plain.append([one.double().cpu() for one in found])
+            model.zero_grad(set_to_none=True)
         norms = [_norm(one) for one in plain]
         largest = max(norms)
         bound = largest / 2 if math.isfinite(largest) and largest > 0 else 1.0
@@ -287,28 +292,15 @@ def differences(
     return _Differences(*(one / bound for one in most))
 
 
-def _gradient(model: nn.Module, losses: _UnitLosses, unit: object) -> list[torch.Tensor]:
-    """Return the gradient of one unit as plain autograd finds it, and leave none behind."""
-    losses(model, [unit]).sum().backward()
-    trained = [one for one in model.parameters() if one.requires_grad]
-    found = [torch.zeros_like(one) if one.grad is None else one.grad for one in trained]
-    for one in trained:
-        one.grad = None
-    return [one.double().cpu() for one in found]
-
-
 def _added(sums: Sequence[list[torch.Tensor]]) -> list[torch.Tensor]:
-    """Return the sum of several, tensor by tensor."""
     return [torch.stack([one.cpu() for one in each]).sum(0) for each in zip(*sums, strict=True)]
 
 
 def _norm(gradient: Iterable[torch.Tensor]) -> float:
-    """Return the norm of a gradient."""
     return math.sqrt(sum(float(one.square().sum()) for one in gradient))
 
 
 def _gap(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
-    """Return the norm of a difference."""
     return _norm(a.cpu() - b.cpu() for a, b in zip(one, other, strict=True))
 
 
@@ -339,8 +331,10 @@ _BY_LENGTH: Final = ("longrope", "dynamic")
 """Codes of positions that depend on the longest row of a batch."""
 
 
-def refuse_few_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a tokenizer with more tokens than a model: whoever used one would stop the run."""
+def refuse_shared_lengths(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> None:
+    """Refuse a model that cannot read every token, or codes positions by a batch's longest row."""
     known = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > known:
         raise UsageError(
@@ -348,10 +342,6 @@ def refuse_few_embeddings(model: PreTrainedModel, tokenizer: PreTrainedTokenizer
             "the others could not be read, and that a run fails would tell of it. Nothing was "
             "trained. Resize the embeddings first (model.resize_token_embeddings)."
         )
-
-
-def refuse_shared_positions(model: PreTrainedModel, max_length: int) -> None:
-    """Refuse positions that are coded by a batch's longest row, within lengths where they are."""
     # One long record would change the gradients of all others that are read with it, and each of
     # them is clipped alone.
     config = model.config.get_text_config()
@@ -391,7 +381,11 @@ def refuse_other_arithmetic(trainer: Trainer) -> None:
         if one.requires_grad and one.dtype != torch.float32
     ]
     around = any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
-    if halves or around or _coarse() or parts.mixed_precision != "no":
+    try:  # products of 32-bit floats may be rounded more than these numbers are
+        coarse = torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # it was set by another name, as tf32=True does
+        coarse = True
+    if halves or around or coarse or parts.mixed_precision != "no":
         what = f"{halves[0]!r} is not in them" if halves else "16-bit or TF32 products are on"
         raise UsageError(
             f"Gradients are found in 32-bit floats, and {what}. Nothing was trained. Load the "
@@ -425,11 +419,3 @@ def refuse_pieces(trainer: Trainer) -> None:
             "accelerate launch --num_processes N, without FSDP or DeepSpeed. Adapters "
             "(peft_config=) make larger models fit."
         )
-
-
-def _coarse() -> bool:
-    """Return whether products of 32-bit floats are rounded more than these numbers are."""
-    try:
-        return bool(torch.get_float32_matmul_precision() != "highest")
-    except RuntimeError:  # it was set by another name, as tf32=True does
-        return True

@@ -202,7 +202,6 @@ class CentralPrivacy(UnitPrivacy):
     cap: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what nothing can be promised with."""
         for name in ("epsilon", "clip", "expected_batch"):
             _validate.positive(name, getattr(self, name))
         _validate.failure_probability("delta", self.delta, zero=False)

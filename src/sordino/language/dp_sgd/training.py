@@ -1,7 +1,5 @@
 """Steps on raw units, in one process or several: paid for, drawn, clipped, summed, noised.
 
-Units are the pairs of a record or a person, as tokens; a reward or a policy learns from them.
-
 Every process holds all units and a copy of the model. The first one alone draws who takes part,
 draws the noise, writes the ledger and the checkpoints; the others clip the gradients of their
 share, and take its word for everything else.
@@ -39,11 +37,10 @@ from sordino.errors import DataError, EngineError, PrivacyError, UsageError
 from sordino.language.dp_sgd.clipping import (
     ClippedSum,
     add_gradient_noise,
-    refuse_few_embeddings,
     refuse_other_arithmetic,
     refuse_pieces,
     refuse_shared_gradients,
-    refuse_shared_positions,
+    refuse_shared_lengths,
     without_dropout,
 )
 from sordino.language.dp_sgd.privacy import (
@@ -162,7 +159,6 @@ class Processes:
                     distributed.broadcast(one, src=0)
 
     def _gathered(self, own: object) -> list[Any]:
-        """Return what every process says, in the order of their numbers."""
         everybody: list[Any] = [None] * self.count
         with _heard():
             distributed.all_gather_object(everybody, own)
@@ -186,7 +182,6 @@ def _taken(result: Result | None, error: Exception | None) -> Result:
 
 
 def _portable(error: Exception | None) -> Exception | None:
-    """Return an error of the same type and message that another process can read."""
     if error is None:
         return None
     try:
@@ -200,7 +195,6 @@ def _portable(error: Exception | None) -> Exception | None:
 
 @contextmanager
 def _heard() -> Iterator[None]:
-    """Say in our words that another process did not answer."""
     try:
         yield
     except RuntimeError as error:
@@ -215,7 +209,6 @@ class _Steps(IterableDataset[dict[str, Any]]):
     """One empty batch for every step: who takes part is drawn only after it is paid for."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield without end."""
         while True:
             yield {}
 
@@ -337,11 +330,6 @@ def units_of(pairs: object, tokens: DialogueTokens, privacy: CentralPrivacy) -> 
     return [tuple(theirs[: privacy.cap]) for theirs in people.values()]
 
 
-_PERSON: Final = 3  # every third unit is one
-_USUAL: Final = 12  # tokens
-_LONGEST: Final = 512
-
-
 def _invented_units(units: int, tokens: DialogueTokens) -> list[UnitPairs]:
     """Return units whose tokens are the same in every run: what a model is tested on."""
     # Whether a test passes may tell of those whom it is made with, so it is made with nobody. The
@@ -353,8 +341,8 @@ def _invented_units(units: int, tokens: DialogueTokens) -> list[UnitPairs]:
 
     def text(length: int | None = None) -> list[int]:
         # Two tokens at least: a prompt of one, and an answer.
-        most = min(tokens.max_length, _USUAL) + 1
-        length = length or int(torch.randint(2, most, (), generator=coin))
+        most = min(tokens.max_length, 12)
+        length = length or int(torch.randint(2, most + 1, (), generator=coin))
         picked = torch.randint(len(words), (length,), generator=coin)
         return [words[one] for one in picked.tolist()]
 
@@ -363,24 +351,18 @@ def _invented_units(units: int, tokens: DialogueTokens) -> list[UnitPairs]:
         second[0] = first[0]
         return TokenPair(first, second, liked, (len(first) - 1, len(second) - 1))
 
-    longest = min(tokens.max_length, _LONGEST)
-    return [
-        (
-            pair(float(number % 2), None if number else longest),
-            *([pair(1.0)] if number % _PERSON == _PERSON - 1 else []),
-        )
-        for number in range(units)
-    ]
+    made: list[UnitPairs] = []
+    for number in range(units):
+        one = pair(float(number % 2), None if number else min(tokens.max_length, 512))
+        made.append((one, pair(1.0)) if number % 3 == 2 else (one,))  # noqa: PLR2004
+    return made
 
 
 _TESTED: Final = 4  # units
 
 
 class CentralTraining(PrivateTraining):
-    """The part that trainers on raw units share, whatever their loss; none of their data is told.
-
-    Every process holds the whole model, and takes the same steps with it.
-    """
+    """The part that trainers on raw units share, whatever their loss; none of their data is told."""
 
     _privacy: CentralPrivacy
     _ledger: Ledger
@@ -395,7 +377,6 @@ class CentralTraining(PrivateTraining):
     _margins: Callable[[PreTrainedModel, Sequence[TokenPair]], torch.Tensor]
 
     def _losses(self, model: PreTrainedModel, units: Sequence[Any]) -> torch.Tensor:
-        """Return the loss of every unit."""
         margins = self._margins(model, [pair for unit in units for pair in unit])
         return unit_losses(margins, units, LOSSES[self.args.loss])
 
@@ -412,9 +393,8 @@ class CentralTraining(PrivateTraining):
         tokenizer: PreTrainedTokenizerBase,
     ) -> None:
         """Settle how texts become tokens, on a model whose rows are read one by one."""
-        refuse_few_embeddings(model, tokenizer)
         super()._start(model, args, tokenizer)
-        refuse_shared_positions(model, self._tokens.max_length)
+        refuse_shared_lengths(model, tokenizer, self._tokens.max_length)
 
     def _open(
         self,
@@ -450,7 +430,6 @@ class CentralTraining(PrivateTraining):
         callbacks: Sequence[TrainerCallback] | None,
         optimizers: tuple[Any, Any],
     ) -> None:
-        """Hand everything but the pairs to transformers."""
         with upstream():
             set_seed(args.seed)  # new adapters start at random, which is public
             Trainer.__init__(
@@ -529,7 +508,6 @@ class CentralTraining(PrivateTraining):
         return TrainOutput(self.state.global_step, float("nan"), {})
 
     def _starting(self, resumed: str | Path | bool | None) -> str | None:  # noqa: FBT001
-        """Return the folder to go on from, if any, where the budget has room for what is left."""
         first, folder = 0, None
         if resumed:
             folder, first = self._run.resume(resumed, self.args.output_dir)
@@ -582,7 +560,6 @@ class CentralTraining(PrivateTraining):
         self._tested = True
 
     def _refuse_model(self, model: PreTrainedModel) -> None:
-        """Refuse settings and a model with which a unit could add more than the bound."""
         self.args.check()  # what was set since, also by transformers
         self._refuse_others()
         refuse_other_arithmetic(self)
@@ -638,7 +615,6 @@ class CentralTraining(PrivateTraining):
         """Gather the units of the steps that are about to be paid for; pairs are there already."""
 
     def _until(self, first: int) -> int:
-        """Return the step after which the next checkpoint is written; one step on at least."""
         last = max(self._privacy.steps, first + 1)
         if self.args.save_strategy != "steps":
             return last
@@ -653,14 +629,12 @@ class CentralTraining(PrivateTraining):
         return _random.entropy(int.from_bytes(words[:8]))
 
     def _drawn(self, entropy: _random.Entropy) -> Sequence[int]:
-        """Return the numbers of those who take part in a step, as the first process drew them."""
         chance, everybody = self._privacy.sampling_probability, range(len(self._units))
         return self._processes.from_first(
             "the sample", lambda: poisson_sample(everybody, chance, entropy=entropy)
         )
 
     def _clipped_sums(self, model: PreTrainedModel, chosen: Sequence[int]) -> list[torch.Tensor]:
-        """Return the sum of what those who take part contribute, for every trained parameter."""
         own = [self._units[number] for number in self._processes.share(chosen)]
         total = self._processes.together(lambda: self._own_sum(model, own, self._privacy.clip))
         if self._processes.several:
@@ -670,7 +644,6 @@ class CentralTraining(PrivateTraining):
         return total.values()
 
     def _own_sum(self, model: PreTrainedModel, units: Sequence[Any], bound: float) -> ClippedSum:
-        """Return the sum of what some units contribute: each is read alone, pair by pair."""
         total = ClippedSum(model, bound)
         with without_dropout(model):
             for unit in units:
@@ -712,7 +685,6 @@ class CentralTraining(PrivateTraining):
         self._note(digest)
 
     def _note(self, digest: str) -> None:
-        """Record on the ledger what came out."""
         self._by_first("the outcome", lambda: self._run.commit(digest))
         self._mark(digest)
 
@@ -727,7 +699,6 @@ class CentralTraining(PrivateTraining):
         self._promise = self._run.checkpoint(self._promise.artifact)
 
     def _held(self) -> list[PreTrainedModel]:
-        """Return the models that a step reads."""
         return [self.accelerator.unwrap_model(self.model)]
 
     def merged(self) -> PreTrainedModel:
@@ -864,10 +835,8 @@ class CentralDPOTrainer(CentralTraining):
         FileSystemError: There is no such folder.
 
     Guarantee:
-        What ``privacy`` says for a run that is not interrupted; after interruptions, what its
-        entries on the ledger promise together, which every checkpoint carries. Unit and relation
-        as in ``privacy``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. What
-        model and reference promise is added. Shown by tests/language/test_central_training.py.
+        That of :class:`CentralRewardTrainer`; what model and reference promise is added. Shown by
+        tests/language/test_central_training.py.
 
     Source:
         Abadi et al. (2016), Algorithm 1, on the loss of Rafailov et al. (2023), equation 7;

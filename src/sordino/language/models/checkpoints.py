@@ -140,7 +140,6 @@ def load_reward_checkpoint(
 
 
 def _loaded(kind: type[Any], folder: Path, device: str | None, **settings: int) -> PreTrainedModel:
-    """Return a model, or say in one line why there is none."""
     try:
         with offline(), quiet(), seeded():
             model = kind.from_pretrained(

@@ -177,7 +177,6 @@ def sample_completions(
 
 
 def _token_rows(encoder: DialogueTokens, prompts: Sequence[Text], room: int) -> list[list[int]]:
-    """Return the tokens of each prompt; one without any starts at the end of another text."""
     eos = int(encoder.tokenizer.eos_token_id)
     return [encoder.prompt(prompt, room=room) or [eos] for prompt in prompts]
 
@@ -203,7 +202,6 @@ def _settings(
 def _drawn(
     model: PreTrainedModel, rows: list[list[int]], settings: GenerationConfig
 ) -> Completions:
-    """Return one answer to each row of tokens."""
     ids, mask = padded(rows, settings.pad_token_id, model.device, left=True)
     # The settings that came with a checkpoint fill in whatever is not set, so they stand aside.
     owner = model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -19,6 +19,7 @@ from sordino.privacy.guarantee import CAVEATS, Guarantee, merge
 from sordino.privacy.ledger_chain import canonical_json
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 PROMISE_FILE, CARD_FILE = "sordino.json", "README.md"
@@ -82,7 +83,6 @@ class CheckpointPromise:
     guarantee: Guarantee = field(init=False)
 
     def __post_init__(self) -> None:
-        """Add up what different releases promise."""
         _validate.one_of("kind", self.kind, get_args(Kind))
         different = tuple(dict.fromkeys(self.sources))
         object.__setattr__(self, "sources", different)
@@ -207,8 +207,14 @@ def weights_digest(model: PreTrainedModel) -> str:
         for name, value in config.items()
         if name not in _NO_PART_OF_IT and not name.startswith("_")
     }
-    digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    start = json.dumps(known, sort_keys=True).encode()
+    return tensors_digest(sorted(model.state_dict().items()), start=start)
+
+
+def tensors_digest(named: Iterable[tuple[str, torch.Tensor]], *, start: bytes = b"") -> str:
+    """Return a SHA-256 over tensors as 32-bit floats, and over what stands before them."""
+    digest = hashlib.sha256(start)
+    for name, tensor in named:
         values = tensor.detach().cpu().float().contiguous()
         digest.update(f"\0{name} {tuple(values.shape)}\0".encode())
         digest.update(memoryview(values.numpy()).cast("B") if values.numel() else b"")

@@ -48,7 +48,6 @@ class DialogueTokens:
     overlong: Overlong = "refuse"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used."""
         integer("max_length", self.max_length, at_least=2)
         one_of("overlong", self.overlong, get_args(Overlong))
 
@@ -107,7 +106,6 @@ class DialogueTokens:
         return one, other
 
     def _answer(self, prompt: Text, answer: Text, asked: str) -> list[int]:
-        """Return the tokens of an answer and of its end."""
         said = self._ids(self._said(prompt, answer, asked), special=False)
         end = int(self.tokenizer.eos_token_id)
         return said if said and said[-1] == end else [*said, end]
@@ -131,7 +129,6 @@ class DialogueTokens:
         )
 
     def _said(self, prompt: Text, answer: Text, asked: str) -> str:
-        """Return what follows the prompt."""
         if self.tokenizer.chat_template is None:
             return _content(answer)
         both = [*_messages(prompt, "user"), *_messages(answer, "assistant")]
@@ -150,7 +147,6 @@ class DialogueTokens:
 
 
 def _messages(text: Text, role: str) -> list[dict[str, Any]]:
-    """Return a text as one turn, and messages as they are."""
     return [{"role": role, "content": text}] if isinstance(text, str) else list(text)
 
 
@@ -160,7 +156,6 @@ def _content(text: Text) -> str:
 
 
 def _end(ids: list[int], most: int) -> list[int]:
-    """Return the last tokens."""
     return ids[len(ids) - most :] if 0 <= most < len(ids) else ids
 
 

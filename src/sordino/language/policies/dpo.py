@@ -226,7 +226,6 @@ class PrivateDPOTrainer(LabelTraining, DPOTrainer):
 
     @staticmethod
     def _row(preferred: Dialogue, other: Dialogue) -> dict[str, list[int]]:
-        """Return the prompt, which both answers share, and the answers."""
         return {
             "prompt_ids": preferred.prompt,
             "chosen_ids": preferred.answer,
@@ -254,7 +253,6 @@ class PrivateDPOTrainer(LabelTraining, DPOTrainer):
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def _summaries(self, mode: str) -> dict[str, float]:
-        """Return trl's metrics, with accuracy and margin corrected for the flips."""
         flips = self._flips[mode]
         means = {
             name: float(torch.tensor(values, dtype=torch.float64).mean())

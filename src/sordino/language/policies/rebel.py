@@ -79,7 +79,6 @@ class _Rollout(NamedTuple):
 
     @property
     def completions(self) -> Completions:
-        """Return the answers alone."""
         return Completions(*self[:4])
 
 
@@ -127,7 +126,6 @@ class _CollectionOrder(Sampler):  # type: ignore[type-arg, unused-ignore]
         self.n, self.size, self.passes, self.seed, self.epoch = n, size, passes, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch, the same whenever a run arrives there."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -185,7 +183,6 @@ class RebelConfig(TrainingArguments):
     remove_unused_columns: bool | None = field(default=False, metadata={"help": "There are none."})
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used."""
         positive("step", self.step)
         positive("sampling_temperature", self.sampling_temperature)
         integer("max_completion_length", self.max_completion_length, at_least=1)
@@ -250,7 +247,6 @@ class _Collector:
         return rollout, {name: value[own].mean() for name, value in said.items()}
 
     def _answers(self, model: PreTrainedModel, prompts: list[Text]) -> Completions:
-        """Return one answer of a model to each prompt."""
         with upstream(), unwrap_model_for_generation(model, self.accelerator) as whole:
             return sample_completions(
                 whole,
@@ -358,7 +354,6 @@ class RebelTrainer(Trainer):
         self._collector = _Collector(self.accelerator, tokenizer, functions, reference, args)
 
     def _get_train_sampler(self, train_dataset: Sequence[Text] | None = None) -> _CollectionOrder:
-        """Return the order of the prompts: every collection as often as it is used."""
         args = self.args
         seed = args.seed if args.data_seed is None else args.data_seed
         size = self._train_batch_size * args.gradient_accumulation_steps * args.world_size
@@ -375,7 +370,6 @@ class RebelTrainer(Trainer):
             return super().train(resume_from_checkpoint=folder)
 
     def _collect(self, prompts: list[Text]) -> _Rollout:
-        """Return new answers, and remember what they say of the policy."""
         with torch.no_grad():
             rollout, said = self._collector.collect(self.model_wrapped, prompts)
         averages = self.accelerator.gather(torch.stack(list(said.values()))[None]).mean(dim=0)
@@ -416,13 +410,11 @@ class RebelTrainer(Trainer):
             self._collection.save(self._answers_file(output_dir))
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Read what :meth:`_save_rng_state` wrote."""
         super()._load_rng_state(checkpoint)
         if checkpoint is not None and self._answers_file(checkpoint).is_file():
             self._collection.load(self._answers_file(checkpoint), self.args.device)
 
     def _answers_file(self, folder: str) -> Path:
-        """Return where this process keeps its answers in a checkpoint."""
         return Path(folder) / f"rollouts_{self.args.process_index}.safetensors"
 
     def compute_loss(

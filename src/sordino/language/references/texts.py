@@ -27,7 +27,7 @@ from jaxtyping import Bool
 
 from sordino._validate import failure_probability
 from sordino.errors import DataError, PrivacyError, PrivacyWarning
-from sordino.language.models.promises import TEXTS_READ, tokenizer_digest
+from sordino.language.models.promises import TEXTS_READ, tensors_digest, tokenizer_digest
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import caveats_of_reading
 from sordino.preferences.files import every_line, read_mappings
@@ -35,7 +35,6 @@ from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import Text, read_text
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     _Marked: TypeAlias = PreTrainedModel | PreTrainedTokenizerBase
@@ -63,7 +62,6 @@ class _Spoken(NamedTuple):
 
 
 def _spoken(document: Document, where: str = "the document") -> _Spoken:
-    """Return what a document teaches a model to say."""
     # Of chat messages, that is every turn but those of who asks. A plain text does not say where an
     # answer begins, so each of its lines may be one, with or without a speaker's name before it.
     if isinstance(document, tuple) and len(document) == len(_PAIR):
@@ -178,13 +176,11 @@ class _AnswerSearch:
                     self._mark(beginnings.pop(text[place : place + size], []))
 
     def _mark(self, places: _Places) -> None:
-        """Mark answers as found."""
         for row, side in places:
             self.found[row, side] = True
 
 
 def _answer(text: Text) -> str:
-    """Return what an answer says, as one line."""
     return plain(text if isinstance(text, str) else " ".join(_spoken(text).texts))
 
 
@@ -206,16 +202,13 @@ class _OneSided:
 
     @property
     def n(self) -> int:
-        """Return the number of pairs."""
         return self.both + self.one + self.none
 
     @property
     def share(self) -> float:
-        """Return the share of pairs of which exactly one answer occurs."""
         return self.one / self.n if self.n else 0.0
 
     def __str__(self) -> str:
-        """Return the shares in one sentence."""
         return (
             f"exactly one of the two answers occurs in the text for {self.one} of {self.n} pairs "
             f"({100 * self.share:.1f} %), both for {self.both}, neither for {self.none}"
@@ -345,7 +338,6 @@ class TextsRead:
 
 
 def _marked(thing: _Marked) -> TextsRead:
-    """Return what one model or tokenizer says."""
     kept = getattr(thing, "init_kwargs", None)
     config = getattr(thing, "config", None)
     mark = getattr(config, TEXTS_READ, None) if kept is None else kept.get(TEXTS_READ)
@@ -364,7 +356,7 @@ def _made(thing: _Marked) -> str:
     """Return what changes when a vocabulary, or the body of a model, does; heads are apart."""
     if hasattr(thing, "init_kwargs"):
         return tokenizer_digest(thing)
-    return _of_weights(sorted(thing.base_model.state_dict().items()))
+    return tensors_digest(sorted(thing.base_model.state_dict().items()))
 
 
 def _heads(thing: _Marked) -> Iterator[str]:
@@ -373,20 +365,10 @@ def _heads(thing: _Marked) -> Iterator[str]:
         body = {tensor.data_ptr() for tensor in thing.base_model.state_dict().values()}
         for tensor in thing.state_dict().values():
             if tensor.data_ptr() not in body and tensor.any():
-                yield _of_weights([("", tensor)])
-
-
-def _of_weights(named: Iterable[tuple[str, torch.Tensor]]) -> str:
-    """Return a SHA-256 over tensors as 32-bit floats."""
-    digest = hashlib.sha256()
-    for name, tensor in named:
-        digest.update(f"\0{name} {tuple(tensor.shape)}\0".encode())
-        digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+                yield tensors_digest([("", tensor)])
 
 
 def _of_question(row: tuple[Text, Text, Text]) -> Iterator[bytes]:
-    """Yield the digests of a prompt with two answers."""
     prompt, *answers = map(_whole, row)
     yield _digest("question", "\0".join([prompt, *sorted(answers)]))
     yield from chain.from_iterable(map(_long, row))
@@ -400,7 +382,6 @@ def _short(prompts: Iterable[Text]) -> Iterator[bytes]:
 
 
 def _whole(text: Text) -> str:
-    """Return what was said, in one line."""
     return " ".join(map(plain, _turns(text)))
 
 
@@ -413,12 +394,10 @@ def _long(text: Text) -> Iterator[bytes]:
 
 
 def _turns(text: Text) -> list[str]:
-    """Return a text, or what people and models said in a chat."""
     if isinstance(text, str):
         return [text]
     return [turn["content"] for turn in text if turn["role"] not in _SHARED]
 
 
 def _digest(kind: str, text: str) -> bytes:
-    """Return the short digest of a text."""
     return hashlib.sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()[:_SIZE]

@@ -54,7 +54,6 @@ class TinyModel:
     seed: int = 0  # of the weights it starts with; they are public
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built."""
         one_of("architecture", self.architecture, get_args(Architecture))
         for name in ("vocabulary", "width", "layers", "heads", "context"):
             integer(name, getattr(self, name), at_least=2 if name != "layers" else 1)
@@ -183,7 +182,6 @@ def pretrain(
 def _rows(
     tokenizer: PreTrainedTokenizerBase, dialogues: Sequence[tuple[Text, Text]], most: int
 ) -> list[list[int]]:
-    """Return the tokens of the dialogues that fit."""
     encoder, rows = DialogueTokens(tokenizer, most), []
     for prompt, answer in dialogues:
         try:

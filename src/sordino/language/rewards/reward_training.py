@@ -73,7 +73,6 @@ class PrivateRewardConfig(PrivateTrainingSettings, RewardConfig):
         _validate.non_negative("head_epochs", self.head_epochs)
 
     def __post_init__(self) -> None:
-        """Let processes that train together expect a body that stands still."""
         if self.head_epochs and self.ddp_find_unused_parameters is None:
             self.ddp_find_unused_parameters = True
         super().__post_init__()
@@ -91,7 +90,6 @@ class _HeadFirst(TrainerCallback):
         self._body: list[torch.nn.Parameter] = []
 
     def on_init_end(self, *_: object, model: PreTrainedModel, **__: object) -> None:
-        """Note what may learn beside the head."""
         self._body = [
             weight
             for name, weight in model.named_parameters()
@@ -101,16 +99,13 @@ class _HeadFirst(TrainerCallback):
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Set who learns in this step."""
         del args, control
         self._let(state.epoch >= self._epochs - 1e-9)  # epochs are sums of fractions
 
     def on_train_end(self, *_: object, **__: object) -> None:
-        """Leave the model as it was found."""
         self._let(True)
 
     def _let(self, learn: bool) -> None:  # noqa: FBT001
-        """Let the body learn, or not."""
         if self._body and self._body[0].requires_grad != learn:
             for weight in self._body:
                 weight.requires_grad_(learn)
@@ -193,7 +188,6 @@ class PrivateRewardTrainer(LabelTraining, RewardTrainer):
 
     @staticmethod
     def _row(preferred: Dialogue, other: Dialogue) -> dict[str, list[int]]:
-        """Return whole dialogues."""
         return {
             "chosen_ids": [*preferred.prompt, *preferred.answer],
             "rejected_ids": [*other.prompt, *other.answer],
@@ -226,7 +220,6 @@ class PrivateRewardTrainer(LabelTraining, RewardTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _summaries(self, mode: str) -> dict[str, float]:
-        """Return accuracy and margin, corrected for the flips, and the mean reward."""
         if not self._seen[mode]:
             return {}
         kept = 1 - 2 * self._flips[mode]

@@ -67,7 +67,6 @@ class Reading(NamedTuple):
 def _read_dialogues(
     model: PreTrainedModel, dialogues: Sequence[Dialogue], *, batch_size: int
 ) -> Iterator[Reading]:
-    """Yield the readings of all dialogues, the longest first, batch by batch."""
     # Dialogues of one length stand together, so little is padded. They are padded on the right and
     # what pads is not attended to, so a reading depends on its own dialogue only, up to the last
     # bits of the model's arithmetic.
@@ -141,12 +140,10 @@ class _RewardFeature:
 
     @property
     def dimension(self) -> int:
-        """Return the number of features, which is 1."""
         return 1
 
     @property
     def feature_bound(self) -> float:
-        """Return the bound that every score is clipped to."""
         return float(self.reward.reward_bound)
 
     @property
@@ -157,7 +154,6 @@ class _RewardFeature:
     def transform(
         self, prompts: Sequence[Text], answers: Sequence[Text]
     ) -> Float[np.ndarray, "n 1"]:
-        """Return the score of each answer as a column."""
         return self.reward.score(prompts, answers)[:, None]
 
     def to_dict(self) -> dict[str, Any]:
@@ -211,7 +207,6 @@ class TextRewardModel:
     uncertainty: LastLayerUncertainty | None = None
 
     def __post_init__(self) -> None:
-        """Check the parts against each other, and write the settings into the promise."""
         model, tokenizer = self.model, self.tokenizer
         if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
             raise UsageError(
@@ -253,7 +248,6 @@ class TextRewardModel:
         object.__setattr__(self, "promise", promise)
 
     def __repr__(self) -> str:
-        """Return kind of model, bound and promise; no weights."""
         kind = type(self.model).__name__
         return f"TextRewardModel({kind}, ±{self.reward_bound:g}, {self.guarantee})"
 
@@ -515,7 +509,6 @@ class TextRewardModel:
         )
 
     def _readings(self, dialogues: Sequence[Dialogue]) -> Iterable[Reading]:
-        """Return what the model makes of the dialogues, batch by batch."""
         return watched(
             _read_dialogues(self.model, dialogues, batch_size=self.batch_size),
             texts=len(dialogues),
@@ -524,7 +517,6 @@ class TextRewardModel:
         )
 
     def _dialogues(self, prompts: Sequence[Text], answers: Sequence[Text]) -> list[Dialogue]:
-        """Return tokens of checked texts."""
         flatten(prompts, "prompts")
         flatten(answers, "answers")
         if len(prompts) != len(answers):
@@ -548,7 +540,6 @@ class RewardFunction:
     pessimism: float = field(default=0.0, kw_only=True)  # `scale` of its pessimistic score
 
     def __post_init__(self) -> None:
-        """Refuse what is no private reward, and pessimism that nothing was measured for."""
         if not isinstance(self.reward, TextRewardModel):
             raise PrivacyError(
                 f"A policy is trained on a TextRewardModel, got {type(self.reward).__name__}. "
@@ -565,7 +556,6 @@ class RewardFunction:
 
     @property
     def __name__(self) -> str:
-        """Return what trl calls the reward in its logs."""
         return "pessimistic_reward" if self.pessimism else "private_reward"
 
     @property

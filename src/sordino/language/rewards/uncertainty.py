@@ -61,14 +61,12 @@ class LastLayerUncertainty:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        """Refuse parts that do not belong together."""
         _validate.failure_probability("confidence", self.confidence, zero=False)
         mean = _validate.finite_array("mean", self.mean, ndim=1)
         if len(mean) != len(self.ellipsoid.center):
             raise DataError(f"mean must have {len(self.ellipsoid.center)} features.")
 
     def __repr__(self) -> str:
-        """Return size and radius, and that it is a heuristic."""
         return f"LastLayerUncertainty(d={len(self.mean)}, radius={self.radius:.4g}, heuristic)"
 
     @property
@@ -157,7 +155,6 @@ class LastLayerUncertainty:
 
 
 def _ball(ball: float | None, head: Float[np.ndarray, " d"]) -> float:
-    """Return B: what was given, or the norm of the head."""
     if ball is not None:
         return _validate.positive("ball", ball)
     norm = float(np.linalg.norm(head))
@@ -217,20 +214,16 @@ def read_uncertainty(folder: Path) -> LastLayerUncertainty | None:
     try:
         with explained(f"{path.name} cannot be read"), safe_open(path, framework="numpy") as file:
             arrays = {name: file.get_tensor(name) for name in _FILE_ARRAYS}
-            return _parsed(file.metadata() or {}, arrays)
+            header = file.metadata() or {}
+        if (header["format"], header["version"]) != (_FORMAT, _VERSION):
+            raise ValueError  # noqa: TRY301 (malformed like the others)
+        settings, mean = json.loads(header["settings"]), arrays.pop("mean")
+        confidence = settings.pop("confidence")
+        np.linalg.cholesky(arrays["metric"])
+        known = ConfidenceEllipsoid(**arrays, **settings)
+        return LastLayerUncertainty(ellipsoid=known, mean=mean, confidence=confidence)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"The uncertainty of the reward cannot be used: {path.name} is damaged, or was "
             "written by a newer sordino."
         ) from error
-
-
-def _parsed(header: dict[str, str], arrays: dict[str, Any]) -> LastLayerUncertainty:
-    """Return what a file holds; any of several errors if it is malformed."""
-    if (header["format"], header["version"]) != (_FORMAT, _VERSION):
-        raise ValueError
-    settings, mean = json.loads(header["settings"]), arrays.pop("mean")
-    confidence = settings.pop("confidence")
-    np.linalg.cholesky(arrays["metric"])
-    known = ConfidenceEllipsoid(**arrays, **settings)
-    return LastLayerUncertainty(ellipsoid=known, mean=mean, confidence=confidence)

@@ -180,13 +180,11 @@ class Contest:
             return {"win": self.fared(policy, seed), "curve": _curve(log)}
 
     def _drawn(self, folder: Path, seed: int) -> list[str]:
-        """Return answers to the held-out prompts."""
         most = self.sizes.max_new_tokens
         return draw_answers(folder, self.prompts, max_new_tokens=most, seed=seed)
 
 
 def _curve(log: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Return loss and held-out metrics by step."""
     steps: dict[int, dict[str, float]] = {}
     for row in log:
         found = {ours: float(row[name]) for name, ours in _CURVE.items() if name in row}

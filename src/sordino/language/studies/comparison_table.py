@@ -73,7 +73,6 @@ def summary_rows(
 
 
 def _grouped(runs: Iterable[ComparisonRun]) -> dict[tuple[str, str], list[ComparisonRun]]:
-    """Return the runs by method and kind of labels."""
     groups: dict[tuple[str, str], list[ComparisonRun]] = {}
     for run in runs:
         groups.setdefault((run.method, run.labels), []).append(run)
@@ -81,7 +80,6 @@ def _grouped(runs: Iterable[ComparisonRun]) -> dict[tuple[str, str], list[Compar
 
 
 def _row(method: str, labels: str, runs: Sequence[ComparisonRun]) -> dict[str, Any]:
-    """Return the row of one group."""
     wins = [run.win for run in runs]
     matched = [win["length_matched"] for win in wins if win["length_matched"]]
     accuracies = [run.curve[-1].get("held_out_accuracy") for run in runs if run.curve]
@@ -100,7 +98,6 @@ def _row(method: str, labels: str, runs: Sequence[ComparisonRun]) -> dict[str, A
 
 
 def _share(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a mean share with its interval."""
     # Source: Student's interval for the mean of independent runs; with one run, its own.
     values = [float(each["mean"]) for each in found]
     mean, count = float(np.mean(values)), len(values)
@@ -203,7 +200,9 @@ def split_by_prompt(
         )
     parts = PreferenceSplit([], [], [])
     for row, prompt in enumerate(pairs.prompts):
-        place = _place(prompt)
+        # A hash places a prompt in [0, 1).
+        digest = hashlib.sha256(_SALT + encoded(prompt)).digest()
+        place = int.from_bytes(digest[:8], "big") / _WORDS
         part = parts.judge if place < judge else parts.training
         (parts.held_out if judge <= place < judge + held_out else part).append(row)
     if not parts.training or not parts.held_out or bool(parts.judge) != (judge > 0):
@@ -212,12 +211,6 @@ def split_by_prompt(
             "done. Take more pairs."
         )
     return parts
-
-
-def _place(prompt: Text) -> float:
-    """Return where in [0, 1) a prompt falls."""
-    digest = hashlib.sha256(_SALT + encoded(prompt)).digest()
-    return int.from_bytes(digest[:8], "big") / _WORDS
 
 
 def part_of_answers(private: PrivatePairs, rows: Sequence[int]) -> PrivatePairs:

@@ -68,18 +68,17 @@ from sordino.preferences.records import Text
 from sordino.privacy.ledger import Ledger
 
 
-class _SilentRLOO(RLOOTrainer):
-    """trl's trainer, which tells nobody that it ran."""
+class _Silent:
+    """A trainer of trl that tells nobody that it ran."""
 
     def _send_telemetry(self) -> None:
         """Send nothing."""
 
 
-class _SilentGRPO(GRPOTrainer):
-    """trl's trainer, which tells nobody that it ran."""
+class _SilentRLOO(_Silent, RLOOTrainer): ...
 
-    def _send_telemetry(self) -> None:
-        """Send nothing."""
+
+class _SilentGRPO(_Silent, GRPOTrainer): ...
 
 
 Progress = Callable[[int, int], None]
@@ -95,7 +94,6 @@ class _Reporter(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        """Tell it."""
         del args, control
         self._progress(state.global_step, state.max_steps)
 
@@ -403,7 +401,6 @@ def _grouped(
 
 
 def _arguments(folder: Path, terms: TrainingTerms, *, measured: bool) -> dict[str, Any]:
-    """Return what both trainers on randomized answers are told."""
     return {
         "output_dir": str(folder),
         "num_train_epochs": terms.epochs,

@@ -56,7 +56,6 @@ def _mixture_preference_loss(
     flip = torch.tensor(_flips(flip_probability), dtype=margins.dtype, device=margins.device)
 
     def of_liked(ahead: torch.Tensor) -> torch.Tensor:
-        """Return the loss of an answer that is ahead by so much."""
         kept, flipped = torch.log1p(-flip) + logsigmoid(ahead), torch.log(flip) + logsigmoid(-ahead)
         return -torch.logaddexp(kept, flipped)
 

@@ -80,7 +80,6 @@ class PrivateTrainingSettings:
     refused: ClassVar[Mapping[str, tuple[Any, str]]] = _REFUSED
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be used before anything is set up with it."""
         self.check()
         if self.bf16 is None:
             otherwise = self.fp16 or self._on_processor  # type: ignore[attr-defined]
@@ -145,7 +144,6 @@ class TrainingTerms:
     log_every: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse what nothing can be trained with."""
         one_of("loss", self.loss, LOSSES)
         one_of("overlong", self.overlong, get_args(Overlong))
         for name in ("epochs", "learning_rate", "temperature"):
@@ -170,7 +168,6 @@ class PolicyTerms:
     log_every: int = 10  # steps between two entries of the log
 
     def __post_init__(self) -> None:
-        """Refuse what nothing can be improved with."""
         one_of("update", self.update, get_args(Update))
         for name in ("temperature", "learning_rate"):
             positive(name, getattr(self, name))
@@ -275,7 +272,6 @@ class CentralDPOConfig(CentralConfig):
 
 
 def _private_pairs(name: str, pairs: object) -> PrivatePairs:
-    """Return pairs that a model may be trained on."""
     if isinstance(pairs, Pairs):
         raise PrivacyError(
             f"{name} holds raw judgments; a model trained on them would give them away. Nothing "
@@ -356,7 +352,6 @@ class PrivateTraining(Trainer):
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None
     ) -> None:
-        """Write a checkpoint with its promise."""
         self._write_marks(self.accelerator.unwrap_model(self.model))
         with upstream():
             super()._save(output_dir, state_dict)
@@ -374,7 +369,6 @@ class PrivateTraining(Trainer):
         self._read.mark(model)
 
     def _write_promise(self, folder: Path) -> None:
-        """Write promise and card."""
         self._write_marks(self.accelerator.unwrap_model(self.model))
         self._promise.write(folder, title=f"A private {self.kind}")
 
