@@ -362,7 +362,7 @@ _TESTED: Final = 4  # units
 
 
 class CentralTraining(PrivateTraining):
-    """The part that trainers on raw units share, whatever their loss; none of their data is told."""
+    """What trainers on raw units share, whatever their loss; none of their data is told."""
 
     _privacy: CentralPrivacy
     _ledger: Ledger
