@@ -146,19 +146,6 @@ def test_a_sum_is_that_of_the_clipped_gradients_of_whole_people(make, update):
     assert float((found - total).norm() / total.norm()) < 1e-5
 
 
-def test_the_policy_gradient_points_where_the_reward_rises(make):
-    trainer = make(reward=one_way)
-    units = answered(trainer)
-    assert [one.advantage for (one,) in units] == [2.0] * 4
-    before = float(trainer._losses(trainer.model, units).sum().detach())
-    total = summed(trainer, units)
-    with torch.no_grad():
-        weights = torch.nn.utils.parameters_to_vector(trainer.model.parameters())
-        moved = (weights - 1e-2 * total).float()
-        torch.nn.utils.vector_to_parameters(moved, trainer.model.parameters())
-    assert float(trainer._losses(trainer.model, units).sum().detach()) < before
-
-
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("args", "each"),
@@ -491,17 +478,6 @@ def test_a_reward_that_is_no_number_stops_with_nothing_spent_on_the_batch(make, 
     assert len(ledger.spends) == 1
     trained(make(ledger=ledger, args=args), resume_from_checkpoint=True)
     assert len(ledger.spends) == 3
-
-
-def test_a_reward_function_that_fails_stops_with_nothing_spent_on_the_batch(make, ledger_of):
-    ledger = ledger_of()
-
-    def reward(**_):
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        trained(make(ledger=ledger, reward=reward))
-    assert not ledger.spends
 
 
 def test_what_a_reward_function_is_asked(make):

@@ -129,16 +129,6 @@ def test_a_caveat_about_people_survives_pairs_that_name_nobody(reward, ledger_of
     assert all("person-group" in json.loads(row.payload)["caveats"] for row in ledger.spends)
 
 
-def test_a_policy_that_began_as_a_study_stays_one(policy, ledger_of):
-    ledger = ledger_of(delta=1e-6, unit="person", neighbors=REPLACE_SPECIAL)
-    saving = {**SAVING, "save_steps": 1}
-    killed(policy(ledger, args=saving, simulate_seed=1, callbacks=[Killed(2)]))
-    again = trained(policy(ledger, args=saving), resume_from_checkpoint=True)
-    assert again._promise.guarantee.simulated
-    assert "simulated" in again._promise.guarantee.caveats
-    assert {row.randomness for row in ledger.spends} == {"simulated"}
-
-
 @pytest.mark.parametrize("adapters", [False, True])
 def test_a_trained_reward_says_so_as_an_object(reward, ledger_of, tmp_path, adapters):
     ledger = ledger_of()
@@ -149,12 +139,6 @@ def test_a_trained_reward_says_so_as_an_object(reward, ledger_of, tmp_path, adap
     if not adapters:
         trainer.model.save_pretrained(tmp_path / "bare")
         assert said(tmp_path / "bare") == trainer._promise
-
-
-def test_a_trained_policy_says_so_as_an_object(policy):
-    trainer = trained(policy())
-    assert said(trainer.model) == trainer._promise
-    assert 3.9 < said(trainer.model).guarantee.epsilon <= 4.0
 
 
 def test_a_model_is_marked_before_anybody_is_drawn(reward, ledger_of, monkeypatch):
@@ -169,19 +153,6 @@ def test_a_model_is_marked_before_anybody_is_drawn(reward, ledger_of, monkeypatc
     monkeypatch.setattr(steps, "poisson_sample", look)
     trained(trainer)
     assert found == [True] * 4
-
-
-def test_a_policy_is_marked_before_its_noise(policy, ledger_of, monkeypatch):
-    ledger = ledger_of(delta=1e-6, unit="person", neighbors=REPLACE_SPECIAL)
-    found, noise, trainer = [], steps.add_gradient_noise, policy(ledger)
-
-    def look(*given, **named):
-        found.append(set(said(trainer.model).release_ids) == ids(ledger))
-        return noise(*given, **named)
-
-    monkeypatch.setattr(steps, "add_gradient_noise", look)
-    trained(trainer)
-    assert found == [True] * 3
 
 
 @pytest.mark.deep

@@ -385,43 +385,34 @@ def refused(model=None, loss=losses, kind=ClippedSum, sums=None):
     return str(caught.value)
 
 
-def test_pairs_of_a_unit_that_are_clipped_one_by_one_are_caught():
-    class PairByPair(ClippedSum):
-        def add(self, losses):
-            for loss in losses:
-                super().add([loss])
-
-    refused(kind=PairByPair)
+class PairByPair(ClippedSum):
+    def add(self, losses):
+        for loss in losses:
+            super().add([loss])
 
 
-def test_a_norm_that_is_too_small_is_caught():
-    """By one thousandth: then every unit adds so much more than the bound."""
+class Short(ClippedSum):
+    """Every unit adds one thousandth more than the bound."""
 
-    class Short(ClippedSum):
-        def __init__(self, model, bound):
-            super().__init__(model, bound * 1.001)
-
-    refused(kind=Short)
+    def __init__(self, model, bound):
+        super().__init__(model, bound * 1.001)
 
 
-def test_a_norm_that_depends_on_how_many_there_are_is_caught():
-    class Crowded(ClippedSum):
-        def _clipped(self):
-            self._bound *= 1 - 1e-4 * self._units
-            return super()._clipped()
+class Crowded(ClippedSum):
+    """The more there are, the smaller the norm of each."""
 
-    refused(kind=Crowded)
+    def _clipped(self):
+        self._bound *= 1 - 1e-4 * self._units
+        return super()._clipped()
 
 
-def test_reading_units_together_is_caught_where_layers_draw():
-    """Dropout that stays on: one unit more, and the coins of all others are new."""
-    model = model_of()
-    model.model.layers[0].mlp.act_fn = Drawing()
-    refused(model)
+@pytest.mark.parametrize("kind", [PairByPair, Short, Crowded])
+def test_sums_that_are_not_of_clipped_units_are_caught(kind):
+    refused(kind=kind)
 
 
 class Drawing(torch.nn.Module):
-    """Draws whatever the mode is."""
+    """Dropout that stays on: one unit more, and the coins of all others are new."""
 
     def forward(self, x):
         return torch.nn.functional.dropout(x, 0.2, training=True)
@@ -437,16 +428,11 @@ class Remembering(torch.nn.Module):
         return torch.nn.functional.silu(x) * self.longest
 
 
-def test_a_layer_that_remembers_is_caught():
-    model = model_of()
-    model.model.layers[0].mlp.act_fn = Remembering()
-    refused(model)
-
-
-def test_a_fresh_head_does_not_hide_a_wrong_body():
-    """With a head of zeros no gradient reaches the body, and everything about it would pass."""
-    model = model_of(fresh=True)
-    model.model.layers[0].mlp.act_fn = Remembering()
+@pytest.mark.parametrize(("layer", "fresh"), [(Drawing, 0), (Remembering, 0), (Remembering, 1)])
+def test_a_layer_that_draws_or_remembers_is_caught(layer, fresh):
+    """With a fresh head of zeros no gradient reaches the body, and everything would pass."""
+    model = model_of(fresh=fresh)
+    model.model.layers[0].mlp.act_fn = layer()
     refused(model)
 
 

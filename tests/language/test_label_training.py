@@ -1,7 +1,6 @@
 """Rewards and policies from randomized answers: loss, checkpoints, promise, scale, and refusals."""
 
 import math
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -33,7 +32,6 @@ from sordino.language.policies import dpo
 from sordino.language.rewards.reward_training import _excess_penalty
 from sordino.language.training.losses import (
     LOSSES,
-    _mixture_preference_loss,
     debiased_preference_loss,
 )
 from sordino.privatization.answers import use_unprotected
@@ -160,13 +158,6 @@ def test_the_mixture_loss_is_that_of_the_arrays(flip):
     np.testing.assert_allclose(slope, (up - down) / (2 * step), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["debiased", "mixture"])
-def test_without_flips_both_likelihoods_are_the_logistic_loss(name):
-    found, slope = torch_loss(name, 0.0)
-    np.testing.assert_allclose(found, np.logaddexp(0, -MARGINS), atol=1e-6)
-    np.testing.assert_allclose(slope, -1 / (1 + np.exp(MARGINS)), atol=1e-6)
-
-
 @pytest.mark.parametrize("flip", FLIPS)
 @pytest.mark.parametrize(
     ("name", "true"),
@@ -184,10 +175,6 @@ def test_an_undecided_label_has_the_mean_loss_of_both(name):
     first, second, either = (LOSSES[name](margins, 0.1, liked=liked) for liked in (1.0, 0.0, 0.5))
     np.testing.assert_allclose(either, (first + second) / 2, atol=1e-9)
     np.testing.assert_allclose(second, LOSSES[name](-margins, 0.1), atol=1e-9)
-
-
-def test_the_mixture_loss_is_bounded_where_an_answer_contradicts():
-    assert float(_mixture_preference_loss(torch.tensor(-1e4), 0.2)) == pytest.approx(-math.log(0.2))
 
 
 def test_32_bits_are_kept_and_finite():
@@ -593,48 +580,6 @@ def test_what_it_starts_from_is_part_of_the_promise(
     with quiet():
         bare.save_model(str(tmp_path / "bare"))
     assert promised(after, tmp_path / "bare").guarantee.epsilon == math.inf
-
-
-def test_going_back_to_the_first_answers_takes_nothing_off_the_promise(
-    tiny_llama, private, settings, tmp_path
-):
-    """A, then B, then A again, from files that no ledger of this machine knows."""
-    one, other = (
-        replace(pairs, release_ids=()) for pairs in (private(8), private(8, epsilon=2.0, seed=3))
-    )
-    start = tiny_llama
-    for step, pairs in enumerate((one, other, one)):
-        trainer = PrivateRewardTrainer(str(start), settings(), train_dataset=pairs)
-        start = tmp_path / f"step{step}"
-        with quiet():
-            trainer.save_model(str(start))
-    assert trainer.text_reward().guarantee.epsilon == pytest.approx(3.0)
-
-
-def test_a_resumed_run_speaks_for_all_that_its_checkpoint_did(
-    tiny_llama, private, settings, tmp_path
-):
-    """It started from another release, which the second command leaves out."""
-    before, after = private(8), private(16, epsilon=2.0, seed=3)
-    first = PrivateRewardTrainer(str(tiny_llama), settings(), train_dataset=before)
-    with quiet():
-        first.save_model(str(tmp_path / "first"))
-    kept = settings("kept", save_strategy="steps", save_steps=2)
-    trained(tmp_path / "first", kept, after)
-    other = PrivateRewardTrainer(str(tiny_llama), kept, train_dataset=after)
-    with quiet():
-        other.train(resume_from_checkpoint=True)
-    assert other.text_reward().guarantee.epsilon == pytest.approx(3.0)
-
-
-def test_a_trained_model_takes_its_promise_to_the_next_trainer(tiny_llama, private, settings):
-    before, after = private(8), private(8, epsilon=2.0, seed=3)
-    model = trained(tiny_llama, settings(), before).merged()
-    tokenizer = load_tokenizer(tiny_llama)
-    follower = PrivateRewardTrainer(
-        model, settings(), train_dataset=after, processing_class=tokenizer
-    )
-    assert follower.text_reward().guarantee.epsilon == pytest.approx(3.0)
 
 
 def log_probabilities(model, batch):

@@ -180,12 +180,6 @@ def test_epochs_of_the_head_come_before_the_others(answers, tiny_llama, tmp_path
     assert not np.array_equal(before[body], after[body])
 
 
-def test_adapters_leave_a_whole_checkpoint(answers, tiny_llama, tmp_path):
-    train_reward(answers(32), tiny_llama, tmp_path / "r", replace(FAST, epochs=1, lora=2))
-    assert not list((tmp_path / "r").glob("adapter*"))
-    assert TextRewardModel.load(tmp_path / "r").score(["p"], ["kind answer"]).shape == (1,)
-
-
 # --- policies ---
 
 
@@ -494,11 +488,3 @@ def test_curves_are_means_at_the_steps_that_all_seeds_have():
     (curve,) = curves
     assert curve["loss"] == {"steps": [2], "mean": [1.5], "seeds": [[1.0], [2.0]]}
     assert curve["held_out_accuracy"]["mean"] == []
-
-
-def test_a_checkpoint_is_changed_in_smaller_steps():
-    for sizes in (QUICK, FULL):
-        given = sizes.for_checkpoint()
-        assert given.dpo.learning_rate < sizes.dpo.learning_rate
-        assert given.policy.learning_rate < sizes.policy.learning_rate
-        assert given.reward.epochs == sizes.reward.epochs

@@ -301,32 +301,10 @@ def test_rewards_are_summed_and_only_prompts_reach_them(tiny_llama, tmp_path, li
     assert logged[0] == pytest.approx(logged[1] + 1, abs=1e-5)
 
 
-def test_answers_to_messages_are_messages(tiny_llama, tmp_path):
-    seen = []
-
-    def reward(prompts, completions, **_):
-        seen.extend(completions)
-        return [0.0] * len(completions)
-
-    run(tiny_llama, tmp_path, reward, [[{"role": "user", "content": "bread"}], "water"])
-    assert {type(one) for one in seen} == {str, list}
-    (turn,) = next(one for one in seen if isinstance(one, list))
-    assert set(turn) == {"role", "content"}
-    assert turn["role"] == "assistant"
-
-
 @pytest.mark.parametrize("prompts", [[], Dataset.from_dict({"prompt": []})])
 def test_no_prompt_is_refused(tiny_llama, tmp_path, liked, prompts):
     with pytest.raises(DataError, match="no prompt"):
         run(tiny_llama, tmp_path, liked, prompts)
-
-
-def test_few_prompts_and_single_tokens_will_do(tiny_llama, tmp_path, liked):
-    trainer = run(tiny_llama, tmp_path, liked, PROMPTS[:1], max_completion_length=1)
-    assert trainer.state.global_step == 2
-    rollout = trainer._collection.rollouts[0]
-    assert rollout.completion_ids.shape == (16, 1)
-    assert torch.isfinite(rollout.start).all()
 
 
 def test_empty_answers_will_do(tiny_llama, tmp_path, liked):
@@ -435,13 +413,6 @@ def test_a_policy_promises_what_its_reward_does(tiny_llama, tmp_path, liked, pro
     assert len(answers) == 8
 
 
-def test_a_policy_of_a_public_reward_promises_nothing(tiny_llama, tmp_path, liked):
-    trainer = run(tiny_llama, tmp_path, liked)
-    trainer.save_model(str(tmp_path / "saved"))
-    assert trainer.promise is None
-    assert not (tmp_path / "saved" / "sordino.json").exists()
-
-
 def test_what_enters_adds_up(tiny_llama, tmp_path, liked, promises):
     """Rewards of two releases, and one that cannot say what it was learned from."""
     one, other, third = promises(1.0), promises(2.0), promises(0.5)
@@ -464,21 +435,6 @@ def test_a_starting_policy_keeps_its_promise(tiny_llama, tmp_path, liked, promis
         assert trainer.promise.guarantee == promise.guarantee
         both = RebelTrainer(model, reward_funcs=carrying(liked, promises()), **same)
         assert both.promise.guarantee.epsilon == pytest.approx(2.0)
-
-
-def test_a_promise_goes_wherever_the_weights_go(tiny_llama, tmp_path, liked, promises):
-    """From one trainer to the next, through a copy, and through transformers' own saving."""
-    promise, same = promises(), {"train_dataset": PROMPTS, "args": settings(tmp_path / "run")}
-    trainer = RebelTrainer(tiny_llama, reward_funcs=carrying(liked, promise), **same)
-    trainer.train()
-    for model in (trainer.model, copy.deepcopy(trainer.model)):
-        assert (
-            RebelTrainer(model, reward_funcs=liked, **same).promise.guarantee == promise.guarantee
-        )
-    trainer.model.save_pretrained(tmp_path / "copied")
-    load_tokenizer(tiny_llama).save_pretrained(tmp_path / "copied")
-    again = RebelTrainer(tmp_path / "copied", reward_funcs=liked, **same)
-    assert again.promise.guarantee == promise.guarantee
 
 
 def test_an_older_promise_does_not_stay_beside_new_weights(tiny_llama, tmp_path, liked, promises):
@@ -524,18 +480,15 @@ def test_another_reward_does_not_resume_a_run(tiny_llama, tmp_path, liked, promi
 @pytest.mark.parametrize(
     ("chosen", "named"),
     [
-        ({"temperature": -1.0}, "temperature"),
-        ({"temperature": math.inf}, "step"),
-        ({"temperature": 2.0, "step": 0.6}, "step"),
-        ({"step": 0.0}, "step"),
-        ({"samples": "everybody"}, "samples"),
+        ({"temperature": -1.0}, "temperature"), ({"temperature": math.inf}, "step"),
+        ({"temperature": 2.0, "step": 0.6}, "step"), ({"step": 0.0}, "step"),
+        ({"samples": "everybody"}, "samples"), ({"push_to_hub": True}, "uploaded"),
         ({"sampling_temperature": 0.0}, "sampling_temperature"),
         ({"steps_per_collection": 0}, "steps_per_collection"),
         ({"max_completion_length": 0}, "max_completion_length"),
-        ({"push_to_hub": True}, "uploaded"),
         ({"bf16": True, "use_cpu": True}, "accelerator"),
     ],
-)
+)  # fmt: skip
 def test_a_setting_that_cannot_be_used_is_refused(tmp_path, chosen, named):
     with pytest.raises(UsageError, match=named):
         RebelConfig(str(tmp_path), **chosen)

@@ -1,10 +1,6 @@
 """Scores of texts: bounded, the same in every batch; how far to trust them; what they promise."""
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -147,31 +143,11 @@ def test_bad_texts_are_named_by_index_and_never_quoted(made, answers, index):
     assert PROMPT not in str(caught.value)
 
 
-def test_nothing_and_messages_can_be_scored(made):
-    reward = made()
-    assert reward.score([], []).shape == (0,)
-    assert reward.score(
-        [[{"role": "user", "content": PROMPT}]], [[{"role": "assistant", "content": "kind"}]]
-    ) == pytest.approx(reward.score([PROMPT], ["kind"]), abs=1e-6)
-
-
 def test_no_number_is_no_score(made):
     reward = made()
     reward.model.score.weight.data[:] = float("nan")
     with pytest.raises(UsageError, match="not finite"):
         reward.score([PROMPT], ["kind"])
-
-
-def test_a_bar_is_for_people_who_wait(made, monkeypatch, capsys):
-    reward = made()
-    monkeypatch.setattr(text_rewards, "_LONG", 3)
-    reward.score([PROMPT] * 5, ANSWERS)
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    reward.score([PROMPT] * 5, ANSWERS)
-    shown = capsys.readouterr()
-    assert "Scoring" in shown.err
-    assert not shown.out
 
 
 def test_the_tokenizer_says_what_pads(made):
@@ -205,28 +181,6 @@ def test_a_saved_reward_is_the_same_reward(made, paid, tmp_path, no_network):
         *(reward.guarantee, reward.release_ids, reward.artifact),
         120,
     )
-
-
-def test_transformers_loads_it_with_the_same_logits(made, tmp_path, no_network):
-    from transformers import AutoModelForSequenceClassification
-
-    reward = made(reward_bound=1e6)
-    reward.save(tmp_path / "reward")
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "reward").eval()
-    for answer, score in zip(ANSWERS, reward.score([PROMPT] * 5, ANSWERS), strict=True):
-        both = reward.tokens.dialogue(PROMPT, answer)
-        with torch.no_grad():
-            logits = model(torch.tensor([[*both.prompt, *both.answer]])).logits
-        assert float(logits) == pytest.approx(score, abs=1e-6, rel=1e-5)
-
-
-def test_the_card_carries_the_promise(made, tmp_path):
-    made().save(tmp_path / "reward")
-    card = (tmp_path / "reward" / "README.md").read_text()
-    assert '"epsilon": 1.0' in card
-    assert "randomized-at-ingestion" in card
-    found = json.loads((tmp_path / "reward" / "sordino.json").read_text())
-    assert (found["kind"], found["training"]["reward_bound"]) == ("reward", 10.0)
 
 
 def test_nothing_is_overwritten_unasked(made, paid, tmp_path):
@@ -548,53 +502,6 @@ def test_two_answers_are_not_equally_far(measured):
     assert bonus[1] > 10 * bonus[0]
 
 
-def test_more_pairs_leave_less_uncertainty_and_more_flips_leave_more(rows):
-    first, second, head = rows
-    answers, prompts = first[:9], np.zeros(9, dtype=int)
-
-    def bonus(copies, flips):
-        pairs = in_batches(np.tile(first, (copies, 1)), np.tile(second, (copies, 1)))
-        known = LastLayerUncertainty.of(pairs, head, flip_probability=flips)
-        return known.bonus(answers, prompts)
-
-    assert (bonus(9, 0.3) < bonus(1, 0.3) / 2).all()
-    assert (bonus(1, 0.45) > 2 * bonus(1, 0.3)).all()
-
-
-def test_a_scale_of_the_features_that_the_head_undoes_changes_nothing(rows):
-    first, second, head = rows
-    prompts = np.zeros(5, dtype=int)
-    one = LastLayerUncertainty.of([(first, second)], head, flip_probability=FLIP)
-    other = LastLayerUncertainty.of([(9 * first, 9 * second)], head / 9, flip_probability=FLIP)
-    np.testing.assert_allclose(
-        one.bonus(first[:5], prompts), other.bonus(9 * first[:5], prompts), rtol=1e-9
-    )
-
-
-def test_it_calls_itself_a_heuristic(measured):
-    assert "heuristic" in repr(measured)
-    assert "HEURISTIC" in LastLayerUncertainty.__doc__
-
-
-def test_it_survives_a_file(measured, rows, tmp_path):
-    write_uncertainty(measured, tmp_path)
-    back = read_uncertainty(tmp_path)
-    assert back.to_dict() == measured.to_dict()
-    prompts = np.zeros(7, dtype=int)
-    assert np.array_equal(back.bonus(rows[0][:7], prompts), measured.bonus(rows[0][:7], prompts))
-    write_uncertainty(None, tmp_path)
-    assert read_uncertainty(tmp_path) is None
-
-
-def test_its_digest_tells_another_metric(rows):
-    first, second, head = rows
-    found = [
-        LastLayerUncertainty.of([(first, second * s)], head, flip_probability=FLIP).to_dict()
-        for s in (1, 1.001)
-    ]
-    assert found[0]["metric"] != found[1]["metric"]
-
-
 def test_bad_settings_are_refused(rows):
     first, second, head = rows
     pairs = [(first, second)]
@@ -607,18 +514,13 @@ def test_bad_settings_are_refused(rows):
         LastLayerUncertainty.of([], head, flip_probability=FLIP)
 
 
-def test_it_is_the_score(reward):
-    function = reward_function(reward)
+@pytest.mark.parametrize("pessimism", [0.0, 0.1])
+def test_it_is_the_score_less_the_pessimism(reward, pessimism):
+    function = reward_function(reward, pessimism=pessimism)
     prompts, answers = [PROMPT] * 3, ["kind", "rude and cold", "the answer is about bread"]
     found = function(prompts=prompts, completions=answers, completion_ids=[], source=["x"] * 3)
-    assert found == reward.score(prompts, answers).tolist()
+    assert found == reward.pessimistic_score(prompts, answers, scale=pessimism).tolist()
     assert all(type(value) is float for value in found)
-
-
-def test_it_is_the_pessimistic_score(reward):
-    prompts, answers = [PROMPT] * 3, ["kind", "rude and cold", "the answer is about bread"]
-    expected = reward.pessimistic_score(prompts, answers, scale=0.1).tolist()
-    assert reward_function(reward, pessimism=0.1)(prompts, answers) == expected
 
 
 def test_messages_are_read_as_texts_are(reward):
@@ -661,70 +563,3 @@ def test_what_is_no_reward_is_refused(reward, word_pairs):
             reward_function(reward, pessimism=wrong)
     with pytest.raises(UsageError, match="with_uncertainty"):
         reward_function(dataclasses.replace(reward, uncertainty=None), pessimism=1.0)
-
-
-def test_the_variable_of_the_docstring_silences_trl():
-    """It is read where Python starts; trl's report looks at this constant before it is sent."""
-    code = "from huggingface_hub import constants as c; print(c.HF_HUB_DISABLE_TELEMETRY)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"HF_HUB_DISABLE_TELEMETRY": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == "True"
-    assert "HF_HUB_DISABLE_TELEMETRY=1" in reward_function.__doc__
-
-
-# trl 1.16 sets the old name of this setting, which transformers 5.23 is about to drop.
-@pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing:FutureWarning")
-@pytest.mark.parametrize("conversational", [False, True])
-@pytest.mark.parametrize("name", ["RLOO", "GRPO"])
-def test_trl_trains_a_policy_on_it(
-    reward, name, conversational, tiny_llama, tmp_path, monkeypatch, no_network
-):
-    import trl
-    from datasets import Dataset
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)  # what the variable sets
-    prompts = [f"tell me about {word}" for word in ("bread", "music", "water", "paper")]
-    if conversational:
-        prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
-    settings = getattr(trl, f"{name}Config")(
-        output_dir=str(tmp_path),
-        max_steps=2,
-        per_device_train_batch_size=4,
-        num_generations=4,
-        max_completion_length=8,
-        temperature=4.0,  # a raw prompt, without its template, is followed by the end at once
-        beta=0.05,
-        learning_rate=1e-3,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to="none",
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
-        seed=1,
-    )
-    model = load_causal_model(tiny_llama, device="cpu")
-    before = [p.detach().clone() for p in model.parameters()]
-    trainer = getattr(trl, f"{name}Trainer")(
-        model,
-        reward_funcs=reward_function(reward, pessimism=0.01),
-        args=settings,
-        train_dataset=Dataset.from_dict({"prompt": prompts * 4}),
-        processing_class=load_tokenizer(tiny_llama),
-    )
-    trainer.train()
-    logged = [
-        row["rewards/pessimistic_reward/mean"]
-        for row in trainer.state.log_history
-        if "rewards/pessimistic_reward/mean" in row
-    ]
-    assert len(logged) == 2
-    assert np.isfinite(logged).all()
-    changed = [
-        not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)
-    ]
-    assert any(changed), trainer.state.log_history

@@ -317,41 +317,31 @@ def improve_policy(
     assert promise is not None  # noqa: S101 - for the type checker: the reward carries one
     tokenizer, start = load_tokenizer(model), load_causal_model(model)
     promise.mark(start)  # trainers of trl would write down what the start says alone
-    make = _rebel if terms.update == "rebel" else _grouped
-    trainer = make(
-        *(reward, start, tokenizer, prompts, terms),
-        output_dir=str(folder),
-        max_steps=terms.steps,
-        per_device_train_batch_size=terms.batch_size,
-        learning_rate=terms.learning_rate,
-        max_completion_length=terms.max_new_tokens,
+    given = {
+        "output_dir": str(folder),
+        "max_steps": terms.steps,
+        "per_device_train_batch_size": terms.batch_size,
+        "learning_rate": terms.learning_rate,
+        "max_completion_length": terms.max_new_tokens,
         **_silence(terms),
-    )
+    }
+    if terms.update == "rebel":
+        step = min(1.0, 1 / terms.temperature)  # a strong pull to the reference asks for short ones
+        trainer: Trainer = RebelTrainer(
+            start,
+            RebelConfig(**given, temperature=terms.temperature, step=step),
+            reward_funcs=reward_function(reward, pessimism=terms.pessimism),
+            train_dataset=prompts,
+            processing_class=tokenizer,
+            promise=reward.promise,
+        )
+    else:
+        trainer = _grouped(reward, start, tokenizer, prompts, terms, **given)
     log = _log_of(trainer, progress)
     _save_policy(trainer, folder)
     promise.write(folder, title=f"A policy improved by {terms.update}")
     write_json(folder / TRAINING_LOG, log, force=True)
     return log
-
-
-def _rebel(
-    reward: TextRewardModel,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[Text],
-    terms: PolicyTerms,
-    **settings: Any,
-) -> RebelTrainer:
-    """Return our own trainer; a strong pull to the reference asks for short steps."""
-    step = min(1.0, 1 / terms.temperature)
-    return RebelTrainer(
-        model,
-        RebelConfig(**settings, temperature=terms.temperature, step=step),
-        reward_funcs=reward_function(reward, pessimism=terms.pessimism),
-        train_dataset=prompts,
-        processing_class=tokenizer,
-        promise=reward.promise,
-    )
 
 
 def _grouped(
