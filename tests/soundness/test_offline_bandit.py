@@ -168,7 +168,7 @@ ROW = st.tuples(
     contexts=st.booleans(),
     relation=st.sampled_from([ADD, ZERO, REPLACE]),
 )
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_refits_of_neighboring_logs_keep_the_range(
     rows, extra, repeats, ridge, ball, penalty, contexts, relation
 ):

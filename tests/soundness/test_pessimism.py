@@ -124,13 +124,13 @@ def excess_of_regret(case: Case, make=pessimistic_policy):
     return (lost - bound) / bound
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32), st.booleans())
 def test_the_truth_is_between_the_bounds(seed, border):
     assert errors_of_bounds(draw(seed, border=border)).max() <= SLACK
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32), st.booleans())
 def test_the_pessimistic_policy_loses_no_more_than_is_proved(seed, border):
     """Claim: PPKL, Theorem 4.2 (linear class)
@@ -308,7 +308,7 @@ def finite_errors(seed: int, *, square_root: bool = True):
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32))
 def test_every_permitted_reward_of_a_finite_class_is_within_the_bonus(seed):
     assert finite_errors(seed) <= SLACK
@@ -335,7 +335,7 @@ def finite_excess(fitted, table, reference, truth: int, temperature: float, *, r
     return kl_regret(chances[None], rewards, temperature, reference[None]) / bound
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32))
 def test_a_finite_class_loses_no_more_than_is_proved(seed):
     generator = np.random.default_rng(seed)

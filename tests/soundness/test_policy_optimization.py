@@ -235,7 +235,7 @@ def test_given_the_releases_nothing_that_others_see_depends_on_a_person(
         assert np.array_equal(one, other)
 
 
-def played(noise, rich, seed, trials=2000):
+def played(noise, rich, seed, trials=1000):
     """What everybody but one person sees of two rounds of two users: policy and actions.
 
     One feature, two actions; everybody's reward is 1 for the first action. The person's is −1, or
@@ -276,9 +276,9 @@ def exceeded(noise, epsilon, delta):
 
 
 def test_others_actions_and_the_final_policy_do_not_tell_of_a_person():
-    """32 events at 2,000 trials a side; false alarm below 32·P[Z > 4.5] = 1.1e-4; fixed seeds.
+    """32 events at 1,000 trials a side; false alarm below 32·P[Z > 4.5] = 1.1e-4; fixed seeds.
 
-    Power: with a tenth of the noise they are over by 10 standard errors, which is seen here.
+    Power: with a tenth of the noise they are over by far more than that, which is seen here.
     """
     terms = {"bound": 2.0, "neighbors": sordino.REPLACE_SPECIAL}
     honest = GaussianMechanism.calibrated(0.5, delta=1e-3, records_per_person=1, **terms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sordino.algorithms.planning import _certified_regret, _TableSearch
+from sordino.algorithms.planning import _TableSearch
 from sordino.environments.tabular import tabular_world
 from sordino.errors import UsageError
 from sordino.policies import robust
@@ -149,9 +149,6 @@ def test_the_certificate_holds_in_decision_processes(ended):
         best = world.backward(world.scores(truth))[0]
         mine = world.moments(world.occupancy(world.policy(found["policy"]))).sum(axis=0) @ truth
         assert best - mine <= found["certificate"] + SLACK
-        assert _certified_regret(plausible, world, world.policy(found["policy"])) == pytest.approx(
-            found["certificate"]
-        )
 
 
 def test_what_no_comparison_sees_is_unbounded_without_a_reference_vector():

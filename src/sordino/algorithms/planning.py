@@ -27,21 +27,6 @@ _SMALL = 2000  # variables up to which the whole program is solved at once, unle
 _NEVER = 1e-9  # what an interior-point solver visits less often is not visited
 
 
-def _certified_regret(
-    plausible: PlausibleRewards, world: TabularWorld, policy: Float[np.ndarray, "h t a"]
-) -> float:
-    """Return what the best policy gains over this one at most, for every reward in the set."""
-    # Source: docs/planning.md, "Certificate": backward induction with the reward θ̂ᵀ(φ_h − c_h) +
-    # radius·‖φ_h − c_h‖_{M⁻¹}, c_h the policy's mean features at step h.
-    centers = world.moments(world.occupancy(policy))
-    bounds = []
-    for step, center in enumerate(centers):
-        rows = world.feature(step)
-        dense = rows.toarray() if sparse.issparse(rows) else rows
-        bounds.append(plausible.most(dense - center))
-    return max(world.backward(np.stack(bounds))[0], 0.0)
-
-
 class _TableSearch:
     """One planning problem on tables."""
 
@@ -84,11 +69,18 @@ class _TableSearch:
         upper = float((self._best_response(theta)[0] - self.offset) @ theta)
         if mixture is None:
             refuse_gap(upper, value, _validate.positive("gap", gap))
+        # Source: docs/planning.md, "Certificate": backward induction with the reward
+        # θ̂ᵀ(φ_h − c_h) + radius·‖φ_h − c_h‖_{M⁻¹}, c_h the policy's mean features at step h.
+        bounds = []
+        for step, center in enumerate(self.world.moments(self.world.occupancy(policy))):
+            rows = self.world.feature(step)
+            dense = rows.toarray() if sparse.issparse(rows) else rows
+            bounds.append(self.plausible.most(dense - center))
         return {
             "policy": policy[:, : self.world.states],
             "value": value,
             "upper": upper,
-            "certificate": _certified_regret(self.plausible, self.world, policy),
+            "certificate": max(self.world.backward(np.stack(bounds))[0], 0.0),
             "moments": moments,
             "theta": theta,
             "mixture": mixture,

@@ -34,8 +34,8 @@ from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
 from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
-from .policy_updates import Direction, Update, UpdateBounds, theoretical_step, update_of
-from .user_slots import Batch, RunUsers, Slots, UserSlots, interact, refuse_shifting
+from .policy_updates import Direction, Update, UpdateBounds, update_of
+from .user_slots import RunUsers, Slots, UserSlots, interact, refuse_shifting
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -423,7 +423,22 @@ class _Loop:
         for paid in state.steps:
             policies.append(policies[-1].moved(paid.direction.weights, step))
         for number in range(len(state.steps), len(scopes)):
-            batch = self._interactions(number, policies[-1], reference, state.settings["actions"])
+            # nothing of this batch is spent yet, whatever goes wrong
+            environment, features, rng = self.users.batch(number)
+            expected = (state.settings["actions"], d)
+            if features.shape[1:] != expected:
+                raise DataError(
+                    f"contexts of batch {number} must have shape (m, {expected[0]}, {d}) as "
+                    f"before, got {features.shape}. Nothing was spent on this batch."
+                )
+            batch = interact(
+                environment,
+                features,
+                policy=policies[-1],
+                reference=reference,
+                reward_bound=self.bounds.reward_bound,
+                rng=rng,
+            )
             noise = self.users.noise(number)
             reservation = self.ledger.reserve(
                 self.update.event, promise=promise, scope=scopes[number]
@@ -489,36 +504,18 @@ class _Loop:
             )
         step = settings["step"]
         if step is None:
-            size = self.bounds
-            step = theoretical_step(
-                k, slots.batches, feature_bound=size.feature_bound, radius=size.radius
-            )
+            # √(2 log k/(T β W²)), β = B²: the step of least bound for NPG, from public numbers
+            # alone. Whoever tries several and keeps the best on private users has spent all.
+            # Source: PPO-DP, Theorem 2 (NPG); docs/policy_optimization.md, "Planning a run".
+            smoothness = self.bounds.feature_bound**2
+            step = math.sqrt(2 * math.log(max(k, 2)) / (slots.batches * smoothness))
+            step /= self.bounds.radius
         known = {"dimension": d, "actions": k, "step": _validate.positive("step", step)}
         drawn = int(self.users.entropy.words(1)[0]) % slots.batches
         slots.declare(self.ledger, scopes)
         state = _RunState(settings=settings | known, run=name, drawn=drawn)
         state.write(self.path)
         return state
-
-    def _interactions(
-        self, number: int, policy: LogLinearPolicy, reference: LogLinearPolicy | None, actions: int
-    ) -> Batch:
-        """Return what the users of a batch did; nothing is spent yet, whatever goes wrong."""
-        environment, features, rng = self.users.batch(number)
-        expected = (actions, len(policy.weights))
-        if features.shape[1:] != expected:
-            raise DataError(
-                f"contexts of batch {number} must have shape (m, {actions}, {expected[1]}) as "
-                f"before, got {features.shape}. Nothing was spent on this batch."
-            )
-        return interact(
-            environment,
-            features,
-            policy=policy,
-            reference=reference,
-            reward_bound=self.bounds.reward_bound,
-            rng=rng,
-        )
 
     def _paid(self, promise: Guarantee, scopes: set[str]) -> Guarantee:
         """Return the largest promise of a batch, composed anew of all entries of its scope."""

@@ -1,8 +1,4 @@
-"""Three updates of one loop: a batch of interactions in, one noised direction out.
-
-Also with which step: from public numbers alone. Whoever tries several and keeps the best on private
-users has spent all of them.
-"""
+"""Three updates of one loop: a batch of interactions in, one noised direction out."""
 
 from __future__ import annotations
 
@@ -214,15 +210,3 @@ def update_of(
             f"about {neighbors.name}. Nothing was spent."
         )
     return _RegressionUpdate(regression, differences=name == "rebel")
-
-
-def theoretical_step(
-    actions: int, batches: int, *, feature_bound: float = 1.0, radius: float
-) -> float:
-    """Return √(2 log k/(T β W²)), β = B²: the step of least bound for NPG."""
-    # Source: PPO-DP, Theorem 2 (NPG); docs/policy_optimization.md, "Planning a run".
-    choices = _validate.integer("actions", actions, at_least=1)
-    rounds = _validate.integer("batches", batches, at_least=1)
-    smoothness = _validate.positive("feature_bound", feature_bound) ** 2
-    size = _validate.positive("radius", radius)
-    return math.sqrt(2 * math.log(max(choices, 2)) / (rounds * smoothness)) / size

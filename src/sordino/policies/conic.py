@@ -143,8 +143,9 @@ def solve_flows(
         form.positive("x"),
         *form.seen(rewards, scale),
         *form.norm("length", "u", 1.0),
-        *form.relative_entropy(program.penalty),
     ]
+    if program.penalty is not None:
+        blocks.append(form.relative_entropy(program.penalty.reference))
     cost = np.zeros(form.total)
     cost[form.at["p"]], cost[form.at["width"]] = -rewards.middle / scale, 1.0
     if rewards.ball is not None:
@@ -216,16 +217,13 @@ class _Form:
             )
         ]
 
-    def relative_entropy(self, penalty: KlPenalty | None) -> list[Block]:
+    def relative_entropy(self, reference: Float[np.ndarray, " m"]) -> Block:
         """Return the rows of entropy ≥ x log(x / reference)."""
-        if penalty is None:
-            return []
-        m = len(penalty.reference)
+        m = len(reference)
         at = np.arange(m)
         first = sparse.csc_array((np.ones(m), (3 * at, at)), shape=(3 * m, m))
         second = sparse.csc_array((-np.ones(m), (3 * at + 1, at)), shape=(3 * m, m))
         bound = np.zeros(3 * m)
-        bound[2::3] = penalty.reference
+        bound[2::3] = reference
         rows = self._rows({"entropy": first, "x": second}, 3 * m)
-        cones = [clarabel.ExponentialConeT() for _ in range(m)]
-        return [(rows, bound, cones)]
+        return rows, bound, [clarabel.ExponentialConeT() for _ in range(m)]

@@ -107,7 +107,20 @@ class PlausibleRewards:
             raise DataError("metric must be symmetric and positive semidefinite, and not zero.")
         if self.ball is not None:
             _validate.positive("ball", self.ball)
-            self._refuse_empty(self.ball)
+            # no ball may meet the ellipsoid nowhere, or in one point
+            least = float(np.linalg.norm(_shortest(self.curvatures, self.middle, self.radius)))
+            outside = np.linalg.norm(self.center) > self.ball
+            if outside and least >= self.ball * (1 - _FLAT):
+                seen = self.curvatures > 0
+                # the same question with the roles of the two sets exchanged
+                m, c = self.curvatures[seen], self.middle[seen]
+                needed = float(np.linalg.norm(_shortest(1 / m, np.sqrt(m) * c, self.ball)))
+                raise UsageError(
+                    f"No reward is both in the confidence set (radius {self.radius:.6g}) and in "
+                    f"the ball of {self.ball!r}: the nearest has norm {least:.6g}. Nothing was "
+                    f"planned. Take a ball above {least:.6g}; or a higher confidence or "
+                    f"radius_scale, for a radius above {needed:.6g}; or leave the ball out."
+                )
 
     @classmethod
     def of(
@@ -244,19 +257,3 @@ class PlausibleRewards:
             if high - low <= 1e-15 * abs(middle):  # neighboring floats
                 break
         return self._at(math.exp(high), q)
-
-    def _refuse_empty(self, ball: float) -> None:
-        """Refuse a ball that meets the ellipsoid nowhere, or in one point."""
-        least = float(np.linalg.norm(_shortest(self.curvatures, self.middle, self.radius)))
-        outside = np.linalg.norm(self.center) > ball
-        if outside and least >= ball * (1 - _FLAT):
-            seen = self.curvatures > 0
-            # the same question with the roles of the two sets exchanged
-            m, c = self.curvatures[seen], self.middle[seen]
-            needed = float(np.linalg.norm(_shortest(1 / m, np.sqrt(m) * c, ball)))
-            raise UsageError(
-                f"No reward is both in the confidence set (radius {self.radius:.6g}) and in the "
-                f"ball of {ball!r}: the nearest has norm {least:.6g}. Nothing was planned. Take a "
-                f"ball above {least:.6g}; or a higher confidence or radius_scale, for a radius "
-                f"above {needed:.6g}; or leave the ball out."
-            )

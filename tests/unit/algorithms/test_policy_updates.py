@@ -14,7 +14,6 @@ from sordino.algorithms.policy_updates import (
     Update,
     UpdateBounds,
     _RegressionUpdate,
-    theoretical_step,
     update_of,
 )
 from sordino.algorithms.user_slots import interact
@@ -154,13 +153,3 @@ def test_a_regression_for_another_relation_is_refused():
     with pytest.raises(PrivacyError, match="for REPLACE_SPECIAL, and this run is about REPLACE_ON"):
         update_of("npg", ForAnotherRelation(), neighbors=sordino.REPLACE_ONE, **settings)
     update_of("npg", ForAnotherRelation(), neighbors=sordino.REPLACE_SPECIAL, **settings)
-
-
-def test_the_step_of_the_theorem():
-    assert theoretical_step(6, 20, radius=2.0) == pytest.approx(math.sqrt(2 * math.log(6) / 80))
-    assert theoretical_step(6, 20, feature_bound=3.0, radius=2.0) == pytest.approx(
-        theoretical_step(6, 20, radius=2.0) / 3
-    )
-    for wrong in ((0, 20, 2.0), (6, 0, 2.0), (6, 20, 0.0)):
-        with pytest.raises(UsageError):
-            theoretical_step(wrong[0], wrong[1], radius=wrong[2])
