@@ -114,14 +114,18 @@ def realized_among(mechanism, weights, bound, neighbors):
     records = [(x, y) for x in (*unit, *-unit, np.zeros(2)) for y in (-bound, 0.0, bound)]
     worst = Decimal(0)
     settled = mechanism.rows - 1
-    for shared, mine in itertools.product(records, repeat=2):
+    for shared in records:
         rest = [shared] * settled
-        for new in records if neighbors is REPLACE_ONE else [(np.zeros(2), 0.0)]:
-            sides = [
-                chances(mechanism, *map(np.array, zip(*[*rest, change], strict=True)))
-                for change in (mine, new)
-            ]
-            worst = max(worst, losses(*sides)[1])
+
+        def sides(change, rest=rest):
+            return chances(mechanism, *map(np.array, zip(*[*rest, change], strict=True)))
+
+        mine = [sides(record) for record in records]
+        if neighbors is REPLACE_ONE:  # a loss is that of either order
+            pairs = itertools.combinations(mine, 2)
+        else:
+            pairs = itertools.product(mine, [sides((np.zeros(2), 0.0))])
+        worst = max(worst, *(losses(*pair)[1] for pair in pairs))
     return float(worst)
 
 
