@@ -31,7 +31,6 @@ from sordino.privacy.guarantee import (
     Trust,
     Unit,
 )
-from sordino.privacy.objective_curves import slack_of_jacobian
 
 from .base import (
     Repeated,
@@ -101,7 +100,7 @@ class _OnGrid(ABC):
 
 
 @dataclass(frozen=True)
-class GaussianMechanism(_OnGrid):
+class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
     """Release the sum of one vector per record with noise that hides any one of them.
 
     Guarantee:
@@ -213,20 +212,6 @@ class GaussianMechanism(_OnGrid):
         refuse_persons(given=persons is not None, most=self.records_per_person)
         return self._noised(self._sum(values, persons), entropy)
 
-    def repeat(
-        self, values: Float[np.ndarray, "n d"], trials: int, *, entropy: Entropy
-    ) -> Float[np.ndarray, "trials d"]:
-        """Return independent releases of the same made-up values, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private data.
-        """
-        # It takes no person ids: with `records_per_person` the rows are played as those that
-        # already count, as `worst_case` gives them.
-        trials = _validate.integer("trials", trials, at_least=1)
-        total = self._sum(values)
-        return self._noised(np.tile(total, trials), entropy).reshape(trials, len(total))
-
     def log_ratio(
         self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
     ) -> Float[np.ndarray, " trials"]:
@@ -304,6 +289,14 @@ class GaussianMechanism(_OnGrid):
         if persons is not None:
             vectors = vectors[first_rows(persons, len(vectors), self.records_per_person or 0)]
         return clipped_sum(vectors, self._most, self.step)
+
+    def _releases(
+        self, values: Float[np.ndarray, "n d"], trials: int, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d"]:
+        # It takes no person ids: with `records_per_person` the rows are played as those that
+        # already count, as `worst_case` gives them.
+        total = self._sum(values)
+        return self._noised(np.tile(total, trials), entropy).reshape(trials, len(total))
 
     def _noised(
         self, total: Int64[np.ndarray, " size"], entropy: Entropy
@@ -546,9 +539,11 @@ def joint_mechanisms(
     tilted = tilted if atol is None else partial(tilted, atol=atol)
     alone, share = tilted(), _validate.failure_probability("share", share, zero=False)
     legs = 2 if neighbors == REPLACE_ONE else 1
-    mu = share * gaussian_mu(alone.epsilon - slack_of_jacobian(alone.kappa), alone.delta) / legs
+    mu = share * gaussian_mu(alone.epsilon - alone.jacobian, alone.delta) / legs
     size = _moved(alone.bound, REPLACE_SPECIAL) * GRID_SLACK / mu * GRID_SLACK
-    grid = _roomy_grid(size, alone.bound)
+    step = alone.bound * _DEFAULT_GRID
+    times = size / step / step / STEPS_OF_NOISE[1] * 2  # above 1: the usual grid is too fine
+    grid = None if times <= 1 else step * 2.0 ** math.ceil(math.log2(times) / 2)
     if grid is not None and grid * _STEPS_OF_MOMENT_BOUND[0] > alone.bound:
         raise UsageError(
             f"epsilon={epsilon!r} and share={share!r} ask for noise of {size:.6g} on a second "
@@ -558,13 +553,6 @@ def joint_mechanisms(
         tilted(second_moment_mu=mu),
         SecondMoment(size, bound=bound, unit="record", neighbors=neighbors, delta=delta, grid=grid),
     )
-
-
-def _roomy_grid(size: float, bound: float) -> float | None:
-    """Return None if the usual grid holds noise of this size, and else one that does."""
-    step = bound * _DEFAULT_GRID
-    times = size / step / step / STEPS_OF_NOISE[1] * 2
-    return None if times <= 1 else step * 2.0 ** math.ceil(math.log2(times) / 2)
 
 
 def _moved(bound: float, neighbors: NeighboringRelation) -> float:

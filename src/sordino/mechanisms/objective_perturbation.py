@@ -132,41 +132,13 @@ def _between(
     return best
 
 
-def _usable_atol(atol: float | None, *, bound: float, moved: float, deviation: float) -> float:
-    """Return the norm of a gradient that is accepted, above what rounding leaves of one."""
-    # With a smaller one it would depend on the records, and even on one of them, whether a
-    # minimizer is found. Gradients are sums of the tilt, which is rounded by 2^-52 of it, in up to
-    # 2^20 coordinates by 2^-42; and of slopes at weights that are rounded by 2^-53 of their norm w:
-    # of n records that all point one way by n·w·bound/4·2^-53 of what one record moves, which is
-    # below 2^-32 for n·w·bound up to 2^23, and with the default for twice what is accepted for
-    # n·w·bound up to 2^29. What exceeds `atol` is not refused; see
-    # `nearest_minimum`.
-    # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
-    least = max(moved * _OF_MOVE, deviation * _OF_TILT)
-    if atol is None:
-        return max(bound * _USUAL, least)
-    atol = _validate.positive("atol", atol)
-    if atol < least:
-        raise UsageError(
-            f"atol must be at least {least:.3g} with these settings, got {atol!r}: rounding alone "
-            "may leave more of a gradient, and whether it does would tell of the records. Nothing "
-            "was spent. Leave it out; a smaller one saves no noise that matters."
-        )
-    return atol
-
-
 class Solution(Protocol):
-    """A minimizer of the tilted objective."""
+    """A minimizer of the tilted objective, shape (d,), and the norm of the gradient there."""
 
     @property
-    def theta(self) -> np.ndarray:
-        """Return the weights, shape (d,)."""
-        ...
-
+    def theta(self) -> np.ndarray: ...  # noqa: D102 (see above)
     @property
-    def gradient_norm(self) -> float:
-        """Return the norm of the gradient of the tilted objective there."""
-        ...
+    def gradient_norm(self) -> float: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -205,9 +177,24 @@ class Tilt(Described, ABC):
                 f"epsilon={self.epsilon!r}, bound={self.bound!r} and records of this size, got "
                 f"{ridge!r}: with less no noise suffices. ridge={usual:.6g} would do."
             )
+        # With a smaller atol it would depend on the records, and even on one of them, whether a
+        # minimizer is found. Gradients are sums of the tilt, which is rounded by 2^-52 of it, in
+        # up to 2^20 coordinates by 2^-42; and of slopes at weights that are rounded by 2^-53 of
+        # their norm w: of n records that all point one way by n·w·bound/4·2^-53 of what one record
+        # moves, which is below 2^-32 for n·w·bound up to 2^23, and with the default for twice what
+        # is accepted for n·w·bound up to 2^29. What exceeds it is not refused: `nearest_minimum`.
+        # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
         moved, deviation = self.sensitivity(REPLACE_SPECIAL), self.standard_deviation
-        atol = _usable_atol(self.atol, bound=self.bound, moved=moved, deviation=deviation)
-        object.__setattr__(self, "atol", atol)
+        least = max(moved * _OF_MOVE, deviation * _OF_TILT)
+        atol = max(self.bound * _USUAL, least) if self.atol is UNSET else self.atol
+        object.__setattr__(self, "atol", _validate.positive("atol", atol))
+        if self.atol < least:
+            raise UsageError(
+                f"atol must be at least {least:.3g} with these settings, got {self.atol!r}: "
+                "rounding alone may leave more of a gradient, and whether it does would tell of "
+                "the records. Nothing was spent. Leave it out; a smaller one saves no noise that "
+                "matters."
+            )
 
     @property
     @abstractmethod
@@ -357,7 +344,6 @@ class Tilt(Described, ABC):
         """Return the ridge at which the Jacobian costs this much."""
 
     def _usual_ridge(self) -> float:
-        """Return twice the ridge at which the Jacobian would cost half of epsilon."""
         return self._ridge_for(self.epsilon / 2) * 2
 
     @property
@@ -579,10 +565,13 @@ class ObjectivePerturbation(Tilt):
     @property
     def mu(self) -> float:
         """Return the bound on one record's gradient over the standard deviation of the tilt."""
-        self._refuse_a_full_second_moment()
-        return _largest_mu(
-            self.epsilon, self.delta, self.kappa, self.second_moment_mu, self.neighbors
-        )
+        legs, rest = 2 if self.neighbors == REPLACE_ONE else 1, self.second_moment_mu
+        if gaussian_delta(self.epsilon - self.jacobian, legs * rest) >= self.delta:
+            raise UsageError(
+                f"second_moment_mu={rest!r} leaves nothing for the minimizer. Use less, or raise "
+                "epsilon or delta."
+            )
+        return _largest_mu(self.epsilon, self.delta, self.kappa, rest, self.neighbors)
 
     @property
     def standard_deviation(self) -> float:
@@ -643,24 +632,13 @@ class ObjectivePerturbation(Tilt):
         return replace(usual, ridge=usual.ridge_for(_USUAL_RECORDS if n is None else max(n, 1), d))
 
     def ridge_for(self, n: float, d: int) -> float:
-        """Return the ridge that suits so many records and features, or that of these settings.
-
-        Source:
-            docs/central.md, "Objective perturbation": Λ = (R/s)²(1 + 4dσ²/(nR²)), s = 0.83.
-
-        Args:
-            n: Number of records, > 0.
-            d: Number of features.
-        """
+        """Return the ridge that suits so many records and features, or that of these settings."""
+        # Source: docs/central.md, "Objective perturbation": Λ = (R/s)²(1 + 4dσ²/(nR²)), s = 0.83.
         noise = 4 * d * (self.standard_deviation / self.bound) ** 2 / n
         return max(self._ridge, (self.bound / _SPREAD) ** 2 * (1 + noise))
 
     def clipped(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return every record shrunk to the bound, whatever the others are.
-
-        Raises:
-            DataError: A value is not finite; only its index is named.
-        """
+        """Return every record shrunk to the bound, whatever the others are."""
         return clipped(_validate.finite_array("values", values, ndim=2), self.bound)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
@@ -684,16 +662,6 @@ class ObjectivePerturbation(Tilt):
             return self.bound * (self.bound / (4 * math.expm1(slack)))
         except OverflowError:
             return 0.0
-
-    def _refuse_a_full_second_moment(self) -> None:
-        """Refuse a second moment that takes all there is."""
-        legs = 2 if self.neighbors == REPLACE_ONE else 1
-        spare = self.epsilon - slack_of_jacobian(self.kappa)
-        if gaussian_delta(spare, legs * self.second_moment_mu) >= self.delta:
-            raise UsageError(
-                f"second_moment_mu={self.second_moment_mu!r} leaves nothing for the minimizer. "
-                "Use less, or raise epsilon or delta."
-            )
 
 
 def usable_bound(value: float, powers: int) -> float:
