@@ -232,8 +232,11 @@ def _odds_case(
     lead = math.log(reference[first]) - math.log(reference[second])
     aim = (record if lowers else 0.0) - width / 2
     rest = 0.0 if len(reference) == 2 else math.log(len(reference)) + _REST  # noqa: PLR2004
-    lifts = [max(0.0, -aim - lead) + rest, max(0.0, aim + lead) + rest]
-    heights, rows = _heights(lifts, temperature / bound, steps, len(reference))
+    lifts = np.array([max(0.0, -aim - lead) + rest, max(0.0, aim + lead) + rest])
+    # the two scores in steps, and how many records of them lift two actions so far
+    wanted = lifts * min(temperature / bound, _LARGEST)
+    rows = math.ceil(min(wanted.max(), _CELLS // len(reference)))
+    heights = np.ceil(wanted / max(wanted.max(), rows, math.ulp(0.0)) * steps)
     before = (heights[1] - heights[0]) * rows / steps * record - lead - (width - record)
     if width < 2 * FLOOR and not -FLOOR < before < FLOOR - width:
         raise UsageError(
@@ -246,16 +249,6 @@ def _odds_case(
     one[rows, second] = bound
     other[rows, first] = bound if lowers else 0.0
     return WorstCase(one, other[:rows] if neighbors is ADD_OR_REMOVE_ONE else other)
-
-
-def _heights(
-    lifts: list[float], records: float, steps: int, k: int
-) -> tuple[Float[np.ndarray, " 2"], int]:
-    """Return the two scores in steps, and how many records of them lift two actions so far."""
-    wanted = np.array(lifts) * min(records, _LARGEST)
-    rows = math.ceil(min(wanted.max(), _CELLS // k))
-    shares = wanted / max(wanted.max(), rows, math.ulp(0.0))
-    return np.ceil(shares * steps), rows
 
 
 _FINEST: Final = 2**40  # steps of one record: 2^20 records of a chunk then sum below 2^63

@@ -167,7 +167,7 @@ class SumMechanism(Described):
             At most (epsilon, delta). With ``records_per_person`` the same is stated for a label,
             for which it is more than enough.
         """
-        self.sensitivity(neighbors)
+        self.sensitivity(neighbors)  # of no other relation
         if unit == "person" and self.records_per_person is None:
             raise PrivacyError(
                 "One person may have any number of labels, so nothing is promised with "
@@ -213,7 +213,8 @@ class SumMechanism(Described):
                 f"design was prepared by {design.mechanism!r}, and its noise is another one than "
                 "this mechanism promises. Nothing was released. Prepare it again."
             )
-        return design.statistic(values, entropy=entropy)
+        value = design.release(values, entropy=entropy)
+        return _LabelStatistic(value, factor=design.factor, used=design.used)
 
     def ellipsoid_of(self, rows: Matrix | Rows) -> Ellipsoid:
         """Return the shape of noise that hides any of these public rows."""
@@ -309,15 +310,6 @@ class DesignedSum(_HiddenSum, ABC):
             What :meth:`guarantee` returns.
         """
         return np.asarray(self.repeat(values, 1, entropy=entropy)[0])
-
-    def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> _LabelStatistic:
-        """Return the noised sum with what is known of it.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        value = self.release(values, entropy=entropy)
-        return _LabelStatistic(value, factor=self.factor, used=self.used)
 
     def repeat(
         self, values: Integer[np.ndarray, " m"], trials: int, *, entropy: Entropy

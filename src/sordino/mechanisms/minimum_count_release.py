@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from itertools import chain, count
 from typing import Final
 
 import numpy as np
@@ -143,7 +144,8 @@ class MinimumCount(Repeated[np.ndarray]):
     ) -> Int64[np.ndarray, "trials 1"]:
         """Return independent v; below 1 they say that nothing may be trusted."""
         # They are cut to ±2^62, which no longer depends on the data.
-        middle, words = self._middle(values), words_of(entropy)
+        middle = self._middle(values)
+        words = chain.from_iterable(entropy.words(_BLOCK).tolist() for _ in count())
         rate = Fraction(_smaller(self.epsilon))
         drawn = [[middle + _laplace_noise(rate, words)] for _ in range(trials)]
         return np.asarray(np.clip(np.array(drawn, dtype=object), -_MOST, _MOST), dtype=np.int64)
@@ -173,17 +175,6 @@ def _keeps(margin: int, epsilon: Decimal, delta: Decimal) -> bool:
 
 _WORD: Final = 64
 _BLOCK: Final = 64  # words asked for at once
-
-
-def words_of(entropy: Entropy) -> Iterator[int]:
-    """Yield independent uniform 64-bit words, asked for in blocks.
-
-    Guarantee:
-        None of its own: what is drawn from them states one, as
-        :class:`~sordino.mechanisms.minimum_count_release.MinimumCount` does.
-    """
-    while True:
-        yield from entropy.words(_BLOCK).tolist()
 
 
 def _laplace_noise(rate: Fraction, words: Iterator[int]) -> int:

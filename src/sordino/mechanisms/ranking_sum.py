@@ -131,18 +131,6 @@ def _farthest_orders(
     return place + 1, size - place
 
 
-def _farthest_choices(
-    vectors: Float[np.ndarray, "k r"], along: Float[np.ndarray, " r"] | None
-) -> tuple[int, int]:
-    """Return two candidates as far apart as any two, or farthest along a direction."""
-    if along is not None:
-        reach = vectors @ along
-        return int(reach.argmax()), int(reach.argmin())
-    gaps = np.linalg.norm(vectors[:, np.newaxis] - vectors, axis=2)
-    one, other = np.unravel_index(int(gaps.argmax()), gaps.shape)
-    return int(one), int(other)
-
-
 _FEW = 9  # candidates up to which every pair is a row; above, candidates less their mean
 
 
@@ -210,22 +198,14 @@ def _pair_signs(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
     # for each candidate, less the mean.
     m, parts = int(starts[-1]), []
     for group in groups_by_size(starts):
-        if group.size <= _FEW:
-            high, low = np.triu_indices(group.size, 1)
-            parts.append(_signs(group.rows[high].ravel(), group.rows[low].ravel(), m))
-        else:
+        if group.size > _FEW:
             parts.append(centering(starts)[np.sort(group.rows.ravel())])
+            continue
+        high, low = (group.rows[side].ravel() for side in np.triu_indices(group.size, 1))
+        places = np.tile(np.arange(len(high)), 2), np.concatenate([high, low])
+        values = np.repeat([1.0, -1.0], len(high))
+        parts.append(sparse.csr_array((values, places), shape=(len(high), m)))
     return sparse.csr_array(sparse.vstack(parts))
-
-
-def _signs(
-    plus: Int64[np.ndarray, " p"], minus: Int64[np.ndarray, " p"], m: int
-) -> sparse.csr_array:
-    """Return rows with a 1 and a −1 each."""
-    count = np.arange(len(plus))
-    values = np.repeat([1.0, -1.0], len(plus))
-    places = np.concatenate([count, count]), np.concatenate([plus, minus])
-    return sparse.csr_array((values, places), shape=(len(plus), m))
 
 
 def doubled_ranks(
@@ -297,18 +277,6 @@ def _moves(
         else:
             found[group.slates] = _choice_moves(inside) + np.sqrt(vectors.shape[1])
     return np.ceil(found * FINER).astype(np.int64)
-
-
-def _ballot_sum(
-    vectors: Int32[np.ndarray, "m r"],
-    rows: Int64[np.ndarray, " f"],
-    sizes: Int64[np.ndarray, " f"],
-    doubled: Int64[np.ndarray, " f"],
-) -> Int64[np.ndarray, " r"]:
-    """Return Σ (K + 1 − 2·rank)κ exactly."""
-    times = np.zeros(len(vectors), dtype=np.int64)
-    np.add.at(times, rows, sizes + 1 - doubled)
-    return _times(times, vectors)
 
 
 def _top_sum(
@@ -424,9 +392,15 @@ class RankingDesign(DesignedSum):
         if self.mechanism.statistic == "borda":
             one, other = _farthest_orders(vectors, along)
             return 2 * one, 2 * other
-        first, last = _farthest_choices(vectors, along)
+        if along is not None:
+            reach = vectors @ along
+            best = int(reach.argmax()), int(reach.argmin())
+        else:  # two candidates as far apart as any two
+            gaps = np.linalg.norm(vectors[:, np.newaxis] - vectors, axis=2)
+            first, last = np.unravel_index(int(gaps.argmax()), gaps.shape)
+            best = int(first), int(last)
         plain = np.arange(len(vectors))
-        orders = (np.argsort(np.argsort(plain != best, kind="stable")) for best in (first, last))
+        orders = (np.argsort(np.argsort(plain != one, kind="stable")) for one in best)
         one, other = (2 * (order.astype(np.int64) + 1) for order in orders)
         return one, other
 
@@ -447,11 +421,12 @@ class RankingDesign(DesignedSum):
         doubled = doubled_ranks(values, cuts)
         sizes = np.diff(cuts)
         counted = np.repeat(self.used, sizes)
-        known = rows[counted], doubled[counted]
-        if self.mechanism.statistic == "borda":
-            return _ballot_sum(self.vectors, known[0], np.repeat(sizes, sizes)[counted], known[1])
+        if self.mechanism.statistic == "borda":  # Σ (K + 1 − 2·rank)κ
+            times = np.zeros(len(self.vectors), dtype=np.int64)
+            np.add.at(times, rows[counted], (np.repeat(sizes, sizes) + 1 - doubled)[counted])
+            return _times(times, self.vectors)
         ballots = np.repeat(np.arange(len(sizes)), sizes)[counted]
-        return _top_sum(self.vectors, known[0], ballots, known[1])
+        return _top_sum(self.vectors, rows[counted], ballots, doubled[counted])
 
 
 @dataclass(frozen=True)
@@ -536,7 +511,12 @@ class RankingGaussian(SumMechanism):
         refuse_persons(given=persons is not None, most=self.records_per_person)
         features = checked_rows("features", features)
         cuts = checked_starts(starts, features.shape[0])
-        which = _checked_slates(slates, len(cuts) - 1)
+        which = np.arange(len(cuts) - 1) if slates is None else np.asarray(slates)
+        if which.ndim != 1 or which.dtype.kind not in "iu" or not len(which):
+            raise DataError("slates must be whole numbers in one dimension. Nothing was released.")
+        which = which.astype(np.int64)
+        if which.min() < 0 or which.max() >= len(cuts) - 1:
+            raise DataError(f"slates must be from 0 to {len(cuts) - 2}. Nothing was released.")
         used = counted_rows(len(which), persons, rows, self.records_per_person)
         if not used.any():
             raise DataError("rows must name at least one ballot that counts. Nothing was released.")
@@ -575,16 +555,3 @@ class RankingGaussian(SumMechanism):
         )
         design.refuse_unusable_noise()
         return design
-
-
-def _checked_slates(
-    slates: Integer[np.ndarray, " n"] | None, count: int
-) -> Int64[np.ndarray, " n"]:
-    """Return which slate every ballot ranks."""
-    which = np.arange(count) if slates is None else np.asarray(slates)
-    if which.ndim != 1 or which.dtype.kind not in "iu" or not len(which):
-        raise DataError("slates must be whole numbers in one dimension. Nothing was released.")
-    which = which.astype(np.int64)
-    if (which < 0).any() or (which >= count).any():
-        raise DataError(f"slates must be from 0 to {count - 1}. Nothing was released.")
-    return which

@@ -255,20 +255,13 @@ def _widest(rows: Matrix, moved: np.ndarray, ridge: float) -> float:
     lengths, sizes = np.linalg.norm(found, axis=0), np.linalg.norm(moved, axis=1)
     rounded = gram.error + (2 * d + 8) * ROUNDING * (gram.trace + ridge)
     wrong = np.linalg.norm(residual, axis=0) + rounded * lengths + 4 * ROUNDING * sizes
-    most = _most_apart(rows, found)
-    return (most + float(wrong.max()) / math.sqrt(ridge)) * UP * scale
-
-
-def _most_apart(rows: Matrix, found: np.ndarray) -> float:
-    """Return the largest difference of two scores of one row, rounded up."""
-    longest = float(np.linalg.norm(found, axis=0).max())
-    share = 2 * (len(found) + 4) * ROUNDING * longest
-    most = 0.0
+    # the largest difference of two scores of one row, rounded up
+    most, share = 0.0, 2 * (d + 4) * ROUNDING * float(lengths.max())
     for block in dense_blocks(rows, BLOCK):
         scores = block @ found
         apart = scores.max(axis=1) - scores.min(axis=1)
         most = max(most, float((apart + share * np.linalg.norm(block, axis=1)).max()))
-    return most
+    return (most + float(wrong.max()) / math.sqrt(ridge)) * UP * scale
 
 
 _ERROR = Decimal("1e-45")  # above ten roundings of 50 digits, relative to all terms

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -75,17 +74,12 @@ class DisagreementSet:
 
     def _widest(self, columns: Float[np.ndarray, "N b"]) -> Float[np.ndarray, " b"]:
         columns = np.ascontiguousarray(columns)
-        widest = np.zeros(columns.shape[1])
+        widest, steepness = np.zeros(columns.shape[1]), 1 / np.sqrt(self.ridge + self.spread)
         for one in range(len(columns) - 1):
             gaps = columns[one + 1 :] - columns[one]
-            gaps *= self._steepness[one, one + 1 :, None]
+            gaps *= steepness[one, one + 1 :, None]
             np.maximum(widest, np.abs(gaps, out=gaps).max(axis=0), out=widest)
         return widest
-
-    @cached_property
-    def _steepness(self) -> Float[np.ndarray, "N N"]:
-        """Return 1/√(λ + spread) for each two candidates."""
-        return np.asarray(1 / np.sqrt(self.ridge + self.spread))
 
 
 RewardFunction: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Any]

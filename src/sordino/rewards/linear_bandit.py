@@ -48,8 +48,13 @@ class JointFeatures:
     @cached_property
     def arms(self) -> Float[np.ndarray, "k q1"]:
         """Return (1, a)/√2 for every arm."""
-        given = self.catalogue.features
-        own = np.eye(len(self.catalogue)) if given is None else _standardized(given)
+        given, own = self.catalogue.features, np.eye(len(self.catalogue))
+        if given is not None:  # columns of mean 0 and equal spread, all rows of norm at most 1
+            centered = given - given.mean(axis=0)
+            spread = centered.std(axis=0)
+            own = np.divide(centered, spread, out=np.zeros_like(centered), where=spread > 0)
+            longest = float(np.linalg.norm(own, axis=1).max(initial=0.0))
+            own = _shortened(own / max(longest, 1e-300))
         rows = np.asarray(np.hstack([np.ones((len(own), 1)), own]) / np.sqrt(2))
         rows.setflags(write=False)
         return rows
@@ -102,14 +107,6 @@ class JointFeatures:
         return np.asarray(
             (seen[:, :, None] * pulled[:, None, :]).reshape(len(pulled), self.dimension)
         )
-
-
-def _standardized(features: Float[np.ndarray, "k q"]) -> Float[np.ndarray, "k q"]:
-    """Return columns of mean 0 and equal spread, all rows of norm at most 1."""
-    centered = features - features.mean(axis=0)
-    spread = centered.std(axis=0)
-    scaled = np.divide(centered, spread, out=np.zeros_like(centered), where=spread > 0)
-    return _shortened(scaled / max(float(np.linalg.norm(scaled, axis=1).max(initial=0.0)), 1e-300))
 
 
 def _shortened(rows: Float[np.ndarray, "b p"]) -> Float[np.ndarray, "b p"]:

@@ -7,7 +7,7 @@ the mean of the items that were offered to somebody; of the others nothing is kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -45,29 +45,9 @@ _EVEN: Final = 1e-10  # least decrease of the misfit that is worth another pass
 _SINGULAR: Final = 1e-9
 
 
-def _item_rows(
-    items: tuple[str, ...] | None,
-    features: Features | None,
-    given: Float[np.ndarray, "k d"] | None,
-) -> Float[np.ndarray, "k d"] | None:
-    """Return φ of every item, or None if items have one weight each, or there are none."""
-    if items is None or features is None:
-        return given
-    rows: Any = features.transform([""] * len(items), items)
-    return np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
-
-
 def offered_items(loss: PairwiseComposite | Any) -> Bool[np.ndarray, " k"]:
     """Return which items a loss of items with one weight each is about."""
     return np.bincount(_places(loss), minlength=loss.features.shape[1]) > 0
-
-
-def unoffered_names(
-    items: Sequence[str] | None, offered: Bool[np.ndarray, " k"]
-) -> tuple[str, ...]:
-    """Return the items of which there are no data."""
-    named = zip(items or (), offered.tolist(), strict=True)
-    return tuple(name for name, known in named if not known)
 
 
 def _places(loss: Any) -> Int64[np.ndarray, " m"]:
@@ -189,22 +169,6 @@ def _least_misfit(
             part /= 2
         theta = theta - part * step
     return theta
-
-
-def _best_first(
-    items: tuple[str, ...],
-    worths: Float[np.ndarray, " k"],
-    intervals: Float[np.ndarray, "offered 2"] | None,
-    unoffered: Collection[str],
-) -> list[Worth]:
-    """Return names with worths less their mean and 95% intervals, the best first."""
-    places = [index for index, name in enumerate(items) if name not in unoffered]
-    centered = worths[places] - worths[places].mean()
-    listed: list[Worth] = []
-    for index in np.argsort(-centered, kind="stable").tolist():
-        ends = (None, None) if intervals is None else intervals[index].tolist()
-        listed.append((items[places[index]], float(centered[index]), *ends))
-    return listed + [(name, None, None, None) for name in items if name in unoffered]
 
 
 REWARD_FORMAT = "sordino.reward"
@@ -343,9 +307,19 @@ class RewardModel:
                 "items are needed: this reward was learned from candidates that differ from "
                 "question to question. Use score."
             )
-        rows = _item_rows(self.items, self.features, self.item_features)
+        rows: Any = self.item_features
+        if self.features is not None:
+            rows = self.features.transform([""] * len(self.items), self.items)
+            rows = rows.toarray() if issparse(rows) else rows
         worths = self.weights if rows is None else self.score_features(rows)
-        return _best_first(self.items, worths, self.worth_intervals, self.unoffered)
+        places = [index for index, name in enumerate(self.items) if name not in self.unoffered]
+        centered, ends = worths[places] - worths[places].mean(), self.worth_intervals
+        listed: list[Worth] = []
+        for index in np.argsort(-centered, kind="stable").tolist():
+            low, high = (None, None) if ends is None else ends[index].tolist()
+            listed.append((self.items[places[index]], float(centered[index]), low, high))
+        blank = [name for name in self.items if name in self.unoffered]
+        return listed + [(name, None, None, None) for name in blank]
 
     def usable(self) -> bool:
         """Return whether the weights are finite numbers, one for each feature."""
@@ -457,7 +431,7 @@ class RewardModel:
                 "This reward was fitted on feature differences: leave features and function out."
             )
         try:
-            weights = np.array(values["weights"], dtype=np.float64)
+            weights, pairs = np.array(values["weights"], dtype=np.float64), values["pairs"]
             guarantee = Guarantee.from_dict(values["guarantee"], values["caveats"])
             plain = {
                 name: _validate.non_negative(name, values[name])
@@ -465,14 +439,19 @@ class RewardModel:
             }
             moment = values["moment"]
             moment = None if moment is None else ReleasedMoment.from_dict(moment)
+            ellipsoid = values["ellipsoid"]
+            if ellipsoid is not None:
+                of_records = ellipsoid.get("kind") == "record"
+                kind = RecordEllipsoid if of_records else ConfidenceEllipsoid
+                ellipsoid = kind.from_dict(ellipsoid)
             model = cls(
                 weights=weights,
                 features=features,
                 guarantee=guarantee,
-                pairs=_size(values["pairs"]),
+                pairs=None if pairs is None else _validate.integer("pairs", pairs, at_least=1),
                 method=_validate.one_of("method", values["method"], _FITTED),
                 standard_errors=_array(values["standard_errors"]),
-                ellipsoid=_read_ellipsoid(values["ellipsoid"]),
+                ellipsoid=ellipsoid,
                 release_ids=_texts(values["release_ids"]),
                 artifact=_texts([values["artifact"]])[0],
                 statistic=_array(values["statistic"]),
@@ -483,7 +462,14 @@ class RewardModel:
                 unoffered=_texts(values["unoffered"]),
                 **plain,
             )
-        except (SordinoError, KeyError, OverflowError, TypeError, ValueError):
+        except (
+            SordinoError,
+            AttributeError,
+            KeyError,
+            OverflowError,
+            TypeError,
+            ValueError,
+        ):
             model = None  # not what was said: it quotes the file
         if model is None or not model.usable():
             raise DataError(f"{problem}: {path.name} has a field that is missing or malformed.")
@@ -498,21 +484,6 @@ def _listed(values: Float[np.ndarray, "*size"] | None) -> list[Any] | None:
 def _array(values: object) -> Float[np.ndarray, "*size"] | None:
     """Return what :func:`_listed` wrote."""
     return None if values is None else np.array(values, dtype=np.float64)
-
-
-def _read_ellipsoid(values: object) -> ConfidenceEllipsoid | RecordEllipsoid | None:
-    """Return the confidence set of a file, if it holds one."""
-    if values is None:
-        return None
-    if not isinstance(values, dict):
-        raise TypeError
-    kind = RecordEllipsoid if values.get("kind") == "record" else ConfidenceEllipsoid
-    return kind.from_dict(values)
-
-
-def _size(value: object) -> int | None:
-    """Return the number of pairs of a file; None where it is private."""
-    return None if value is None else _validate.integer("pairs", value, at_least=1)
 
 
 def _texts(values: object) -> tuple[str, ...]:

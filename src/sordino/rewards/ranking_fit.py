@@ -37,7 +37,7 @@ from sordino.privatization.randomization import refuse_unlinked
 from .confidence import ranking_covariance, ranking_ellipsoid
 from .evidence import MOST_FEATURES, Released, ridges_around
 from .label_release import countable_rows, digest_of_statistic, label_promise
-from .model import RewardModel, centered_weights, offered_items, unoffered_names, worth_intervals
+from .model import RewardModel, centered_weights, offered_items, worth_intervals
 from .pair_losses import roots_of_variances
 from .ranking_losses import BallotLoss, FirstChoice, PairwiseComposite, PlackettLuce, gram
 from .release_checks import entropy_of, record_promise, record_rows
@@ -386,8 +386,15 @@ def _fit_released_rankings(
                 rounding=evidence.rounding,
                 candidates=len(tried),
             )
-        if items is not None and offered is not None:
-            intervals = _intervals(evidence, weights, named=items.named)
+        # A short list of three or more ties the others below it, which draws worths together by a
+        # part that is as private as the length. Of two candidates the better one says all. So there
+        # are intervals where ballots are known, in public, to be about all they were offered.
+        told = evidence.loss
+        known = items is not None and (items.named or np.diff(evidence.starts).max() == 2)  # noqa: PLR2004
+        if offered is not None and known and isinstance(told, PairwiseComposite):
+            intervals = worth_intervals(
+                told, evidence.covariance, weights, rounding=evidence.rounding
+            )
     return RewardModel(
         weights=weights,
         features=released.features,
@@ -406,7 +413,9 @@ def _fit_released_rankings(
         items=None if items is None else items.names,
         item_features=None if items is None else items.features,
         worth_intervals=intervals,
-        unoffered=() if items is None or offered is None else unoffered_names(items.names, offered),
+        unoffered=()
+        if items is None or offered is None
+        else tuple(name for name, known in zip(items.names, offered, strict=True) if not known),
     )
 
 
@@ -422,18 +431,6 @@ def _tic(evidence: _BallotEvidence, ridge: float, found: Solution) -> float:
         response -= np.outer(along, along) / (found.theta @ along)
     optimism = float(np.sum(response * evidence.spread(found.theta)))
     return evidence.loss.value(found.theta) + optimism
-
-
-def _intervals(
-    evidence: _RankingEvidence, weights: Float[np.ndarray, " k"], *, named: bool
-) -> Float[np.ndarray, "offered 2"] | None:
-    """Return intervals where ballots are known, in public, to be about all they were offered."""
-    # A short list of three or more ties the others below it, which draws worths together by a part
-    # that is as private as the length. Of two candidates the better one says all.
-    short = not named and np.diff(evidence.starts).max() > 2  # noqa: PLR2004
-    if short or not isinstance(evidence.loss, PairwiseComposite):
-        return None
-    return worth_intervals(evidence.loss, evidence.covariance, weights, rounding=evidence.rounding)
 
 
 # The releases.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -300,12 +300,23 @@ class PlackettLuce(BallotLoss):
             row = int(np.argmax(ranks < 0))
             raise DataError(f"ranks must be at least 0 (not listed): candidate {row} is below.")
         object.__setattr__(self, "ranks", ranks.astype(np.int64))
-        stages = tuple(_stages(starts, self.ranks))
-        chosen_at = np.zeros(len(ranks))
-        for term, chosen in stages:
-            chosen_at[term.rows] = chosen
-        object.__setattr__(self, "_terms", tuple(term for term, _ in stages))
-        object.__setattr__(self, "targets", chosen_at)
+        terms, targets = [], np.zeros(len(ranks))
+        for group in groups_by_size(starts):
+            key = self.ranks[group.rows]
+            key = np.where(key == 0, _LAST, key)
+            order = np.argsort(key, axis=0, kind="stable")
+            rows, key = (np.take_along_axis(found, order, axis=0) for found in (group.rows, key))
+            # A candidate is chosen unless it ties with the last one, which nothing is chosen from.
+            chosen = (key != key[-1]).astype(np.float64)
+            new = np.ones(key.shape, dtype=bool)
+            new[1:] = key[1:] != key[:-1]
+            first = np.where(new, np.arange(len(key))[:, np.newaxis], 0)
+            first, times = np.maximum.accumulate(first, axis=0), np.zeros(key.shape)
+            np.add.at(times, (first, np.broadcast_to(np.arange(key.shape[1]), key.shape)), chosen)
+            terms.append(_StageTerms(rows, times))
+            targets[rows] = chosen
+        object.__setattr__(self, "_terms", tuple(terms))
+        object.__setattr__(self, "targets", targets)
 
     @classmethod
     def of_items(
@@ -349,26 +360,6 @@ class PlackettLuce(BallotLoss):
         rows, starts = part_of(self.starts, np.arange(0, len(self.starts) - 1, step))
         pull = None if self.pull is None else self.pull / step
         return PlackettLuce(self.features[rows], starts=starts, ranks=self.ranks[rows], pull=pull)
-
-
-def _stages(
-    starts: Int64[np.ndarray, " s"], ranks: Int64[np.ndarray, " m"]
-) -> Iterator[tuple[_StageTerms, Float[np.ndarray, "k g"]]]:
-    """Yield the stages of the ballots of each size, and which candidates are chosen."""
-    for group in groups_by_size(starts):
-        key = ranks[group.rows]
-        key = np.where(key == 0, _LAST, key)
-        order = np.argsort(key, axis=0, kind="stable")
-        rows, key = (np.take_along_axis(values, order, axis=0) for values in (group.rows, key))
-        # A candidate is chosen unless it ties with the last one, which nothing is chosen from.
-        chosen = key != key[-1]
-        new = np.ones(key.shape, dtype=bool)
-        new[1:] = key[1:] != key[:-1]
-        times = np.zeros(key.shape)
-        first = np.maximum.accumulate(np.where(new, np.arange(len(key))[:, np.newaxis], 0), axis=0)
-        columns = np.broadcast_to(np.arange(key.shape[1]), key.shape)
-        np.add.at(times, (first, columns), chosen.astype(np.float64))
-        yield _StageTerms(rows, times), chosen.astype(np.float64)
 
 
 def pair_weight(size: int) -> float:

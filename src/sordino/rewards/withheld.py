@@ -257,42 +257,12 @@ def label_rows(
     return rows[once], pairs.labels[once]
 
 
-def _record_bound(features: Features | None, bound: float | None) -> float:
-    """Return the norm to which records are shortened: twice the bound on one answer's features."""
-    if bound is not None:
-        return _validate.positive("bound", bound)
-    if features is None:
-        raise UsageError(
-            "bound is needed for unit='record' where pairs were made from features: the norm to "
-            "which every feature difference is shortened. Reading it from the records would "
-            "release it. Nothing was fitted. Pass bound=..., chosen before you look at the data."
-        )
-    return 2 * features.feature_bound
-
-
 def _record_rows(pairs: Pairs, features: Features | None, bound: float) -> Float[np.ndarray, "n d"]:
     """Return the feature difference of every record, none longer than the bound."""
     # Each judgment is a record of its own, also a repeated one of the same person: that it repeats
     # another one is private.
     rows = record_differences(pairs, features)
     return clipped_rows(rows, bound) if len(rows) else rows
-
-
-def _minimizer(
-    rows: Float[np.ndarray, "n d"] | csr_array,
-    labels: Integer[np.ndarray, " n"],
-    settings: Settings,
-    *,
-    atol: float,
-) -> Float[np.ndarray, " d"]:
-    """Return the weights that explain raw judgments best inside the ball; confidential."""
-    # Minimizes Σ softplus(θᵀx) − tθᵀx + (ridge/2)‖θ‖², t being 1, 0, or ½ for an undecided label.
-    # Source: docs/intrinsic.md, "Withheld rewards of preferences".
-    targets = np.where(labels == UNDECIDED, 0.5, labels)
-    loss = DebiasedLogistic(rows, targets=targets)
-    ridge, ball = settings.ridge, settings.ball
-    # The bounds on scores pay for twice atol, which is above rounding: nothing is refused here.
-    return nearest_minimum(loss, ridge=ridge, ball=ball, atol=atol).theta
 
 
 def _refuse_weak_ridge(settings: Settings, longest: float, d: int) -> None:
@@ -474,11 +444,25 @@ class WithheldReward(WithheldFit):
             rows, labels = label_rows(pairs, features)
             known = LabelBound(rows, settings)
         else:
-            longest = _record_bound(features, bound)
+            if bound is None and features is None:
+                raise UsageError(
+                    "bound is needed for unit='record' where pairs were made from features: the "
+                    "norm to which every feature difference is shortened. Reading it from the "
+                    "records would release it. Nothing was fitted. Pass bound=..., chosen before "
+                    "you look at the data."
+                )
+            if bound is None and features is not None:
+                bound = 2 * features.feature_bound  # a difference of two answers' features
+            longest = _validate.positive("bound", bound)
             known = RecordBound(settings, bound=longest, neighbors=neighbors)
             rows, labels = _record_rows(pairs, features, longest), pairs.labels
         _refuse_weak_ridge(settings, known.longest, rows.shape[1])
-        weights = _minimizer(rows, labels, settings, atol=known.atol)
+        # Minimizes Σ softplus(θᵀx) − tθᵀx + (ridge/2)‖θ‖², t being 1, 0, or ½ for an undecided
+        # label. The bounds on scores pay for twice atol, above rounding: nothing is refused here.
+        # Source: docs/intrinsic.md, "Withheld rewards of preferences".
+        loss = DebiasedLogistic(rows, targets=np.where(labels == UNDECIDED, 0.5, labels))
+        ridge, ball = settings.ridge, settings.ball
+        weights = nearest_minimum(loss, ridge=ridge, ball=ball, atol=known.atol).theta
         weights.setflags(write=False)
         hide(self, weights=weights, factor=_doubts(rows, settings))
         self._keep(

@@ -230,7 +230,7 @@ def test_a_fit_in_the_span_is_the_fit_in_all_directions(monkeypatch, kind, ball)
     rows = vectors(400, 3) @ vectors(3, 80, seed=5) / 9
     labels = (rows[:, 0] > 0).astype(np.int8)
     design = labels_noise(20.0).prepare(rows)
-    released = design.statistic(labels, entropy=SimulatedEntropy(0))
+    released = design.mechanism.release(labels, design=design, entropy=SimulatedEntropy(0))
     known = Evidence(
         differences=Rows.of(kind(rows)),
         statistic=released.value,

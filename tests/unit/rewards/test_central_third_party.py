@@ -77,7 +77,9 @@ def test_what_is_on_the_way_to_a_release_prints_its_size_only():
         assert "array" not in repr(thing)
     assert repr(design).endswith("n=30, rank=3)")
     assert repr(design.ellipsoid) == "Ellipsoid(rank=3, d=3)"
-    statistic = design.statistic(np.ones(30, dtype=np.int8), entropy=SystemEntropy())
+    statistic = design.mechanism.release(
+        np.ones(30, dtype=np.int8), design=design, entropy=SystemEntropy()
+    )
     assert repr(statistic) == "LabelStatistic(n=30, d=3)"
 
 

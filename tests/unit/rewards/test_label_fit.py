@@ -39,7 +39,7 @@ def world(n, d, *, norm=2.0, seed=0):
 
 def evidence_of(rows, labels, epsilon=1.0, seed=0):
     design = LabelGaussian(epsilon, delta=DELTA).prepare(rows)
-    released = design.statistic(labels, entropy=SimulatedEntropy(seed))
+    released = design.mechanism.release(labels, design=design, entropy=SimulatedEntropy(seed))
     return Evidence(
         differences=Rows.of(rows),
         statistic=released.value,

@@ -17,7 +17,7 @@ from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privatization.choices import privatize_choices
 from sordino.rewards import ranking_fit
 from sordino.rewards.confidence import ranking_covariance
-from sordino.rewards.model import RewardModel, _best_first, _item_rows, centered_weights
+from sordino.rewards.model import RewardModel, centered_weights
 from sordino.rewards.ranking_fit import (
     _ChoiceEvidence,
     _fit_released_rankings,
@@ -411,19 +411,15 @@ def _model(budget):
     return make
 
 
-def test_worths_are_centered_and_the_best_stands_first():
+def test_worths_are_centered_and_the_best_stands_first(model):
     ends = np.array([[-2.0, 1.0], [1.0, 3.0], [-1.5, 0.0]])
-    found = _best_first(ITEMS, np.array([1.0, 4.0, 1.0]), ends, ())
+    found = model(weights=np.array([1.0, 4.0, 1.0]), worth_intervals=ends).worths()
     assert [name for name, *_ in found] == ["beer", "ale", "tea"]  # equals keep their order
     assert found[0] == ("beer", 2.0, 1.0, 3.0)
-    assert _best_first(ITEMS, np.zeros(3), None, ())[0] == ("ale", 0.0, None, None)
-
-
-def test_items_that_nobody_was_offered_are_not_ranked():
-    ends = np.array([[-2.0, 1.0], [-1.5, 2.0]])
-    found = _best_first(ITEMS, np.array([-1.0, 0.0, 1.0]), ends, ("beer",))
-    assert found == [
-        ("tea", 1.0, -1.5, 2.0), ("ale", -1.0, -2.0, 1.0), ("beer", None, None, None)
+    assert model(weights=np.zeros(3)).worths()[0] == ("ale", 0.0, None, None)
+    part = {"worth_intervals": ends[::2], "unoffered": ("beer",)}
+    assert model(weights=np.array([-1.0, 0.0, 1.0]), **part).worths() == [
+        ("tea", 1.0, -1.5, 0.0), ("ale", -1.0, -2.0, 1.0), ("beer", None, None, None)
     ]  # fmt: skip
 
 
@@ -432,14 +428,6 @@ def test_weights_are_centered_where_they_are_worths():
     assert centered_weights(theta, np.ones(3, dtype=bool)).tolist() == [-2.0, -1.0, 3.0]
     assert centered_weights(theta, np.array([True, False, True])).tolist() == [-2.5, 0.0, 2.5]
     assert centered_weights(theta, None).tolist() == theta.tolist()
-
-
-def test_items_with_texts_are_read_with_the_features():
-    features = sordino.HashedText(dimension=16)
-    rows = _item_rows(ITEMS, features, None)
-    assert rows.tolist() == features.transform([""] * 3, ITEMS).toarray().tolist()
-    assert _item_rows(ITEMS, None, None) is None
-    assert _item_rows(None, features, None) is None
 
 
 def test_a_model_of_items_survives_its_file(model, tmp_path):

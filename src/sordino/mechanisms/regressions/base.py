@@ -292,9 +292,15 @@ def solved(
     seen = denominators > _SAME * denominators.max(initial=0.0)
     turned = np.where(seen, basis.T @ cross / np.where(seen, denominators, 1.0), 0.0)
     within = terms.kept(turned, 0.0)
-    shares = (
-        _with_trace(eigenvalues, float(np.trace(moment))) / np.where(seen, denominators, 1.0) ** 2
-    )
+    # Noise spreads eigenvalues and hardly moves their sum; without its negative part a moment has
+    # directions that no row has: of what noise added, the nearest with the trace as released.
+    spectrum, trace = np.zeros_like(eigenvalues), float(np.trace(moment))
+    if trace > 0:
+        falling = eigenvalues[::-1]
+        excess = (np.cumsum(falling) - trace) / np.arange(1, len(falling) + 1)
+        last = int(np.flatnonzero(falling > excess)[-1])
+        spectrum = np.maximum(eigenvalues - max(0.0, excess[last]), 0.0)
+    shares = spectrum / np.where(seen, denominators, 1.0) ** 2
     error = privacy_error(shares, within.weights, ridge, variances, rows=terms.rows)
     return replace(within, weights=basis @ within.weights, error=min(error, terms.widest))
 
@@ -316,18 +322,6 @@ def privacy_error(
     random = (cross + moment * float(square.sum()) / 2) * float(shares.sum())
     bent = (moment / 2 + ridge * ridge) * float(shares @ square)
     return math.sqrt((random + bent) / rows)
-
-
-def _with_trace(eigenvalues: Float[np.ndarray, " d"], trace: float) -> Float[np.ndarray, " d"]:
-    """Return eigenvalues less what noise added to them: the nearest with the trace as released."""
-    # Noise spreads eigenvalues and hardly moves their sum; without its negative part a moment has
-    # directions that no row has.
-    if not trace > 0:
-        return np.zeros_like(eigenvalues)
-    falling = eigenvalues[::-1]
-    excess = (np.cumsum(falling) - trace) / np.arange(1, len(falling) + 1)
-    last = int(np.flatnonzero(falling > excess)[-1])
-    return np.asarray(np.maximum(eigenvalues - max(0.0, excess[last]), 0.0))
 
 
 def _shortened(rows: Float[np.ndarray, "m d"], most: float) -> Float[np.ndarray, "m d"]:

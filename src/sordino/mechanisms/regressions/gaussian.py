@@ -79,11 +79,6 @@ def _split_noise(
     return tuple(mu * cost / unit for cost in costs)
 
 
-def _fitting(bits: float) -> int:
-    """Return whole bits, at most as many as are used."""
-    return min(_BITS, math.floor(bits))
-
-
 @dataclass(frozen=True)
 class GaussianRegression(PlayedRegression):
     """Least squares from Σxxᵀ and ΣxA, each released with Gaussian noise.
@@ -216,13 +211,13 @@ class GaussianRegression(PlayedRegression):
     def _bits(self) -> int:
         """Return how many bits of steps the feature bound has, so that all noise fits."""
         size = self.moment_deviation / self.feature_bound / self.feature_bound
-        return _fitting((math.log2(STEPS_OF_NOISE[1]) - math.log2(size)) / 2)
+        return min(_BITS, math.floor((math.log2(STEPS_OF_NOISE[1]) - math.log2(size)) / 2))
 
     @property
     def _target_bits(self) -> int:
         """Return how many bits of steps the target bound has."""
         size = self.cross_deviation / self.feature_bound / self.target_bound
-        return _fitting(math.log2(STEPS_OF_NOISE[1]) - math.log2(size) - self._bits)
+        return min(_BITS, math.floor(math.log2(STEPS_OF_NOISE[1]) - math.log2(size) - self._bits))
 
     @property
     def _moment(self) -> SecondMoment:
