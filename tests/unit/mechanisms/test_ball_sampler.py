@@ -212,16 +212,6 @@ def test_a_draw_needs_few_proposals_wherever_the_data_pull(level, pull):
     assert kept > 100  # 300 or more are expected: false alarm below 1e-30
 
 
-def test_no_draws_and_one_draw():
-    assert truncated_gaussian(
-        np.eye(3), np.zeros(3), 1.0, entropy=SimulatedEntropy(0), size=0
-    ).shape == (0, 3)
-    assert truncated_gaussian(np.eye(3), np.zeros(3), 1.0, entropy=SimulatedEntropy(0)).shape == (
-        1,
-        3,
-    )
-
-
 @pytest.mark.parametrize(
     ("matrix", "shift", "message"),
     [

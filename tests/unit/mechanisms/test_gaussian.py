@@ -43,13 +43,6 @@ class NoWords:
 # --- what it is and what it says ---------------------------------------------------------------
 
 
-def test_public_settings_have_no_hidden_defaults():
-    with pytest.raises(TypeError, match="neighbors"):
-        GaussianMechanism(1.0, bound=1.0, delta=1e-6)
-    with pytest.raises(TypeError, match="delta"):
-        GaussianMechanism(1.0, bound=1.0, neighbors=REPLACE_ONE)
-
-
 @pytest.mark.parametrize(
     ("neighbors", "factor"), [(REPLACE_SPECIAL, 1), (ADD_OR_REMOVE_ONE, 1), (REPLACE_ONE, 2)]
 )
@@ -69,17 +62,6 @@ def test_sensitivity_is_rounded_up(bound):
     stated = make(bound=bound, records_per_person=3).sensitivity(ADD_OR_REMOVE_ONE)
     assert Fraction(stated) >= 3 * Fraction(bound)
     assert Fraction(math.nextafter(stated, 0)) < 3 * Fraction(bound)
-
-
-@pytest.mark.parametrize("neighbors", RELATIONS)
-def test_the_guarantee_is_the_closed_form(neighbors):
-    mechanism = make(neighbors=ADD_OR_REMOVE_ONE)
-    promise = mechanism.guarantee(unit="record", neighbors=neighbors, trust="central")
-    assert promise.epsilon == pytest.approx(
-        gaussian_epsilon(1e-6, mechanism.mu(neighbors)), rel=1e-12
-    )
-    assert (promise.delta, promise.unit, promise.neighbors) == (1e-6, "record", neighbors)
-    assert (promise.trust, promise.caveats, promise.randomness) == ("central", (), "system")
 
 
 @pytest.mark.parametrize("cap", [None, 1, 2, 7])
@@ -143,15 +125,6 @@ def test_settings_out_of_range(wrong, match):
         make(**wrong)
 
 
-def test_the_limits_themselves_are_accepted():
-    make(noise=2.0**-7)
-    make(noise=2.0**33)
-    make(grid=2.0 / 2**26)
-    mechanism = make(noise=4 * 2.0, grid=2.0 / 2**10)
-    assert (mechanism.step, mechanism._most) == (2.0**-9, 2**10)
-    assert make().step == 2.0 * 2**-20
-
-
 @pytest.mark.parametrize("cap", [None, 4])
 @pytest.mark.parametrize("neighbors", RELATIONS)
 @pytest.mark.parametrize(
@@ -198,23 +171,6 @@ def test_calibration_out_of_range(wrong, match):
 
 
 # --- values ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("entropy", [SystemEntropy(), seeded()])
-@pytest.mark.parametrize("n", [0, 1, 5])
-def test_a_release_is_one_float_for_each_coordinate(entropy, n):
-    released = make().release(np.ones((n, 3)), entropy=entropy)
-    assert (released.shape, released.dtype) == ((3,), np.float64)
-    assert np.isfinite(released).all()
-    steps = released / make().step
-    assert (steps == np.rint(steps)).all()
-
-
-def test_float32_and_whole_numbers_are_values_too():
-    mechanism = make()
-    expected = mechanism._sum(np.full((2, 2), 0.5)).tolist()
-    assert mechanism._sum(np.full((2, 2), 0.5, dtype=np.float32)).tolist() == expected
-    assert mechanism._sum(np.ones((2, 1), dtype=np.int8)).tolist() == [2 * 2**19]
 
 
 def test_more_columns_than_integers_can_square():
@@ -294,27 +250,6 @@ def test_the_exact_noise_has_the_size_and_the_center_that_it_says():
     assert len(set(noise.ravel().tolist())) > count / 10  # 12,000 likely values: no constant
 
 
-def test_seeded_noise_has_the_same_size():
-    """Seeded: no false alarm at random. Half or twice the size is missed below 1e-9."""
-    released = make().repeat(np.zeros((0, 2)), 10_000, entropy=seeded())
-    noise = released / 3.0
-    assert abs(noise.mean()) < 5 / math.sqrt(noise.size)
-    assert abs((noise**2).mean() - 1) < 0.05
-    assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05
-
-
-@pytest.mark.parametrize("word", [0, 2**12 - 1, 2**63, 2**64 - 1])
-def test_every_word_gives_finite_noise(word):
-    class Word:
-        randomness = "simulated"
-
-        def words(self, n):
-            return np.full(n, word, dtype=np.uint64)
-
-    released = make().release(np.zeros((1, 1)), entropy=Word())
-    assert abs(released[0]) < 10 * 3.0
-
-
 def test_opendp_adds_exactly_and_saturates():
     """What the proof asks of OpenDP: no wrapping, and no float between sum and noise."""
     total = np.array([2**62, -(2**62), 2**62 + 1], dtype=np.int64)
@@ -329,23 +264,6 @@ def test_opendp_adds_exactly_and_saturates():
 # --- the auditor's side --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cap", [None, 3])
-@pytest.mark.parametrize("neighbors", RELATIONS)
-def test_the_worst_case_can_be_played_and_told_apart(neighbors, cap):
-    mechanism = make(neighbors=neighbors, records_per_person=cap)
-    case = mechanism.worst_case(neighbors)
-    assert case.one.shape == (cap or 1, 1)
-    one = mechanism.repeat(case.one, 4000, entropy=seeded(1))
-    other = mechanism.repeat(case.other, 4000, entropy=seeded(2))
-    assert one.shape == (4000, 1)
-    mu = mechanism.sensitivity(neighbors) / 3.0
-    for outputs, mean in ((one, mu**2 / 2), (other, -(mu**2) / 2)):
-        scores = mechanism.log_ratio(outputs, case)
-        assert scores.shape == (4000,)
-        assert scores.mean() == pytest.approx(mean, abs=5 * mu / math.sqrt(4000))
-        assert scores.std() == pytest.approx(mu, rel=0.08)
-
-
 def test_the_ratio_is_that_of_the_probabilities_on_the_grid():
     mechanism = make(noise=2.0, grid=2.0**-11)
     case = WorstCase(np.array([[1.0, 0.5], [9.0, 0.0]]), np.array([[0.25, -0.5]]))
@@ -354,39 +272,6 @@ def test_the_ratio_is_that_of_the_probabilities_on_the_grid():
     direct = [stats.norm.logpdf(outputs, s, 2.0).sum(axis=1) for s in sums]
     assert mechanism.log_ratio(outputs, case) == pytest.approx(direct[0] - direct[1], rel=1e-9)
     assert mechanism.log_ratio(outputs, WorstCase(case.one, case.one)).tolist() == [0.0] * 20
-
-
-SHAPES = """
-import sys, types
-from beartype import BeartypeConf, beartype
-from jaxtyping import install_import_hook
-lenient = types.ModuleType("lenient")
-lenient.check = beartype(conf=BeartypeConf(is_pep484_tower=True))
-sys.modules["lenient"] = lenient
-with install_import_hook("sordino.mechanisms", "lenient.check"):
-    import numpy as np
-    from sordino._random import SimulatedEntropy, SystemEntropy
-    from sordino.mechanisms.gaussian import GaussianMechanism
-    from sordino.privacy.guarantee import REPLACE_ONE
-    noise = GaussianMechanism.calibrated(1.0, delta=1e-6, bound=1, neighbors=REPLACE_ONE)
-    capped = GaussianMechanism.calibrated(1.0, delta=1e-6, bound=1.0, neighbors=REPLACE_ONE,
-                                          records_per_person=2)
-    case = noise.worst_case(REPLACE_ONE)
-    for entropy in (SystemEntropy(), SimulatedEntropy(1)):
-        noise.release(np.full((9, 4), 3.0), entropy=entropy)
-        noise.log_ratio(noise.repeat(case.one, 5, entropy=entropy), case)
-        capped.release(np.ones((2, 3)), entropy=entropy, persons=np.array([1, 1]))
-    capped.guarantee(unit="person", neighbors=REPLACE_ONE, trust="central")
-    print(noise.event, capped.sensitivity(REPLACE_ONE), noise.step)
-    assert "opendp" in sys.modules
-"""
-
-
-def test_annotations_hold():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SHAPES], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_importing_it_does_not_load_opendp():

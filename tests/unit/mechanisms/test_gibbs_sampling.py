@@ -30,13 +30,6 @@ def test_chances_are_the_reference_tilted_by_the_scores():
     np.testing.assert_allclose(found, weights / weights.sum(), rtol=1e-12)
 
 
-def test_scores_may_be_decimals_of_fifty_digits():
-    exact = [Decimal(1) / 3, Decimal(2) / 3, Decimal(0)]
-    np.testing.assert_allclose(
-        made().log_probabilities(exact), made().log_probabilities([1 / 3, 2 / 3, 0.0]), rtol=1e-12
-    )
-
-
 def test_an_action_without_reference_is_never_drawn():
     choice = made(reference=(0.0, 0.5, 0.5))
     drawn = choice.repeat([100.0, 0.0, 0.0], 1000, entropy=SimulatedEntropy(0))

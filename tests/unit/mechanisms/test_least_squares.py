@@ -7,8 +7,7 @@ import pytest
 
 from sordino._random import entropy
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.regressions.base import LeastSquares, Oracle, PlainRegression
+from sordino.mechanisms.regressions.base import PlainRegression
 from sordino.mechanisms.regressions.descent import _DescentPlan, _first_averaged, _OnePassDescent
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics, _AdaptiveStatistics
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, NonPrivateEvent
@@ -40,16 +39,6 @@ def errors(regression, rows, targets, releases):
     found = [regression.release(rows, targets, entropy=entropy(s)) for s in range(releases)]
     squares = [np.mean((rows @ (one.weights - plain)) ** 2) for one in found]
     return math.sqrt(np.mean(squares)), float(np.mean([one.error for one in found]))
-
-
-@EVERY
-def test_every_oracle_is_one_and_makes_a_regression(oracle):
-    found = calibrated(oracle, 50)
-    assert isinstance(oracle, Oracle)
-    for kind in (LeastSquares, Mechanism, Repeatable):
-        assert isinstance(found, kind)
-    assert (found.rows, found.radius, found.neighbors) == (50, 2.0, REPLACE_SPECIAL)
-    assert isinstance(calibrated(oracle, 50, math.inf), LeastSquares)
 
 
 # --- how far off ------------------------------------------------------------------------------
@@ -272,13 +261,6 @@ def test_rows_of_some_chunks_add_up_like_all_at_once(monkeypatch):
     whole = found.release(rows, targets, entropy=entropy(0)).weights
     monkeypatch.setattr("sordino.mechanisms.regressions.descent._NUMBERS", 30)
     assert found.release(rows, targets, entropy=entropy(0)).weights == pytest.approx(whole)
-
-
-def test_replacing_costs_twice_the_noise():
-    noise = [
-        calibrated(DESCENT, 100, relation=relation).standard_deviation for relation in RELATIONS
-    ]
-    assert noise[1] == pytest.approx(2 * noise[0], rel=1e-6)
 
 
 def test_it_needs_no_matrix_where_features_are_many_and_few_directions_matter():

@@ -61,12 +61,6 @@ def test_the_worst_case_is_two_neighbors_that_every_output_tells_apart(neighbors
     assert made.log_ratio(np.array([[above], [above - 1]]), case).tolist() == [0.7, -0.7]
 
 
-@pytest.mark.parametrize("counts", [[], [[1, 2]], [1.5, 2.0], ["1"], 3])
-def test_counts_that_are_none_are_refused(counts):
-    with pytest.raises(DataError, match="whole numbers"):
-        MinimumCount(1.0, delta=0.1).release(np.array(counts), entropy=SimulatedEntropy(0))
-
-
 def test_a_negative_count_is_named_by_its_index_alone():
     with pytest.raises(DataError, match="index 1 ") as caught:
         MinimumCount(1.0, delta=0.1).release(np.array([7, -4321]), entropy=SimulatedEntropy(0))

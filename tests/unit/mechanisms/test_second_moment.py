@@ -170,26 +170,6 @@ def test_the_norm_of_the_noise_is_within_the_bound():
     assert bound == pytest.approx(exact, rel=1e-5)
 
 
-def test_system_entropy_draws_exact_noise():
-    noise = made()
-    one, other = (noise.release(np.eye(4), entropy=entropy(None)) for _ in range(2))
-    assert one.shape == (4, 4)
-    assert np.array_equal(one, one.T)
-    assert not np.array_equal(one, other)
-    assert np.array_equal(np.rint(2 * one / noise.step**2), 2 * one / noise.step**2)
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_the_log_ratio_is_that_of_what_is_released(relation):
-    """Its mean is μ²/2 and its deviation μ, within six standard errors of 20,000 releases."""
-    noise = made(relation)
-    case = noise.worst_case(relation)
-    ratios = noise.log_ratio(noise.repeat(case.one, 20_000, entropy=entropy(6)), case)
-    mu = noise.event.mu
-    assert ratios.mean() == pytest.approx(mu * mu / 2, abs=6 * mu / math.sqrt(20_000))
-    assert ratios.std() == pytest.approx(mu, rel=0.03)
-
-
 # --- what it states ---------------------------------------------------------------------------
 
 

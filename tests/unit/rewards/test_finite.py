@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 import sordino
 from sordino.policies.pessimism import optimistic_policy, pessimistic_policy
 from sordino.preferences.features import Features
-from sordino.preferences.pairs import PrivatePairs
-from sordino.privacy.guarantee import Guarantee
 from sordino.rewards import finite
 from sordino.rewards import finite as disagreement
 from sordino.rewards.finite import DisagreementSet, FiniteRewards, radius_squared
@@ -81,40 +79,6 @@ def test_the_likeliest_is_found_by_enumeration(answers, epsilon):
     assert fitted.name == REWARDS.names[int(wanted.argmax())]
     assert (fitted.pairs, fitted.artifact) == (80, pairs.artifact)
     assert (fitted.guarantee, fitted.release_ids) == (pairs.guarantee, pairs.release_ids)
-
-
-def test_the_true_reward_is_found(ledger):
-    # 4,000 answers at epsilon 4 tell these apart by more than 8 standard deviations.
-    generator = np.random.default_rng(1)
-    rows = records(4000, seed=2)
-    for row in rows:
-        gap = prefers_long(None, [row["chosen"]])[0] - prefers_long(None, [row["rejected"]])[0]
-        if generator.random() > 1 / (1 + math.exp(-gap)):
-            row["chosen"], row["rejected"] = row["rejected"], row["chosen"]
-    pairs = sordino.read_pairs(rows)
-    private = sordino.privatize(
-        pairs, sordino.RandomizedResponse(4.0), ledger=ledger(4.0), simulate_seed=1
-    )
-    assert REWARDS.fit(private).name == "long"
-
-
-def test_answers_without_noise(answers):
-    pairs = answers()
-    public = {name: getattr(pairs, name) for name in ("keys", "public_digest", "prompts", "first")}
-    given = PrivatePairs(
-        **public,
-        second=pairs.second,
-        answers=pairs.answers,
-        flip_probability=0.0,
-        guarantee=Guarantee(
-            math.inf, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
-        ),
-        artifact="",
-    )
-    fitted = REWARDS.fit(given)
-    wanted = exact_likelihoods(given, range(80))
-    np.testing.assert_allclose(fitted.log_likelihoods, wanted, rtol=1e-12)
-    assert fitted.radius_squared(0.9) == pytest.approx(111.5 * math.log(80) / 80)
 
 
 def test_repeats_of_one_person_count_once(ledger):
@@ -210,18 +174,6 @@ def test_policies_use_the_definition_of_the_bonus(answers, make):
         np.testing.assert_allclose(chances[at], weights / weights.sum(), rtol=1e-9)
 
 
-def test_the_gibbs_policy_follows_the_likeliest(answers):
-    fitted = REWARDS.fit(answers())
-    policy = sordino.gibbs_policy(fitted, temperature=0.3)
-    (chances,) = policy.probabilities(["x"], [WORDS])
-    weights = np.exp(fitted.score(["x"] * len(WORDS), WORDS) / 0.3)
-    np.testing.assert_allclose(chances, weights / weights.sum(), rtol=1e-12)
-    rows = REWARDS.transform(["x"] * len(WORDS), WORDS)
-    np.testing.assert_array_equal(
-        fitted.score_features(rows), fitted.score(["x"] * len(WORDS), WORDS)
-    )
-
-
 @settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(0, 40), st.floats(1e-6, 10), st.integers(0, 2**32))
 def test_widths_are_the_largest_of_all_pairs(size, m, ridge, seed):
@@ -277,12 +229,6 @@ def test_the_radius_falls_as_the_effective_number_of_answers():
     for wrong in (0, 1, math.nan):
         with pytest.raises(sordino.UsageError, match="confidence"):
             radius_squared(wrong, n=10, candidates=2, kappa=1.0)
-
-
-def test_a_class_of_one_knows_the_truth(answers):
-    fitted = FiniteRewards({"long": prefers_long}).fit(answers())
-    (bonus,) = pessimistic_policy(fitted, temperature=1.0).bonus(["x"], [WORDS])
-    assert not bonus.any()
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,11 @@ from sordino.rewards.forecast import (
     Scatter,
     World,
     _offered_ways,
-    asymptotic_scatter,
     break_even,
     growth_curve,
     lost_accuracy,
     tilted_scatter,
     utility_curve,
-    without_privacy,
 )
 
 CENTRAL = ("label-estimate", "record-estimate")
@@ -83,11 +81,6 @@ def test_no_number_of_labels_beats_the_true_reward(target):
     assert not estimate(10, dimension=3, epsilon=1.0).reachable
 
 
-def test_a_target_just_below_the_ceiling_needs_very_many():
-    found = local(dimension=10, target=math.nextafter(0.65, 0))
-    assert found.labels_needed > 10**12
-
-
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0, 10.0])
 def test_what_epsilon_means_is_never_rounded_down(epsilon):
     from mpmath import exp, mp, mpf
@@ -126,13 +119,6 @@ def test_an_answer_is_worth_at_most_the_square_of_kappa(accuracy, epsilon):
     assert worth <= kappa**2 * (1 + 1e-9)
     if accuracy == 0.5001:
         assert worth == pytest.approx(kappa**2, rel=1e-5)
-
-
-def test_the_mixture_is_better_where_rewards_are_large():
-    debiased = local(20_000, accuracy=0.95)
-    mixture = local(20_000, accuracy=0.95, method="mixture")
-    assert mixture.standard_error < debiased.standard_error / 2
-    assert mixture.accuracy > debiased.accuracy
 
 
 def test_the_local_way_does_not_use_delta():
@@ -186,10 +172,6 @@ def test_the_needed_number_of_labels_is_the_smallest(name, epsilon, target, dime
     assert found.non_private.labels_needed <= needed
     assert estimate(needed, **world).ways[name].accuracy >= target
     assert needed == 1 or estimate(needed - 1, **world).ways[name].accuracy < target
-
-
-def test_equal_ways_are_settled_for_the_one_that_trusts_least():
-    assert estimate(10**15, dimension=2, epsilon=44.0).best == "labels"
 
 
 def test_odds_that_no_float_holds_are_infinite():
@@ -357,40 +339,6 @@ def outlook(noise):
         )
 
     return Outlook(world=known, small_ridge=scatter, fits=lambda n: [scatter(n)])
-
-
-@pytest.mark.parametrize("noise", [0.0, 1.0, 1e3, 1e7])
-@pytest.mark.parametrize("target", [0.51, 0.6, 0.6499])
-def test_the_needed_number_is_the_smallest_however_scatter_falls(noise, target):
-    found = outlook(noise)
-    needed = found.labels_needed(target)
-    assert found.accuracy(needed) >= target
-    assert needed == 1 or found.accuracy(needed - 1) < target
-    assert found.predict(needed, target).labels_needed == needed
-    assert found.predict(needed, None).labels_needed is None
-
-
-def test_errors_and_their_worth_depend_on_the_number_of_labels():
-    noisy, free = outlook(1e4), without_privacy(world(5))
-    assert free.effective_judgments(77) == 77
-    for n in (10, 10**3, 10**6):
-        worth = noisy.effective_judgments(n)
-        assert worth < n
-        assert free.standard_error(worth) == pytest.approx(noisy.standard_error(n))
-    assert noisy.effective_judgments(10**6) / 10**6 > 0.98
-    assert noisy.effective_judgments(10) / 10 < 0.002
-
-
-def test_no_fit_is_foreseen_to_beat_judgments_as_they_are():
-    better = Scatter(signal=1.0, along=0.0, across=1e-9, dimension=5)
-    found = Outlook(world=world(5), small_ridge=lambda _: better, fits=lambda _: [better])
-    assert found.accuracy(100) == without_privacy(world(5)).accuracy(100)
-
-
-def test_a_world_holds_what_was_assumed():
-    known = World.of(5, 0.7, "mixture")
-    assert (known.dimension, known.accuracy, known.method) == (5, 0.7, "mixture")
-    assert known.free[0] == asymptotic_scatter(known.spread, 0.0, dimension=5)
 
 
 @pytest.mark.parametrize("name", ["labels", *CENTRAL])

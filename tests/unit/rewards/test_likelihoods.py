@@ -15,7 +15,6 @@ from sordino.rewards.pair_losses import (
     DebiasedLogistic,
     MixtureLogistic,
     _mixture_negative_log_likelihood,
-    answer_probability,
     debias,
     debiased_loss,
     softplus,
@@ -231,9 +230,3 @@ def test_the_mixture_of_unflipped_answers_is_the_logistic_loss():
     )
     assert mixture.value(theta) == pytest.approx(plain.value(theta), rel=1e-9)
     np.testing.assert_allclose(mixture.gradient(theta), plain.gradient(theta), atol=1e-9)
-
-
-def test_the_probability_of_an_answer():
-    np.testing.assert_allclose(
-        answer_probability(np.array([-800.0, 0.0, 800.0]), 0.1), [0.1, 0.5, 0.9]
-    )

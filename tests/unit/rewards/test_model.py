@@ -72,11 +72,6 @@ def test_what_is_no_reward_is_refused(tmp_path, text):
         RewardModel.load(path)
 
 
-def test_a_missing_reward_is_a_file_system_error(tmp_path):
-    with pytest.raises(sordino.FileSystemError):
-        RewardModel.load(tmp_path / "none.json")
-
-
 def test_a_reward_of_ones_own_function_needs_it_back(budget, tmp_path):
     def lengths(prompts, answers):
         return np.array([[len(answer) / 100] for answer in answers])

@@ -9,14 +9,12 @@ import pytest
 
 import sordino
 from sordino.errors import UsageError
-from sordino.mechanisms import label_sum
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, debiased_choices
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privatization.choices import privatize_choices
 from sordino.rewards import ranking_fit
-from sordino.rewards.confidence import ranking_covariance
 from sordino.rewards.model import RewardModel, centered_weights
 from sordino.rewards.ranking_fit import (
     _ChoiceEvidence,
@@ -79,13 +77,6 @@ def test_the_truth_is_found_within_its_errors(tmp_path, statistic):
     assert reward.gradient_norm <= reward.atol
 
 
-def test_errors_are_the_sandwich(released):
-    reward = _fit_released_rankings(released, ball=20.0, ridge=2.0)
-    evidence = released.evidence
-    covariance = ranking_covariance(evidence.loss, reward.weights, evidence.covariance, ridge=2.0)
-    np.testing.assert_allclose(reward.standard_errors, np.sqrt(np.diag(covariance)))
-
-
 def test_errors_of_worths_cover_the_truth(tmp_path):
     """Intervals hold the centered truth at least as often as they say: 95 % of 7 × 40.
 
@@ -101,39 +92,6 @@ def test_errors_of_worths_cover_the_truth(tmp_path):
         for name, _, low, high in _fit_released_rankings(released, ball=20.0).worths():
             misses += not low <= worths[int(name[1])] <= high
     assert misses <= 28
-
-
-def test_worths_of_an_election(tmp_path):
-    released = release_rankings(
-        election(np.linspace(2, -2, 5), 3000), noise(), ledger=account(tmp_path)
-    )
-    reward = _fit_released_rankings(released, ball=20.0)
-    assert [name for name, *_ in reward.worths()] == ["i0", "i1", "i2", "i3", "i4"]
-    assert reward.weights.sum() == pytest.approx(0.0, abs=1e-12)
-    assert all(low < worth < high for _, worth, low, high in reward.worths())
-    assert reward.features is None
-
-
-def test_two_candidates_are_a_pair(tmp_path):
-    """The same seed draws the same noise, so that only the grids differ."""
-    rankings, _ = world(500, 2, 3, seed=4)
-    one = sordino.fit_reward(
-        rankings,
-        mechanism=noise(shaped=False),
-        ledger=account(tmp_path / "a"),
-        simulate_seed=5,
-        ridge=1.0,
-    )
-    other = sordino.fit_reward(
-        rankings.as_pairs(),
-        mechanism=sordino.LabelGaussian(3.0, delta=DELTA, shaped=False),
-        ledger=account(tmp_path / "b"),
-        simulate_seed=5,
-        ridge=1.0,
-    )
-    assert one.ridge == pytest.approx(other.ridge, rel=1e-5)
-    np.testing.assert_allclose(one.weights, other.weights, rtol=0, atol=2e-4)
-    np.testing.assert_allclose(one.standard_errors, other.standard_errors, rtol=1e-3)
 
 
 def test_the_chosen_ridge_is_near_the_best(tmp_path):
@@ -183,32 +141,6 @@ def test_a_confidence_set_is_only_kept_on_a_declaration(released):
     )
 
 
-def test_incomplete_ballots_change_nothing_but_the_sum(tmp_path, monkeypatch):
-    """Complete or not, with one and the same noised sum the reward is one and the same."""
-    monkeypatch.setattr(label_sum, "with_noise", lambda total, *_: np.full_like(total, 1 << 20))
-    found = []
-    for index, short in enumerate((False, True)):
-        table = np.tile([1.0, 2.0, 3.0], (50, 1))
-        if short:
-            table[:, 1:] = np.nan
-        rankings = Rankings.from_ranks(["a", "b", "c"], table, offered="all")
-        released = release_rankings(rankings, noise(), ledger=account(tmp_path / str(index)))
-        reward = _fit_released_rankings(released, ball=5.0, ellipsoid=True)
-        found.append({**reward.to_dict(), "release_ids": None, "artifact": None})
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("settings", [{"ball": 0.0}, {"ball": 1.0, "ridge": -1.0}])
-def test_settings_out_of_range(released, settings):
-    with pytest.raises(UsageError):
-        _fit_released_rankings(released, **settings)
-
-
-def test_the_ball_binds(released):
-    reward = _fit_released_rankings(released, ball=0.1)
-    assert np.linalg.norm(reward.weights) == pytest.approx(0.1, rel=1e-6)
-
-
 def test_a_reward_survives_its_file_and_its_certificate(tmp_path):
     ledger = account(tmp_path)
     reward = sordino.fit_reward(
@@ -251,21 +183,6 @@ def test_the_spread_is_exact_for_candidates_that_are_as_good(k, kind):
     wanted = 7 * np.cov(np.array(sums).T, bias=True) + 0.25 * np.eye(3)
     found = evidence_of(rows, [0, k], [7], kind, noise=0.5).spread(np.zeros(3))
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
-
-
-def test_ballots_of_several_sizes_are_each_counted_in_their_own_way():
-    rows = np.random.default_rng(1).normal(size=(7, 2))
-    theta = np.array([0.3, -0.2])
-    both = evidence_of(rows, [0, 3, 7], [2, 5]).spread(theta)
-    one = evidence_of(rows[:3], [0, 3], [2]).spread(theta)
-    other = evidence_of(rows[3:], [0, 4], [5]).spread(theta)
-    np.testing.assert_allclose(both, one + other, rtol=1e-12)
-
-
-def test_sizes_and_what_is_printed():
-    evidence = evidence_of(np.eye(3), [0, 3], [9])
-    assert len(evidence) == 9
-    assert repr(evidence) == "RankingEvidence(n=9, d=3)"
 
 
 def test_the_reach_of_two_candidates_is_half_their_difference():
@@ -361,15 +278,6 @@ def test_randomized_choices_find_the_truth_within_their_errors(ledger):
     worths = fit_choices(private(chosen_election(20_000), ledger(2.0), seed=1), ball=20.0)
     assert worths.worth_intervals is None
     assert (np.abs(worths.weights - WORTHS) < 6 * worths.standard_errors).all()
-
-
-def test_errors_grow_as_the_die_is_less_honest(ledger):
-    rankings = chosen_election(8000)
-    kept, turned = (
-        fit_choices(private(rankings, ledger(9.0), epsilon, seed=1), ball=20.0)
-        for epsilon in (8.0, 1.0)
-    )
-    assert (turned.standard_errors > 1.5 * kept.standard_errors).all()
 
 
 def test_it_is_what_fit_reward_does_and_can_be_certified(ledger, tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
-from sordino.errors import ConvergenceError, DataError, UsageError
+from sordino.errors import DataError
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite, PlackettLuce, pair_weight
 from sordino.rewards.solver import minimize_ridge, ridge_path
@@ -209,49 +209,6 @@ def test_the_certificate_is_true(ball):
         assert np.linalg.norm(found.theta) <= ball
 
 
-def test_the_truth_is_found_from_many_ballots_by_a_start_on_a_sample():
-    loss, theta = simulated(n=20_000, d=3, seed=1)
-    found = minimize_ridge(loss, ridge=1e-3, atol=1e-4)
-    # the error of a weight is about 1/√(20,000 · 1.5); four of them
-    assert np.abs(found.theta - theta).max() < 4 / np.sqrt(30_000)
-    assert found.passes <= 8
-
-
-def test_sparse_text_like_features_are_fitted():
-    rng = np.random.default_rng(5)
-    features = csr_array(rng.standard_normal((900, 40)) * (rng.random((900, 40)) < 0.1))
-    ranks = np.tile([1, 2, 3], 300)
-    loss = PlackettLuce(features, starts=np.arange(0, 901, 3), ranks=ranks)
-    found = minimize_ridge(loss, ridge=1.0, atol=1e-7)
-    left = loss.gradient(found.theta) + found.theta
-    assert np.linalg.norm(left) <= 1.001e-7
-
-
-def test_worths_of_items_are_those_of_choix():
-    choix = pytest.importorskip("choix")
-    rng = np.random.default_rng(6)
-    worth = rng.standard_normal(8)
-    items = np.argsort(rng.random((150, 8)), axis=1)[:, :4]
-    scores = worth[items] + rng.gumbel(size=items.shape)
-    ordered = np.take_along_axis(items, np.argsort(-scores, axis=1), axis=1)
-    loss = PlackettLuce.of_items(
-        ordered.ravel(), 8, starts=np.arange(0, 601, 4), ranks=np.tile([1, 2, 3, 4], 150)
-    )
-    found = minimize_ridge(loss, ridge=2e-6, atol=1e-9).theta
-    theirs = choix.opt_rankings(8, [tuple(row) for row in ordered.tolist()], alpha=1e-6, tol=1e-10)
-    assert loss.value(found) <= loss.value(theirs) * (1 + 1e-9)
-    np.testing.assert_allclose(found, theirs - theirs.mean(), atol=1e-4)
-    assert abs(found.sum()) < 1e-6
-
-
-def test_what_cannot_be_fitted_is_refused():
-    loss, _ = simulated(n=20)
-    with pytest.raises(UsageError, match="ridge must be greater than 0"):
-        minimize_ridge(loss, ridge=0.0, atol=1e-6)
-    with pytest.raises(ConvergenceError):
-        minimize_ridge(loss, ridge=1e-3, atol=1e-12, max_passes=2)
-
-
 @pytest.mark.parametrize(
     ("change", "match"),
     [
@@ -350,19 +307,6 @@ def test_a_slate_with_a_count_is_that_many_ballots(kind):
     theta = np.array([0.4, -1.0, 2.0])
     assert one.value(theta) == pytest.approx(other.value(theta), rel=1e-12)
     np.testing.assert_allclose(one.hessian(theta), other.hessian(theta), rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_items_as_sparse_rows(kind):
-    statistic = np.array([5.0, 3.0, 2.0, 0.5])
-    known = {"starts": np.array([0, 4]), "statistic": statistic, "counts": np.array([10.5])}
-    dense, sparse = kind(np.eye(4), **known), kind(csr_array(np.eye(4)), **known)
-    theta = np.array([1.0, 0.2, -0.3, 0.0])
-    np.testing.assert_allclose(dense.hessian(theta), sparse.hessian(theta), atol=1e-13)
-    ours = [minimize_ridge(x, ridge=0.1, atol=1e-10).theta for x in (dense, sparse)]
-    np.testing.assert_allclose(*ours, atol=1e-9)
-    left = dense.gradient(ours[0]) + 0.1 * ours[0]
-    assert np.linalg.norm(left) < 1e-9
 
 
 @pytest.mark.parametrize("kind", KINDS)

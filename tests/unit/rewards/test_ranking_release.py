@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
+from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
@@ -293,15 +293,6 @@ def test_raw_rankings_are_refused_with_the_ways_out():
         "NonPrivate",
     ):
         assert way in str(caught.value)
-
-
-def test_an_infinite_spend_needs_an_infinite_budget(tmp_path):
-    with pytest.raises(BudgetExceeded):
-        sordino.fit_reward(
-            drawn_election(),
-            mechanism=sordino.NonPrivate(),
-            ledger=account(tmp_path, epsilon=2.0),
-        )
 
 
 @pytest.mark.parametrize(
