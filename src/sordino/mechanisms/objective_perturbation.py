@@ -136,9 +136,12 @@ class Solution(Protocol):
     """A minimizer of the tilted objective, shape (d,), and the norm of the gradient there."""
 
     @property
-    def theta(self) -> np.ndarray: ...  # noqa: D102 (see above)
+    def theta(self) -> np.ndarray:
+        """Return the weights."""
+
     @property
-    def gradient_norm(self) -> float: ...  # noqa: D102
+    def gradient_norm(self) -> float:
+        """Return the norm of the gradient."""
 
 
 @dataclass(frozen=True)
