@@ -109,7 +109,18 @@ def certify(
         do not prove that the weights in the artifact were made so: whoever writes an artifact by
         hand can write any weights. Shown by tests/soundness/test_certificates.py.
     """
-    _refuse_unreleased(artifact)
+    kind = type(artifact).__name__
+    if isinstance(artifact, Withholding):
+        raise PrivacyError(
+            f"A certificate is for what was released, and {kind} stays with its curator, so "
+            "nothing was certified. What was drawn from a withheld estimate, the ledger promises: "
+            "read ledger.total(). An audit of the data is no promise and is not published."
+        )
+    if not isinstance(artifact, CandidatePolicy | ReleasedReward):
+        raise PrivacyError(
+            f"A certificate is for a RewardModel from fit_reward or a policy made from one, got "
+            f"{kind}. Nothing was certified."
+        )
     policy = isinstance(artifact, CandidatePolicy)
     reward = artifact.reward if isinstance(artifact, CandidatePolicy) else artifact
     guarantee = paid_guarantee(reward, ledger)
@@ -131,22 +142,6 @@ def certify(
         ledger_head=ledger.head,
         ledger_total=ledger.total(),
     )
-
-
-def _refuse_unreleased(artifact: object) -> None:
-    """Refuse what a curator keeps, and what is neither a reward nor a policy."""
-    kind = type(artifact).__name__
-    if isinstance(artifact, Withholding):
-        raise PrivacyError(
-            f"A certificate is for what was released, and {kind} stays with its curator, so "
-            "nothing was certified. What was drawn from a withheld estimate, the ledger promises: "
-            "read ledger.total(). An audit of the data is no promise and is not published."
-        )
-    if not isinstance(artifact, CandidatePolicy | ReleasedReward):
-        raise PrivacyError(
-            f"A certificate is for a RewardModel from fit_reward or a policy made from one, got "
-            f"{kind}. Nothing was certified."
-        )
 
 
 def claims_more(claimed: Guarantee, paid: Guarantee) -> bool:
@@ -176,7 +171,8 @@ def paid_guarantee(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
             "The ledger lacks an entry that this artifact says paid for it, so nothing can be "
             "certified. Use the ledger that the data was released on."
         )
-    if reward.artifact not in _artifacts(rows):
+    told = [row for row in rows if row.kind in {"commit", "receive", "repeat"}]
+    if reward.artifact not in {json.loads(row.payload)["artifact"] for row in told}:
         raise PrivacyError(
             "The entries on the ledger paid for other answers than those behind this artifact, or "
             "were never committed, so nothing can be certified."
@@ -209,12 +205,6 @@ def _together(rows: Iterable[Row]) -> Counter[Any]:
         else:
             events[event_of(row)] += row.count
     return events + linked
-
-
-def _artifacts(rows: Iterable[Row]) -> set[str]:
-    """Return the digests of what rows say was released or received."""
-    kinds = {"commit", "receive", "repeat"}
-    return {json.loads(row.payload)["artifact"] for row in rows if row.kind in kinds}
 
 
 def _received(row: Row) -> Guarantee:

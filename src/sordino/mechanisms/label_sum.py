@@ -154,15 +154,6 @@ class SumMechanism(Described):
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what one release promises to one label or ballot, or to all of one person.
 
-        Args:
-            unit: ``"label"``; or ``"person"`` if ``records_per_person`` is set.
-            neighbors: What one change is: ``REPLACE_ONE``.
-            trust: Who saw the raw labels.
-
-        Raises:
-            PrivacyError: For another unit or relation, or for a person whose number of rows
-                has no limit.
-
         Guarantee:
             At most (epsilon, delta). With ``records_per_person`` the same is stated for a label,
             for which it is more than enough.
@@ -200,10 +191,6 @@ class SumMechanism(Described):
             design: What ``prepare`` of an equal mechanism returned.
             entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
                 gives rounded floating-point noise, for study only.
-
-        Raises:
-            DataError: Values are no labels or no orders, or not as many as the design has.
-            UsageError: The design was prepared with other settings.
 
         Guarantee:
             What :meth:`guarantee` returns.
@@ -551,15 +538,7 @@ class LabelGaussian(LabelMechanism):
         Source:
             docs/central.md, "Label privacy, one Gaussian release": with c = L/4 and s² = 0.3 L²
             the usual ‖x‖², r = 4d(c/μ)²/(ns²); for r < 1/32 c grows by √(1/(32r)) and the noise
-            is shaped.
-
-        Args:
-            epsilon: As for the class.
-            n: Number of labels.
-            d: Number of features.
-            feature_bound: Bound L on the norm of one answer's features.
-            delta: As for the class, as is records_per_person.
-            records_per_person: See above.
+            is shaped; L is the bound on the norm of one answer's features.
 
         Example:
             >>> sizes = {"d": 28, "feature_bound": 1.0, "delta": 1e-6}

@@ -290,17 +290,10 @@ class Tilt(Described, ABC):
     ) -> Float[np.ndarray, " d"]:
         """Return noised weights; draws noise, so the spend must already be on a ledger.
 
-        Args:
-            minimize: From a tilt b to a minimizer of the objective with bᵀθ, its records clipped.
-            d: Number of features.
-            entropy: Source of 64-bit words.
-
-        Raises:
-            ConvergenceError: The minimizer is not exact enough; what was spent stays spent.
-
         Guarantee:
             What :meth:`guarantee` returns.
         """
+        # `minimize` takes a tilt b to a minimizer of the objective with bᵀθ, its records clipped.
         solution = minimize(self.draw(d, entropy=entropy))
         return self.finish(solution.theta, solution.gradient_norm, entropy=entropy)
 
@@ -606,16 +599,8 @@ class ObjectivePerturbation(Tilt):
         where few records differ, with more the reward is lost.
 
         Source:
-            docs/central.md, "Objective perturbation": Λ = (R/s)²(1 + 4dσ²/(nR²)), s = 0.83.
-
-        Args:
-            epsilon: As for the class, as are delta, bound and neighbors.
-            n: Number of records; None where it is private: then as for 2,000.
-            d: Number of features.
-            delta: See above.
-            bound: See above.
-            neighbors: See above.
-            second_moment_mu: See above.
+            docs/central.md, "Objective perturbation": Λ = (R/s)²(1 + 4dσ²/(nR²)), s = 0.83, for n
+            records; None where their number is private: then as for 2,000.
 
         Example:
             >>> from sordino.privacy.guarantee import REPLACE_SPECIAL

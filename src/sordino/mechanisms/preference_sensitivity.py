@@ -75,7 +75,8 @@ class LabelCurvature:
         factor, least = _lower_factor(gram, ridge)
         if not n or not least > 0:
             return cls(ball, math.inf if n else 0.0, np.zeros((d, d)), 0.0, 0.0)
-        leverage = max(_longest(factor, block) for block in dense_blocks(rows, 8 * BLOCK))
+        blocks = (_solved(factor, block) for block in dense_blocks(rows, 8 * BLOCK))
+        leverage = max(float(np.linalg.norm(one, axis=1).max()) for one in blocks) * UP
         wrong = (d + 4) * ROUNDING * float(np.linalg.norm(factor)) / math.sqrt(least)
         return cls(ball, leverage, factor, wrong, ROUNDING / math.sqrt(least))
 
@@ -128,11 +129,6 @@ def _factor(matrix: np.ndarray, shift: float) -> np.ndarray:
 def _solved(factor: np.ndarray, rows: Float[np.ndarray, "b d"]) -> Float[np.ndarray, "b d"]:
     """Return L⁻¹ of every row."""
     return np.asarray(linalg.solve_triangular(factor, rows.T, lower=True, check_finite=False).T)
-
-
-def _longest(factor: np.ndarray, rows: Float[np.ndarray, "b d"]) -> float:
-    """Return the largest norm of L⁻¹x over rows, rounded up."""
-    return float(np.linalg.norm(_solved(factor, rows), axis=1).max()) * UP
 
 
 def withheld_label_range(

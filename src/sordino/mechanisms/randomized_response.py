@@ -52,13 +52,8 @@ class Answers(ABC):
     ) -> Integer[np.ndarray, " n"]:
         """Return one answer for each value; the spend must already be on a ledger.
 
-        Args:
-            values: Labels, each 0, 1 or 2 (undecided); or the candidates that were chosen.
-            entropy: Source of 64-bit words; a release needs system entropy. Words are drawn for
-                each value, in order, whatever the values are.
-
-        Raises:
-            DataError: A value is none of these; only its index is named.
+        Values are labels, each 0, 1 or 2 (undecided), or the candidates that were chosen. Words
+        are drawn for each value, in order, whatever the values are.
 
         Guarantee:
             What ``guarantee`` returns for each value (:func:`sordino.privatize` writes the spend
@@ -140,11 +135,7 @@ class _Coin(Answers):
         return RandomizedResponseEvent(self.realized_epsilon, self._count)
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return 1: one change replaces one value by another.
-
-        Raises:
-            PrivacyError: Under ``ADD_OR_REMOVE_ONE``; the number of answers shows.
-        """
+        """Return 1: one change replaces one value by another."""
         if neighbors is ADD_OR_REMOVE_ONE:
             raise PrivacyError(
                 f"Randomized response answers once per {self.what}, so the number of answers "
@@ -153,10 +144,7 @@ class _Coin(Answers):
         return 1.0
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return a value and another one, or what takes its place: one that says nothing.
-
-        Between the two the stated loss is attained.
-        """
+        """Return a value and another one, or what takes its place: one that says nothing."""
         self.sensitivity(neighbors)
         other = self.blank if neighbors is REPLACE_SPECIAL else 1
         return WorstCase(*(self._checked(np.array([value])) for value in (0, other)))

@@ -175,22 +175,14 @@ class RankingObjectivePerturbation(Tilt):
         return self.bound * (self.candidates - 1) * (4 if neighbors == REPLACE_ONE else 2)
 
     def clipped(self, features: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
-        """Return every candidate's features shrunk to the bound, whatever the others are.
-
-        Raises:
-            DataError: A value is not finite, or there are not ``dimension`` columns.
-        """
+        """Return every candidate's features shrunk to the bound, whatever the others are."""
         known = _validate.finite_array("features", features, ndim=2)
         if known.shape[1] != self.dimension:
             raise DataError(f"features must have {self.dimension} columns, got {known.shape[1]}.")
         return shortened(known, self.bound)
 
     def refuse_long_ballots(self, starts: np.ndarray) -> None:
-        """Refuse records of more candidates than the mechanism was built for.
-
-        Raises:
-            DataError: A record has more than ``candidates``; it is not said which.
-        """
+        """Refuse records of more candidates than the mechanism was built for."""
         if (np.diff(starts) > self.candidates).any():
             raise DataError(
                 f"A record ranks more than candidates={self.candidates}. Nothing was released. "
@@ -199,9 +191,6 @@ class RankingObjectivePerturbation(Tilt):
 
     def draw(self, d: int, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
         """Return the tilt b; draws noise, so the spend must already be on a ledger.
-
-        Raises:
-            UsageError: ``d`` is not the dimension that was promised for.
 
         Guarantee:
             None by itself: the tilt is as secret as the data. Only what :meth:`finish` returns may
@@ -225,11 +214,9 @@ class RankingObjectivePerturbation(Tilt):
         return super().finish(theta, gradient_norm, entropy=entropy)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return two neighboring inputs on which much of the stated loss is attained.
-
-        Records of candidates that hardly differ pull the weights to where the slopes of one more
-        record are as large as they can be.
-        """
+        """Return two neighboring inputs on which much of the stated loss is attained."""
+        # Records of candidates that hardly differ pull the weights to where the slopes of one more
+        # record are as large as they can be.
         # There the last candidate of the one record is the best by far, so that every stage errs
         # by 2L.
         _validate.one_of("neighbors", neighbors, NeighboringRelation)

@@ -97,18 +97,15 @@ class Candidates:
         # the memory.
         # Source: docs/local.md, confidence and pessimism: φ(x, a) − E_{a′∼reference} φ(x, a′).
         for part, first in self._parts(features):
-            rows = part._rows(features)  # noqa: SLF001 (of the same class)
-            means = _dense(part._averages() @ rows)  # noqa: SLF001
+            rows: Any = part.given
+            if features is not None:
+                rows = features.transform(part.prompts, part.answers)
+            means = part._averages() @ rows  # noqa: SLF001 (of the same class)
+            means = np.asarray(means.toarray() if issparse(means) else means)
             prompt = np.repeat(np.arange(len(part.sizes)), part.sizes)
             for block, chosen in blocks(rows):
                 here = slice(first + chosen.start, first + chosen.stop)
                 yield here, rows[chosen], block - means[prompt[chosen]]
-
-    def _rows(self, features: Features | None) -> Any:
-        """Return the features of all candidates, shape (m, d), dense or sparse."""
-        if features is None:
-            return self.given
-        return features.transform(self.prompts, self.answers)
 
     def _averages(self) -> csr_array:
         """Return the matrix that takes candidates to their mean under the reference."""
@@ -134,11 +131,6 @@ class Candidates:
                 given=None if self.given is None else self.given[rows],
             )
             yield part, first
-
-
-def _dense(matrix: Any) -> np.ndarray:
-    """Return a matrix as an array."""
-    return np.asarray(matrix.toarray() if issparse(matrix) else matrix)
 
 
 def _sizes(candidates: CandidateLists, n: int) -> Integer[np.ndarray, " n"]:

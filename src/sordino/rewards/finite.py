@@ -241,7 +241,10 @@ class FiniteRewards:
         likelihoods, moments, n = _read_pairs(self, pairs)
         if prompts is not None and candidates is not None:
             options = Candidates.of(prompts, candidates, reference=reference, features=self)
-            moments = _covariance(self, options)
+            moments = np.zeros((self.dimension, self.dimension))
+            for here, _, centered in options.centered(self):  # averaged over prompts
+                moments += centered.T @ (options.reference[here, None] * centered)
+            moments /= len(options.sizes)
         return _FiniteReward(
             candidates=self,
             name=self.names[int(np.argmax(likelihoods))],
@@ -357,11 +360,3 @@ def _read_pairs(
         likelihoods += np.log(np.where(preferred, chances, 1 - chances)).sum(axis=0)
         moments += gaps.T @ gaps
     return likelihoods, moments / (2 * len(once)), len(once)
-
-
-def _covariance(candidates: FiniteRewards, options: Candidates) -> Float[np.ndarray, "N N"]:
-    """Return the covariance of all rewards under the reference, averaged over prompts."""
-    total = np.zeros((candidates.dimension, candidates.dimension))
-    for here, _, centered in options.centered(candidates):
-        total += centered.T @ (options.reference[here, None] * centered)
-    return total / len(options.sizes)

@@ -205,12 +205,30 @@ def add_bends(
     total += centered.reshape(g * k, -1).T @ bent.reshape(g * k, -1)
 
 
+@dataclass(frozen=True, eq=False)
 class BallotLoss(MarginLoss):
     """Σ convex(scores of a ballot) − targetsᵀscores − linear_termᵀθ, scores = features·θ."""
 
     # φ of every flat candidate, shape (m, d), dense or `scipy.sparse.csr_array`.
     features: Float[np.ndarray, "m d"] | csr_array
-    starts: Integer[np.ndarray, " s"]  # where the candidates of each ballot start, and the end
+    _: KW_ONLY
+    # Ballot or slate i holds the candidates `starts[i]:starts[i+1]`; at least two.
+    starts: Integer[np.ndarray, " s"]
+    # How often every candidate is chosen, where it is known one by one; else 0.
+    targets: Float[np.ndarray, " m"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Check features and starts."""
+        features: Any = self.features
+        if issparse(features):
+            features = csr_array(features, dtype=np.float64)
+            if features.ndim != 2 or not np.isfinite(features.data).all():  # noqa: PLR2004
+                raise DataError("features must be finite in 2 dimensions.")
+        else:
+            features = np.ascontiguousarray(finite_array("features", features, ndim=2))
+        object.__setattr__(self, "features", features)
+        starts = checked_starts(self.starts, features.shape[0])
+        object.__setattr__(self, "starts", starts)
 
     @property
     @abstractmethod
@@ -250,16 +268,6 @@ class BallotLoss(MarginLoss):
         return _BallotHessian(self, margins)
 
 
-def _checked_features(features: object) -> Float[np.ndarray, "m d"] | csr_array:
-    """Return features as floats, dense or as compressed sparse rows."""
-    if not issparse(features):
-        return np.ascontiguousarray(finite_array("features", features, ndim=2))
-    rows = csr_array(features, dtype=np.float64)
-    if rows.ndim != 2 or not np.isfinite(rows.data).all():  # noqa: PLR2004
-        raise DataError("features must be finite in 2 dimensions.")
-    return rows
-
-
 _LAST = np.iinfo(np.int64).max
 
 
@@ -274,23 +282,15 @@ class PlackettLuce(BallotLoss):
     # Plackett 1975, Luce 1959; ties as Breslow 1974 treats them in the partial likelihood, which is
     # the same function. Sums, not means; no ridge.
 
-    # φ of every flat candidate, shape (m, d), dense or `scipy.sparse.csr_array`.
-    features: Float[np.ndarray, "m d"] | csr_array
     _: KW_ONLY
-    # Ballot i ranks the candidates `starts[i]:starts[i+1]`; at least two.
-    starts: Integer[np.ndarray, " s"]
     ranks: Integer[np.ndarray, " m"]  # 1 is the best; equal numbers tie; 0 was not listed
     pull: Float[np.ndarray, " d"] | None = None  # what weights are multiplied by beside the choices
-    # 1 for every candidate that is chosen at some stage, else 0.
-    targets: Float[np.ndarray, " m"] = field(init=False)
     _terms: tuple[_Terms, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check shapes and ranks."""
-        object.__setattr__(self, "features", _checked_features(self.features))
-        starts = checked_starts(self.starts, self.features.shape[0])
-        object.__setattr__(self, "starts", starts)
-        ranks = np.asarray(self.ranks)
+        super().__post_init__()
+        ranks, starts = np.asarray(self.ranks), self.starts
         if ranks.shape != (int(starts[-1]),) or ranks.dtype.kind not in "iu":
             raise DataError(
                 f"ranks must be {int(starts[-1])} whole numbers in one dimension, one for each "
@@ -372,22 +372,15 @@ def pair_weight(size: int) -> float:
 class _OneSum(BallotLoss):
     """A loss of slates and of one sum."""
 
-    # φ of every flat candidate, shape (m, d), dense or `scipy.sparse.csr_array`.
-    features: Float[np.ndarray, "m d"] | csr_array
     _: KW_ONLY
-    # Slate i holds the candidates `starts[i]:starts[i+1]`; at least two.
-    starts: Integer[np.ndarray, " s"]
     # T̃, an estimate of the sum that the class is about, over all ballots.
     statistic: Float[np.ndarray, " d"]
     counts: Any = None  # how many ballots rank each slate; one, if left out
-    targets: Float[np.ndarray, " m"] = field(init=False)
 
     def __post_init__(self) -> None:
         """Check shapes."""
-        object.__setattr__(self, "features", _checked_features(self.features))
-        m, d = self.features.shape
-        starts = checked_starts(self.starts, m)
-        object.__setattr__(self, "starts", starts)
+        super().__post_init__()
+        (m, d), starts = self.features.shape, self.starts
         statistic = finite_array("statistic", self.statistic, ndim=1)
         if len(statistic) != d:
             raise DataError(f"statistic must have shape ({d},), got {statistic.shape}.")
