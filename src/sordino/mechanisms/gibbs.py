@@ -213,44 +213,6 @@ _CELLS: Final = 1 << 18  # numbers in a case, at most
 _LARGEST: Final = 1e12  # more records than any case holds
 
 
-def _odds_case(
-    reference: tuple[float, ...],
-    *,
-    bound: float,
-    steps: int,
-    temperature: float,
-    neighbors: NeighboringRelation,
-) -> WorstCase:
-    """Return scores between which the odds of two actions move by all that one record can."""
-    # The two are the likeliest under the reference. Both inputs share records that make the rest
-    # negligible and place the two so that their odds move from one side of even to the other, where
-    # a count of draws tells most of them, as far as 2^18 numbers allow.
-    first, second = np.argsort(-np.array(reference), kind="stable")[:2].tolist()
-    record = bound / temperature
-    lowers = neighbors is REPLACE_ONE  # the record of the other input raises the likely action
-    width = 2 * record if lowers else record
-    lead = math.log(reference[first]) - math.log(reference[second])
-    aim = (record if lowers else 0.0) - width / 2
-    rest = 0.0 if len(reference) == 2 else math.log(len(reference)) + _REST  # noqa: PLR2004
-    lifts = np.array([max(0.0, -aim - lead) + rest, max(0.0, aim + lead) + rest])
-    # the two scores in steps, and how many records of them lift two actions so far
-    wanted = lifts * min(temperature / bound, _LARGEST)
-    rows = math.ceil(min(wanted.max(), _CELLS // len(reference)))
-    heights = np.ceil(wanted / max(wanted.max(), rows, math.ulp(0.0)) * steps)
-    before = (heights[1] - heights[0]) * rows / steps * record - lead - (width - record)
-    if width < 2 * FLOOR and not -FLOOR < before < FLOOR - width:
-        raise UsageError(
-            f"No worst case of at most {_CELLS} numbers attains the bounded range at "
-            f"temperature={temperature!r}: the reference is too uneven, or the grid too coarse. "
-            "Audit with a more even reference, or a finer grid."
-        )
-    one, other = np.zeros((2, rows + 1, len(reference)))
-    one[:rows, [first, second]] = other[:rows, [first, second]] = heights / steps * bound
-    one[rows, second] = bound
-    other[rows, first] = bound if lowers else 0.0
-    return WorstCase(one, other[:rows] if neighbors is ADD_OR_REMOVE_ONE else other)
-
-
 _FINEST: Final = 2**40  # steps of one record: 2^20 records of a chunk then sum below 2^63
 _STEPS: Final = 2**20
 _DIVIDES: Final = 1e-9  # a bound of 1.0 is ten steps of 0.1, whatever their last bits say
@@ -383,16 +345,34 @@ class ExponentialMechanism(Draws[np.ndarray]):
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Neighbors between which the odds of two actions move by the whole bounded range."""
         # The two are the likeliest under the reference. Records that both inputs share make the
-        # rest negligible and the two as even as can be (as far as 2^18 numbers allow), so that a
-        # game finds the range in few draws.
+        # rest negligible and place the two so that their odds move from one side of even to the
+        # other, where a count of draws tells most of them, as far as 2^18 numbers allow.
         _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
-        return _odds_case(
-            self.reference,
-            bound=self.bound,
-            steps=self._steps,
-            temperature=self.temperature,
-            neighbors=neighbors,
-        )
+        reference, bound, temperature = self.reference, self.bound, self.temperature
+        first, second = np.argsort(-np.array(reference), kind="stable")[:2].tolist()
+        record = bound / temperature
+        lowers = neighbors is REPLACE_ONE  # the record of the other input raises the likely action
+        width = 2 * record if lowers else record
+        lead = math.log(reference[first]) - math.log(reference[second])
+        aim = (record if lowers else 0.0) - width / 2
+        rest = 0.0 if len(reference) == 2 else math.log(len(reference)) + _REST  # noqa: PLR2004
+        lifts = np.array([max(0.0, -aim - lead) + rest, max(0.0, aim + lead) + rest])
+        # the two scores in steps, and how many records of them lift two actions so far
+        wanted = lifts * min(temperature / bound, _LARGEST)
+        rows = math.ceil(min(wanted.max(), _CELLS // len(reference)))
+        heights = np.ceil(wanted / max(wanted.max(), rows, math.ulp(0.0)) * self._steps)
+        before = (heights[1] - heights[0]) * rows / self._steps * record - lead - (width - record)
+        if width < 2 * FLOOR and not -FLOOR < before < FLOOR - width:
+            raise UsageError(
+                f"No worst case of at most {_CELLS} numbers attains the bounded range at "
+                f"temperature={temperature!r}: the reference is too uneven, or the grid too "
+                "coarse. Audit with a more even reference, or a finer grid."
+            )
+        one, other = np.zeros((2, rows + 1, len(reference)))
+        one[:rows, [first, second]] = other[:rows, [first, second]] = heights / self._steps * bound
+        one[rows, second] = bound
+        other[rows, first] = bound if lowers else 0.0
+        return WorstCase(one, other[:rows] if neighbors is ADD_OR_REMOVE_ONE else other)
 
     def _log_weights(self, values: Real[np.ndarray, "n k"]) -> Iterator[Decimal]:
         # Those within 30 of the largest are wrong by less than 10^-44 < 2^-146, well within what

@@ -332,17 +332,12 @@ class RewardModel:
             None if self.moment is None else self.moment.matrix[0],
             None if self.item_features is None else self.item_features.mean(axis=0),
         ]
-        return (
-            wanted > 0
-            and all(
-                column is None or (column.shape == (wanted,) and bool(np.isfinite(column).all()))
-                for column in columns
-            )
-            and self._usable_items()
-        )
-
-    def _usable_items(self) -> bool:
-        """Return whether what is said of items is about as many of them as are named."""
+        if wanted == 0 or not all(
+            column is None or (column.shape == (wanted,) and bool(np.isfinite(column).all()))
+            for column in columns
+        ):
+            return False
+        # what is said of items is about as many of them as are named
         known = [] if self.item_features is None else [self.item_features]
         ends = self.worth_intervals
         if self.items is None:

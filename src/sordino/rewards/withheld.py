@@ -257,14 +257,6 @@ def label_rows(
     return rows[once], pairs.labels[once]
 
 
-def _record_rows(pairs: Pairs, features: Features | None, bound: float) -> Float[np.ndarray, "n d"]:
-    """Return the feature difference of every record, none longer than the bound."""
-    # Each judgment is a record of its own, also a repeated one of the same person: that it repeats
-    # another one is private.
-    rows = record_differences(pairs, features)
-    return clipped_rows(rows, bound) if len(rows) else rows
-
-
 def _refuse_weak_ridge(settings: Settings, longest: float, d: int) -> None:
     """Refuse settings whose fit may fail on some data, or hang on rounding; all are public."""
     # Whether a fit is refused must not depend on a hidden record.
@@ -455,7 +447,10 @@ class WithheldReward(WithheldFit):
                 bound = 2 * features.feature_bound  # a difference of two answers' features
             longest = _validate.positive("bound", bound)
             known = RecordBound(settings, bound=longest, neighbors=neighbors)
-            rows, labels = _record_rows(pairs, features, longest), pairs.labels
+            # Each judgment is a record of its own, also a repeated one of the same person: that it
+            # repeats another one is private.
+            rows, labels = record_differences(pairs, features), pairs.labels
+            rows = clipped_rows(rows, longest) if len(rows) else rows
         _refuse_weak_ridge(settings, known.longest, rows.shape[1])
         # Minimizes Σ softplus(θᵀx) − tθᵀx + (ridge/2)‖θ‖², t being 1, 0, or ½ for an undecided
         # label. The bounds on scores pay for twice atol, above rounding: nothing is refused here.
