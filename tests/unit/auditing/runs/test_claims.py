@@ -189,35 +189,6 @@ def test_numbers_of_a_malformed_result(part):
         _StatedNumbers.read({"reward": part})
 
 
-def test_noise_on_labels_hides_no_record():
-    """Whatever else agrees: the entry, the reward and the description."""
-    found = check_mechanism(
-        stated(gaussian(2.0, 1e-6, 0.1)),
-        promise("record", REPLACE_SPECIAL),
-        rows(GaussianEvent(0.1)),
-        reward=reward(),
-    )
-    assert (found.outcome, "hides no record" in found.summary) == ("refutes", True)
-
-
-def test_a_tilted_objective_promises_nothing_about_labels():
-    noise = ObjectivePerturbation(1.0, delta=1e-6, bound=2.0, neighbors=REPLACE_ONE)
-    found = check_mechanism(
-        stated(tilt(noise)),
-        promise(),
-        rows(noise.event),
-        reward=reward("objective-perturbation", ridge=noise.ridge),
-    )
-    assert (found.outcome, "about a label" in found.summary) == ("refutes", True)
-
-
-def test_the_description_is_about_the_reward_in_the_file():
-    told, entries = stated(gaussian(2.0, 1e-6, 0.1)), rows(GaussianEvent(0.1))
-    assert check_mechanism(told, promise(), entries, reward=reward()).outcome == "warning"
-    found = check_mechanism(told, promise(), entries, reward=reward("debiased"))
-    assert (found.outcome, "Another mechanism" in found.summary) == ("refutes", True)
-
-
 WEIGHTS = np.array([0.5, -1.25, 0.75, 0.0])
 NAMES = ("Ada", "Bo", "Cy", "Di")
 BORDA = RankingGaussian(1.0, delta=1e-6, statistic="borda")
@@ -413,12 +384,6 @@ def test_errors_of_worths_tell_of_private_ballots():
     told["items"] = written(noise, model)["items"]
     found = judged(noise, paid, model, told)
     assert (found.outcome, "reward.json.worth_intervals" in found.summary) == ("refutes", True)
-
-
-def test_how_many_ballots_there_are_is_private_only_where_they_come_and_go():
-    noise, paid, model, told = honest(REPLACE_SPECIAL)
-    assert told["data"]["ballots"] == 60
-    assert judged(noise, paid, model, told).outcome == "clear"
 
 
 def test_items_of_a_reward_without_any():
