@@ -53,17 +53,16 @@ def id_channels(released: Released, recipes: Sequence[IdRecipe] | None = None) -
     names = []
     for name, values in released.columns.items():
         shown = [value for value in values[: 8 * _FIRST_ROWS] if value is not None]
-        if shown and all(map(_may_be_digest, shown[: 2 * _FIRST_ROWS])):
+        # What a digest, or a part of one, may look like.
+        if shown and all(
+            abs(value) >= _LEAST_NUMBER
+            if isinstance(value, int)
+            else isinstance(value, str) and _TEXT_ID.fullmatch(_bare(value))
+            for value in shown[: 2 * _FIRST_ROWS]
+        ):
             names.append(name)
     found = (_Search(released, name).best(tried) for name in names[:_MOST_COLUMNS])
     return [channel for channel in found if channel is not None]
-
-
-def _may_be_digest(value: object) -> bool:
-    """Return whether a value may be a digest, or a part of one."""
-    if isinstance(value, int):
-        return abs(value) >= _LEAST_NUMBER
-    return isinstance(value, str) and bool(_TEXT_ID.fullmatch(_bare(value)))
 
 
 def _bare(text: str) -> str:
