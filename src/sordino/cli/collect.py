@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final, cast
 from urllib.parse import urlsplit
 
+import numpy as np
 import typer
 
 from sordino._files import atomic_draft, explained, refuse_output, refuse_unwritable, write_text
@@ -361,7 +361,9 @@ def status(settings: Status) -> None:
             [
                 row["handle"],
                 row["state"],
-                f"{datetime.fromtimestamp(row['expires'], UTC):%Y-%m-%d %H:%M} UTC",
+                f"{np.datetime64(row['expires'], 's').astype('datetime64[m]')} UTC".replace(
+                    "T", " ", 1
+                ),
             ]
             for row in listed
         ]
