@@ -469,24 +469,6 @@ def test_models_that_are_no_reward_are_refused(tiny_llama, private, settings):
         PrivateRewardTrainer(model, settings(), train_dataset=pairs)
 
 
-def test_an_answer_that_does_not_fit_is_refused_or_left_out(
-    tiny_llama, open_ledger, settings, word_pairs
-):
-    rows = [
-        {"prompt": "tell me", "first": "kind " * 90, "second": "rude", "label": 1},
-        {"prompt": "tell me", "first": "kind", "second": "rude", "label": 1},
-    ]
-    coin = sordino.RandomizedResponse(epsilon=1.0)
-    private = sordino.privatize(
-        sordino.read_pairs(rows), coin, ledger=open_ledger(1.0), simulate_seed=1
-    )
-    with pytest.raises(DataError, match="pair 0: an answer has"):
-        PrivateRewardTrainer(str(tiny_llama), settings(), train_dataset=private)
-    args = settings(overlong="drop")
-    trainer = PrivateRewardTrainer(str(tiny_llama), args, train_dataset=private)
-    assert len(trainer.train_dataset) == 1
-
-
 def test_a_loss_that_is_no_number_stops_training(tiny_llama, private, settings):
     trainer = PrivateRewardTrainer(str(tiny_llama), settings(), train_dataset=private())
     with torch.no_grad():

@@ -170,16 +170,6 @@ def test_held_out_answers_are_measured_as_training_goes(answers, tiny_gpt2, tmp_
     assert CheckpointPromise.read(tmp_path / "r").guarantee == private.guarantee  # counted once
 
 
-def test_epochs_of_the_head_come_before_the_others(answers, tiny_llama, tmp_path):
-    """One of each is two passes, and the body learns in the second."""
-    head_first = replace(FAST, epochs=1, head_epochs=1, log_every=1)
-    log = train_reward(answers(32), tiny_llama, tmp_path / "r", head_first, uncertain=False)
-    assert log[-1]["step"] == 4  # 32 pairs, 16 in a step, two passes
-    before, after = (load_file(at / "model.safetensors") for at in (tiny_llama, tmp_path / "r"))
-    body = "model.layers.0.self_attn.q_proj.weight"
-    assert not np.array_equal(before[body], after[body])
-
-
 # --- policies ---
 
 

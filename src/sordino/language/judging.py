@@ -299,7 +299,24 @@ def win_rate(
             "prompts, answers and reference_answers must be as many and at least one, got "
             f"{len(prompts)}, {len(answers)} and {len(reference_answers)}."
         )
-    won = _won(judge, prompts, answers, reference_answers)
+    if isinstance(judge, _PreferenceJudge):
+        found = judge.preferences(prompts, answers, reference_answers)
+        won = finite_array("the judge's preferences", found, ndim=1)
+        if ((won < 0) | (won > 1)).any():
+            raise DataError("The judge's preferences must be in [0, 1].")
+    else:
+        score = judge.score if isinstance(judge, _ScoringJudge) else judge
+        one, other = (
+            finite_array("the judge's scores", score(prompts, each), ndim=1)
+            for each in (answers, reference_answers)
+        )
+        if one.shape != other.shape:
+            raise DataError("The judge must give one score for each answer.")
+        won = 0.5 + 0.5 * np.sign(one - other)
+    if len(won) != len(prompts):
+        raise DataError(f"The judge said {len(won)} things on {len(prompts)} comparisons.")
+    same = [a == b for a, b in zip(answers, reference_answers, strict=True)]
+    won = np.where(same, 0.5, won)
     clusters = numbered(prompts)
     sizes, others = _lengths(answers), _lengths(reference_answers)
     ratios = np.log(np.maximum(sizes, 1)) - np.log(np.maximum(others, 1))
@@ -321,29 +338,6 @@ def _promise(judge: Judge, given: Guarantee | None) -> Guarantee | None:
     if own is not None and given not in {None, own}:
         raise UsageError("The judge carries another guarantee than the one given. Leave it out.")
     return given if own is None else own
-
-
-def _won(
-    judge: Judge, prompts: Sequence[Text], answers: Sequence[Text], others: Sequence[Text]
-) -> Float[np.ndarray, " n"]:
-    if isinstance(judge, _PreferenceJudge):
-        found = judge.preferences(prompts, answers, others)
-        won = finite_array("the judge's preferences", found, ndim=1)
-        if ((won < 0) | (won > 1)).any():
-            raise DataError("The judge's preferences must be in [0, 1].")
-    else:
-        score = judge.score if isinstance(judge, _ScoringJudge) else judge
-        one, other = (
-            finite_array("the judge's scores", score(prompts, each), ndim=1)
-            for each in (answers, others)
-        )
-        if one.shape != other.shape:
-            raise DataError("The judge must give one score for each answer.")
-        won = 0.5 + 0.5 * np.sign(one - other)
-    if len(won) != len(prompts):
-        raise DataError(f"The judge said {len(won)} things on {len(prompts)} comparisons.")
-    same = [one == other for one, other in zip(answers, others, strict=True)]
-    return np.where(same, 0.5, won)
 
 
 def _lengths(answers: Sequence[Text]) -> Float[np.ndarray, " n"]:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 import torch
 from peft import PeftConfig
@@ -496,24 +496,6 @@ class CentralPolicyConfig(CentralConfig):
                 "needs update='rebel'. Nothing was trained."
             )
 
-    def with_batches(self, privacy: SlotPrivacy) -> Self:
-        """Return the settings, which end with the last batch and save between batches.
-
-        Args:
-            privacy: For which the noise was calibrated.
-
-        Raises:
-            UsageError: They say otherwise.
-        """
-        each = privacy.updates_per_batch
-        if each > 1 and self.update == "pg":
-            raise UsageError(
-                f"After one update the answers are not the policy's any more: updates_per_batch="
-                f"{each} needs update='rebel'. Nothing was trained."
-            )
-        self.save_steps = self.save_batches * each
-        return self.with_steps(privacy.steps)
-
     def public_settings(self) -> dict[str, Any]:
         """Return what a reader of a checkpoint needs to know."""
         names = ("update", "samples", "step", "reward_bound", "max_completion_length")
@@ -607,7 +589,14 @@ class CentralPolicyTrainer(CentralTraining):
         simulate_seed: int | None = None,
     ) -> None:
         """Set everything up; nothing is spent yet, and nobody was asked."""
-        args = own_settings(args, CentralPolicyConfig).with_batches(privacy)
+        args, each = own_settings(args, CentralPolicyConfig), privacy.updates_per_batch
+        if each > 1 and args.update == "pg":
+            raise UsageError(
+                f"After one update the answers are not the policy's any more: updates_per_batch="
+                f"{each} needs update='rebel'. Nothing was trained."
+            )
+        args.save_steps = args.save_batches * each  # between batches
+        args = args.with_steps(privacy.steps)
         functions = listed_functions(reward_funcs)
         privacy.refuse_other_units(ledger)
         self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
