@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from scipy.special import expit
 
 import sordino
@@ -43,29 +42,6 @@ def test_answers_of_a_pair_differ_and_people_are_spread():
 def test_sizes_are_whole_numbers_of_at_least_one(n, people):
     with pytest.raises(sordino.UsageError, match="at least 1"):
         simulate_pairs(n, seed=0, people=people)
-
-
-def test_the_best_value_is_the_best_of_all_policies():
-    truth = TrueReward({})
-    scores = np.array([[1.0, 0.0], [-0.5, 2.0]])
-    temperature = 0.5
-    result = truth.value(np.full((2, 2), 0.5), scores, temperature)
-
-    def loss(logits: np.ndarray) -> float:
-        p = expit(logits)
-        return -truth.value(np.stack([p, 1 - p], axis=1), scores, temperature)["value"]
-
-    best = -minimize(loss, np.zeros(2), tol=1e-12).fun
-    assert result["best_value"] == pytest.approx(best, abs=1e-8)
-    assert result["value"] == pytest.approx(scores.mean())
-    assert result["kl_regret"] == pytest.approx(best - scores.mean(), abs=1e-8)
-
-
-def test_the_best_policy_has_no_regret():
-    truth = TrueReward({})
-    scores = np.array([[3.0, 1.0]])
-    p = expit(2.0 / 0.25)
-    assert truth.value(np.array([[p, 1 - p]]), scores, 0.25)["kl_regret"] == pytest.approx(0)
 
 
 def test_a_truth_comes_back_from_its_file_and_a_malformed_one_is_refused(tmp_path):

@@ -9,10 +9,8 @@ from hypothesis.extra import numpy as arrays
 import sordino
 from sordino.environments import linear_worlds
 from sordino.environments.interactions import (
-    Environment,
     bounded_contexts,
     bounded_rewards,
-    feature_bound_of,
 )
 
 RNG = np.random.default_rng(0)
@@ -42,11 +40,6 @@ def rewards_of(value, n=2, bound=1.0):
     return bounded_rewards(
         Given(rewards=value), np.zeros((n, 2, 1)), actions, RNG, reward_bound=bound
     )
-
-
-def test_two_methods_are_enough():
-    assert isinstance(Given(), Environment)
-    assert feature_bound_of(Given()) == 1.0
 
 
 @given(arrays.arrays(float, (3, 2, 4), elements=ANY), st.floats(1e-3, 1e3))
@@ -89,11 +82,6 @@ def test_the_worlds_own_bound_holds_unless_another_is_given():
 def test_rewards_are_cut_one_by_one(rewards, bound):
     found = rewards_of(rewards, bound=bound)
     assert found.tolist() == [min(max(r, -bound), bound) for r in rewards.tolist()]
-
-
-def test_rewards_may_be_whole_numbers_or_a_list():
-    assert rewards_of([1, -3]).tolist() == [1.0, -1.0]
-    assert rewards_of(np.array([True, False])).tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -159,9 +147,3 @@ def test_bounds_that_are_none_are_refused(bound):
     world.feature_bound = bound
     with pytest.raises(sordino.UsageError, match="feature_bound"):
         bounded_contexts(world, RNG, 1)
-
-
-@pytest.mark.parametrize("n", [0, -1, 1.5])
-def test_numbers_of_users_that_are_none_are_refused(n):
-    with pytest.raises(sordino.UsageError, match="n must be"):
-        bounded_contexts(Given(np.zeros((1, 1, 1))), RNG, n)

@@ -90,13 +90,6 @@ def test_noise_of_users_is_their_own(make):
     assert np.array_equal(np.delete(first, 3), np.delete(second, 3))
 
 
-def test_users_are_drawn_from_the_generator_alone(make):
-    world = make(0.5)
-    assert np.array_equal(world.contexts(rng(4), 20), world.contexts(rng(4), 20))
-    assert not np.array_equal(world.contexts(rng(4), 20), world.contexts(rng(5), 20))
-    assert np.array_equal(world.weights, make(0.5).weights)
-
-
 def test_suboptimality_is_the_gap_to_the_best_action_of_each_user(make):
     world = make(0.5)
     features = world.contexts(rng(9), 3_000)
@@ -130,16 +123,6 @@ def test_actions_and_probabilities_of_other_shapes_are_refused(make):
         world.reward(features, np.array([0, 0, 99, 0]), rng())
     with pytest.raises(sordino.DataError, match="probabilities must have shape"):
         world.value(np.ones((4, 1)), features)
-
-
-def test_it_is_the_world_that_others_are_compared_in():
-    world = Sphere()
-    assert (world.reward_noise, world.dimension, world.actions) == (0.5, 4, 6)
-    assert (world.feature_bound, world.reward_bound) == (1.0, 1.0)
-    assert world.contexts(np.random.default_rng(0), 3).shape == (3, 6, 4)
-    assert np.linalg.norm(world.weights) == pytest.approx(1)
-    assert repr(world) == "Sphere(reward_noise=0.5, dimension=4, actions=6)"
-    assert Sphere(0.25).reward_noise == 0.25
 
 
 def test_features_point_anywhere():
@@ -208,17 +191,6 @@ def test_patients_differ_in_their_best_dose_and_no_dose_is_best_for_all():
     assert world.doses[best].tolist() == [1.0, 0.0]
 
 
-def test_prognoses_are_uniform_and_cut_to_their_range():
-    # means of 100,000 within 5 standard errors (false alarm 2e-6 for three)
-    drawn = Dosing().patients(np.random.default_rng(2), 100_000)
-    assert drawn.shape == (100_000, 3)
-    assert abs(drawn.mean(axis=0) - 0.5).max() < 5 / np.sqrt(12 * 100_000)
-    world = Dosing()
-    assert np.array_equal(
-        world.features(np.array([[7.0, -3.0, 0.5]])), world.features(np.array([[1.0, 0.0, 0.5]]))
-    )
-
-
 def bandit(**changes):
     settings = {"weights": np.ones(2), "features": np.eye(2).reshape(2, 1, 2)}
     return _LogLinearBandit(**(settings | changes))
@@ -243,12 +215,6 @@ def test_contexts_occur_as_often_as_stated():
     assert ((seen[1:4] - expected) ** 2 / expected).sum() < chi2.isf(1e-6, 2)
 
 
-def test_features_of_a_table_are_those_of_the_states():
-    world = _LogLinearBandit.of_table(TABLE)
-    states = world.states(np.random.default_rng(2), 30)
-    assert np.array_equal(world.contexts(np.random.default_rng(2), 30), world.features[states])
-
-
 def test_no_number_of_a_generator_reaches_a_context_that_never_occurs():
     class Ends:
         def random(self, n):
@@ -257,14 +223,6 @@ def test_no_number_of_a_generator_reaches_a_context_that_never_occurs():
     chances = np.array([0.0] + [0.1] * 10 + [0.0])  # sums to 1 − 1e-16
     world = _LogLinearBandit.of_table(np.zeros((12, 1)), chances=chances)
     assert world.states(Ends(), 2).tolist() == [1, 10]
-
-
-def test_random_worlds_have_unit_features_and_a_unit_truth():
-    rng = np.random.default_rng(3)
-    world = _LogLinearBandit.random(rng, contexts=9, actions=4, dimension=5)
-    assert np.linalg.norm(world.features, axis=2) == pytest.approx(1)
-    assert np.linalg.norm(world.weights) == pytest.approx(1)
-    assert repr(world) == "LogLinearBandit(9 contexts, 4 actions, d=5)"
 
 
 def test_the_hardest_world_starts_from_its_reference():

@@ -64,13 +64,6 @@ def test_queries_are_made_as_the_logs_were(tmp_path):
         logs.contexts_of(np.zeros((1, 9)))
 
 
-def test_a_record_does_not_change_another():
-    whole = read([*ROWS, {**ROWS[0], "age": 1e300, "click": -1e300}])
-    assert [a[: len(b)] for a, b in zip(columns(whole), columns(read()), strict=True)] == columns(
-        read()
-    )
-
-
 def changed(**fields):
     return {**ROWS[0], **fields}
 
@@ -83,29 +76,18 @@ def without(name):
     ("row", "problem"),
     [
         (changed(click="secret"), "'click' must be a finite number"),
-        (changed(click=None), "'click' must be a finite number"),
-        (changed(click=""), "'click' must be a finite number"),
         (changed(click=float("nan")), "'click' must be a finite number"),
-        (changed(click="inf"), "'click' must be a finite number"),
         (changed(share=0), "'share' must be a probability"),
-        (changed(share=-0.5), "'share' must be a probability"),
         (changed(share=1.5), "'share' must be a probability"),
         (changed(share="nan"), "'share' must be a finite number"),
-        (changed(share="secret"), "'share' must be a finite number"),
         (changed(age="secret"), "'age' must be a finite number"),
         (changed(city=["secret"]), "'city' must be a text or a number"),
         (changed(item=14.0), "'item' must be a text or a whole number"),
-        (changed(item=None), "'item' must be a text or a whole number"),
-        (changed(item=True), "'item' must be a text or a whole number"),
         (changed(item=["secret"]), "'item' must be a text or a whole number"),
         (changed(item="outside", share=0), "'share' must be a probability"),
         (without("item"), "field 'item' is missing"),
-        (without("click"), "field 'click' is missing"),
-        (without("share"), "field 'share' is missing"),
-        (without("age"), "field 'age' is missing"),
         (without("city"), "field 'city' is missing"),
         (["secret"], "expected an object"),
-        ("secret", "expected an object"),
     ],
 )
 def test_records_that_cannot_be_used(row, problem):
@@ -128,19 +110,12 @@ def test_no_record_is_a_data_set_like_any_other(tmp_path):
     ("changes", "problem"),
     [
         ({"reward_range": (1, 0)}, "reward_range"),
-        ({"reward_range": (0, 0)}, "reward_range"),
-        ({"reward_range": (0, float("inf"))}, "reward_range"),
         ({"catalogue": 0}, "number of arms"),
-        ({"catalogue": "arms.csv"}, "catalogue must be"),
         ({"reward": "item"}, "different columns"),
-        ({"propensity": "click"}, "different columns"),
-        ({"context_columns": ["click"]}, "different columns"),
         ({"context_columns": ["item:8"]}, "different columns"),
-        ({"context_columns": "age"}, "list of columns"),
         ({"context_columns": ["age", "age:8"]}, "twice"),
         ({"context_bound": 0}, "context_bound"),
         ({"arm": ""}, "must have a name"),
-        ({"reward": None, "arm": None}, "must have a name"),
     ],
 )
 def test_settings_that_cannot_be_used(changes, problem):
@@ -159,22 +134,3 @@ def test_arms_are_not_collected_from_the_logs(tmp_path):
     path.write_text("item,click\n14,1\n3,0\n")
     with pytest.raises(UsageError, match="would be released"):
         read(path, catalogue=f"{path}:item", context_columns=(), propensity=None)
-
-
-def test_real_logs(shared_data):
-    logs = read_bandit_logs(
-        shared_data / "obd_random_men.csv.gz",
-        arm="item_id",
-        reward="click",
-        catalogue=f"{shared_data / 'obd_men_item_context.csv'}:item_id",
-        reward_range=(0, 1),
-        propensity="propensity_score",
-        context_columns=[f"user_feature_{i}:8" for i in range(4)],
-    )
-    assert len(logs.catalogue) == 34
-    assert logs.contexts.shape == (10_000, 32)
-    assert np.isclose(np.linalg.norm(logs.contexts, axis=1), 1, rtol=0, atol=1e-11).all()
-    assert set(logs.rewards.tolist()) == {0.0, 1.0}
-    assert 0.002 < logs.rewards.mean() < 0.008
-    assert np.bincount(logs.arms, minlength=34).min() > 200, "it was drawn uniformly"
-    assert (logs.propensities == 1 / 34).all()

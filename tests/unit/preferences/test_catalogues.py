@@ -1,6 +1,5 @@
 """Catalogues: public names of arms, matched letter by letter, and what is known of each."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,6 @@ def table(tmp_path):
     path = tmp_path / "arms.csv"
     path.write_text(TABLE)
     return path
-
-
-@pytest.mark.parametrize("k", [0, -1, 2.0, True, "3", None, 10_000_001])
-def test_numbers_of_arms_that_cannot_be_used(k):
-    with pytest.raises(UsageError):
-        Catalogue.numbered(k)
 
 
 def test_names_are_texts():
@@ -126,17 +119,6 @@ def test_all_columns_of_numbers(table):
     found = Catalogue.read(table, arm="id", features=True)
     assert found.features.tolist() == [[0.5], [-2.0], [1000.0]]
     assert repr(found) == "Catalogue(arms=3, features=1)"
-
-
-def test_all_columns_of_numbers_but_the_names(tmp_path):
-    path = tmp_path / "x.jsonl"
-    rows = [{"id": 4, "x": 1, "y": True, "z": 1}, {"id": 2, "y": "2", "x": 3.5}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = Catalogue.read(path, arm="id", features=True)
-    assert (found.names, found.features.tolist()) == (("4", "2"), [[1.0, 1.0], [3.5, 2.0]])
-    path.write_text('{"id": 1, "x": "a"}\n')
-    with pytest.raises(DataError, match="no column"):
-        Catalogue.read(path, arm="id", features=True)
 
 
 def test_listed_columns(table):

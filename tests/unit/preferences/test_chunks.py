@@ -225,13 +225,6 @@ def test_other_columns_are_refused_by_name(tmp_path):
         find_chunks(tmp_path)
 
 
-def test_lists_of_different_lengths_are_refused(tmp_path):
-    table = pa.table({"difference": [[1.0, 2.0], [1.0], [1.0, 2.0, 3.0]], "label": [1, 0, 1]})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="different lengths"):
-        surveyed(find_chunks(tmp_path))
-
-
 def test_texts_are_never_in_an_error(tmp_path):
     bad = {"prompt": CANARY, "chosen": CANARY, "rejected": 7, "person": CANARY}
     write_lines(tmp_path / "a.jsonl", [bad])

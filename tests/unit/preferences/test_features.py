@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -99,11 +96,6 @@ class TestHashedTextBound:
         found.data /= bound
         assert (norms(found) <= 1).all()
 
-    def test_extreme_texts(self):
-        found = HashedText(word_norm=1.0).transform(EXTREME[::-1], EXTREME)
-        assert (norms(found) <= 1).all()
-        assert norms(found).max() > 1 - 1e-9  # the clip is at work here, and it is tight
-
     @pytest.mark.parametrize(
         "setting",
         [
@@ -128,24 +120,6 @@ class TestHashedTextIsAFixedFunction:
     def test_digest(self):
         rows = HashedText().transform(*zip(*FIXED, strict=True))
         assert digest(rows) == DIGEST
-
-    def test_another_interpreter_finds_the_same(self):
-        code = (
-            "import json, sys, hashlib; from sordino.preferences.features import HashedText\n"
-            "p, a = zip(*json.loads(sys.argv[1]))\n"
-            "r = HashedText().transform(p, a).toarray()\n"
-            "print(hashlib.sha256(r.tobytes()).hexdigest())"
-        )
-        ours = HashedText().transform(*zip(*FIXED, strict=True)).toarray()
-        for seed in ("1", "2"):
-            found = subprocess.run(
-                [sys.executable, "-c", code, json.dumps(FIXED)],
-                env={**os.environ, "PYTHONHASHSEED": seed},
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            assert found.stdout.strip() == hashlib.sha256(ours.tobytes()).hexdigest()
 
     @settings(max_examples=60)
     @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=8), st.data())
@@ -194,11 +168,6 @@ class TestHashedWords:
     def words(self, text, width=4096):
         tokens = _tokens._tokenize([text], _tokens.Numbers())
         return _tokens._hashed_words(tokens, width).toarray()[0]
-
-    def test_word_order_matters_through_pairs_only(self):
-        one, other = self.words("alpha beta"), self.words("beta alpha")
-        assert np.count_nonzero(one * other) == 2
-        assert one @ other == pytest.approx(2 / 5)
 
     def test_case_punctuation_and_curly_quotes_do_not_matter(self):
         assert (self.words("Don’t – “STOP”!") == self.words("don't stop")).all()
@@ -252,18 +221,8 @@ class TestSignals:
         shared = rows / 0.4 + SIGNALS["shared words"]
         assert shared == pytest.approx([2 / 5, 0])
 
-    def test_every_signal_is_within_one(self):
-        rows = dense(HashedText(feature_bound=1.0), EXTREME, EXTREME)[:, : len(SIGNALS)]
-        assert np.abs(rows).max() <= 0.4
-
 
 class TestMessages:
-    def test_several_messages_say_who_speaks(self):
-        turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
-        swapped = [{"role": "assistant", "content": "Hi"}, {"role": "user", "content": "Ho"}]
-        assert _tokens.flatten([turns, []], "prompts") == ["user: Hi\n\nassistant: Ho", ""]
-        assert (dense(HashedText(), ["p"], [turns]) != dense(HashedText(), ["p"], [swapped])).any()
-
     @pytest.mark.parametrize(
         "bad",
         [
@@ -335,15 +294,6 @@ class TestFunctionFeatures:
         with np.errstate(over="ignore"):
             inside = np.sqrt((rows**2).sum(axis=1)) < bound * (1 - 1e-9)
         assert (found[inside] == rows[inside]).all()
-
-    def test_each_row_is_clipped_on_its_own(self):
-        rows = [[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [1e300, 0.0], [5e-324, 0.0]]
-        found = FunctionFeatures(constant(rows), dimension=2, name="f").transform(
-            ["p"] * 5, ["a"] * 5
-        )
-        assert found == pytest.approx(
-            np.array([[0.6, 0.8], [0.3, 0.4], [0, 0], [1, 0], [0, 0]]), abs=1e-11
-        )
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
     def test_what_is_not_finite_is_refused_by_index(self, bad):

@@ -100,12 +100,6 @@ def test_people_and_identical_answers():
     assert Pairs.from_frame(Pandas(rows), drop_identical=True).dropped == 1
 
 
-def test_a_column_is_read_as_one_field_only():
-    rows = [row | {"persons": "ana"} for row in ROWS]
-    pairs = Pairs.from_frame(Pandas(rows), columns={"person": "persons"})
-    assert pairs.persons == ("ana",) * 4
-
-
 def test_several_labels_as_arrays():
     row = {"prompt": "p", "first": "a", "second": "b"}
     row |= {"labels": np.array([1.0, 0.5, 0.0]), "persons": np.array(["x", "y", "z"])}

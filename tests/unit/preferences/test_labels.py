@@ -161,14 +161,3 @@ def test_records_of_several_people_that_cannot_be_used(more, words):
     with pytest.raises(DataError, match=words) as caught:
         parse_all(QUESTION | more)
     assert "CANARY" not in str(caught.value)
-
-
-def test_people_of_some_labels_only_are_refused():
-    row = QUESTION | {"labels": [1, 0], "persons": ["ana", None]}
-    with pytest.raises(DataError, match="record 1, label 2: a person id is given for some"):
-        read_pairs([row])
-
-
-def test_a_named_person_field_must_be_there_for_labels_too():
-    with pytest.raises(DataError, match="'rater' is missing"):
-        parse_all(QUESTION | {"labels": [1]}, person_field="rater")

@@ -1,6 +1,5 @@
 """Pairs: what is public does not depend on labels, and what is dropped is counted."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -38,19 +37,6 @@ def public(pairs):
 def test_the_digest_sees_every_public_change(change):
     other = read_pairs(change(ROWS), drop_identical=True)
     assert other.public_digest != read_pairs(ROWS).public_digest
-
-
-def test_any_iterable_of_mappings(tmp_path):
-    path = tmp_path / "x.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-
-    class Lazy:
-        def __iter__(self):
-            return iter(ROWS)
-
-    sources = [ROWS, tuple(ROWS), iter(ROWS), (row for row in ROWS), Lazy(), path, str(path)]
-    digests = {read_pairs(source).public_digest for source in sources}
-    assert len(digests) == 1
 
 
 def test_answers_need_a_file_with_a_manifest():
@@ -144,12 +130,6 @@ def test_arrays_that_cannot_be_used(rows, labels, word):
         Pairs.from_features(rows, labels)
 
 
-def test_people_of_features_are_linked():
-    pairs = Pairs.from_features([[1.0], [-1.0], [1.0]], [0, 1, 1], persons=["a", "a", 7])
-    assert pairs.persons == ("a", "a", "7")
-    assert pairs.first_rows().tolist() == [True, False, True]
-
-
 def test_features_are_needed_for_texts_and_refused_for_numbers():
     texts, numbers = read_pairs(ROWS), Pairs.from_features([[1.0]], [1])
     features = HashedText(dimension=16)
@@ -169,13 +149,6 @@ def test_features_take_one_half_for_undecided_and_keep_it_when_turned():
     assert pairs.labels.dtype == np.int8
     same = Pairs.from_features([[1.0], [1.0], [1.0], [-1.0]], [0, 1, 0.5, 0.5])
     assert public(pairs) == public(same)
-
-
-@pytest.mark.parametrize("bad", [3, -1, 0.5])
-def test_labels_of_pairs_are_0_1_or_2(bad):
-    public_part = {name: getattr(read_pairs(ROWS[:1]), name) for name in ("keys", "public_digest")}
-    with pytest.raises(DataError, match="2: undecided"):
-        Pairs(**public_part, given=np.ones((1, 1)), labels=np.array([bad]))
 
 
 def test_a_part_is_other_data_for_a_ledger():

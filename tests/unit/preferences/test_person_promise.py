@@ -9,7 +9,7 @@ import pytest
 import sordino
 from sordino._files import sha256_of
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.preferences.pairs import label_loss, most_questions, read_pairs
+from sordino.preferences.pairs import label_loss, read_pairs
 from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
 from sordino.privatization.answers import privatize_file
@@ -83,18 +83,7 @@ def test_the_loss_of_a_flip_probability(epsilon):
     assert label_loss(flip_probability(epsilon)) == pytest.approx(realized, rel=2e-10)
 
 
-def test_different_questions_are_counted():
-    assert most_questions([], []) == 0
-    assert most_questions(["a", "b", "a", "a"], [b"1", b"1", b"1", b"2"]) == 2
-
-
 # --- answers in memory ---
-
-
-def test_the_loss_of_one_label_is_known(private):
-    assert private.guarantee.epsilon == 4.0
-    assert private.label_epsilon == 0.8
-    assert private.received("r").label_epsilon == 0.8
 
 
 def test_answers_beyond_the_promise_are_refused(private):

@@ -62,11 +62,6 @@ def test_both_formats_give_every_ballot(read, packed):
         found.refuse_other_order()
 
 
-def test_an_empty_ballot_is_kept(read):
-    assert counted(read(modern(["2: 1", "1:"]), "soi")) == {(1, 0, 0, 0): 2, (0, 0, 0, 0): 1}
-    assert counted(read(old(["2,1", "1"], 3, 3, 2), "soi"))[(0, 0, 0, 0)] == 1
-
-
 def test_rows_do_not_tell_how_many_gave_a_ballot(read):
     """The rare ballot stands last in the file, and anywhere after it was read.
 

@@ -81,17 +81,6 @@ def test_every_candidate_keeps_its_rank(ranks):
     assert found.ranks.tolist() == twice.ranks.tolist()
 
 
-def test_an_empty_ballot_is_a_ballot():
-    rankings = Rankings.from_orders(
-        NAMES, [[], [NAMES], ["tea", "ale", "beer", "milk"]], offered="all"
-    )
-    assert len(rankings) == 3
-    assert rankings.complete.tolist() == [False, False, True]
-    assert rankings.doubled_ranks().reshape(3, 4)[:2].tolist() == [[5] * 4] * 2
-    assert rankings.items == ("ale", "beer", "milk", "tea")
-    assert rankings.ranks[8:].tolist() == [2, 3, 4, 1]
-
-
 def test_ballots_of_different_sizes():
     sizes, generator = [2, 5, 3], np.random.default_rng(0)
     starts = np.concatenate([[0], np.cumsum(sizes)])

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.errors import DataError, UsageError
-from sordino.preferences.pairs import read_pairs
+from sordino.errors import DataError
 from sordino.preferences.records import _parse_record, canonical, person_key
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -99,14 +98,6 @@ def test_chat_messages(row):
     assert (record.outcome == 1) == (record.first == [GOOD])
 
 
-def test_implicit_prompts_of_several_turns_and_different_lengths():
-    row = {"chosen": [USER, BAD, USER, GOOD], "rejected": [USER, BAD, USER]}
-    record = parse(row)
-    assert record.prompt == [USER, BAD]
-    assert {len(record.first), len(record.second)} == {2, 1}
-    assert parse({"chosen": [USER], "rejected": [USER]}).identical
-
-
 HUMAN, TURN = "\n\nHuman: ", "\n\nAssistant:"
 
 
@@ -191,14 +182,6 @@ def test_person_ids_do_not_change_the_question():
     assert parse(row).key == parse(row | {"person": "x"}).key
     assert person_key("1") != person_key("2")
     assert len(person_key("anybody at all")) == 32
-
-
-@pytest.mark.parametrize(
-    "field", ["prompt", "chosen", "rejected", "first", "second", "label", "answer"]
-)
-def test_a_judgment_is_no_person_id(field):
-    with pytest.raises(UsageError, match=field):
-        read_pairs([{"prompt": "p", "chosen": "a", "rejected": "b"}], person_field=field)
 
 
 def test_a_record_shows_no_data():

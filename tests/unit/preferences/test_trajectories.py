@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.trajectories import Trajectories
 
@@ -144,23 +144,6 @@ def test_unequal_lengths_are_refused_by_their_index_alone(side, steps_there):
 def test_steps_that_cannot_be_used(first, second, word):
     with pytest.raises(DataError, match=word):
         Trajectories.from_steps(first, second, [1] * len(first))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"feature_bound": 0},
-        {"feature_bound": -1.0},
-        {"feature_bound": 1e101},
-        {"feature_bound": np.nan},
-        {"feature_bound": "1"},
-        {"horizon": 0},
-        {"horizon": 2.5},
-    ],
-)
-def test_settings_that_cannot_be_used(settings):
-    with pytest.raises(UsageError):
-        Trajectories.from_steps(*steps(), [1] * 5, **settings)
 
 
 def test_pairs_that_break_the_bound_cannot_be_called_trajectories():
