@@ -642,7 +642,7 @@ class ChunkedLabels:
         may move the sum is measured in the same task, and on the same integers, that are summed:
         so it holds however machines round, and wherever and however often a task runs. For unit
         ``"person"`` it is the longest row times ``records_per_person``. Noise is drawn here, once,
-        and in no task. Shown by tests/soundness/test_chunked_labels.py.
+        and in no task. Shown by tests/soundness/test_central_label.py.
     """
 
     # Made by `prepare`, from public vectors alone.

@@ -53,8 +53,7 @@ def release_labels(
         unit ``"person"`` for all labels of one person (caveat ``labels-only``). Where persons are
         known and the unit is the label, the caveat is ``person-group``. In memory labels are read
         once, when the noise is added; of files wherever and however often a task runs: tasks draw
-        nothing. Shown by tests/soundness/test_central_label.py and
-        tests/soundness/test_chunked_labels.py.
+        nothing. Shown by tests/soundness/test_central_label.py.
     """
     # A repeat of one person to one question is the same observation and does not count. With
     # `records_per_person` the rows of a person that count are the first in the order of a digest of
@@ -173,14 +172,6 @@ class Judged:
         rows = countable_rows(source)
         return cls(source=source, rows=rows, n=len(source), most=most, **_links(source))
 
-    def refuse_other_mechanism(self, mechanism: LabelMechanism) -> None:
-        """Refuse a mechanism that counts other rows of a person than these were checked for."""
-        if mechanism.records_per_person != self.most:
-            raise UsageError(
-                f"These judgments were checked for records_per_person={self.most!r}, and the "
-                f"mechanism has {mechanism.records_per_person!r}. Nothing was released."
-            )
-
     @property
     def public_digest(self) -> str:
         """Return the digest of all that is public of all judgments, held out or not."""
@@ -263,7 +254,11 @@ def release_sum(
     Guarantee:
         As :func:`release_labels` states it. Shown by tests/soundness/test_central_label.py.
     """
-    judged.refuse_other_mechanism(mechanism)
+    if mechanism.records_per_person != judged.most:
+        raise UsageError(
+            f"These judgments were checked for records_per_person={judged.most!r}, and the "
+            f"mechanism has {mechanism.records_per_person!r}. Nothing was released."
+        )
     if promise != judged.promise(mechanism, ledger, entropy):
         raise PrivacyError("This promise is not that of the release. Nothing was released.")
     known, draw = judged.prepare(mechanism, vectors, entropy)

@@ -78,7 +78,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         files it holds wherever and however often a task runs: tasks draw nothing. That files
         overlap is refused, and that a record cannot be used, as when a single file is read:
         whoever sees those refusals holds the records. Shown by
-        tests/soundness/test_central_record.py and tests/soundness/test_chunked_records.py.
+        tests/soundness/test_central_record.py.
     """
     # Minimizes Σ softplus(−θᵀz) + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b, where z is the
     # feature difference of the preferred answer and the other one, shrunk to the bound of the
