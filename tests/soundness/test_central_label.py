@@ -388,11 +388,6 @@ def total_of(rows, design):
     return rows.fold(task, label_sum._Sum.plus)
 
 
-def statistic(design, rows, *, entropy):
-    total = design.total(rows)
-    return total.described(total.release(entropy=entropy))
-
-
 @pytest.mark.parametrize("longest", [np.inf, 0.5])
 @pytest.mark.parametrize("grid", [2.0**-24, 2.0**-20, 2.0**-12])
 def test_partial_sums_are_the_integers_of_one_machine(grid, longest):
@@ -434,7 +429,7 @@ def test_all_labels_of_a_person_move_it_no_farther_than_claimed():
     other = (y * 0).copy()
     other[rows] = 1
     moved = np.linalg.norm(total_of(chunked(x, other), design).total - base.total)
-    released = statistic(design, chunked(x, other), entropy=_random.SimulatedEntropy(0))
+    released = design.total(chunked(x, other))
     assert moved <= released.scale * noise.mu
     assert moved >= 0.99 * released.scale * noise.mu
 
@@ -447,7 +442,7 @@ def test_the_noise_is_as_large_as_its_sensitivity_needs():
     exact = total_of(chunked(x, y), design)
     step = design.ellipsoid.unwhiten * MECHANISM.grid
     values = [
-        statistic(design, chunked(x, y, size=60), entropy=_random.SimulatedEntropy(seed)).value
+        design.total(chunked(x, y, size=60)).release(entropy=_random.SimulatedEntropy(seed))
         for seed in range(2000)
     ]
     errors = np.linalg.solve(step, (np.array(values) - step @ exact.total).T)
@@ -505,14 +500,13 @@ def test_the_entry_is_written_before_any_noise_is_drawn(tmp_path, accounts, monk
 def test_rows_that_change_on_the_way_are_refused():
     x, y = world()
     design = ChunkedLabels.prepare(MECHANISM, chunked(x, y))
-    entropy = _random.SimulatedEntropy(0)
     fewer = Blocks(x[:-1], y[:-1], 200)
     with pytest.raises(DataError, match="changed while it was read"):
-        statistic(design, Rows(InProcess(), range(1), fewer, x.shape), entropy=entropy)
+        design.total(Rows(InProcess(), range(1), fewer, x.shape))
     with pytest.raises(DataError, match="changed while it was read"):
-        statistic(design, chunked(x * 3, y), entropy=entropy)
+        design.total(chunked(x * 3, y))
     with pytest.raises(DataError, match="changed while it was read"):
-        statistic(design, chunked(x * np.nan, y), entropy=entropy)
+        design.total(chunked(x * np.nan, y))
 
 
 @pytest.mark.parametrize(
@@ -546,9 +540,8 @@ def test_longer_rows_get_more_noise():
     """What the noise hides is measured where it is summed, not where it was planned."""
     x, y = world()
     design = ChunkedLabels.prepare(MECHANISM, chunked(x, y))
-    entropy = _random.SimulatedEntropy(0)
-    one = statistic(design, chunked(x, y), entropy=entropy).scale
-    assert statistic(design, chunked(1.5 * x, y), entropy=entropy).scale == pytest.approx(1.5 * one)
+    one = design.total(chunked(x, y)).scale
+    assert design.total(chunked(1.5 * x, y)).scale == pytest.approx(1.5 * one)
 
 
 def test_a_cap_holds_over_files(tmp_path, accounts):

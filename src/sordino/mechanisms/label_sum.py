@@ -616,23 +616,6 @@ class LabelDesign(DesignedSum):
         return total
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _ChunkedStatistic:
-    """What was released of labels in many files, with all that is known about its noise."""
-
-    value: Float[np.ndarray, " d"]  # T̃, the noised Σ y_i x_i over the rows that count
-    # F with covariance FFᵀ; the noise is F times independent draws of variance 1.
-    factor: Float[np.ndarray, "d r"]
-    rows: int  # how many rows count
-    squares: float  # Σ‖x_i‖²
-    longest: float  # the largest ‖x_i‖
-    scale: float  # standard deviation of the noise, in steps of its grid
-
-    def __repr__(self) -> str:
-        """Return sizes; no number of the sum."""
-        return f"ChunkedStatistic(n={self.rows}, d={len(self.value)})"
-
-
 @dataclass(frozen=True, eq=False)
 class ChunkedLabels:
     """A release of labels whose public vectors an engine reads.
@@ -708,17 +691,6 @@ class _ChunkedTotal(_HiddenSum):
             What the mechanism's ``guarantee`` returns.
         """
         return np.asarray(self._noised(self.added.total, 1, entropy)[0])
-
-    def described(self, value: Float[np.ndarray, " d"]) -> _ChunkedStatistic:
-        """Return a noised sum with what is public of it."""
-        return _ChunkedStatistic(
-            value=value,
-            factor=self.factor,
-            rows=self.added.rows,
-            squares=self.added.squares,
-            longest=self.added.longest,
-            scale=self.scale,
-        )
 
 
 @dataclass(frozen=True, eq=False)

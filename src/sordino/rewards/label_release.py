@@ -228,13 +228,12 @@ class Judged:
             )
         in_files = ChunkedLabels.prepare(mechanism, vectors)
         total = in_files.total(verified(vectors, source) if source.linked else vectors)
-        known = total.described(np.zeros(vectors.shape[1]))
         public = _KnownSum(
             used=None,
-            factor=known.factor,
-            scale=known.scale,
-            squares=known.squares,
-            longest=known.longest,
+            factor=total.factor,
+            scale=total.scale,
+            squares=total.added.squares,
+            longest=total.added.longest,
         )
         return public, lambda: total.release(entropy=entropy)
 

@@ -21,7 +21,7 @@ from jaxtyping import Float, Integer
 from sordino import _validate
 from sordino._random import Entropy, words_of_secret
 from sordino.engines.engine import Rows
-from sordino.errors import UsageError
+from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.preferences.chunk_reading import judged_vectors, judgments
@@ -29,7 +29,7 @@ from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk, Chunks
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, UNDECIDED
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, UNDECIDED
 from sordino.privacy.ledger import Ledger
 
 from .confidence import ReleasedMoment, record_ellipsoid, refuse_small_ridge
@@ -40,11 +40,9 @@ from .release_checks import (
     UNREAD,
     entropy_of,
     held_out_rows,
-    keeps_ellipsoid,
     record_differences,
     record_promise,
     refuse_own_rows,
-    refuse_unpaid,
 )
 from .solver import (
     ChunkedLoss,
@@ -102,16 +100,21 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
     entropy = entropy_of(simulate_seed)
     n = (len(records) if isinstance(records, Pairs) else records.n) + records.dropped
     promise = record_promise(mechanism, ledger, entropy, n=n, features=features)
-    refuse_unpaid(second_moment, mechanism)
-    keeps = keeps_ellipsoid(second_moment, ellipsoid=ellipsoid)
+    _refuse_unpaid(second_moment, mechanism)
+    if ellipsoid and second_moment is None:
+        raise UsageError(
+            "A confidence set under record privacy needs a second moment: prompts and answers are "
+            "private too. Nothing was spent. Make both mechanisms with joint_mechanisms."
+        )
+    keeps = ellipsoid is None or ellipsoid  # with a second moment
     ridge = ridge_of(mechanism)
 
     def refuse_useless(d: int) -> None:
         """Refuse settings with which nothing would be learned of so many features."""
         if second_moment:
             _validate.refuse_unholdable("dimension", d, 4 * d**2)  # sum, noise, steps, result
-        if keeps and second_moment:
-            refuse_small_ridge(ridge, second_moment, d=d, ball=ball)
+            if keeps:
+                refuse_small_ridge(ridge, second_moment, d=d, ball=ball)
         refuse_drowned(mechanism, d=d, ball=ball)
         ledger.check(mechanism.event, promise=promise)  # before the work on many records
 
@@ -129,13 +132,12 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         details=dict(UNREAD) if held_out else None,
     )
     d = source.shape[1]
-    weights, moment = released.value[:d], None
+    weights, moment, kept = released.value[:d], None, None
     if second_moment is not None:
         matrix = released.value[d:].reshape(d, d)
         moment = ReleasedMoment(matrix=matrix, mechanism=second_moment)
-    kept = None
-    if keeps and moment is not None:
-        kept = record_ellipsoid(weights, moment, mechanism, ball=ball)
+        if keeps:
+            kept = record_ellipsoid(weights, moment, mechanism, ball=ball)
     return RewardModel(
         weights=weights,
         features=features,
@@ -151,6 +153,32 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         release_ids=(released.release_id,),
         artifact=released.artifact,
     )
+
+
+def _refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePerturbation) -> None:
+    """Refuse a second moment that the event of the mechanism does not pay for."""
+    ways = "Nothing was spent. Make both with joint_mechanisms."
+    if second_moment is None:
+        if mechanism.second_moment_mu > 0:
+            raise UsageError(
+                f"The mechanism pays for a second moment (second_moment_mu="
+                f"{mechanism.second_moment_mu!r}) that was not given, and adds more noise for it. "
+                "Nothing was spent. Pass second_moment, or build the mechanism without."
+            )
+        return
+    if second_moment.unit != "record" or not (
+        second_moment.mu(REPLACE_SPECIAL) <= mechanism.second_moment_mu
+    ):
+        raise PrivacyError(
+            "The mechanism does not pay for this second moment: for one record its μ is "
+            f"{second_moment.mu(REPLACE_SPECIAL)!r} with unit={second_moment.unit!r}, and "
+            f"second_moment_mu={mechanism.second_moment_mu!r}. {ways}"
+        )
+    if second_moment.bound != mechanism.bound:
+        raise UsageError(
+            f"Both mechanisms must have one bound, got {mechanism.bound!r} and "
+            f"{second_moment.bound!r}. {ways}"
+        )
 
 
 def _together(

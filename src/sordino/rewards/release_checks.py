@@ -17,14 +17,14 @@ from scipy.sparse import issparse
 
 from sordino import _random, _validate
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
+from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
 from sordino.preferences.folds import held_out_questions, refuse_one_side
 from sordino.preferences.pairs import Pairs
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 
 LARGEST_DELTA = 1e-3
@@ -118,42 +118,6 @@ def record_promise(
     if entropy.randomness == "simulated":
         named = named.with_caveats("simulated")
     return replace(named, randomness=entropy.randomness)
-
-
-def refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePerturbation) -> None:
-    """Refuse a second moment that the event of the mechanism does not pay for."""
-    ways = "Nothing was spent. Make both with joint_mechanisms."
-    if second_moment is None:
-        if mechanism.second_moment_mu > 0:
-            raise UsageError(
-                f"The mechanism pays for a second moment (second_moment_mu="
-                f"{mechanism.second_moment_mu!r}) that was not given, and adds more noise for it. "
-                "Nothing was spent. Pass second_moment, or build the mechanism without."
-            )
-        return
-    if second_moment.unit != "record" or not (
-        second_moment.mu(REPLACE_SPECIAL) <= mechanism.second_moment_mu
-    ):
-        raise PrivacyError(
-            "The mechanism does not pay for this second moment: for one record its μ is "
-            f"{second_moment.mu(REPLACE_SPECIAL)!r} with unit={second_moment.unit!r}, and "
-            f"second_moment_mu={mechanism.second_moment_mu!r}. {ways}"
-        )
-    if second_moment.bound != mechanism.bound:
-        raise UsageError(
-            f"Both mechanisms must have one bound, got {mechanism.bound!r} and "
-            f"{second_moment.bound!r}. {ways}"
-        )
-
-
-def keeps_ellipsoid(second_moment: SecondMoment | None, *, ellipsoid: bool | None) -> bool:
-    """Return whether a confidence set is kept; refuse one without a second moment."""
-    if ellipsoid and second_moment is None:
-        raise UsageError(
-            "A confidence set under record privacy needs a second moment: prompts and answers are "
-            "private too. Nothing was spent. Make both mechanisms with joint_mechanisms."
-        )
-    return second_moment is not None if ellipsoid is None else ellipsoid
 
 
 def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndarray, "n d"]:
