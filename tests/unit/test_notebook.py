@@ -133,16 +133,6 @@ def test_numbers_are_never_rounded_towards_a_better_promise(epsilon, ledger):
         assert min(float(n) for n in re.findall(r"delta(?:=|\|+)([\d.e-]+)", told)) >= 1.23456789e-6
 
 
-def test_what_is_left_is_never_rounded_up(ledger):
-    account = ledger(_promise(3.0))
-    account.reserve(
-        sordino.RandomizedResponse(1.0000004).event,
-        promise=_promise(1.0000004, randomness="system"),
-    )
-    left = float(re.search(r"epsilon left\|+([\d.]+)", _told(account))[1])
-    assert 1.9999 < left <= account.remaining_epsilon() < 2
-
-
 def test_a_card_says_what_repr_says(ledger):
     promise = _promise(2.0, unit="person", caveats=("labels-only", "person-total"))
     for item in (promise, _model(promise), _certificate(promise)):

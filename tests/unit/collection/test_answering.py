@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from sordino import _random
 from sordino.collection.database import ANSWERS, PERSONS
-from sordino.collection.invitations import forget, handle_of, revoke
+from sordino.collection.invitations import handle_of, revoke, states
 from sordino.collection.refusals import REFUSALS
 
 ONE_KIND = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # refused before it matters
@@ -104,17 +104,7 @@ def test_what_was_withdrawn_takes_nothing_more_and_keeps_what_it_has(talk, answe
         assert talk.is_refused(response, "invitation-revoked")
     assert talk.count() == 1
     talk.open(talk.tokens[2])
-
-
-def test_after_links_are_dropped_nobody_sends(talk, answer):
-    talk = talk()
-    device, asked = talk.open()
-    talk.send(device, answer(asked[0]))
-    assert forget(talk.engine) == 1
-    assert talk.is_refused(talk.send(device, answer(asked[1])), "unknown-device")
-    response = talk.post("/api/open", talk.tokens[0], {"device": device})
-    assert talk.is_refused(response, "unknown-invitation")
-    assert talk.count() == 1
+    assert sorted(row["state"] for row in states(talk.engine)) == ["opened", "revoked", "revoked"]
 
 
 def test_each_answer_of_a_request_is_refused_alone(talk, answer):

@@ -5,7 +5,6 @@ import re
 import pytest
 from sqlalchemy import select
 
-from sordino import _random
 from sordino.collection.database import INVITATIONS, PERSONS, frozen, open_database
 from sordino.collection.invitations import (
     digest_of_secret,
@@ -85,36 +84,6 @@ def test_a_person_is_a_random_id_that_nothing_leads_to_but_the_invitation(engine
     for kind in ("invitation", "device", "person"):
         for secret in (token, ONE):
             assert digest_of_secret(study, kind, secret)[:32] != person.id
-
-
-def test_a_token_is_of_one_study(engine, study):
-    (token,) = invite(engine, study, count=1, days=1)
-    object.__setattr__(study, "id", "6" * 16)
-    assert refusal(engine, study, token) == "unknown-invitation"
-
-
-def test_the_token_and_the_device_are_not_the_same_secret(engine, study):
-    (token,) = invite(engine, study, count=1, days=1)
-    assert digest_of_secret(study, "device", token) != digest_of_secret(study, "invitation", token)
-    assert refusal(engine, study, ONE) == "unknown-invitation"
-
-
-def test_withdrawn_and_expired_invitations_are_refused_before_and_after_opening(
-    engine, study, monkeypatch
-):
-    one, other = invite(engine, study, count=2, days=1)
-    opened(engine, study, one)
-    revoke(engine, [handle_of(study, one), handle_of(study, other)])
-    assert refusal(engine, study, one) == "invitation-revoked"
-    assert refusal(engine, study, other, OTHER) == "invitation-revoked"
-    (late,) = invite(engine, study, count=1, days=1)
-    now = _random.seconds_since_1970()
-    monkeypatch.setattr(_random, "seconds_since_1970", lambda: now + 86_399)
-    opened(engine, study, late, OTHER)
-    monkeypatch.setattr(_random, "seconds_since_1970", lambda: now + 86_401)
-    assert refusal(engine, study, late, OTHER) == "invitation-expired"
-    assert {row["state"] for row in states(engine)} == {"revoked", "expired"}
-    assert {row["handle"] for row in states(engine)} >= {handle_of(study, late)}
 
 
 def test_a_handle_is_long_enough_for_any_number_of_invitations(engine, study):

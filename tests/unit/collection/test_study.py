@@ -41,12 +41,6 @@ def test_what_is_written_is_what_is_read(file):
         new_study(file, title="t", questions=file.parent / "asked/q.jsonl", epsilon=1, cap=1)
 
 
-def test_two_studies_of_the_same_settings_are_two(file, tmp_path):
-    settings = {"title": TITLE, "questions": tmp_path / "asked/q.jsonl", "epsilon": 0.5, "cap": 3}
-    other = new_study(tmp_path / "other.toml", **settings)
-    assert other.id != read_study(file).id
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

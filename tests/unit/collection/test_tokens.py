@@ -4,7 +4,6 @@ import copy
 import io
 import json
 import logging
-import secrets
 import traceback
 
 import pytest
@@ -12,7 +11,6 @@ from sqlalchemy import MetaData, column, insert, inspect, select, table, text
 from sqlalchemy.exc import IntegrityError
 from starlette.testclient import TestClient
 
-from sordino import _random
 from sordino.collection import refusals
 from sordino.collection.database import ANSWERS, INVITATIONS, PERSONS
 from sordino.collection.invitations import (
@@ -35,16 +33,6 @@ def everything(engine, folder):
     with engine.begin() as connection:
         rows = [connection.execute(select(one)).all() for one in tables.sorted_tables]
     return repr(rows).encode()
-
-
-def test_a_token_is_256_bits_of_the_system():
-    tokens = [_random.new_token() for _ in range(200)]
-    assert {len(token) for token in tokens} == {43}
-    assert len(set(tokens)) == 200
-    raw = [int.from_bytes(secrets.base64.urlsafe_b64decode(token + "=")) for token in tokens]
-    ones = [sum(word >> bit & 1 for word in raw) for bit in range(256)]
-    assert min(ones) > 50  # each bit varies: binomial(200, 1/2), false alarms below 1e-9
-    assert max(ones) < 150
 
 
 def test_no_secret_is_in_the_database(talk, answer, tmp_path):

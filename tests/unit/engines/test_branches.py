@@ -148,12 +148,3 @@ def test_a_sum_that_fails_is_an_error_like_any_other(merged):
     with pytest.raises(EngineError, match="ZeroDivisionError") as caught:
         computed(range(20), third, add, order=dice(0), merged=merged)
     assert SAID not in str(caught.value)
-
-
-def test_a_lost_stretch_is_noticed():
-    work = _SumOfStretch(third, plus, 20)
-    arrivals = _Arrivals(20, plus)
-    for stretch in _stretches(range(20), 20)[:-1]:
-        arrivals.take(work(stretch))
-    with pytest.raises(EngineError, match="missing"):
-        arrivals.result()

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from sordino.engines.engine import Engine, InProcess, Rows, refuse_other_engines
+from sordino.engines.engine import InProcess, Rows, refuse_other_engines
 from sordino.engines.ray_data import RayData
-from sordino.errors import DataError, MissingExtra, UsageError
+from sordino.errors import UsageError
 
 
 def plus(one, other):
@@ -31,17 +31,6 @@ def test_chunks_are_added_one_after_the_other_and_counted():
     assert found == ((one + two) + (three + four)) + five
 
 
-def test_the_first_error_ends_the_sum():
-    def task(chunk):
-        assert chunk < 3
-        if chunk == 2:
-            raise DataError("piece 2")
-        return 1
-
-    with pytest.raises(DataError, match=r"^piece 2$"):
-        InProcess().fold(range(10), task, plus)
-
-
 def test_no_chunks_are_refused():
     with pytest.raises(UsageError, match="no piece"):
         InProcess().fold([], abs, plus)
@@ -51,15 +40,6 @@ def test_no_chunks_are_refused():
 def test_what_computes_no_sums_is_refused(engine):
     with pytest.raises(UsageError, match="InProcess"):
         refuse_other_engines(engine)
-
-
-def test_any_object_with_one_method_is_an_engine():
-    class Mine:
-        def fold(self, chunks, task, add, *, taken=None):
-            return sum(task(chunk) for chunk in chunks)
-
-    refuse_other_engines(Mine())
-    assert isinstance(Mine(), Engine)
 
 
 def blocks(chunk):
@@ -108,13 +88,6 @@ def test_without_the_extra_the_error_says_how_to_install_it(hidden):
     assert done.stdout.strip() == (
         "This needs Ray. Nothing was read. Install it with: pip install 'sordino[scale]' None None"
     ), done.stdout + done.stderr[-2000:]
-
-
-def test_a_missing_extra_can_be_caught_as_a_missing_module(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError) as caught:
-        RayData()
-    assert type(caught.value) is MissingExtra
 
 
 @pytest.mark.parametrize(

@@ -42,18 +42,6 @@ def test_every_row_arrives_once_in_the_order_of_chunks_and_rows(chunks, order):
     assert not Path(shuffle.folder).exists()
 
 
-def test_a_chunk_that_is_written_again_is_replaced_whole(tmp_path):
-    shuffle = Exchange(str(tmp_path), ROW)
-    shuffle.write(0, rows_of([1, 2, 3]), np.array([5, 5, 5]))
-    shuffle.write(0, rows_of([7]), np.array([5]))
-    assert shuffle.read(5, 1)["row"].tolist() == [7]
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_no_chunks_give_no_rows(tmp_path):
-    assert len(Exchange(str(tmp_path), ROW).read(0, 0)) == 0
-
-
 def test_a_missing_chunk_is_refused(tmp_path):
     shuffle = Exchange(str(tmp_path), ROW)
     shuffle.write(0, rows_of([1]), np.array([5]))
@@ -85,14 +73,6 @@ def test_a_machine_that_does_not_see_the_folder_says_what_to_do(tmp_path):
         shuffle.write(0, rows_of([1]), np.array([0]))
     with pytest.raises(FileSystemError, match="--scratch"):
         shuffle.read(0, 1)
-
-
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
-    with (
-        pytest.raises(FileSystemError, match="cannot be made"),
-        opened_exchange(ROW, tmp_path / "missing"),
-    ):
-        pass
 
 
 def test_only_this_user_reads_the_folder_and_it_goes_with_an_error(tmp_path):

@@ -38,11 +38,6 @@ def test_what_a_promise_is_about_has_no_default(missing):
         Guarantee(1.0, **terms)
 
 
-def test_only_epsilon_is_given_by_position():
-    with pytest.raises(TypeError):
-        Guarantee(1.0, 0.0, "label", REPLACE_ONE, "central")
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -78,29 +73,6 @@ def test_caveats_travel_beside_the_promise():
     assert Guarantee.from_dict(before.to_dict(), before.caveats) == before
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"epsilon": -1},
-        {"delta": 1},
-        {"unit": "user"},
-        {"neighbors": "SOME"},
-        {"trust": "nobody"},
-        {"randomness": "dice"},
-    ],
-)
-def test_a_stored_promise_is_checked_like_a_new_one(change):
-    with pytest.raises(UsageError):
-        Guarantee.from_dict({**promise().to_dict(), **change})
-
-
-def test_a_promise_is_a_value():
-    assert promise() == promise(1)
-    assert hash(promise()) == hash(promise(1))
-    with pytest.raises(AttributeError):
-        promise().epsilon = 0.0
-
-
 @pytest.mark.parametrize(("unit", "neighbors"), KINDS)
 def test_a_promise_prints_all_that_it_depends_on(unit, neighbors):
     one = promise(1 / 3, unit=unit, neighbors=neighbors, delta=1e-6, trust="local")
@@ -115,11 +87,6 @@ def test_a_simulated_promise_says_so_first():
     assert one.simulated
     assert str(one).startswith("SIMULATED, not private: ")
     assert str(one).endswith("caveats: simulated")
-
-
-def test_every_change_is_told_in_other_words():
-    told = {promise(unit=unit, neighbors=neighbors).change for unit, neighbors in KINDS}
-    assert len(told) == len(KINDS)
 
 
 def test_caveats_are_kept_once_and_in_order():
@@ -178,13 +145,9 @@ def test_merging_keeps_the_weakest_of_everything():
 
 @pytest.mark.parametrize("other", [{"unit": "record"}, {"neighbors": REPLACE_SPECIAL}])
 def test_promises_about_different_changes_are_not_merged(other):
-    with pytest.raises(PrivacyError, match="cannot be composed"):
-        merge([promise(), promise(**other)], epsilon=2.0, delta=0.0)
-
-
-def test_nothing_is_not_merged_into_a_promise():
-    with pytest.raises(PrivacyError):
-        merge([], epsilon=0.0, delta=0.0)
+    for parts in ([promise(), promise(**other)], []):
+        with pytest.raises(PrivacyError, match="cannot be composed"):
+            merge(parts, epsilon=2.0, delta=0.0)
 
 
 @pytest.mark.parametrize("caveats", ["labels-only", ("unknown",), (1,), ("labels-only", None)])
@@ -198,7 +161,8 @@ def test_a_caveat_is_a_name_that_can_be_looked_up(caveats):
 @pytest.mark.parametrize(
     "change",
     [{"epsilon": "much"}, {"epsilon": True}, {"epsilon": None}, {"delta": "0"}, {"trust": []},
-     {"neighbors": "ALL"}, {"neighbors": []}, {"unit": {}}, {"epsilon": 10**400}],
+     {"unit": "user"}, {"randomness": "dice"},
+     {"delta": 1}, {"neighbors": "ALL"}, {"neighbors": []}, {"unit": {}}, {"epsilon": 10**400}],
 )  # fmt: skip
 def test_what_is_no_promise_is_refused_as_a_setting(change):
     good = Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="local").to_dict()

@@ -21,7 +21,6 @@ from sordino.privacy.guarantee import (
     GaussianEvent,
     NonPrivateEvent,
     PureEvent,
-    RandomizedResponseEvent,
 )
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_ledger_rows
@@ -56,17 +55,13 @@ def test_a_new_ledger_holds_its_name_and_budget_and_no_spend(path):
     assert (again.data, again.budget, again.head) == ("answers", promise(), ledger.head)
 
 
-@pytest.mark.parametrize("given", [{}, {"data": "answers"}, {"budget": promise()}])
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"data": "answers"}, {"budget": promise()}, {"data": "half \ud800", "budget": promise()}],
+)
 def test_a_ledger_is_not_made_without_name_and_budget(path, given):
-    with pytest.raises(UsageError, match="to create it"):
+    with pytest.raises(UsageError, match=r"to create it|data must be a text"):
         Ledger.open(path, **given)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("name", ["", 3, b"answers", "half \ud800"])
-def test_a_name_is_a_text(path, name):
-    with pytest.raises(UsageError, match="data must be a text"):
-        Ledger.open(path, data=name, budget=promise())
     assert not path.exists()
 
 
@@ -85,12 +80,6 @@ def test_another_budget_on_opening_is_refused_and_not_recorded(path):
     assert kinds(path) == ["open"]
 
 
-def test_reading_what_is_not_there_is_a_file_system_error(path):
-    with pytest.raises(FileSystemError, match="There is no ledger"):
-        Ledger.read(path)
-    assert not path.exists()
-
-
 def test_a_reservation_is_spent_whether_or_not_it_is_committed(path):
     opened(path).reserve(EVENT, promise=promise())
     assert Ledger.open(path).total().epsilon == 0.5
@@ -105,13 +94,6 @@ def test_one_entry_is_committed_once_in_any_process(path):
         with pytest.raises(PrivacyError, match="already committed"):
             one.commit("1" * 64)
     assert kinds(path) == ["open", "reserve", "commit"]
-
-
-@pytest.mark.parametrize("digest", ["", None, 3])
-def test_a_commit_names_what_was_released(path, digest):
-    entry = opened(path).reserve(EVENT, promise=promise())
-    with pytest.raises(UsageError):
-        entry.commit(digest)
 
 
 def test_only_what_was_paid_for_on_this_ledger_is_free_again(path):
@@ -258,29 +240,15 @@ def test_grades_of_a_person_stay_apart_also_between_processes(path, grades):
         ledger.reserve(EVENT, promise=second)
 
 
-def test_an_event_that_the_relation_does_not_cover_is_refused(path):
-    terms = {"unit": "record", "neighbors": sordino.ADD_OR_REMOVE_ONE}
-    ledger = opened(path, epsilon=math.inf, **terms)
-    with pytest.raises(PrivacyError, match="No accountant supports"):
-        ledger.reserve(RandomizedResponseEvent(1.0), promise=promise(**terms))
-    assert kinds(path) == ["open"]
-
-
 def test_public_fields_bind_a_ledger_to_its_data_set(path):
-    ledger = opened(path)
+    ledger, other = opened(path), opened(path)
     ledger.reserve(EVENT, promise=promise(), public_digest="a" * 64)
-    with pytest.raises(LedgerMismatch, match="prompts or answers differ"):
-        Ledger.open(path).reserve(EVENT, promise=promise(), public_digest="b" * 64)
+    for one in (other, Ledger.open(path)):  # also in a process that has not read it yet
+        with pytest.raises(LedgerMismatch, match="prompts or answers differ"):
+            one.reserve(EVENT, promise=promise(), public_digest="b" * 64)
     ledger.reserve(EVENT, promise=promise(), public_digest="a" * 64)
     ledger.reserve(EVENT, promise=promise())
     assert Ledger.open(path).public_digest == "a" * 64
-
-
-def test_public_fields_recorded_by_another_process_bind_this_one(path):
-    ledger = opened(path)
-    opened(path).reserve(EVENT, promise=promise(), public_digest="a" * 64)
-    with pytest.raises(LedgerMismatch):
-        ledger.reserve(EVENT, promise=promise(), public_digest="b" * 64)
 
 
 @pytest.mark.parametrize("unit", ["record", "person"])
@@ -297,12 +265,7 @@ def test_nothing_about_the_data_is_digested_under_other_units(path, unit):
         {"scope": ""},
         {"scope": None},
         {"scope": "half \udc80"},
-        {"count": 0},
-        {"count": -1},
-        {"count": 1.5},
-        {"count": True},
         {"details": {"m": math.nan}},
-        {"details": {"m": {1}}},
         {"public_digest": ""},
         {"public_digest": 3},
     ],
@@ -339,30 +302,12 @@ def test_a_read_only_ledger_is_read_and_nothing_beside_it_blocks_it_later(strang
     assert kinds(path) == ["open", "reserve"]
 
 
-def test_a_subclass_of_an_event_is_not_an_event(path):
-    class Cheap(PureEvent):
-        pass
-
-    with pytest.raises(UsageError, match="event must be one of"):
-        opened(path).reserve(Cheap(0.5), promise=promise())
-
-
-def test_disjoint_scopes_count_once_and_others_add(path):
-    ledger = opened(path)
-    ledger.declare_disjoint(["a", "b"], rule="public-fields")
-    for scope in ("a", "b", "all", "elsewhere"):
-        ledger.reserve(EVENT, promise=promise(), scope=scope)
-    assert Ledger.open(path).total().epsilon == 1.5
-
-
 def test_a_scope_is_declared_before_it_is_spent_in(path):
     ledger, other = opened(path), opened(path)
     other.reserve(EVENT, promise=promise(), scope="a")
-    for scopes in (["a", "b"], ["c", "all"], ["c"], "cd"):
+    for scopes in (["a", "b"], "cd"):
         with pytest.raises(UsageError):
             ledger.declare_disjoint(scopes, rule="public-fields")
-    with pytest.raises(UsageError, match="the rules are"):
-        ledger.declare_disjoint(["c", "d"], rule="slot")
     assert kinds(path) == ["open", "reserve"]
     ledger.declare_disjoint(iter(["c", "d"]), rule="public-fields")
     with pytest.raises(UsageError):
@@ -392,10 +337,3 @@ def test_a_total_can_be_read_at_another_delta(path):
     ledger.reserve(GaussianEvent(0.1), promise=promise(delta=1e-6))
     assert ledger.total(delta=1e-3).epsilon < ledger.total().epsilon < math.inf
     assert ledger.total(delta=0.0).epsilon == math.inf
-
-
-def test_a_ledger_prints_no_path(path):
-    with opened(path) as ledger:
-        ledger.reserve(EVENT, promise=promise())
-        assert str(path.parent) not in repr(ledger)
-        assert "rows=2" in repr(ledger)
