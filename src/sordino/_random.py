@@ -54,7 +54,6 @@ class SimulatedEntropy:
     _generator: np.random.Generator = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Start the generator."""
         object.__setattr__(self, "_generator", np.random.default_rng(self.seed))
 
     def words(self, n: int) -> np.ndarray:

@@ -44,14 +44,12 @@ class Withholding:
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse to be changed."""
         raise PrivacyError(
             f"{self._held} cannot be changed after it was made: its promise is about the settings "
             f"it was made with. {name} was not set. Make a new one."
         )
 
     def __delattr__(self, name: str) -> NoReturn:
-        """Refuse to lose what it was made with."""
         raise PrivacyError(
             f"{self._held} cannot be changed after it was made. {name} was not deleted. Make a "
             "new one."

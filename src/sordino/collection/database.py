@@ -250,8 +250,15 @@ def rewrite(engine: Engine) -> None:
 def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
     """Return the engine of a database that is of just this study."""
     reason, terms = "", None
+    file, sqlite = engine.url.database or "", engine.dialect.name == "sqlite"
     try:
-        if _has_begun(engine, create=create):
+        begun = not sqlite or (bool(file) and Path(file).exists())  # looking makes no SQLite file
+        if create:
+            if sqlite and file and not file.startswith((":", "file:")):
+                # only its owner may read it; its logs get the same mode
+                os.close(os.open(file, os.O_RDWR | os.O_CREAT, _PRIVATE))
+            _TABLES.create_all(engine)
+        if create or (begun and inspect(engine).has_table(_STUDY.name)):
             terms = _frozen_terms(engine, study, create=create)
     except FAILURES as error:
         reason = type(error).__name__
@@ -279,19 +286,6 @@ def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
             "`sordino collect init`."
         )
     return engine
-
-
-def _has_begun(engine: Engine, *, create: bool) -> bool:
-    """Return whether the tables are there, made if that is asked; looking makes no SQLite file."""
-    file, sqlite = engine.url.database or "", engine.dialect.name == "sqlite"
-    if not create:
-        there = not sqlite or (bool(file) and Path(file).exists())
-        return there and inspect(engine).has_table(_STUDY.name)
-    if sqlite and file and not file.startswith((":", "file:")):
-        # only its owner may read it; its logs get the same mode
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, _PRIVATE))
-    _TABLES.create_all(engine)
-    return True
 
 
 def _frozen_terms(engine: Engine, study: Study, *, create: bool) -> dict[str, Any] | None:
@@ -350,7 +344,6 @@ class Writer:
         raise Refusal("database-down", wait=_WAIT)
 
     def _run(self) -> None:
-        """Take what is waiting, together, until told to stop."""
         stopping = False
         while not stopping:
             taken = [self._queue.get()]

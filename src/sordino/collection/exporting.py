@@ -97,33 +97,20 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 def _lines(engine: Engine, study: Study) -> Generator[bytes]:
     """Yield every answer as a line, of one state of the database."""
+    one = select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
+    given = select(func.count().label("given")).select_from(ANSWERS).group_by(ANSWERS.c.person)
     with reading(engine) as connection:
-        counts = _counts(connection, study)
+        counts = {question: int(count) for question, count in connection.execute(one)}
+        if not counts:
+            raise DataError("There are no answers yet. Nothing was written.")
+        most = connection.execute(select(func.max(given.subquery().c.given))).scalar_one()
+        if counts.keys() - {asked.id for asked in study.questions} or most > study.most_labels:
+            raise DataError(
+                "The database holds answers that this study does not take: to questions that it "
+                "does not ask, or more of one person than its cap. Nothing was written."
+            )
         for questions in _together(study.questions, counts):
             yield from _answers(connection, questions)
-
-
-def _counts(connection: Connection, study: Study) -> dict[str, int]:
-    """Return how many answers each question has."""
-    rows = connection.execute(
-        select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
-    ).all()
-    counts = {question: int(count) for question, count in rows}
-    if not counts:
-        raise DataError("There are no answers yet. Nothing was written.")
-    of_person = (
-        select(func.count().label("given"))
-        .select_from(ANSWERS)
-        .group_by(ANSWERS.c.person)
-        .subquery()
-    )
-    most = int(connection.execute(select(func.max(of_person.c.given))).scalar_one())
-    if counts.keys() - {question.id for question in study.questions} or most > study.most_labels:
-        raise DataError(
-            "The database holds answers that this study does not take: to questions that it does "
-            "not ask, or more of one person than its cap. Nothing was written."
-        )
-    return counts
 
 
 def _together(questions: Sequence[Question], counts: dict[str, int]) -> Iterator[list[Question]]:

@@ -48,7 +48,6 @@ class Page:
 
 
 def _folder() -> Traversable:
-    """Return where the page's files are installed."""
     return files("sordino.collection") / "page"
 
 

@@ -100,14 +100,3 @@ def write_to_stderr() -> None:
         server.handlers = [handler]
         server.setLevel(logging.CRITICAL)  # what they say may hold an address, or a row
         server.propagate = False
-
-
-def note_request(*, method: str, route: str, status: int, seconds: float) -> None:
-    """Write one line about a request that was answered."""
-    fields = {
-        "method": method,
-        "route": route,
-        "status": status,
-        "milliseconds": round(1000 * seconds, 1),
-    }
-    LOG.info("request", extra={"fields": fields})

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sordino._random import clock
 
-from .refusals import LOG, Refusal, note_request
+from .refusals import LOG, Refusal
 
 POLICY: Final = "; ".join(
     [
@@ -80,8 +80,9 @@ class Headers:
         finally:
             route = scope["path"] if scope["path"] in self._routes else "other"
             method = scope["method"] if scope["method"] in {"GET", "POST", "HEAD"} else "other"
-            seconds = clock() - started
-            note_request(method=method, route=route, status=status, seconds=seconds)
+            milliseconds = round(1000 * (clock() - started), 1)
+            said = {"method": method, "route": route, "status": status}
+            LOG.info("request", extra={"fields": said | {"milliseconds": milliseconds}})
 
 
 def refused(_: Request, error: Exception) -> Response:

@@ -58,7 +58,6 @@ def _object(**properties: object) -> _Schema:
 
 
 def _list(items: object, **more: int) -> _Schema:
-    """Return the schema of a list."""
     return {"type": "array", "items": items, **more}
 
 
@@ -209,7 +208,6 @@ class _Service:
     known: set[str] = field(default_factory=set, repr=False)
 
     def routes(self) -> list[Route]:
-        """Return every address."""
         return [
             *(Route(path, partial(self.page_file, name=name)) for path, name in _NAMED.items()),
             Route("/page/{name}", self.page_file),
@@ -231,11 +229,9 @@ class _Service:
         return Response(file.content, headers=headers)
 
     async def openapi(self, _: Request) -> Response:
-        """Answer with the description of the routes."""
         return JSONResponse(_description())
 
     async def texts(self, _: Request) -> Response:
-        """Answer with the words of the page."""
         return JSONResponse({"languages": self.languages})
 
     async def health(self, _: Request) -> Response:
@@ -250,7 +246,6 @@ class _Service:
         return JSONResponse(value)
 
     async def open(self, request: Request) -> Response:
-        """Open an invitation on a device, and answer with what is asked."""
         token = self._secret(request, "unknown-invitation")
         body = await read_body(request)
         device = body.get("device") if isinstance(body, Mapping) else None
@@ -273,7 +268,6 @@ class _Service:
         return JSONResponse({"study": terms, "questions": [questions[name] for name in asked]})
 
     async def answers(self, request: Request) -> Response:
-        """Store randomized answers, and say which are stored."""
         device = self._secret(request, "unknown-device")
         submitted = read_submission(await read_body(request), self.study)
 
@@ -297,7 +291,6 @@ class _Service:
         return secret
 
     def _let_in(self, secret: str) -> None:
-        """Remember a secret that was right."""
         if len(self.known) >= _MOST_KNOWN:
             self.known.clear()
         self.known.add(secret)
@@ -331,19 +324,16 @@ class _Service:
                 raise Refusal("database-down", wait=_WAIT) from None
 
     def _refuse_stranger(self, request: Request) -> None:
-        """Refuse whoever does not have the admin token."""
         secret = self._secret(request, "not-admin")
         with self._charged(request, secret):
             if not hmac.compare_digest(secret, self.admin_token):
                 raise Refusal("not-admin")
 
     async def admin_status(self, request: Request) -> Response:
-        """Answer with how far the study is."""
         self._refuse_stranger(request)
         return JSONResponse(await self._read(partial(progress_of, self.engine, self.study)))
 
     async def admin_export(self, request: Request) -> Response:
-        """Answer with the file of answers and its manifest."""
         self._refuse_stranger(request)
         packed = await self._read(partial(export_zip, self.engine, self.study, unit="person"))
         disposition = {"Content-Disposition": 'attachment; filename="answers.zip"'}

@@ -52,7 +52,6 @@ class Question:
 
 
 def _read_questions(path: Path) -> tuple[Question, ...]:
-    """Return the questions of a JSON Lines file, in its order."""
     # Each line is an object with `prompt`, `first` and `second`: texts, or lists of messages with
     # `role` and `content`. Which answer is named first changes nothing.
     found: dict[str, str] = {}
@@ -94,13 +93,7 @@ def _question(row: Mapping[str, Any], where: str) -> Question:
 
 
 def _size(text: Text) -> int:
-    """Return how many characters a text or a list of messages has."""
     return len(text) if isinstance(text, str) else sum(len(turn["content"]) for turn in text)
-
-
-def _digest_of_questions(questions: tuple[Question, ...]) -> str:
-    """Return one SHA-256 for public questions in their order."""
-    return hashlib.sha256("\n".join(question.id for question in questions).encode()).hexdigest()
 
 
 Changes = Literal["refused", "paid"]
@@ -134,7 +127,6 @@ class Study:
     folder: Path  # where the study lies; paths in it start there
 
     def __post_init__(self) -> None:
-        """Refuse settings that no study can have."""
         object.__setattr__(self, "epsilon", RandomizedResponse(self.epsilon).epsilon)
         _validate.release_id("id", self.id)
         _validate.integer("cap", self.cap, at_least=1, at_most=100_000)
@@ -191,9 +183,10 @@ class Study:
         """Return what is frozen: everything that the promise depends on."""
         values = asdict(self)
         frozen = {name: values[name] for name in _FROZEN}
+        ids = "\n".join(question.id for question in self.questions)
         return frozen | {
             "threshold": str(self.coin.threshold),
-            "questions": _digest_of_questions(self.questions),
+            "questions": hashlib.sha256(ids.encode()).hexdigest(),
         }
 
     @property

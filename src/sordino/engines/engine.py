@@ -163,7 +163,6 @@ class InProcess:
         return total.result()
 
     def __repr__(self) -> str:
-        """Return the kind."""
         return "InProcess()"
 
 
@@ -208,7 +207,6 @@ class Rows:
         return replace(self, read=_Turned(self.read, turn), shape=shape)
 
     def __repr__(self) -> str:
-        """Return the size."""
         return f"Rows(n={self.shape[0]}, d={self.shape[1]})"
 
     def fold(self, task: Callable[..., T], add: Callable[[T, T], T]) -> T:
@@ -248,7 +246,6 @@ class _OfBlocks:
     add: Callable[[Any, Any], Any]
 
     def __call__(self, chunk: object) -> Any:
-        """Return the sum of one chunk."""
         parts = (self.task(*block) for block in self.read(chunk))
         return reduce(_Added(self.add), parts, None)
 
@@ -260,7 +257,6 @@ class _Added:
     add: Callable[[Any, Any], Any]
 
     def __call__(self, one: object, other: object) -> Any:
-        """Return the sum."""
         if one is None or other is None:
             return other if one is None else one
         return self.add(one, other)

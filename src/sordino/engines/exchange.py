@@ -109,7 +109,6 @@ class Exchange:
         return np.concatenate(found) if found else np.zeros(0, self.dtype)
 
     def _rows(self, chunk: int, part: int) -> np.ndarray:
-        """Return what one chunk left for one part."""
         size = np.dtype(self.dtype).itemsize
         with (
             explained("A file of the shuffle cannot be read"),
@@ -129,12 +128,10 @@ class Exchange:
             )
 
     def _path(self, chunk: int) -> Path:
-        """Return the file of one chunk."""
         return Path(self.folder) / f"{chunk:08d}.rows"
 
 
 def _whole(file: BinaryIO, size: int) -> bytes:
-    """Return so many bytes."""
     found = file.read(size)
     if len(found) != size:
         raise FileSystemError("A file of the shuffle was cut short. Nothing was released.")

@@ -34,25 +34,18 @@ _SETTINGS: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 @contextmanager
-def _own_folder() -> Iterator[str]:
-    """Make a folder for sockets and logs; take it away afterwards."""
-    # Ray opens the folder that it is given to everybody, and in it the way into its object store:
-    # so it gets one inside another that only this user can enter.
-    usual = tempfile.gettempdir()
-    where = usual if len(usual) <= _LONGEST else "/tmp"  # noqa: S108 - a new one in it
-    with passing_folder(where) as outer:
-        inner = Path(outer, "r")
-        inner.mkdir()
-        yield str(inner)
-
-
-@contextmanager
-def _own_token(forget: Callable[[], None]) -> Iterator[None]:
+def _own_token(ray: Any) -> Iterator[None]:
     """Have Ray ask for a token that only its own processes know, unless the user chose one."""
     # Ray listens on the network; by default it would write a token into the user's home.
     if any(name in os.environ for name in _SETTINGS):
         yield
         return
+
+    def forget() -> None:  # where this version of Ray remembers its settings
+        with suppress(AttributeError, TypeError):
+            ray._raylet.Config.initialize("")  # noqa: SLF001
+            ray._raylet.AuthenticationTokenLoader.instance().reset_cache()  # noqa: SLF001
+
     os.environ["RAY_AUTH_TOKEN"] = _random.new_secret().hex()
     forget()
     try:
@@ -139,7 +132,6 @@ class _Branches:
     failed: tuple[int, SordinoError] | None = None
 
     def packed(self) -> bytes:
-        """Return the bytes that :meth:`unpacked` reads."""
         try:
             return pickle.dumps(self)
         except Exception as error:  # noqa: BLE001 - parts of a caller's own kind
@@ -148,7 +140,6 @@ class _Branches:
 
     @staticmethod
     def unpacked(packed: bytes) -> _Branches:
-        """Return what a task of ours packed."""
         found: _Branches = pickle.loads(packed)  # noqa: S301 - our own
         return found
 
@@ -213,7 +204,6 @@ class _Arrivals(Generic[T]):
         self._failed: tuple[int, SordinoError] | None = None
 
     def take(self, found: _Branches) -> None:
-        """Take in what some tasks found."""
         for level, index, part in found.nodes:
             self._total.take(index, part, level=level)
         for first, last in found.seen:
@@ -225,7 +215,6 @@ class _Arrivals(Generic[T]):
             self._taken(int(self._seen.sum()), len(self._seen))
 
     def result(self) -> T:
-        """Return the sum."""
         if self._failed is not None:
             raise self._failed[1]
         return self._total.result()
@@ -304,18 +293,15 @@ class RayData:
         self._stack = ExitStack()
 
     def __repr__(self) -> str:
-        """Return the settings."""
         return f"RayData(address={self._address!r}, cores={self._cores!r})"
 
     def __enter__(self) -> Self:
-        """Connect, or start Ray on this machine."""
         if self._depth == 0:
             self._stack = _joined(self._address) if self._address else _started(self._cores)
         self._depth += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the cluster; stop what was started here."""
         self._depth -= 1
         if self._depth == 0:
             self._stack.close()
@@ -349,7 +335,6 @@ class _Task:
     work: Callable[[Any], _Branches]
 
     def __call__(self, block: dict[str, Any]) -> dict[str, list[bytes]]:
-        """Return what was found in a block."""
         [stretch] = block["stretch"]
         return {"found": [self.work(pickle.loads(stretch)).packed()]}  # noqa: S301 - our own
 
@@ -361,14 +346,12 @@ class _MergeTask:
     work: _Merge
 
     def __call__(self, block: dict[str, Any]) -> dict[str, list[bytes]]:
-        """Return what was found in several blocks."""
         return {"found": [self.work(block["found"]).packed()]}
 
 
 def _rows(
     chunks: Sequence[Any], task: Callable[[Any], Any], add: Callable[[Any, Any], Any]
 ) -> Generator[bytes]:
-    """Yield what tasks found, as they end."""
     ray = _library()
     cores = int(ray.cluster_resources().get("CPU", 0))
     if cores < 1:
@@ -412,11 +395,20 @@ def _started(cores: int | None) -> ExitStack:
     with ExitStack() as stack:
         stack.enter_context(_same_signals())
         stack.enter_context(_unheard(ray))
-        folder = stack.enter_context(_own_folder())
-        stack.enter_context(_own_token(_forgotten_token))
+        # Ray opens the folder that it is given to everybody, and in it the way into its object
+        # store: so it gets one inside another that only this user can enter.
+        usual = tempfile.gettempdir()
+        where = usual if len(usual) <= _LONGEST else "/tmp"  # noqa: S108 - a new one in it
+        folder = str(Path(stack.enter_context(passing_folder(where)), "r"))
+        os.mkdir(folder)  # noqa: PTH102 (Ray wants a text)
+        stack.enter_context(_own_token(ray))
         stack.callback(ray.shutdown)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
-        alone = {"include_dashboard": False, "object_store_memory": _STORE, "_temp_dir": folder}
+        alone = {
+            "include_dashboard": False,
+            "object_store_memory": _STORE,
+            "_temp_dir": str(folder),
+        }
         try:
             with _quietly():  # "local" keeps it from joining a cluster that happens to run here
                 ray.init(address="local", num_cpus=cores, **alone, **_SILENT)
@@ -428,14 +420,6 @@ def _started(cores: int | None) -> ExitStack:
         f"Ray did not start on this machine ({problem}). Nothing was read. See that memory and "
         "disk are left, or leave the engine out."
     )
-
-
-def _forgotten_token() -> None:
-    """Have Ray read its settings again, where this version remembers them."""
-    ray = _library()
-    with suppress(AttributeError, TypeError):
-        ray._raylet.Config.initialize("")  # noqa: SLF001
-        ray._raylet.AuthenticationTokenLoader.instance().reset_cache()  # noqa: SLF001
 
 
 def _joined(address: str) -> ExitStack:
@@ -494,29 +478,24 @@ def refuse_silent_address(address: str) -> str:
             f"address={address!r} is for Ray's remote client, which is not used here. Nothing was "
             "read. Run this on a machine of the cluster, with address=auto or host:port."
         )
-    place = _resolved(address)
-    if place is None or not answers(place):
+    ray, place = _library(), None
+    if address == "auto" and ray.is_initialized():
+        place = str(ray.get_runtime_context().gcs_address)
+    else:
+        try:
+            from ray._private import services  # noqa: PLC0415 - an extra
+
+            place = services.canonicalize_bootstrap_address(address, None)
+        except (ConnectionError, ValueError):
+            pass
+        except (ImportError, AttributeError, TypeError):  # another version of Ray
+            place = address
+    if place is None or not answers(str(place)):
         raise UsageError(
             f"No Ray cluster answers at address={address!r}. Nothing was read. Start one "
             "(`ray start --head`), give its address, or leave the address out to use this machine."
         )
-    return place
-
-
-def _resolved(address: str) -> str | None:
-    """Return where Ray would look for the cluster of an address; None if nowhere."""
-    ray = _library()
-    if address == "auto" and ray.is_initialized():
-        return str(ray.get_runtime_context().gcs_address)
-    try:
-        from ray._private import services  # noqa: PLC0415 - an extra
-
-        place = services.canonicalize_bootstrap_address(address, None)
-    except (ConnectionError, ValueError):
-        return None
-    except (ImportError, AttributeError, TypeError):  # another version of Ray
-        return address
-    return None if place is None else str(place)
+    return str(place)
 
 
 @contextmanager
@@ -563,7 +542,6 @@ def _unheard(ray: Any) -> Iterator[None]:
 
 
 def _library() -> Any:
-    """Return Ray."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

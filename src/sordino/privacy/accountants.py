@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -192,18 +192,41 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     # (√Σμ²); Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem 3.3
     # (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
     totals = _Totals.of(counts, neighbors)
-    if totals.zero_concentrated == 0:
-        yield totals.gaussian_rest()
+    added = _EXACT.add(totals.pure_and_approximate, totals.pure_ranges)
+    if totals.zero_concentrated == 0:  # every loss adds but the Gaussian one, which has its curve
+        yield Bound(
+            added,
+            totals.failed,
+            lambda epsilon: gaussian_delta(epsilon, totals.mu),
+            lambda delta: gaussian_epsilon(delta, totals.mu),
+        )
     if totals.rho_of_rest > 0:
         yield _concentrated(totals.pure_and_approximate, totals.failed, totals.rho_of_rest)
     if totals.zero_concentrated > 0 and totals.ranges:
-        added = _EXACT.add(totals.pure_and_approximate, totals.pure_ranges)
         yield _concentrated(added, totals.failed, totals.rho_without_ranges)
     if totals.rho_of_pure > 0:
         rho = (totals.rho_of_rest + totals.rho_of_pure) * _ROUNDED_UP
         yield _concentrated(totals.approximate, totals.failed, rho)
-    yield from totals.repeated_pure()
-    yield from totals.draws_of_one_policy()
+    if len(totals.pure) == 1 and not totals.rho_of_rest > 0:
+        ((loss, count),) = totals.pure.items()
+        if count <= _MOST_COMPOSED:  # the optimal composition of releases of one pure loss
+            yield Bound(
+                totals.approximate,
+                totals.failed,
+                lambda epsilon: two_point_delta(epsilon, loss, -loss, count),
+                lambda delta: _two_point_epsilon(delta, loss, count),
+            )
+    several = list(totals.ranges.values()) != [1]
+    if not several and not totals.mu > 0 and not totals.zero_concentrated > 0:
+        (event,) = totals.ranges  # independent draws from one policy
+        size = (event.bounded_range, event.draws)
+        yield Bound(
+            totals.pure_and_approximate,
+            totals.failed,
+            lambda epsilon: bounded_range_composition_delta(epsilon, *size),
+            lambda delta: bounded_range_composition_epsilon(delta, *size),
+            lambda epsilon, delta: composition_keeps(epsilon, delta, *size),
+        )
 
 
 @dataclass(frozen=True)
@@ -274,58 +297,28 @@ class _Totals:
         ]
         return _rounded_sum([self.rho_without_ranges, *draws])
 
-    def gaussian_rest(self) -> Bound:
-        """Return the bound that adds every loss but the Gaussian one, which has its curve."""
-        return Bound(
-            _EXACT.add(self.pure_and_approximate, self.pure_ranges),
-            self.failed,
-            partial(_swapped, gaussian_delta, self.mu),
-            partial(_swapped, gaussian_epsilon, self.mu),
-        )
-
-    def repeated_pure(self) -> Iterator[Bound]:
-        """Yield the optimal composition of releases that are all pure with one loss."""
-        if len(self.pure) != 1 or self.rho_of_rest > 0:
-            return
-        ((loss, count),) = self.pure.items()
-        if count > _MOST_COMPOSED:
-            return
-        curve = partial(_swapped, two_point_delta, loss, -loss, count)
-        inverse = partial(_least, curve, loss * count)
-        yield Bound(self.approximate, self.failed, curve, inverse)
-
-    def draws_of_one_policy(self) -> Iterator[Bound]:
-        """Yield the composition of independent draws, if one event is all that has a curve."""
-        if list(self.ranges.values()) != [1] or self.mu > 0 or self.zero_concentrated > 0:
-            return
-        (event,) = self.ranges
-        size = (event.bounded_range, event.draws)
-        yield Bound(
-            self.pure_and_approximate,
-            self.failed,
-            partial(_swapped, bounded_range_composition_delta, *size),
-            partial(_swapped, bounded_range_composition_epsilon, *size),
-            lambda epsilon, delta: composition_keeps(epsilon, delta, *size),
-        )
-
 
 def _concentrated(added: Decimal, failed: Decimal, rho: float) -> Bound:
     """Return the bound that gives all of rho to the zCDP curve."""
-    curve, inverse = partial(_swapped, zcdp_delta, rho), partial(_swapped, zcdp_epsilon, rho)
-    return Bound(added, failed, curve, inverse)
+    return Bound(
+        added,
+        failed,
+        lambda epsilon: zcdp_delta(epsilon, rho),
+        lambda delta: zcdp_epsilon(delta, rho),
+    )
 
 
-def _swapped(function: Callable[..., float], *rest_then_first: float) -> float:
-    """Return function(first, *rest): a partial that leaves the first argument free."""
-    *rest, first = rest_then_first
-    return function(first, *rest)
-
-
-def _least(curve: Callable[[float], float], enough: float, delta: float) -> float:
-    """Return the least epsilon at which the curve is at most delta; enough always is."""
-    if curve(0.0) <= delta:
+def _two_point_epsilon(delta: float, loss: float, count: int) -> float:
+    """Return the least epsilon at which so many pure releases of one loss keep delta."""
+    if two_point_delta(0.0, loss, -loss, count) <= delta:
         return 0.0
-    return narrow(lambda epsilon: curve(epsilon) <= delta, 0.0, enough * _ROUNDED_UP, rtol=1e-10)[1]
+    enough = loss * count * _ROUNDED_UP
+    return narrow(
+        lambda epsilon: two_point_delta(epsilon, loss, -loss, count) <= delta,
+        0.0,
+        enough,
+        rtol=1e-10,
+    )[1]
 
 
 def _sum(terms: Iterable[tuple[float, int]]) -> Decimal:
@@ -368,7 +361,6 @@ class _MixedBound(Shown):
     exact: bool  # whether some releases attain it
 
     def delta(self, epsilon: float) -> float:
-        """Return the delta that this bound shows at epsilon."""
         # Source: docs/privacy.md, "Mixed releases": 1 − Π(1 − δᵢ)·(1 − Σ w·gaussian_delta(ε −
         # shift, μ)).
         if epsilon == math.inf or self.failed >= 1:
@@ -382,7 +374,6 @@ class _MixedBound(Shown):
         return min(1.0, -math.expm1(kept) * _UPWARD)
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon that this bound shows at delta; infinite if it shows nothing."""
         if self.fits(0.0, delta):
             return 0.0
         if not delta > self.failed:
@@ -414,9 +405,11 @@ def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
     if not all(isinstance(event, _KNOWN) for event in counts):
         return None
     atoms = [
-        (_known_loss(event, neighbors), n)
-        for event, n in counts.items()
-        if not isinstance(event, GaussianEvent)
+        (randomized_response_loss(e, neighbors), n)
+        if isinstance(e, RandomizedResponseEvent)
+        else (_loss(e), n)
+        for e, n in counts.items()
+        if not isinstance(e, GaussianEvent)
     ]
     terms = math.prod(n + 1 for _, n in atoms)
     if not atoms or terms > _MOST_TERMS or sum(loss * n for loss, n in atoms) > _MOST_LOSS:
@@ -439,14 +432,6 @@ def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
 
 
 _KNOWN = (PureEvent, ApproximateEvent, RandomizedResponseEvent, GaussianEvent)
-
-
-def _known_loss(event: Event, neighbors: NeighboringRelation) -> float:
-    """Return the largest finite loss of one release that is not Gaussian."""
-    if isinstance(event, RandomizedResponseEvent):
-        return randomized_response_loss(event, neighbors)
-    assert isinstance(event, PureEvent | ApproximateEvent)  # noqa: S101 - for the type checker
-    return event.epsilon
 
 
 def _cases(loss: float, count: int) -> Iterator[tuple[float, float]]:
@@ -540,42 +525,30 @@ _NO_COIN = (
 _SAMPLED = "RdpAccountant is looser for Poisson samples, and does not know REPLACE_ONE"
 _UNKNOWN = "dp_accounting 0.6.0 has no such event"
 _UNDER_REPORTED = "RdpAccountant ignores REPLACE_ONE for Gaussians and under-reports"
-_CLOSED = "closed form"
-_TRANSLATED = "translated for dp_accounting"
 
 
 def _theirs(neighbors: NeighboringRelation) -> Any:
-    """Return the relation as dp_accounting has it."""
     import dp_accounting as dp  # noqa: PLC0415 - only where it runs
 
     return dp.NeighboringRelation[neighbors.name]
 
 
-def _why_not(kind: str, neighbors: NeighboringRelation, accountant: str) -> str:
-    """Return why a cell is unsupported, or nothing if it is supported."""
-    replaced = neighbors == NeighboringRelation.REPLACE_ONE
-    reasons = {
-        "non-private": "its spend is infinite, which needs no accountant",
-        "bounded-range": _UNKNOWN,
-    }
-    if accountant == "pld":
-        reasons["zero-concentrated"] = "a bound on all Rényi orders has no loss distribution"
-    elif accountant == "rdp":
-        reasons |= {"pure": _UNKNOWN, "approximate": _UNKNOWN, "poisson-gaussian": _SAMPLED}
-        if replaced:
-            reasons["gaussian"] = _UNDER_REPORTED
-    else:
-        reasons = {}
-    if neighbors == NeighboringRelation.ADD_OR_REMOVE_ONE:
-        reasons["randomized-response"] = _NO_COIN
-    return reasons.get(kind, "")
-
-
 def _table() -> dict[tuple[str, NeighboringRelation, str], tuple[bool, str]]:
+    infinite = "its spend is infinite, which needs no accountant"
+    both = {"non-private": infinite, "bounded-range": _UNKNOWN}
+    reasons: dict[str, dict[str, str]] = {
+        "closed": {},
+        "pld": both | {"zero-concentrated": "a bound on all Rényi orders has no loss distribution"},
+        "rdp": both | {"pure": _UNKNOWN, "approximate": _UNKNOWN, "poisson-gaussian": _SAMPLED},
+    }
     cells = {}
     for kind, neighbors, accountant in product(EVENTS, NeighboringRelation, ACCOUNTANTS):
-        why_not = _why_not(kind, neighbors, accountant)
-        why = _CLOSED if accountant == "closed" else _TRANSLATED
+        why_not = reasons[accountant].get(kind, "")
+        if (kind, neighbors.name, accountant) == ("gaussian", "REPLACE_ONE", "rdp"):
+            why_not = _UNDER_REPORTED
+        if (kind, neighbors.name) == ("randomized-response", "ADD_OR_REMOVE_ONE"):
+            why_not = _NO_COIN
+        why = "closed form" if accountant == "closed" else "translated for dp_accounting"
         cells[kind, neighbors, accountant] = (not why_not, why_not or why)
     return cells
 
@@ -616,12 +589,10 @@ class _LossDistributionBound(Shown):
     allowance: float
 
     def delta(self, epsilon: float) -> float:
-        """Return the delta that this bound shows at epsilon."""
         delta = float(self.distribution.get_delta_for_epsilon(epsilon))
         return min(1.0, max(0.0, delta) + self.allowance)
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon that this bound shows at delta; infinite if it shows nothing."""
         if self.fits(0.0, delta):
             return 0.0
         if not self.fits(2 * _MOST_LOSS, delta):
@@ -737,13 +708,11 @@ class _RenyiBound(Shown):
     losses: np.ndarray
 
     def delta(self, epsilon: float) -> float:
-        """Return the delta that this bound shows at epsilon."""
         less = self.orders - 1
         logs = less * (self.losses - epsilon + np.log1p(-1 / self.orders)) - np.log(self.orders)
         return float(min(1.0, math.exp(min(0.0, float(logs.min()))) * _UP))
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon that this bound shows at delta; infinite if it shows nothing."""
         if delta == 0:
             return math.inf
         odds = (math.log(delta) + np.log(self.orders)) / (self.orders - 1)
@@ -767,9 +736,17 @@ def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
         return None
     accountant = RdpAccountant(neighboring_relation=_theirs(neighbors))
     for event, count in counts.items():
-        translated = _translated(event, dp)
-        if translated is not None:
-            accountant.compose(translated, count)
+        if isinstance(event, GaussianEvent):
+            if event.mu > 0:
+                mu = max(event.mu * _UP, _LEAST_MU)  # more is always safe
+                accountant.compose(dp.GaussianDpEvent(1 / mu), count)
+        elif isinstance(event, ZeroConcentratedEvent):
+            accountant.compose(dp.ZCDpEvent(event.rho), count)
+        elif isinstance(event, RandomizedResponseEvent):
+            noise = _noise_parameter(event)
+            accountant.compose(dp.RandomizedResponseDpEvent(noise, event.categories), count)
+        else:
+            raise TypeError(type(event).__name__)
     orders = accountant.orders
     kept = orders > 1.05  # noqa: PLR2004 - near order 1 the conversion is unstable and useless
     orders = orders[kept]
@@ -777,20 +754,7 @@ def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
     return _RenyiBound(orders, accountant.rdp[kept] * _UP + rounding)
 
 
-def _translated(event: Event, dp: Any) -> Any:
-    """Return the event that dp_accounting knows, or None if there is no loss."""
-    if isinstance(event, GaussianEvent):
-        mu = max(event.mu * _UP, _LEAST_MU)  # more is always safe
-        return dp.GaussianDpEvent(1 / mu) if event.mu > 0 else None
-    if isinstance(event, ZeroConcentratedEvent):
-        return dp.ZCDpEvent(event.rho)
-    if isinstance(event, RandomizedResponseEvent):
-        return dp.RandomizedResponseDpEvent(_noise_parameter(event), event.categories)
-    raise TypeError(type(event).__name__)
-
-
 def _supported(
     counts: Mapping[Event, int], neighbors: NeighboringRelation, accountant: str
 ) -> bool:
-    """Return whether an accountant supports every event under the relation."""
     return all(SUPPORT[KINDS[type(event)], neighbors, accountant][0] for event in counts)

@@ -24,7 +24,7 @@ import heapq
 import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, Context, Decimal
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import erfcx, gammaln
@@ -60,7 +60,12 @@ def narrow(
     # `fails` may lie on either side of `succeeds`. `holds` was true of every value returned second,
     # so that end is safe even where rounding makes `holds` not monotone.
     while abs(succeeds - fails) > rtol * max(abs(succeeds), abs(fails)):
-        middle = _middle(fails, succeeds)
+        low, high = min(fails, succeeds), max(fails, succeeds)
+        middle = low + (high - low) / 2
+        if low > 0 and high > 2 * low:  # far apart: the geometric mean
+            middle = math.sqrt(low) * math.sqrt(high)
+        elif low == 0 and high > 1e-300:  # noqa: PLR2004 - a geometric step towards zero
+            middle = high * 2.0**-8
         if middle in (fails, succeeds):
             break
         if holds(middle):
@@ -68,16 +73,6 @@ def narrow(
         else:
             fails = middle
     return fails, succeeds
-
-
-def _middle(one: float, other: float) -> float:
-    """Return the geometric mean of two positive numbers far apart, else the arithmetic one."""
-    low, high = min(one, other), max(one, other)
-    if low > 0 and high > 2 * low:
-        return math.sqrt(low) * math.sqrt(high)
-    if low == 0 and high > 1e-300:  # noqa: PLR2004 - a geometric step towards zero
-        return high * 2.0**-8
-    return low + (high - low) / 2
 
 
 def bracket_up(holds: Callable[[float], bool], start: float) -> tuple[float, float]:
@@ -180,16 +175,10 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
     if epsilon == math.inf:
         return math.inf
-    holds = partial(_keeps, epsilon, delta)
     if delta < _SMALLEST * 2:
         return 0.0
     too_much = 2 * math.sqrt(2 * epsilon) + 80.0  # then u < -39 and delta rounds to 1
-    return narrow(holds, too_much, 0.0)[1]
-
-
-def _keeps(epsilon: float, delta: float, mu: float) -> bool:
-    """Return whether mu is small enough for (epsilon, delta)."""
-    return gaussian_delta(epsilon, mu) <= delta
+    return narrow(lambda mu: gaussian_delta(epsilon, mu) <= delta, too_much, 0.0)[1]
 
 
 def _positive_side(epsilon: float, mu: float) -> float:
@@ -448,7 +437,6 @@ def two_point_delta(epsilon: float, high: float, low: float, draws: int) -> floa
 
 
 def _checked(epsilon: float, bounded_range: float, draws: int) -> tuple[float, float, int]:
-    """Return the three arguments of a composition, checked."""
     epsilon = non_negative("epsilon", epsilon)
     bounded_range = non_negative("bounded_range", bounded_range)
     if bounded_range == math.inf:
@@ -486,18 +474,14 @@ def _search(epsilon: float, bounded_range: float, draws: int, target: float) -> 
         enough = max(lower * (_TIGHTNESS - 1e-6), target)
         if lower > target > 0 or -heap[0][0] <= enough or spent > _MOST_CELLS:
             return lower, -heap[0][0]
-        left, right = _split(heap, enough)
-
-
-def _split(heap: list[tuple[float, float, float]], enough: float) -> tuple[np.ndarray, np.ndarray]:
-    """Take the cells whose bound exceeds what is enough off the heap, and quarter them."""
-    taken: list[tuple[float, float]] = []
-    while heap and -heap[0][0] > enough and len(taken) < _BATCH:
-        _, left_end, right_end = heapq.heappop(heap)
-        taken.append((left_end, right_end))
-    left, right = np.array(taken).T
-    edges = np.linspace(left, right, _PIECES + 1)
-    return edges[:-1].ravel(), edges[1:].ravel()
+        taken: list[
+            tuple[float, ...]
+        ] = []  # the cells whose bound exceeds what is enough are quartered
+        while heap and -heap[0][0] > enough and len(taken) < _BATCH:
+            taken.append(heapq.heappop(heap)[1:])
+        left, right = np.array(taken).T
+        edges = np.linspace(left, right, _PIECES + 1)
+        left, right = edges[:-1].ravel(), edges[1:].ravel()
 
 
 def _two_point(epsilon: float, high: np.ndarray, low: np.ndarray, draws: int) -> np.ndarray:
@@ -542,7 +526,6 @@ def _window_sum(epsilon: float, columns: np.ndarray, draws: int, width: int) -> 
 
 @lru_cache(maxsize=4)
 def _log_factorials(draws: int) -> np.ndarray:
-    """Return log(i!) for i from 0 to draws."""
     return np.asarray(gammaln(np.arange(1, draws + 2, dtype=np.float64)))
 
 

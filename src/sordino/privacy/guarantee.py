@@ -146,7 +146,6 @@ class Guarantee:
     caveats: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse what is not a promise."""
         object.__setattr__(self, "epsilon", _validate.non_negative("epsilon", self.epsilon))
         object.__setattr__(self, "delta", _validate.failure_probability("delta", self.delta))
         _validate.one_of("unit", self.unit, get_args(Unit))
@@ -224,7 +223,6 @@ class Guarantee:
         )
 
     def __str__(self) -> str:
-        """Return the promise in one line."""
         promise = f"epsilon={never_less(self.epsilon)}, delta={never_less(self.delta)}"
         text = f"{promise} when {self.change} ({self.neighbors.name}), trust: {self.trust}"
         if self.caveats:
@@ -232,7 +230,6 @@ class Guarantee:
         return f"SIMULATED, not private: {text}" if self.simulated else text
 
     def _repr_html_(self) -> str:
-        """Return the promise as a card, for notebooks."""
         return card("Guarantee", promise_rows(self), simulated=self.simulated)
 
 

@@ -832,11 +832,9 @@ class Ledger:
         """Close nothing: every write has its own connection and is durable on return."""
 
     def __repr__(self) -> str:
-        """Return the name, the spend and the head; no path."""
         return f"Ledger(data={self.data!r}, spent={self.total()}, rows={len(self._rows)})"
 
     def _repr_html_(self) -> str:
-        """Return budget, spend and head as a card, for notebooks; no path."""
         budget, total = self.budget, self.total()
         promised = total or budget
         return card(

@@ -295,12 +295,10 @@ class _Lines:
 
     @classmethod
     def of(cls, curve: Callable[[float], float], losses: Float[np.ndarray, " m"]) -> _Lines:
-        """Return the lines at these losses."""
         # δ is taken at slightly smaller ones, so that rounding of the slopes is paid for.
         return cls(losses, np.array([curve(max(0.0, x - _MARGIN * (1 + x))) for x in losses]))
 
     def __add__(self, other: _Lines) -> _Lines:
-        """Return all lines of both."""
         losses = np.concatenate([self.losses, other.losses])
         return _Lines(losses, np.concatenate([self.heights, other.heights]))
 

@@ -88,7 +88,6 @@ class _PartedMemo:
     folder: str | None  # where they are; None where there are none and nothing may be written
 
     def has(self, part: int, release_id: str) -> bool:
-        """Return whether an entry's answers of one part of the people are stored."""
         return self._path(part, release_id).exists()
 
     def keep(
@@ -102,7 +101,6 @@ class _PartedMemo:
             np.save(draft.file, found, allow_pickle=False)
 
     def stored(self, part: int) -> _Stored:
-        """Return all stored answers of one part of the people."""
         ids = sorted(name for name, parts in self.entries().items() if part in parts)
         files = [self._read(self._path(part, release_id)) for release_id in ids]
         found = np.concatenate([np.zeros(0, _ANSWER), *files])
@@ -139,12 +137,10 @@ class _PartedMemo:
                 self.keep(part, release_id, nothing["key"], nothing["answer"])
 
     def _path(self, part: int, release_id: str) -> Path:
-        """Return the file of an entry and a part."""
         return Path(self.folder or "") / f"{part:03d}-{release_id}.npy"
 
     @staticmethod
     def _read(path: Path) -> np.ndarray:
-        """Return the answers in a file."""
         found: object = None
         with explained(f"{path.name} cannot be read"):
             try:
@@ -482,7 +478,6 @@ def _answers_of_chunk(work: str, first: int, last: int) -> Integer[np.ndarray, "
 
 
 def _left_answers(work: str, part: int) -> Path:
-    """Return where the answers of a part of the people are left."""
     return Path(work) / f"people-{part:03d}.npy"
 
 
@@ -586,5 +581,4 @@ class JoinFile:
 
 
 def _part(work: str, chunk: Chunk) -> Path:
-    """Return the file of one chunk."""
     return Path(work) / f"piece-{chunk.number:08d}.part"

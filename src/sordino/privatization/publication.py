@@ -143,13 +143,11 @@ class ChunkOutputs:
                 )
 
     def _refuse_existing(self) -> None:
-        """Refuse to overwrite unless asked to."""
         for name in self.names:
             for path in (self.folder / name, manifest_path(self.folder / name)):
                 refuse_output(path, force=self.force)
 
     def _left(self) -> list[Path]:
-        """Return the folders of runs that have not ended."""
         return sorted(self.folder.glob(WORK))
 
     def finished(self, request: str, ledger: Ledger) -> tuple[Manifest, ...]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sordino.collection.study import _digest_of_questions, _read_questions
+from sordino.collection.study import _read_questions
 from sordino.errors import DataError
 
 QUESTION = {"prompt": "How?", "first": "Slowly.", "second": "Fast."}
@@ -20,7 +20,6 @@ def test_which_answer_is_named_first_changes_nothing(tmp_path):
     turned = QUESTION | {"first": QUESTION["second"], "second": QUESTION["first"]}
     one, other = (_read_questions(write(tmp_path, row)) for row in (QUESTION, turned))
     assert one == other
-    assert _digest_of_questions(one) == _digest_of_questions(other)
     assert len(one[0].id) == 32
 
 
