@@ -403,3 +403,10 @@ def test_simulated_is_said(ready):
     one = result_of(ready)["draws"]
     assert ready.run(*RUN, "--simulate-seed", "1", "--force", "--budget", "9").code == 0
     assert result_of(ready)["draws"] == one
+
+
+def test_a_good_arm_is_drawn_more_often(ready):
+    """In 200 draws at epsilon 20: P(fewer than half from arm 2) is below 1e-12."""
+    words = [*COMMON, *PUBLIC, "--epsilon", "20", "--draws", "200", "--simulate-seed", "1"]
+    assert ready.run(*words).code == 0
+    assert Counter(result_of(ready)["draws"])["2"] > 100

@@ -179,3 +179,40 @@ def test_trajectories_need_no_gymnasium(lake_module, monkeypatch):
     features = lake_module.step_features(lake_module.table_of(environment))
     truth = lake_module.Truth(environment, features)
     assert truth.value(truth.best()) > truth.value(lake_module.RANDOM) + 1
+
+
+def test_real_ballots_keep_their_order(shared_data, tmp_path):
+    """504 ballots at ε = 3 with a seed: the three near ties may change places, nobody else.
+
+    Measured over 50 seeds: Kendall's τ .90 on average; the last four keep their places in all.
+    """
+    file = shared_data / "debian_2005_leader.soi"
+    asked = ("--public-ballots", "--letters", "--quick", "--simulate-seed", 1)
+    said = run("private_ballots", file, "--out", tmp_path / "out", *asked).stdout
+    listed = [line.split("]  ")[1] for line in said.splitlines() if "]  " in line]
+    assert len(listed) == 7
+    raw = read_rankings(file, offered="all")
+    places = np.argsort(raw.doubled_ranks().reshape(len(raw), -1).sum(axis=0))
+    assert set(listed) == set(raw.items)
+    assert listed[3:] == [raw.items[place] for place in places[3:]]
+    picture = (tmp_path / "out/worths.svg").read_text("utf-8")
+    assert not any(name in picture for name in listed)
+    assert proved(tmp_path / "out")["guarantee"]["randomness"] == "simulated"
+    assert "SIMULATED" in said
+
+
+def test_clips_walk_as_the_table_says(lake_module):
+    """Mean features of the first step of 40,000 clips: within .01, five standard deviations."""
+    table = lake_module.built_table()
+    features = lake_module.step_features(table)
+    clips = lake_module.clips(table, features, 40_000, [0])
+    live = [state for state in range(16) if not lake_module.over(state)]
+    expected = features[live].mean(axis=(0, 1))
+    np.testing.assert_allclose(clips[:, 0].mean(axis=0), expected, atol=0.01)
+    chances = np.zeros((16, 16))
+    for state in range(16):
+        for ways in table[state].values():
+            for chance, there, _, _ in ways:
+                chances[state, there] += chance / 4
+    second = chances[live].mean(axis=0) @ features.mean(axis=1)
+    np.testing.assert_allclose(clips[:, 1].mean(axis=0), second, atol=0.01)

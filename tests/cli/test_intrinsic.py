@@ -268,3 +268,13 @@ def test_every_byte_but_the_answers_is_public_of_labels(ready, pairs, monkeypatc
     one = told(ready, monkeypatch, pairs, [])
     turned = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in pairs]
     assert told(ready, monkeypatch, turned, []) == one
+
+
+def test_of_records_the_ridge_is_that_of_the_documents(ready):
+    """λr = D·X·σ(B·X)/(ε·η) for one draw without δ, B being large."""
+    words = [*ALIGN, *RECORD, "--draws", "1", "--delta", "0", "--temperature", "0.5"]
+    assert ready.run(*words).code == 0
+    assert result_of(ready)["ridge"] == pytest.approx(2 * 1 / (1 * 0.5), rel=1e-5)
+    words = [*words, "--neighbors", "replace", "--force", "--ledger", "x.db"]
+    assert ready.run(*words).code == 0
+    assert result_of(ready)["ridge"] == pytest.approx(2 * 2 * 1 / (1 * 0.5), rel=1e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -49,6 +49,9 @@ def taken(column: Any, at: Sequence[int] | Integer[np.ndarray, " k"]) -> Any:
     if column is None or not len(column):
         return column
     return column[at] if isinstance(column, np.ndarray) else tuple(column[row] for row in at)
+
+
+Q = TypeVar("Q", bound="Questions")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -117,7 +120,7 @@ class Questions:
             seen.add(pair)
         return once
 
-    def _part(self, rows: Sequence[int], names: Iterable[str], **columns: Any) -> Self:
+    def _part(self: Q, rows: Sequence[int], names: Iterable[str], **columns: Any) -> Q:  # noqa: PYI019 (Self cannot be checked at run time)
         """Return some judgments, with the public digest of those alone."""
         columns |= {name: taken(getattr(self, name), rows) for name in ("keys", "persons", *names)}
         digest = PublicDigest.of(columns["keys"], columns["persons"])
