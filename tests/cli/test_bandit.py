@@ -1,6 +1,7 @@
 """Arms from logged pulls on the command line: what is promised, refused, written and never told."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest

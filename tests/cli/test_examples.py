@@ -12,6 +12,7 @@ import pytest
 import sordino
 from sordino.algorithms.planning import plan
 from sordino.environments.tabular import tabular_world
+from sordino.preferences.ranking_files import read_rankings
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SOI = """# FILE NAME: few.soi

@@ -134,3 +134,22 @@ def test_arms_are_not_collected_from_the_logs(tmp_path):
     path.write_text("item,click\n14,1\n3,0\n")
     with pytest.raises(UsageError, match="would be released"):
         read(path, catalogue=f"{path}:item", context_columns=(), propensity=None)
+
+
+def test_real_logs(shared_data):
+    logs = read_bandit_logs(
+        shared_data / "obd_random_men.csv.gz",
+        arm="item_id",
+        reward="click",
+        catalogue=f"{shared_data / 'obd_men_item_context.csv'}:item_id",
+        reward_range=(0, 1),
+        propensity="propensity_score",
+        context_columns=[f"user_feature_{i}:8" for i in range(4)],
+    )
+    assert len(logs.catalogue) == 34
+    assert logs.contexts.shape == (10_000, 32)
+    assert np.isclose(np.linalg.norm(logs.contexts, axis=1), 1, rtol=0, atol=1e-11).all()
+    assert set(logs.rewards.tolist()) == {0.0, 1.0}
+    assert 0.002 < logs.rewards.mean() < 0.008
+    assert np.bincount(logs.arms, minlength=34).min() > 200, "it was drawn uniformly"
+    assert (logs.propensities == 1 / 34).all()
