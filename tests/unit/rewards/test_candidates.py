@@ -55,16 +55,6 @@ def test_stretches_cover_all_candidates_in_order(sizes, block, seed):
     assert all(part.size <= max(block, 3, largest) for _, part, _ in parts)
 
 
-def test_texts_and_their_rows_are_centered_alike():
-    answers = [["a then b", "c"], ["first, d?", "e", "f f"]]
-    texts = of(["p", "q"], answers, features=FEATURES)
-    rows = [FEATURES.transform([prompt] * len(given), given).toarray()
-            for prompt, given in zip(["p", "q"], answers, strict=True)]  # fmt: skip
-    plain = of(None, rows)
-    (_, _, one), (_, _, two) = [next(c) for c in (texts.centered(FEATURES), plain.centered(None))]
-    np.testing.assert_allclose(one, two, atol=1e-15)
-
-
 def test_errors_name_the_entry_and_quote_nothing():
     with pytest.raises(sordino.DataError, match="entry 1 is empty"):
         of(["SECRET", "b"], [["SECRET"], []], features=FEATURES)

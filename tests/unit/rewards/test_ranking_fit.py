@@ -220,30 +220,14 @@ def test_the_inflation_is_that_of_the_matrices(kind):
 WORTHS = np.array([1.0, 0.3, -0.3, -1.0])
 
 
-def ranked(scores, generator):
-    drawn = scores + generator.gumbel(size=scores.shape)
-    return (-drawn).argsort(axis=1).argsort(axis=1) + 1
-
-
-def chosen_election(n, seed=0):
-    table = ranked(np.tile(WORTHS, (n, 1)), np.random.default_rng(seed))
-    return Rankings.from_ranks(["i0", "i1", "i2", "i3"], table)
-
-
-def chosen_world(n, k=4, d=3, seed=0):
-    generator = np.random.default_rng(seed)
-    theta, cube = np.array([1.0, -0.5, 0.2]), generator.normal(size=(n, k, d))
-    return Rankings.from_ranks(cube, ranked(cube @ theta, generator)), theta
-
-
 def private(rankings, books, epsilon=2.0, seed=None):
     coin = KaryRandomizedResponse(epsilon, int(rankings.sizes[0]))
     return privatize_choices(rankings, coin, ledger=books, simulate_seed=seed)
 
 
 def test_the_sum_is_that_of_debiased_answers(ledger):
-    """The same in an chosen_election, where all ballots are one slate, as one by one."""
-    for rankings in (chosen_election(50), chosen_world(50)[0]):
+    """The same in an election, where all ballots are one slate, as one by one."""
+    for rankings in (election(WORTHS, 50), world(50, 4, 3)[0]):
         made = private(rankings, ledger(2.0))
         loss = _ChoiceEvidence.of(made, None).loss
         weights = debiased_choices(made.answers, made.mechanism)
@@ -254,7 +238,7 @@ def test_the_sum_is_that_of_debiased_answers(ledger):
 
 def test_the_spread_is_that_of_randomized_answers(ledger):
     """By enumeration of the four answers, at weights that are not 0."""
-    made = private(chosen_election(30), ledger(2.0))
+    made = private(election(WORTHS, 30), ledger(2.0))
     evidence, coin = _ChoiceEvidence.of(made, None), made.mechanism
     loss = evidence.loss
     chances = np.exp(WORTHS) / np.exp(WORTHS).sum()
@@ -271,18 +255,18 @@ def test_the_spread_is_that_of_randomized_answers(ledger):
 
 def test_randomized_choices_find_the_truth_within_their_errors(ledger):
     """Six standard errors on 3 weights and 4 worths."""
-    rankings, theta = chosen_world(20_000)
+    rankings, theta = world(20_000, 4, 3)
     reward = fit_choices(private(rankings, ledger(2.0), seed=1), ball=20.0)
     assert (np.abs(reward.weights - theta) < 6 * reward.standard_errors).all()
     assert np.linalg.norm(reward.standard_errors) < 0.2
-    worths = fit_choices(private(chosen_election(20_000), ledger(2.0), seed=1), ball=20.0)
+    worths = fit_choices(private(election(WORTHS, 20_000), ledger(2.0), seed=1), ball=20.0)
     assert worths.worth_intervals is None
     assert (np.abs(worths.weights - WORTHS) < 6 * worths.standard_errors).all()
 
 
 def test_it_is_what_fit_reward_does_and_can_be_certified(ledger, tmp_path):
     books = ledger(2.0)
-    made = private(chosen_election(500), books)
+    made = private(election(WORTHS, 500), books)
     reward = sordino.fit_reward(made, ball=20.0)
     assert reward.weights.tolist() == fit_choices(made, ball=20.0).weights.tolist()
     assert (reward.method, reward.pairs) == ("randomized-choice", 500)
@@ -292,7 +276,7 @@ def test_it_is_what_fit_reward_does_and_can_be_certified(ledger, tmp_path):
 
 
 def test_there_is_no_confidence_set_and_nothing_more_to_spend(ledger):
-    made = private(chosen_election(50), ledger(2.0))
+    made = private(election(WORTHS, 50), ledger(2.0))
     with pytest.raises(UsageError, match="no radius"):
         sordino.fit_reward(made, ellipsoid=True)
     for settings in (

@@ -201,11 +201,14 @@ TILT = RankingObjectivePerturbation(
 )
 
 
-def drawn_election(n=400, seed=0, **settings):
-    generator = np.random.default_rng(seed)
-    drawn = WORTHS + generator.gumbel(size=(n, 4))
-    table = (-drawn).argsort(axis=1).argsort(axis=1) + 1
-    return Rankings.from_ranks(["i0", "i1", "i2", "i3"], table, **settings)
+def ranked(scores, generator):
+    drawn = scores + generator.gumbel(size=scores.shape)
+    return (-drawn).argsort(axis=1).argsort(axis=1) + 1
+
+
+def drawn_election(n=400, seed=0, worths=WORTHS, **settings):
+    table = ranked(np.tile(worths, (n, 1)), np.random.default_rng(seed))
+    return Rankings.from_ranks([f"i{i}" for i in range(len(worths))], table, **settings)
 
 
 def test_each_mechanism_has_its_way(tmp_path):
@@ -380,23 +383,12 @@ def tilted(epsilon=3.0, **settings):
     return RankingObjectivePerturbation(epsilon, delta=DELTA, **(given | settings))
 
 
-def ranked(scores, generator):
-    drawn = scores + generator.gumbel(size=scores.shape)
-    return (-drawn).argsort(axis=1).argsort(axis=1) + 1
-
-
 def world(n, k=4, d=3, seed=0):
     generator = np.random.default_rng(seed)
     theta = np.linspace(1.5, -1.5, d)
     cube = generator.normal(size=(n, k, d))
     cube /= np.linalg.norm(cube, axis=2, keepdims=True)
     return Rankings.from_ranks(cube, ranked(cube @ theta, generator)), theta
-
-
-def small_election(n, seed=0, **settings):
-    worths = np.array([1.0, 0.0, -1.0])
-    table = ranked(np.tile(worths, (n, 1)), np.random.default_rng(seed))
-    return Rankings.from_ranks(["i0", "i1", "i2"], table, **settings)
 
 
 def fitted(rankings, folder, mechanism=None, **settings):
@@ -448,13 +440,14 @@ def test_long_features_are_shrunk_to_the_bound(tmp_path):
 
 
 def test_items_are_centered_and_shrunk(tmp_path):
-    reward = fitted(small_election(3000), tmp_path / "0", tilted(8.0, candidates=3))
+    three = {"worths": [1.0, 0.0, -1.0]}
+    reward = fitted(drawn_election(3000, **three), tmp_path / "0", tilted(8.0, candidates=3))
     assert [name for name, *_ in reward.worths()] == ["i0", "i1", "i2"]
     assert reward.worths()[0][2:] == (None, None)
     assert reward.weights.sum() == pytest.approx(0.0, abs=1e-12)
     features = np.array([[2.0], [0.0], [-2.0]])  # of norm 2, where 1 is the bound
     given = fitted(
-        small_election(3000, features=features),
+        drawn_election(3000, features=features, **three),
         tmp_path / "1",
         tilted(8.0, dimension=1),
     )
