@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from sordino.privacy.guarantee import (
     RandomizedResponseEvent,
     ZeroConcentratedEvent,
 )
+from sordino.privacy.ledger import Ledger
 from sordino.privacy.units import covers, event_for
 
 # Two people, each with at most two records. A record is (question, label) or empty; a label may
@@ -212,3 +214,58 @@ def test_a_bare_promise_of_two_steps_is_that_of_a_group():
     )
     assert event.epsilon == 1.0
     assert 1e-6 * (1 + math.exp(0.5)) <= event.delta <= 1e-6 * (1 + math.exp(0.5)) * (1 + 1e-9)
+
+
+def spent(tmp_path, unit, relation, *events, caveats=()):
+    """A ledger on which some releases of one kind were paid for."""
+    terms = promise(unit, relation, epsilon=math.inf)
+    ledger = Ledger.open(tmp_path / "spend.db", data="answers", budget=terms)
+    names = [
+        ledger.reserve(event, promise=terms.with_caveats(*caveats)).release_id for event in events
+    ]
+    return ledger, names
+
+
+def test_a_ledger_says_for_each_unit_what_all_its_releases_promise(tmp_path):
+    ledger, _ = spent(tmp_path, "record", ADD_OR_REMOVE_ONE, GaussianEvent(0.3), GaussianEvent(0.4))
+    found = ledger.accounts(delta=1e-6)
+    assert found["record"].guarantee == ledger.total(delta=1e-6)
+    assert found["label"].guarantee == replace(
+        found["record"].guarantee,
+        epsilon=accounting.composed_epsilon(
+            {GaussianEvent(0.6): 1, GaussianEvent(0.8): 1}, neighbors=REPLACE_ONE, delta=1e-6
+        ),
+        unit="label",
+        neighbors=REPLACE_ONE,
+    )
+    assert found["person"].guarantee is None
+
+
+def test_a_ledger_names_the_release_that_leaves_a_unit_bare(tmp_path):
+    ledger, (first, _) = spent(
+        tmp_path, "label", REPLACE_ONE, RandomizedResponseEvent(0.5), PureEvent(0.5)
+    )
+    found = ledger.accounts()
+    assert found["label"].guarantee == ledger.total()
+    said = f"not protected: release {first} and 1 more treated prompts and answers as public"
+    assert found["record"].to_dict() == {
+        "epsilon": None, "delta": None, "neighbors": None, "says": said
+    }  # fmt: skip
+
+
+def test_scopes_of_different_people_stay_apart_for_their_labels(tmp_path):
+    ledger, _ = spent(tmp_path, "person", REPLACE_ONE)
+    ledger.declare_disjoint(["one", "two"], rule="person-id")
+    for scope, epsilon in (("one", 1.0), ("two", 2.0)):
+        ledger.reserve(PureEvent(epsilon), promise=promise("person", REPLACE_ONE), scope=scope)
+    label = ledger.accounts()["label"].guarantee
+    assert (label.epsilon, label.caveats) == (2.0, ("declared-disjoint",))
+
+
+def test_a_change_of_two_steps_is_given_the_delta_of_two(tmp_path):
+    terms = Guarantee(2.0, delta=1e-6, unit="record", neighbors=ADD_OR_REMOVE_ONE, trust="central")
+    with Ledger.open(tmp_path / "spend.db", data="answers", budget=terms) as ledger:
+        ledger.reserve(ApproximateEvent(2.0, 1e-6), promise=terms)
+        label = ledger.accounts()["label"].guarantee
+    assert label.epsilon == pytest.approx(4.0)
+    assert label.delta == pytest.approx(1e-6 * (1 + math.exp(2)))

@@ -46,6 +46,7 @@ def show(settings: Show) -> None:
         "data": view["data"],
         "budget": describe_promise(view["budget"]),
         "spent": "nothing" if total is None else describe_promise(total),
+        **{f"one {unit}": account["says"] for unit, account in view["accounts"].items()},
         "caveats": ", ".join(view["budget"].get("caveats", ())) or "none",
         "remaining epsilon": never_more(view["remaining_epsilon"]),
         "head": view["head"],

@@ -41,6 +41,7 @@ from sordino.privacy.guarantee import (
 from . import accounting, ledger_chain
 from .accounting import EVERYTHING, Spend
 from .ledger_chain import Row, canonical_json, event_of, promise_of
+from .units import Account, accounts
 
 __all__ = ["Head", "Ledger", "Reservation"]
 
@@ -448,6 +449,19 @@ class Ledger:
         total = merge(books.promises, epsilon=epsilon, delta=delta)
         declared = books.spend.rests_on_declaration
         return total.with_caveats(DECLARED_DISJOINT) if declared else total
+
+    def accounts(self, *, delta: float | None = None) -> dict[str, Account]:
+        """Return for each unit what everything spent so far promises to one that changes.
+
+        Args:
+            delta: Failure probability to compose for. By default the budget's own, or (1 + e^ε)
+                times as much where no epsilon is finite at that, for changes of two steps.
+
+        Guarantee:
+            upper bounds, proved in docs/privacy.md, "Accounts by unit". Shown by
+            tests/soundness/test_units.py.
+        """
+        return accounts(self.spends, self._books.spend.groups, self.budget, delta)
 
     def remaining_epsilon(self) -> float:
         """Return the largest further pure epsilon that still fits, by bisection."""

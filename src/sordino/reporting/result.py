@@ -299,6 +299,7 @@ def describe_ledger_rows(ledger: Ledger) -> dict[str, Any]:
         "data": ledger.data,
         "budget": ledger.budget.to_dict() | caveats,
         "total": None if total is None else total.to_dict(),
+        "accounts": {unit: held.to_dict() for unit, held in ledger.accounts().items()},
         "remaining_epsilon": ledger.remaining_epsilon(),
         "head": ledger.head.digest,
         "rows": ledger.head.rows,
