@@ -140,7 +140,7 @@ def certify(
         data=ledger.data,
         release_ids=reward.release_ids,
         ledger_head=ledger.head,
-        ledger_total=ledger.total(),
+        ledger_total=ledger.counting(guarantee.unit).total(),
     )
 
 
@@ -179,11 +179,11 @@ def paid_guarantee(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
         )
     spent = [row for row in entries if row.kind == "reserve"]
     received = [_received(row) for row in entries if row.kind == "receive"]
-    relation, events = ledger.budget.neighbors, _together(spent)
-    delta = 0.0
+    budget = ledger.budgets.get(reward.guarantee.unit, ledger.budget)
+    relation, events, delta = budget.neighbors, _together(spent), 0.0
     paid = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
     if math.isinf(paid):  # pure entries need no δ, whatever the budget allows
-        delta = reward.guarantee.delta or ledger.budget.delta
+        delta = reward.guarantee.delta or budget.delta
         paid = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
     promises = received + [promise_of(row) for row in spent]
     return merge(

@@ -313,7 +313,6 @@ def test_a_newer_ledger_says_so_even_if_its_rows_hold_more(path):
         (3, {"payload": "{}"}),
         (4, {"release_id": "another"}),
         (5, {"payload": '{"artifact":"x","caveats":[],"promise":{}}'}),
-        (6, {"payload": json.dumps({"budget": {**BUDGET.to_dict(), "unit": "record"}})}),
         (6, {"payload": json.dumps({"budget": {**BUDGET.to_dict(), "trust": "local"}})}),
         (6, {"payload": '{"budget":null}'}),
         (1, {"payload": '{"scopes":["a","b"],"rule":"by taste"}'}),

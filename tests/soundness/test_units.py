@@ -10,6 +10,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
@@ -269,3 +270,60 @@ def test_a_change_of_two_steps_is_given_the_delta_of_two(tmp_path):
         label = ledger.accounts()["label"].guarantee
     assert label.epsilon == pytest.approx(4.0)
     assert label.delta == pytest.approx(1e-6 * (1 + math.exp(2)))
+
+
+def of(unit, relation, epsilon, delta=0.0):
+    return Guarantee(epsilon, delta=delta, unit=unit, neighbors=relation, trust="central")
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """A ledger on which labels (ε = 1) and records (ε = ½, added or removed) were released."""
+    with Ledger.open(tmp_path / "spend.db", data="a", budget=of("label", REPLACE_ONE, 2.5)) as own:
+        own.reserve(RandomizedResponseEvent(1.0), promise=of("label", REPLACE_ONE, 1.0))
+    record = of("record", ADD_OR_REMOVE_ONE, 1.0)
+    with Ledger.open(tmp_path / "spend.db", budget=record) as ledger:
+        ledger.reserve(PureEvent(0.5), promise=record)
+        yield ledger
+
+
+def test_releases_under_several_units_add_up_for_the_smallest(mixed):
+    found = mixed.accounts()
+    assert found["label"].guarantee.epsilon == 2.0  # 1 + 2 · ½, over the absent record
+    assert found["record"].guarantee is None
+    assert found["record"].uncovered == (mixed.spends[0].release_id,)
+    assert mixed.total().epsilon == 0.5  # what covers records
+    assert mixed.counting("label").total() == found["label"].guarantee
+    assert Ledger.read(mixed.path, unit="label").remaining_epsilon() == pytest.approx(0.5)
+    assert mixed.remaining_epsilon() == pytest.approx(0.5)
+
+
+def test_a_release_spends_of_the_budget_of_every_unit_that_it_covers(mixed):
+    """Half of the records' budget is left, but twice as much of the labels' would go."""
+    half = of("record", ADD_OR_REMOVE_ONE, 0.5)
+    mixed.check(PureEvent(0.25), promise=half)
+    with pytest.raises(BudgetExceeded, match="epsilon=3 in total for a label, over the budget"):
+        mixed.reserve(PureEvent(0.5), promise=half)
+    assert len(Ledger.read(mixed.path).spends) == 2
+    with pytest.raises(PrivacyError, match="no budget for person changes"):
+        mixed.check(PureEvent(0.1), promise=of("person", REPLACE_ONE, 0.1))
+
+
+def test_once_a_larger_unit_covers_it_a_unit_is_counted_as_replaced(mixed):
+    mixed.change_budget(of("person", ADD_OR_REMOVE_ONE, 1.0))
+    mixed.change_budget(of("label", REPLACE_ONE, 9.0))
+    person = of("person", ADD_OR_REMOVE_ONE, 0.25)
+    with pytest.raises(BudgetExceeded, match="in total for a record"):
+        mixed.reserve(PureEvent(0.25), promise=person)
+    mixed.change_budget(of("record", ADD_OR_REMOVE_ONE, 2.0))
+    mixed.reserve(PureEvent(0.25), promise=person)
+    assert mixed.total() == of("record", REPLACE_ONE, 1.5)
+    assert mixed.remaining_epsilon() == pytest.approx(0.25)  # of a release that counts twice
+    mixed.check(PureEvent(mixed.remaining_epsilon()), promise=of("record", ADD_OR_REMOVE_ONE, 1.0))
+
+
+def test_what_is_left_can_be_said_only_of_a_unit(mixed):
+    with pytest.raises(UsageError, match="counts label and record changes"):
+        Ledger.open(mixed.path)
+    with pytest.raises(UsageError, match="no budget for person"):
+        Ledger.open(mixed.path, unit="person")

@@ -79,12 +79,13 @@ def future_ledger(path: Path, data: str, limit: Limit, *, request: str | None = 
     """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched."""
     if not path.exists():
         return imagined_ledger(path, data, limit)
-    known = Ledger.read(path)
-    _refuse_other_unit(known, limit.run)
-    if not limit.budget.given:
-        return known.continuing(request)
-    budget = limit.budget.of(known.budget).to_dict()
-    return Ledger(path, [*known.rows, _imagined("budget", {"budget": budget})]).continuing(request)
+    unit, known = limit.run.unit, Ledger.read(path)
+    _refuse_other_relation(known, limit.run)
+    before = known.budgets.get(unit)
+    if before is None or limit.budget.given:
+        budget = limit.budget.of(before or limit.run).to_dict()
+        known = known.with_rows([*known.rows, _imagined("budget", {"budget": budget})])
+    return known.counting(unit).continuing(request)
 
 
 def imagined_ledger(path: Path, data: str, limit: Limit) -> Ledger:
@@ -104,8 +105,11 @@ def open_ledger(path: Path, data: str, limit: Limit) -> Ledger:
     # what was left out stays as it is on the ledger.
     if not path.exists():
         return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
-    ledger = Ledger.open(path, data=data)
-    _refuse_other_unit(ledger, limit.run)
+    known = Ledger.read(path)
+    _refuse_other_relation(known, limit.run)
+    if limit.run.unit not in known.budgets:  # the first release of its unit
+        return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
+    ledger = Ledger.open(path, data=data, unit=limit.run.unit)
     changed = limit.budget.of(ledger.budget)
     if changed.to_dict() != ledger.budget.to_dict():
         ledger.change_budget(changed)
@@ -130,20 +134,14 @@ def with_spend(ledger: Ledger, event: Event, promise: Guarantee) -> Ledger:
         trust=promise.trust,
         randomness=promise.randomness,
     )
-    return Ledger(ledger.path, [*ledger.rows, row])
+    return ledger.with_rows([*ledger.rows, row])
 
 
-def _refuse_other_unit(ledger: Ledger, limit: Guarantee) -> None:
-    """Refuse a ledger that counts other changes: of another unit, or under another relation."""
+def _refuse_other_relation(ledger: Ledger, limit: Guarantee) -> None:
+    """Refuse a ledger that counts the unit's changes under another relation."""
     # What a run tells (numbers of records, times) depends on the relation, so that the ledger's
     # must be the one that was asked for.
-    counted, wanted = ledger.budget.unit, limit.unit
-    if counted != wanted:
-        raise PrivacyError(
-            f"{ledger.path.name} counts {counted} changes; this release is about {wanted} changes. "
-            f"Nothing was released. Units cannot be mixed: use --unit {counted} or another ledger."
-        )
-    relation = ledger.budget.neighbors
+    relation = ledger.budgets.get(limit.unit, limit).neighbors
     if relation != limit.neighbors:
         said = {
             REPLACE_SPECIAL: "zero-out",
@@ -187,7 +185,8 @@ def paid_since(ledger: Ledger, before: int, delta: float) -> Guarantee:
     """Return what the entries after so many rows promise together, composed anew."""
     # If another process spends on the same ledger meanwhile, its entries count here too: too much
     # is said then, never too little.
-    rows = [row for row in ledger.rows[before:] if row.kind == "reserve"]
+    spends = (row for row in ledger.rows[before:] if row.kind == "reserve")
+    rows = [row for row in spends if row.unit == ledger.unit]
     events = Counter[Any]()
     for row in rows:
         events[event_of(row)] += row.count
@@ -308,6 +307,7 @@ class FolderRun(Run):
         settings = self.settings
         force = settings.force or is_begun(settings.ledger_path, self.request)
         told, files = self.draw(ledger)
+        told["spent"] = {unit: held.to_dict() for unit, held in ledger.accounts().items()}
         publish(settings.out, {**files, _RESULT: to_json(told)}, force=force)
         return told
 

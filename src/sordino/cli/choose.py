@@ -230,13 +230,13 @@ def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
     path = settings.ledger or settings.folder / "spend.db"
     seed, out = settings.simulate_seed, settings.out
     Ledger.read(path)  # it must be there
-    ledger = Ledger.open(path, data=run.data)
     if settings.judgments is None:
         raise UsageError(
             "This run withholds its reward and stored none, so --judgments PREFS is needed: the "
             "raw judgments that it was prepared for. Nothing was drawn. Every answer spends."
         )
     policy = run.policy(settings.judgments, settings.temperature)
+    ledger = Ledger.open(path, data=run.data, unit=policy.estimate.unit)
     with Bar.shown("Choosing") as bar:
         questions = list(_questions(settings.prompts, bar))
     prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
@@ -18,7 +18,6 @@ from sordino import _random, _validate
 from sordino._files import sha256_of, sole_holder
 from sordino._markup import card
 from sordino.errors import (
-    BudgetExceeded,
     DataError,
     FileSystemError,
     LedgerDamaged,
@@ -27,21 +26,19 @@ from sordino.errors import (
     UsageError,
 )
 from sordino.privacy.guarantee import (
-    DECLARED_DISJOINT,
     Event,
     Guarantee,
+    Unit,
     anchor,
     event_to_row,
-    merge,
-    never_less,
     never_more,
     size,
 )
 
-from . import accounting, ledger_chain
-from .accounting import EVERYTHING, Spend
-from .ledger_chain import Row, canonical_json, event_of, promise_of
-from .units import Account, accounts
+from . import ledger_chain
+from .accounting import EVERYTHING
+from .books import Account, Books
+from .ledger_chain import Row, canonical_json
 
 __all__ = ["Head", "Ledger", "Reservation"]
 
@@ -50,11 +47,11 @@ _ONE_THREAD = threading.Lock()  # between processes SQLite's own lock does the s
 T = TypeVar("T")
 
 
-def _moment(budget: Guarantee) -> str:
+def _moment(units: Iterable[Unit]) -> str:
     """Return when a row is written: to the second for labels, else the day alone."""
     # How long reading and fitting took tells of the number of records and of their texts, and of
     # how long people took to answer; the first row comes after reading, like all others.
-    return _random.today() if budget.unit in {"record", "person"} else _random.now()
+    return _random.now() if set(units) == {"label"} else _random.today()
 
 
 class Head(NamedTuple):
@@ -107,171 +104,11 @@ class _Release(Generic[T]):
     artifact: str  # SHA-256 of the value, as the ledger has it
 
 
-_NOT_OURS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    PrivacyError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)  # what reading a value that this library never writes may raise
-_OFFERED = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 3, 5))
-_LEAST_OFFERED, _MOST_OFFERED = 1e-6, 1e-3  # a delta that a message may propose
-
-
-@dataclass
-class Books:
-    """What the rows of one ledger say, added up; every row is checked as it is taken in."""
-
-    data: str  # name of the data set
-    budget: Guarantee  # the limit that holds now
-    spend: Spend = field(default_factory=Spend)  # what was spent
-    # What spending rows promise, sizes apart, each kind once.
-    promises: set[Guarantee] = field(default_factory=set)
-    public_digest: str | None = None  # digest of the public fields, once one was recorded
-    paid: set[str] = field(default_factory=set)  # ids of the entries that spent or received
-    committed: set[str] = field(default_factory=set)  # ids of the entries whose outcome is recorded
-
-    @classmethod
-    def of(cls, first: Row) -> Books:
-        """Return the books that a ledger's first row opens."""
-        try:
-            payload = json.loads(first.payload)
-            if first.kind == "open" and isinstance(payload["data"], str):
-                return cls(payload["data"], Guarantee.from_dict(payload["budget"]))
-        except _NOT_OURS:
-            pass
-        raise LedgerDamaged("The first row does not open a ledger. Nothing was released.")
-
-    def take(self, row: Row) -> None:
-        """Take in the next row."""
-        try:
-            self._take(row, {**json.loads(row.payload), **json.loads(row.parameters)})
-        except _NOT_OURS:
-            raise LedgerDamaged(
-                f"Row {row.sequence} of the ledger says what no sordino writes. Nothing was "
-                "released. Restore the ledger from a backup whose head you noted."
-            ) from None
-
-    def _take(self, row: Row, payload: dict[str, Any]) -> None:
-        if row.kind == "reserve":
-            event, promise = event_of(row), promise_of(row)
-            self.refuse_mixing(promise)
-            digest = payload.get("public_digest")
-            if not isinstance(digest, str | None) or not row.scope:
-                raise TypeError(row.kind)
-            count = _validate.integer("count", row.count, at_least=1)
-            accounting.fits(
-                {event: count}, neighbors=promise.neighbors, epsilon=math.inf, delta=0.0
-            )  # refuses what no accountant supports
-            self.spend.add(row.scope, event, count)
-            self.promises.add(promise)
-            self.paid.add(row.release_id)
-            self.public_digest = self.public_digest or digest
-        elif row.kind in {"commit", "repeat"}:  # the digest of what an earlier entry paid for
-            if row.release_id not in self.paid or not isinstance(payload["artifact"], str):
-                raise LookupError(row.kind)
-            if row.kind == "commit":
-                self.committed.add(row.release_id)
-        elif row.kind == "receive":  # a file that was already private
-            Guarantee.from_dict(payload["promise"], _names(payload["caveats"]))
-            if not isinstance(payload["artifact"], str):
-                raise TypeError(row.kind)
-            self.paid.add(row.release_id)
-        elif row.kind == "budget":
-            self.change(Guarantee.from_dict(payload["budget"]))
-        elif row.kind == "disjoint":
-            scopes = _names(payload["scopes"])
-            self.spend.check_disjoint(scopes, payload["rule"], self.budget)
-            self.spend.groups.append(frozenset(scopes))
-        else:
-            raise LookupError(row.kind)
-
-    def check(self, event: Event, promise: Guarantee, scope: str, count: int, *, name: str) -> None:
-        """Refuse a spend that does not belong here, or that would pass the budget."""
-        budget = self.budget
-        self.refuse_mixing(promise)
-        after = self.spend.with_one_more(scope, event, count)
-        if after.fits(budget):
-            return
-        would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
-        if math.isinf(would):
-            self._refuse_small_delta(after, name)
-        left = never_more(self.spend.remaining_epsilon(budget))
-        raise BudgetExceeded(
-            f"This release would spend epsilon={never_less(would)} in total, over the budget of "
-            f"epsilon={never_more(budget.epsilon, 15)} (delta={never_more(budget.delta, 15)}) in "
-            f"{name}; {left} is left. Nothing was released. Lower the mechanism's epsilon, or have "
-            "the data's owner raise the budget (the ledger records it)."
-        )
-
-    def _refuse_small_delta(self, after: Spend, name: str) -> None:
-        """Refuse a release that has no finite epsilon for want of delta, and name one that does."""
-        budget = self.budget
-        for times in _OFFERED:  # a few round multiples, for the message: not the least
-            delta = float(f"{(budget.delta or _LEAST_OFFERED) * times:.3g}")
-            if not delta < _MOST_OFFERED:
-                return
-            epsilon = after.epsilon(neighbors=budget.neighbors, delta=delta)
-            if math.isfinite(epsilon):
-                break
-        else:
-            return
-        allowed = f"delta={never_more(budget.delta)}"
-        problem = f"delta is used up: what was spent in {name} leaves too little of its {allowed}"
-        if not budget.delta or not self.spend.events:
-            problem = f"delta is too small: {name} allows {allowed}"
-        raise BudgetExceeded(
-            f"{problem} for this release to have a finite epsilon beside it. Nothing was released. "
-            "Use a mechanism with a smaller delta, or with none; or have the data's owner raise "
-            "the limit on delta with change_budget (on the command line --budget-delta), which the "
-            f"ledger records: at delta={never_less(delta)} everything together would have epsilon="
-            f"{never_less(epsilon)}, and the budget's epsilon is {never_more(budget.epsilon)}. A "
-            "new ledger would not count what was spent."
-        )
-
-    def refuse_mixing(self, promise: Guarantee) -> None:
-        """Refuse a promise that cannot be composed with what the ledger counts."""
-        budget = self.budget
-        if (promise.unit, promise.neighbors) != (budget.unit, budget.neighbors):
-            raise PrivacyError(
-                f"This ledger counts {budget.unit} changes under {budget.neighbors.name}; the "
-                f"release is about {promise.unit} under {promise.neighbors.name}. Nothing was "
-                "released. Relations cannot be mixed: keep a ledger for each."
-            )
-        if budget.trust == "local" and promise.trust == "central":
-            raise PrivacyError(
-                "This ledger promises that nobody but the person sees raw judgments "
-                "(trust='local'), but this process saw them. Nothing was released."
-            )
-        grades = {"labels-only" in other.caveats for other in self.promises}
-        if promise.unit == "person" and grades - {"labels-only" in promise.caveats}:
-            raise PrivacyError(
-                "Person-level promises about labels only and about whole records cannot share a "
-                "ledger. Nothing was released."
-            )
-
-    def change(self, budget: Guarantee) -> None:
-        """Take another limit; refuse one that counts something else than the one before."""
-        fixed = ("unit", "neighbors", "trust")
-        if any(getattr(budget, name) != getattr(self.budget, name) for name in fixed):
-            raise PrivacyError(
-                "A budget may change in size only: unit, neighbors and trust are the ledger's."
-            )
-        self.budget = budget
-
-
-def _names(value: object) -> list[str]:
-    """Return a list of texts as it is."""
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise TypeError(value)
-    return value
-
-
 class Ledger:
     """An append-only record of every spend on one data set, kept in one SQLite file.
 
+    A data set may be released under several units (label, record, person), each with a budget of
+    its own; what is opened counts one of them, and :meth:`accounts` tells of all.
     Open it with :meth:`open`; it refuses to spend above its budget, and refuses to open if a
     row was edited. A reservation counts as spent from the moment it is written, whether or not
     anything was drawn afterwards: a crash overcounts, it never undercounts.
@@ -290,7 +127,7 @@ class Ledger:
         2.0
     """
 
-    def __init__(self, path: Path, rows: Sequence[Row]) -> None:
+    def __init__(self, path: Path, rows: Sequence[Row], unit: Unit | None = None) -> None:
         """Hold verified rows; use :meth:`open` instead."""
         self.path = path
         self._attempt: ledger_chain.Attempt | None = None
@@ -298,6 +135,7 @@ class Ledger:
         self._books = Books.of(rows[0])
         for row in rows[1:]:
             self._books.take(row)
+        self._unit: Unit = next(iter(self._books.budgets)) if unit is None else unit
 
     @classmethod
     def open(
@@ -306,6 +144,7 @@ class Ledger:
         *,
         data: str | None = None,
         budget: Guarantee | None = None,
+        unit: Unit | None = None,
         expected_head: str | None = None,
     ) -> Ledger:
         """Return the ledger at ``path``, verified; create it if there is none.
@@ -314,16 +153,19 @@ class Ledger:
             path: The SQLite file, by convention ``*.db``.
             data: Name of the data set, chosen by you, never derived from a path. Needed to
                 create; checked when the ledger exists.
-            budget: The limit on everything spent together. Needed to create; when the ledger
-                exists it must be the one written there (see :meth:`change_budget`).
+            budget: The limit on everything spent together on its unit. Needed to create; when the
+                ledger has a budget for that unit it must be this one (see :meth:`change_budget`),
+                and else it is recorded.
+            unit: Whose changes are counted; by default the budget's, or the only one that has a
+                budget.
             expected_head: A digest noted earlier; a ledger that does not contain it is older
                 than the note, and is refused.
 
         Raises:
             LedgerDamaged: The file was edited, is no ledger, or lacks ``expected_head``.
             LedgerMismatch: It belongs to a data set of another name.
-            UsageError: It must be created and ``data`` or ``budget`` is missing, or the budget
-                differs from the one on the ledger.
+            UsageError: It must be created and ``data`` or ``budget`` is missing, the budget differs
+                from the one on the ledger, or ``unit`` has none or is not said.
             FileSystemError: The file cannot be read or written.
         """
         path = Path(path)
@@ -341,22 +183,43 @@ class Ledger:
                 "data": ledger_chain.text("data", data),
                 "budget": budget.to_dict(),
             }
-            time = _moment(budget)
+            time = _moment([budget.unit])
             with suppress(FileExistsError):  # another process was faster: leave its ledger be
                 ledger_chain.create(path, kind="open", time=time, payload=canonical_json(payload))
+        unit = budget.unit if budget is not None else unit
         with ledger_chain.connect(path) as connection:
-            ledger = cls(path, ledger_chain.verified(connection, path, expected_head))
+            ledger = cls(path, ledger_chain.verified(connection, path, expected_head), unit)
         ledger.check_data(data, None)
-        if budget is not None and budget.to_dict() != ledger.budget.to_dict():
+        if unit is None and len(ledger.budgets) > 1:
             raise UsageError(
-                f"{path.name} has a budget of {ledger.budget}; you gave {budget}. Leave budget "
+                f"{path.name} counts {' and '.join(ledger.budgets)} changes. Nothing was done. Say "
+                "which are meant: unit=... (--unit)."
+            )
+        known = ledger.budgets.get(ledger.unit)
+        if budget is None and known is None:
+            raise UsageError(
+                f"{path.name} has no budget for {unit} changes. Nothing was done. Have the data's "
+                f"owner set one: change_budget (on the command line: sordino budget set {unit})."
+            )
+        if budget is not None and known is None:
+            ledger.change_budget(budget)
+        elif budget is not None and known is not None and budget.to_dict() != known.to_dict():
+            raise UsageError(
+                f"{path.name} has a budget of {known}; you gave {budget}. Leave budget "
                 "out, or have the data's owner change it with change_budget (it is recorded)."
             )
         return ledger
 
     @classmethod
-    def read(cls, path: str | Path, *, expected_head: str | None = None) -> Ledger:
+    def read(
+        cls, path: str | Path, *, unit: Unit | None = None, expected_head: str | None = None
+    ) -> Ledger:
         """Return the ledger at ``path`` for reading: no row is added, no file is left behind.
+
+        Args:
+            path: The SQLite file.
+            unit: Whose changes are counted; by default those of the ledger's first budget.
+            expected_head: As in :meth:`open`.
 
         Raises:
             FileSystemError: There is no such file.
@@ -366,7 +229,15 @@ class Ledger:
         if not ledger_chain.exists(path):
             raise FileSystemError(f"There is no ledger {path.name} here.")
         with ledger_chain.connect_reader(path) as connection:
-            return cls(path, ledger_chain.verified(connection, path, expected_head))
+            return cls(path, ledger_chain.verified(connection, path, expected_head), unit)
+
+    def with_rows(self, rows: Sequence[Row]) -> Ledger:
+        """Return the ledger as it was, or would be, with other rows; nothing is written."""
+        return Ledger(self.path, rows, self._unit)
+
+    def counting(self, unit: Unit) -> Ledger:
+        """Return the ledger as read for another unit, or as it is if that has no budget."""
+        return Ledger(self.path, self._rows, unit) if unit in self.budgets else self
 
     @contextmanager
     def _writing(self) -> Iterator[Callable[..., None]]:
@@ -377,7 +248,7 @@ class Ledger:
             raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
         written: list[Row] = []
 
-        time = _moment(self.budget)
+        time = _moment(self.budgets)
 
         def write(*, request: str | None = None, **values: Any) -> None:
             written.append(ledger_chain.append(connection, self._rows[-1], time=time, **values))
@@ -403,9 +274,19 @@ class Ledger:
         return self._books.data
 
     @property
+    def unit(self) -> Unit:
+        """Return whose changes this ledger was opened to count."""
+        return self._unit
+
+    @property
     def budget(self) -> Guarantee:
-        """Return the limit that holds now."""
-        return self._books.budget
+        """Return the limit that holds now for :attr:`unit`."""
+        return self._books.budgets[self._unit]
+
+    @property
+    def budgets(self) -> Mapping[Unit, Guarantee]:
+        """Return the limits that hold now, by unit."""
+        return MappingProxyType(self._books.budgets)
 
     @property
     def head(self) -> Head:
@@ -436,21 +317,14 @@ class Ledger:
         return tuple(name for name in own.entries if name not in own.used)
 
     def total(self, *, delta: float | None = None) -> Guarantee | None:
-        """Return what everything spent so far promises together; None before any spend.
+        """Return what all that covers :attr:`unit` promises together; None before any spend.
 
         Args:
             delta: Failure probability to compose for; the budget's own by default.
         """
-        books = self._books
-        if not books.promises:
-            return None
-        delta = books.budget.delta if delta is None else delta
-        epsilon = books.spend.epsilon(neighbors=books.budget.neighbors, delta=delta)
-        total = merge(books.promises, epsilon=epsilon, delta=delta)
-        declared = books.spend.rests_on_declaration
-        return total.with_caveats(DECLARED_DISJOINT) if declared else total
+        return self._books.spent[self._unit].total(self.budget.delta if delta is None else delta)
 
-    def accounts(self, *, delta: float | None = None) -> dict[str, Account]:
+    def accounts(self, *, delta: float | None = None) -> dict[Unit, Account]:
         """Return for each unit what everything spent so far promises to one that changes.
 
         Args:
@@ -461,11 +335,11 @@ class Ledger:
             upper bounds, proved in docs/privacy.md, "Accounts by unit". Shown by
             tests/soundness/test_units.py.
         """
-        return accounts(self.spends, self._books.spend.groups, self.budget, delta)
+        return self._books.accounts(delta)
 
     def remaining_epsilon(self) -> float:
         """Return the largest further pure epsilon that still fits, by bisection."""
-        return self._books.spend.remaining_epsilon(self.budget)
+        return self._books.remaining_epsilon(self._unit)
 
     def check(
         self, event: Event, *, promise: Guarantee, scope: str = EVERYTHING, count: int = 1
@@ -474,7 +348,7 @@ class Ledger:
 
         Raises:
             UsageError: Event, scope or count cannot be written.
-            PrivacyError: The promise is of another unit, relation or weaker trust.
+            PrivacyError: The unit has no budget, or another relation or stronger trust.
             BudgetExceeded: The total would pass the budget.
         """
         if self._begun(_columns(event, promise, scope, count)) is None:  # else paid already
@@ -495,7 +369,8 @@ class Ledger:
 
         Args:
             event: What the mechanism is about to do.
-            promise: What the release promises on its own; unit and relation must be the budget's.
+            promise: What the release promises on its own; its unit must have a budget, and that
+                its relation.
             scope: Entries of one scope compose; see :meth:`declare_disjoint`.
             count: How many such events, one after the other, this entry stands for.
             public_digest: Under unit ``label`` only, the digest of the public fields.
@@ -812,12 +687,12 @@ class Ledger:
         return release_id
 
     def change_budget(self, budget: Guarantee) -> None:
-        """Record a new limit, by decision of the data's owner.
+        """Record a new limit, by decision of the data's owner; for another unit, a further one.
 
         Raises:
-            PrivacyError: Unit, relation or trust differ from the ledger's: those never change.
+            PrivacyError: Relation or trust differ from the unit's budget: those never change.
         """
-        replace(self._books).change(budget)  # the books themselves change with the row
+        self._books.refuse_other_terms(budget)
         with self._writing() as write:
             write(kind="budget", payload=canonical_json({"budget": budget.to_dict()}))
 
@@ -836,7 +711,7 @@ class Ledger:
         """
         names = scopes if isinstance(scopes, str) else list(scopes)
         with self._writing() as write:
-            self._books.spend.check_disjoint(names, rule, self.budget)
+            self._books.check_disjoint(names, rule)
             write(kind="disjoint", payload=canonical_json({"scopes": names, "rule": rule}))
 
     def __enter__(self) -> Ledger:  # noqa: PYI034 (Self cannot be checked at run time)

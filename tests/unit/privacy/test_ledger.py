@@ -74,7 +74,7 @@ def test_the_ledger_of_another_data_set_is_refused(path):
 
 def test_another_budget_on_opening_is_refused_and_not_recorded(path):
     opened(path)
-    for other in ({"epsilon": 3.0}, {"delta": 0.1}, {"trust": "local"}, {"unit": "record"}):
+    for other in ({"epsilon": 3.0}, {"delta": 0.1}, {"trust": "local"}):
         with pytest.raises(UsageError, match="change_budget"):
             opened(path, **other)
     assert kinds(path) == ["open"]
@@ -206,9 +206,7 @@ def test_a_budget_below_what_was_spent_stops_everything(path):
         ledger.reserve(PureEvent(1e-9), promise=promise())
 
 
-@pytest.mark.parametrize(
-    "terms", [{"unit": "record"}, {"neighbors": sordino.REPLACE_SPECIAL}, {"trust": "local"}]
-)
+@pytest.mark.parametrize("terms", [{"neighbors": sordino.REPLACE_SPECIAL}, {"trust": "local"}])
 def test_a_budget_changes_in_size_only(path, terms):
     with pytest.raises(PrivacyError, match="size only"):
         opened(path).change_budget(promise(3.0, **terms))

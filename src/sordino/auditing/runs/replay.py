@@ -14,8 +14,9 @@ from pathlib import Path
 from sordino.auditing.findings import Audit, Finding
 from sordino.certificates import claims_more, paid_guarantee
 from sordino.errors import LedgerDamaged, PrivacyError, UsageError
+from sordino.privacy.books import Books
 from sordino.privacy.guarantee import Guarantee, float_to_json
-from sordino.privacy.ledger import Books, Ledger
+from sordino.privacy.ledger import Ledger
 
 from .claims import check_mechanism
 from .stored import RESULT, REWARD, StoredRun, check_report, check_strays, read_ledger
@@ -88,10 +89,11 @@ class _Case:
 
     @classmethod
     def of(cls, run: StoredRun, ledger: Ledger) -> _Case:
+        ledger = ledger.counting(run.claim.unit)
         digests = [row.digest for row in ledger.rows]
         head = run.certificate.ledger_head.digest
         position = digests.index(head) + 1 if head in digests else None
-        then = ledger if position is None else Ledger(ledger.path, ledger.rows[:position])
+        then = ledger if position is None else ledger.with_rows(ledger.rows[:position])
         paid, problem = None, ""
         try:
             paid = paid_guarantee(run.reward, then)
@@ -227,7 +229,7 @@ def _check_budget(ledger: Ledger) -> Finding:
     books = Books.of(first)
     for row in rows:
         books.take(row)
-        if row.kind == "reserve" and not books.spend.fits(books.budget):
+        if row.kind == "reserve" and not books.fits():
             over = f"Row {row.sequence} of the ledger spends more than its budget allowed."
             return Finding.judged("budget", wrong=over, details={"row": row.sequence})
     return Finding.judged("budget", clear="Every spend was within the budget of its time.")

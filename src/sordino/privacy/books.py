@@ -1,0 +1,334 @@
+"""What the rows of a ledger say, added up: what every unit was promised, and what is left of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sordino import _validate
+from sordino.errors import BudgetExceeded, LedgerDamaged, PrivacyError
+
+from . import accounting
+from .accounting import DISJOINT_RULES, Spend
+from .conversions import replace_from_add_remove
+from .guarantee import (
+    DECLARED_DISJOINT,
+    REPLACE_ONE,
+    Event,
+    Guarantee,
+    NeighboringRelation,
+    Unit,
+    float_to_json,
+    merge,
+    never_less,
+    never_more,
+    size,
+)
+from .ledger_chain import Row, event_of, promise_of
+from .units import UNITS, covers, event_for
+
+_NOT_OURS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    PrivacyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)  # what reading a value that this library never writes may raise
+_OFFERED = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 3, 5))
+_LEAST_OFFERED, _MOST_OFFERED = 1e-6, 1e-3  # a delta that a message may propose
+
+
+@dataclass(frozen=True)
+class Account:
+    """What all releases on a ledger promise together to one unit."""
+
+    unit: Unit
+    guarantee: Guarantee | None  # None if a release does not cover the unit, or there is none
+    uncovered: tuple[str, ...] = ()  # ids of the releases that do not
+
+    def __str__(self) -> str:
+        """Return the promise in one line, or why there is none."""
+        if self.guarantee is not None:
+            return f"{size(self.guarantee)} ({self.guarantee.neighbors.name})"
+        if not self.uncovered:
+            return "nothing"
+        reason = {
+            "record": "treated prompts and answers as public",
+            "person": "counted each judgment of a person by itself",
+        }[self.unit]
+        first, *others = self.uncovered
+        more = f" and {len(others)} more" if others else ""
+        return f"not protected: release {first}{more} {reason}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the account as JSON holds it: what is not covered has no size, and a reason."""
+        promise = self.guarantee
+        return {
+            "epsilon": None if promise is None else float_to_json(promise.epsilon),
+            "delta": None if promise is None else promise.delta,
+            "neighbors": None if promise is None else promise.neighbors.name,
+            "says": str(self),
+        }
+
+
+@dataclass
+class _Spent:
+    """What the releases that cover a unit spent, read for one of that unit that changes."""
+
+    unit: Unit
+    replaced: Spend = field(default_factory=Spend)  # if it is replaced by any other
+    own: Spend = field(default_factory=Spend)  # releases of the unit under another relation
+    promises: set[Guarantee] = field(default_factory=set)  # sizes apart, each kind once
+    uncovered: list[str] = field(default_factory=list)  # ids of the releases that cover it not
+
+    def relation(self, *more: Guarantee) -> NeighboringRelation:
+        """Return what one change is: the releases' own, or ``REPLACE_ONE`` if they differ."""
+        terms = {(promise.unit, promise.neighbors) for promise in {*self.promises, *more}}
+        same = {neighbors for unit, neighbors in terms if terms == {(self.unit, neighbors)}}
+        return same.pop() if same else REPLACE_ONE
+
+    def spend(self, relation: NeighboringRelation) -> Spend:
+        """Return the events under :meth:`relation`."""
+        return self.replaced if relation is REPLACE_ONE else self.own
+
+    def add(self, event: Event, promise: Guarantee, scope: str, count: int) -> None:
+        """Take in one more release that covers the unit."""
+        self.promises.add(promise)
+        self.replaced.add(scope, event_for(event, promise, self.unit, REPLACE_ONE), count)
+        if promise.unit == self.unit and promise.neighbors is not REPLACE_ONE:
+            self.own.add(scope, event, count)
+
+    def total(self, delta: float) -> Guarantee | None:
+        """Return what everything that covers the unit promises to it; None before any spend."""
+        if not self.promises:
+            return None
+        relation = self.relation()
+        spend = self.spend(relation)
+        terms = [replace(held, unit=self.unit, neighbors=relation) for held in self.promises]
+        epsilon = spend.epsilon(neighbors=relation, delta=delta)
+        total = merge(terms, epsilon=epsilon, delta=delta)
+        return total.with_caveats(DECLARED_DISJOINT) if spend.rests_on_declaration else total
+
+
+def _empty() -> dict[Unit, _Spent]:
+    return {unit: _Spent(unit) for unit in UNITS}
+
+
+@dataclass
+class Books:
+    """What the rows of one ledger say, added up; every row is checked as it is taken in."""
+
+    data: str  # name of the data set
+    budgets: dict[Unit, Guarantee]  # the limits that hold now
+    spent: dict[Unit, _Spent] = field(default_factory=_empty)
+    public_digest: str | None = None  # digest of the public fields, once one was recorded
+    paid: set[str] = field(default_factory=set)  # ids of the entries that spent or received
+    committed: set[str] = field(default_factory=set)  # ids of the entries whose outcome is recorded
+
+    @classmethod
+    def of(cls, first: Row) -> Books:
+        """Return the books that a ledger's first row opens."""
+        try:
+            payload = json.loads(first.payload)
+            if first.kind == "open" and isinstance(payload["data"], str):
+                budget = Guarantee.from_dict(payload["budget"])
+                return cls(payload["data"], {budget.unit: budget})
+        except _NOT_OURS:
+            pass
+        raise LedgerDamaged("The first row does not open a ledger. Nothing was released.")
+
+    def take(self, row: Row) -> None:
+        """Take in the next row."""
+        try:
+            self._take(row, {**json.loads(row.payload), **json.loads(row.parameters)})
+        except _NOT_OURS:
+            raise LedgerDamaged(
+                f"Row {row.sequence} of the ledger says what no sordino writes. Nothing was "
+                "released. Restore the ledger from a backup whose head you noted."
+            ) from None
+
+    def _take(self, row: Row, payload: dict[str, Any]) -> None:
+        if row.kind == "reserve":
+            self._spend(row, payload.get("public_digest"))
+        elif row.kind in {"commit", "repeat"}:  # the digest of what an earlier entry paid for
+            if row.release_id not in self.paid or not isinstance(payload["artifact"], str):
+                raise LookupError(row.kind)
+            if row.kind == "commit":
+                self.committed.add(row.release_id)
+        elif row.kind == "receive":  # a file that was already private
+            Guarantee.from_dict(payload["promise"], names_of(payload["caveats"]))
+            if not isinstance(payload["artifact"], str):
+                raise TypeError(row.kind)
+            self.paid.add(row.release_id)
+        elif row.kind == "budget":
+            budget = Guarantee.from_dict(payload["budget"])
+            self.refuse_other_terms(budget)
+            self.budgets[budget.unit] = budget
+        elif row.kind == "disjoint":
+            self._declare(names_of(payload["scopes"]), payload["rule"])
+        else:
+            raise LookupError(row.kind)
+
+    def _declare(self, scopes: list[str], rule: str) -> None:
+        self.check_disjoint(scopes, rule)
+        # All records of one person lie in one scope, and so do their labels. Of a person who has
+        # several slots, nothing is said by what keeps slots apart.
+        for unit in UNITS[: UNITS.index(DISJOINT_RULES[rule]) + 1]:
+            for spend in (self.spent[unit].replaced, self.spent[unit].own):
+                spend.groups.append(frozenset(scopes))
+
+    def _spend(self, row: Row, digest: object) -> None:
+        event, promise = event_of(row), promise_of(row)
+        self.refuse_mixing(promise)
+        if not isinstance(digest, str | None) or not row.scope:
+            raise TypeError(row.kind)
+        count = _validate.integer("count", row.count, at_least=1)
+        accounting.fits(
+            {event: count}, neighbors=promise.neighbors, epsilon=math.inf, delta=0.0
+        )  # refuses what no accountant supports
+        for spent in self.spent.values():
+            if covers(promise, spent.unit):
+                spent.add(event, promise, row.scope, count)
+            else:
+                spent.uncovered.append(row.release_id)
+        self.paid.add(row.release_id)
+        self.public_digest = self.public_digest or digest
+
+    def check(self, event: Event, promise: Guarantee, scope: str, count: int, *, name: str) -> None:
+        """Refuse a spend that does not belong here, or that would pass the budget of a unit."""
+        self.refuse_mixing(promise)
+        for unit in sorted(self.budgets, key=lambda unit: unit != promise.unit):  # its own first
+            if not covers(promise, unit):
+                continue
+            spent, whose = self.spent[unit], "" if unit == promise.unit else f" for a {unit}"
+            relation = spent.relation(promise)
+            limit = replace(self.budgets[unit], neighbors=relation)
+            before, read = spent.spend(relation), event_for(event, promise, unit, relation)
+            after = before.with_one_more(scope, read, count)
+            if not after.fits(limit):
+                _refuse(before, after, limit, name, whose)
+
+    def remaining_epsilon(self, unit: Unit) -> float:
+        """Return the largest further pure epsilon of a unit's own that still fits, by bisection."""
+        spent, budget = self.spent[unit], self.budgets[unit]
+        relation = spent.relation(budget)
+        left = spent.spend(relation).remaining_epsilon(replace(budget, neighbors=relation))
+        return left if relation is budget.neighbors else left / 2 * (1 - 1e-12)  # of two steps
+
+    def fits(self) -> bool:
+        """Return whether what was spent lies within every budget."""
+        return all(
+            spent.spend(spent.relation()).fits(replace(budget, neighbors=spent.relation()))
+            for budget in self.budgets.values()
+            if (spent := self.spent[budget.unit]).promises
+        )
+
+    def accounts(self, delta: float | None) -> dict[Unit, Account]:
+        """Return what all releases promise together to each unit; see ``Ledger.accounts``."""
+        budget = next(iter(self.budgets.values()))
+        found: dict[Unit, Account] = {}
+        for unit, spent in self.spent.items():
+            held = self.budgets.get(unit, budget)
+            two_steps = replace_from_add_remove(held.epsilon, held.delta)[1]
+            for allowed in [held.delta, two_steps] if delta is None else [delta]:
+                total = None if spent.uncovered else spent.total(allowed)
+                found[unit] = Account(unit, total, tuple(spent.uncovered))
+                if total is None or math.isfinite(total.epsilon):
+                    break
+        return found
+
+    def refuse_mixing(self, promise: Guarantee) -> None:
+        """Refuse a promise that cannot be counted here."""
+        budget = self.budgets.get(promise.unit)
+        if budget is None:
+            raise PrivacyError(
+                f"This ledger has no budget for {promise.unit} changes, only for "
+                f"{' and '.join(self.budgets)} changes. Nothing was released. Have the data's "
+                "owner set one with change_budget (on the command line: sordino budget set "
+                f"{promise.unit}); the ledger records it."
+            )
+        if promise.neighbors is not budget.neighbors:
+            raise PrivacyError(
+                f"This ledger counts {budget.unit} changes under {budget.neighbors.name}; the "
+                f"release is about {promise.neighbors.name}. Nothing was released. Relations of "
+                "one unit cannot be mixed: keep a ledger for each."
+            )
+        if promise.trust == "central" and any(b.trust == "local" for b in self.budgets.values()):
+            raise PrivacyError(
+                "This ledger promises that nobody but the person sees raw judgments "
+                "(trust='local'), but this process saw them. Nothing was released."
+            )
+        earlier = {held for held in self.spent["person"].promises if held.unit == "person"}
+        grades = {"labels-only" in held.caveats for held in earlier}
+        if promise.unit == "person" and grades - {"labels-only" in promise.caveats}:
+            raise PrivacyError(
+                "Person-level promises about labels only and about whole records cannot share a "
+                "ledger. Nothing was released."
+            )
+
+    def refuse_other_terms(self, budget: Guarantee) -> None:
+        """Refuse a budget that counts something else than the unit's budget before."""
+        before = self.budgets.get(budget.unit, budget)
+        if (budget.neighbors, budget.trust) != (before.neighbors, before.trust):
+            raise PrivacyError(
+                "A unit's budget may change in size only: neighbors and trust are the ledger's."
+            )
+
+    def check_disjoint(self, scopes: Any, rule: str) -> None:
+        """Refuse a rule that one change could alter, and scopes of which that cannot be said."""
+        unit = DISJOINT_RULES.get(rule)
+        budget = self.budgets.get(unit) if unit else None
+        if budget is None:
+            budget = next(iter(self.budgets.values()))
+        # Every release covers labels, so theirs are all the scopes that were spent in.
+        self.spent["label"].replaced.check_disjoint(scopes, rule, budget)
+
+
+def _refuse(before: Spend, after: Spend, budget: Guarantee, name: str, whose: str) -> None:
+    """Refuse a spend that does not fit, with the way out."""
+    would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
+    if math.isinf(would):
+        _refuse_small_delta(before, after, budget, name)
+    left = never_more(before.remaining_epsilon(budget))
+    raise BudgetExceeded(
+        f"This release would spend epsilon={never_less(would)} in total{whose}, over the budget of "
+        f"epsilon={never_more(budget.epsilon, 15)} (delta={never_more(budget.delta, 15)}) in "
+        f"{name}; {left} is left. Nothing was released. Lower the mechanism's epsilon, or have "
+        "the data's owner raise the budget (the ledger records it)."
+    )
+
+
+def _refuse_small_delta(before: Spend, after: Spend, budget: Guarantee, name: str) -> None:
+    """Refuse a release that has no finite epsilon for want of delta, and name one that does."""
+    for times in _OFFERED:  # a few round multiples, for the message: not the least
+        delta = float(f"{(budget.delta or _LEAST_OFFERED) * times:.3g}")
+        if not delta < _MOST_OFFERED:
+            return
+        epsilon = after.epsilon(neighbors=budget.neighbors, delta=delta)
+        if math.isfinite(epsilon):
+            break
+    else:
+        return
+    allowed = f"delta={never_more(budget.delta)}"
+    problem = f"delta is used up: what was spent in {name} leaves too little of its {allowed}"
+    if not budget.delta or not before.events:
+        problem = f"delta is too small: {name} allows {allowed}"
+    raise BudgetExceeded(
+        f"{problem} for this release to have a finite epsilon beside it. Nothing was released. "
+        "Use a mechanism with a smaller delta, or with none; or have the data's owner raise "
+        "the limit on delta with change_budget (on the command line --budget-delta), which the "
+        f"ledger records: at delta={never_less(delta)} everything together would have epsilon="
+        f"{never_less(epsilon)}, and the budget's epsilon is {never_more(budget.epsilon)}. A "
+        "new ledger would not count what was spent."
+    )
+
+
+def names_of(value: object) -> list[str]:
+    """Return a list of texts as it is."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise TypeError(value)
+    return value
