@@ -238,6 +238,7 @@ def test_an_entry_that_a_crash_left_without_a_commit_is_honest(forged):
         last = ledger_chain.read_rows(connection)[-1]
     total = result["certificate"]["ledger"]["total"] | {"epsilon": 4.0}
     result["certificate"]["ledger"] = {"head": last.digest, "rows": 4, "total": total}
+    result["spent"]["label"]["epsilon"] = 4.0
     copied.write("result.json", result)
     copied.reseal()
     assert not copied.audit().refuted
@@ -301,6 +302,13 @@ def test_a_dropped_caveat(drafted, place, run):
 IN_LEDGER = ("certificate", "ledger")
 ONE_CHANGE = {
     "no total": ("plain", (*IN_LEDGER, "total"), None, "totals"),
+    "less spent of labels": ("plain", ("spent", "label", "epsilon"), 0.5, "totals"),
+    "records said to be hidden": (
+        "plain",
+        ("spent", "record"),
+        {"epsilon": 4.0, "delta": 0.0, "neighbors": "REPLACE_ONE", "says": ""},
+        "totals",
+    ),
     "another head": ("plain", (*IN_LEDGER, "head"), "0" * 64, "head"),
     "fewer rows": ("plain", (*IN_LEDGER, "rows"), 2, "head"),
     "more rows": ("plain", (*IN_LEDGER, "rows"), 99, "head"),

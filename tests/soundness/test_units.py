@@ -27,7 +27,7 @@ from sordino.privacy.guarantee import (
     ZeroConcentratedEvent,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.units import covers, event_for
+from sordino.privacy.units import UNITS, covers, event_for
 
 # Two people, each with at most two records. A record is (question, label) or empty; a label may
 # be a fair coin, which stands for the even mixture of the other two.
@@ -327,3 +327,15 @@ def test_what_is_left_can_be_said_only_of_a_unit(mixed):
         Ledger.open(mixed.path)
     with pytest.raises(UsageError, match="no budget for person"):
         Ledger.open(mixed.path, unit="person")
+
+
+def test_slots_do_not_keep_a_person_apart(tmp_path):
+    """Records of one person may lie in several slots, so what was spent in those adds up."""
+    record, person = (of(unit, REPLACE_ONE, math.inf) for unit in ("record", "person"))
+    with Ledger.open(tmp_path / "spend.db", data="a", budget=record) as ledger:
+        ledger.change_budget(person)
+        ledger.declare_disjoint(["one", "two"], rule="slot")
+        for scope in ("one", "two"):
+            ledger.reserve(PureEvent(1.0), promise=person, scope=scope)
+        found = ledger.accounts()
+    assert [found[unit].guarantee.epsilon for unit in UNITS] == [1.0, 1.0, 2.0]

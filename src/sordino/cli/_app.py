@@ -32,6 +32,7 @@ COMMANDS = {
     "audit": "Try to break a promise. Exit code 5: it is refuted; 0: it is not, which is no proof.",
     "bandit": "Draw arms from a private policy of logged pulls; the randomness of the draws is the "
     "noise.",
+    "budget": "Set how much may be spent on a label, a record or a person.",
     "choose": "Draw one answer for every prompt, with its probability unless that is withheld.",
     "collect": "Ask people which of two answers is better; needs the extra 'collect'.",
     "estimate": "Foresee accuracy and cost from public numbers only; no data are read, nothing is "

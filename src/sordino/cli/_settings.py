@@ -125,7 +125,7 @@ def _flag(field: Field[Any], said: Option) -> str:
 
 
 def command(
-    home: typer.Typer, settings: type[S]
+    home: typer.Typer, settings: type[S], name: str | None = None
 ) -> Callable[[Callable[[S], None]], Callable[[S], None]]:
     """Return a decorator that makes a command of a class of settings and what is done with them."""
 
@@ -137,7 +137,7 @@ def command(
         bound.__name__, bound.__doc__ = body.__name__, body.__doc__
         bound.__annotations__ = {each.name: each.annotation for each in parameters}
         bound.__dict__["__signature__"] = inspect.Signature(parameters)
-        home.command()(bound)
+        home.command(name)(bound)
         return body
 
     return registered
@@ -368,6 +368,11 @@ class Budget:
         )
 
 
+DataName = Annotated[
+    str, LedgerOption("The data set's name on the ledger.", metavar="NAME", callback=_data_name)
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limited(Output):
     """What a command may spend on a data set."""
@@ -390,9 +395,7 @@ class Limited(Output):
             metavar="DELTA",
         ),
     ] = None
-    data: Annotated[
-        str, LedgerOption("The data set's name on the ledger.", metavar="NAME", callback=_data_name)
-    ] = "preferences"
+    data: DataName = "preferences"
     dry_run: Annotated[bool, Option("Print what would be spent; touch nothing.")] = False
     simulate_seed: Annotated[
         int | None, PrivacyOption("Draw coins from a seed, for study: NOT PRIVATE.", min=0)

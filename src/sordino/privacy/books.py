@@ -292,7 +292,7 @@ def _refuse(before: Spend, after: Spend, budget: Guarantee, name: str, whose: st
     """Refuse a spend that does not fit, with the way out."""
     would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
     if math.isinf(would):
-        _refuse_small_delta(before, after, budget, name)
+        _refuse_small_delta(before, after, budget, name, whose)
     left = never_more(before.remaining_epsilon(budget))
     raise BudgetExceeded(
         f"This release would spend epsilon={never_less(would)} in total{whose}, over the budget of "
@@ -302,7 +302,9 @@ def _refuse(before: Spend, after: Spend, budget: Guarantee, name: str, whose: st
     )
 
 
-def _refuse_small_delta(before: Spend, after: Spend, budget: Guarantee, name: str) -> None:
+def _refuse_small_delta(
+    before: Spend, after: Spend, budget: Guarantee, name: str, whose: str
+) -> None:
     """Refuse a release that has no finite epsilon for want of delta, and name one that does."""
     for times in _OFFERED:  # a few round multiples, for the message: not the least
         delta = float(f"{(budget.delta or _LEAST_OFFERED) * times:.3g}")
@@ -314,13 +316,16 @@ def _refuse_small_delta(before: Spend, after: Spend, budget: Guarantee, name: st
     else:
         return
     allowed = f"delta={never_more(budget.delta)}"
-    problem = f"delta is used up: what was spent in {name} leaves too little of its {allowed}"
+    problem = (
+        f"delta is used up{whose}: what was spent in {name} leaves too little of its {allowed}"
+    )
     if not budget.delta or not before.events:
-        problem = f"delta is too small: {name} allows {allowed}"
+        problem = f"delta is too small{whose}: {name} allows {allowed}"
+    option = f"sordino budget set {budget.unit} EPSILON --delta" if whose else "--budget-delta"
     raise BudgetExceeded(
         f"{problem} for this release to have a finite epsilon beside it. Nothing was released. "
         "Use a mechanism with a smaller delta, or with none; or have the data's owner raise "
-        "the limit on delta with change_budget (on the command line --budget-delta), which the "
+        f"the limit on delta with change_budget (on the command line {option}), which the "
         f"ledger records: at delta={never_less(delta)} everything together would have epsilon="
         f"{never_less(epsilon)}, and the budget's epsilon is {never_more(budget.epsilon)}. A "
         "new ledger would not count what was spent."

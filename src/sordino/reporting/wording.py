@@ -298,6 +298,9 @@ def describe_ledger(ledger: Json, *, counted: bool = True) -> dict[str, Any]:
         "spent": None if spent is None else float_to_json(spent),
         "spent_text": spent_text,
         "total_text": pair_text(total.epsilon, total.delta) if total else "",
+        "accounts": [
+            (str(unit), str(held["says"])) for unit, held in (ledger.get("accounts") or {}).items()
+        ],
         "remaining_text": left_text,
         "share": share,
         "over": over,

@@ -161,6 +161,19 @@ def _check_digests(run: StoredRun) -> Finding:
     )
 
 
+def _undertold(run: StoredRun, ledger: Ledger) -> Iterator[str]:
+    """Yield for which units a run says of its ledger more than that promises."""
+    for unit, account in ledger.accounts().items():
+        told, held = run.spent[unit], account.guarantee
+        if told and (
+            held is None
+            or told.neighbors is not held.neighbors
+            or told.epsilon < held.epsilon
+            or told.delta < held.delta
+        ):
+            yield f"{RESULT} states less than what all releases spent of one {unit}."
+
+
 def _check_totals(case: _Case, paid: Guarantee) -> Finding:
     """Return whether the certificate's sizes are at least what the ledger composes to."""
     stated, wrong, odd = case.run.certificate.guarantee, [], ""
@@ -173,6 +186,8 @@ def _check_totals(case: _Case, paid: Guarantee) -> Finding:
             wrong.append(f"The certificate states less than {where}")
         else:
             odd = f"The certificate states more than {where}"
+    if case.position is not None:
+        wrong += _undertold(case.run, case.then)
     also = ", and the ledger's total" if case.position else ""
     return Finding.judged(
         "totals",

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from sordino import _validate
 from sordino._files import UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
@@ -26,7 +26,7 @@ from sordino.policies.gibbs import gibbs_policy
 from sordino.policies.pessimism import ConfidencePolicy
 from sordino.preferences.records import LABELS
 from sordino.privacy import ledger_chain
-from sordino.privacy.guarantee import CAVEATS, Guarantee, never_less
+from sordino.privacy.guarantee import CAVEATS, Guarantee, Unit, never_less
 from sordino.privacy.ledger import Head, Ledger
 from sordino.rewards.model import REWARD_FORMAT, REWARD_VERSION, RewardModel
 
@@ -62,6 +62,7 @@ class StoredRun:
     found_sha256: str  # SHA-256 of `reward.json` as it lies on disk
     digest: str  # SHA-256 of the artifact, made anew of `reward.json` and the policy's settings
     stated: StatedMechanism  # the mechanism and the numbers, as `result.json` states them
+    spent: Mapping[Unit, Guarantee | None]  # what all releases are said to promise a unit
 
     @classmethod
     def read(cls, folder: Path) -> StoredRun:
@@ -101,7 +102,15 @@ class StoredRun:
                 found_sha256=found_sha256,
                 digest=digest_of(artifact),
                 stated=StatedMechanism.read(result),
+                spent={unit: _account(unit, result["spent"][unit]) for unit in get_args(Unit)},
             )
+
+
+def _account(unit: Unit, told: Mapping[str, Any]) -> Guarantee | None:
+    """Return what all releases are said to promise a unit; None if nothing."""
+    if told["epsilon"] is None:
+        return None
+    return Guarantee.from_dict({**told, "unit": unit, "trust": "central"})
 
 
 def read_result(folder: Path) -> dict[str, Any]:

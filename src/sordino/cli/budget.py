@@ -1,0 +1,85 @@
+"""``sordino budget``: how much may be spent, by decision of whoever owns the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.ledger import Ledger
+
+from ._app import COMMANDS, app, finish
+from ._settings import (
+    Argument,
+    DataName,
+    Json,
+    LedgerOption,
+    Neighbors,
+    PrivacyOption,
+    Unit,
+    command,
+)
+from ._tables import describe_promise
+
+budget = typer.Typer(help=COMMANDS["budget"], no_args_is_help=True)
+app.add_typer(budget, name="budget")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetBudget(Json):
+    """Whose budget on which ledger, and how large."""
+
+    unit: Annotated[Unit, Argument("Whose changes are counted.", metavar="UNIT")]
+    epsilon: Annotated[float, Argument("Limit on what all releases may spend.", metavar="EPSILON")]
+    ledger: Annotated[
+        Path, LedgerOption("The ledger; a new one is made if there is none.", metavar="DB")
+    ]
+    delta: Annotated[float | None, PrivacyOption("Limit on delta; by default as it was, or 0.")] = (
+        None
+    )
+    neighbors: Annotated[
+        Neighbors | None,
+        PrivacyOption(
+            "What one change is, for a unit without a budget: labels are replaced; records and "
+            "persons are made empty (zero-out) unless this says otherwise."
+        ),
+    ] = None
+    data: DataName = "preferences"
+
+
+@command(budget, SetBudget, name="set")
+def set_budget(settings: SetBudget) -> None:
+    """Set the limit on what all releases may spend of one unit; the ledger records it."""
+    unit, path = settings.unit.whose, settings.ledger
+    known = Ledger.read(path) if path.exists() else None
+    before = None if known is None else known.budgets.get(unit)
+    relation = REPLACE_ONE if unit == "label" else REPLACE_SPECIAL
+    if before is not None:
+        relation = before.neighbors
+    limit = Guarantee(
+        settings.epsilon,
+        delta=(before.delta if before else 0.0) if settings.delta is None else settings.delta,
+        unit=unit,
+        neighbors=relation if settings.neighbors is None else settings.neighbors.relation,
+        trust="central" if known is None else (before or known.budget).trust,
+    )
+    if known is None:
+        ledger = Ledger.open(path, data=settings.data, budget=limit)
+    else:
+        ledger = Ledger.open(path, data=settings.data, unit=known.unit)
+        ledger.change_budget(limit)
+    ledger = ledger.counting(unit)
+    rows = {
+        "ledger": str(path),
+        "before": "none" if before is None else describe_promise(before.to_dict()),
+        "now": describe_promise(ledger.budget.to_dict()),
+        **{f"one {name}": str(held) for name, held in ledger.accounts().items()},
+    }
+    value = {
+        "budget": ledger.budget.to_dict(),
+        "accounts": {name: held.to_dict() for name, held in ledger.accounts().items()},
+    }
+    finish("sordino budget", rows, value, as_json=settings.as_json, simulated=False)
