@@ -271,3 +271,23 @@ def test_what_cannot_be_measured_is_null_and_nothing_crashes(folder, pairs):
     assert folder.run(*PRIVATIZE).code == 0
     said = folder.run("fit", "out.jsonl", "--out", "reward.json")
     assert (said.code, "too few" in said.out) == (0, True)
+
+
+def test_a_ledger_has_a_budget_for_each_unit(ready):
+    """Labels first, then whole records of the same file, which spends of the labels' budget too."""
+    said = ready.run("budget", "set", "label", "2.5", "--delta", "1e-4", "--ledger", "all.db")
+    assert (said.code, said.err) == (0, "")
+    assert ready.run(*ALIGN, "--ledger", "all.db").code == 0
+    records = ["--noise", "estimate", "--unit", "record", "--delta", "1e-6", "--ledger", "all.db"]
+    second = ["align", "in.jsonl", "--out", "second", "--epsilon", "1", *records]
+    refused(ready, second, 3, "in total for a label", "all.db")
+    assert ready.run("budget", "set", "label", "3", "--ledger", "all.db").code == 0
+    spent = ready.run(*second, "--json").value["spent"]
+    set_anew = ready.run("budget", "set", "record", "1", "--ledger", "all.db", "--json")
+    assert spent == set_anew.value["accounts"]
+    assert spent["label"]["epsilon"] == pytest.approx(3, rel=1e-3)
+    assert spent["record"]["epsilon"] is spent["person"]["epsilon"] is None
+    assert "treated prompts and answers as public" in spent["record"]["says"]
+    page = (ready / "second/report.html").read_text()
+    assert spent["record"]["says"] in page
+    assert ready.run("audit", "run", "second", "--ledger", "all.db").code == 0
