@@ -1,5 +1,6 @@
 # The public names, in the order of the data flow.
 from ._version import __version__ as __version__
+from .errors import AuditInconclusive as AuditInconclusive
 from .errors import AuditRefuted as AuditRefuted
 from .errors import BudgetExceeded as BudgetExceeded
 from .errors import ConvergenceError as ConvergenceError

@@ -9,10 +9,11 @@
     ├── BudgetExceeded                3   the spend would pass the budget
     ├── DataError         ValueError  4   a file or an array cannot be used
     ├── AuditRefuted                  5   an audit refuted a claim
-    ├── LedgerError                   6
-    │   ├── LedgerDamaged             6   edited, cut short or unreadable
-    │   └── LedgerMismatch            6   it belongs to another data set
-    └── FileSystemError   OSError     7   cannot read, cannot write, disk full
+    ├── AuditInconclusive             6   an audit cannot tell
+    ├── FileSystemError   OSError     7   cannot read, cannot write, disk full
+    └── LedgerError                   8
+        ├── LedgerDamaged             8   edited, cut short or unreadable
+        └── LedgerMismatch            8   it belongs to another data set
 
 The number is the exit code of the command line. Messages never contain text of the data: of
 data they give line, field, shape and dtype, of settings the value.
@@ -73,10 +74,16 @@ class AuditRefuted(SordinoError):
     exit_code = 5
 
 
+class AuditInconclusive(SordinoError):
+    """An audit had too little to judge a privacy claim by; the message says what is missing."""
+
+    exit_code = 6
+
+
 class LedgerError(SordinoError):
     """The ledger cannot be used; nothing was released."""
 
-    exit_code = 6
+    exit_code = 8
 
 
 class LedgerDamaged(LedgerError):

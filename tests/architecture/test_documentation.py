@@ -128,7 +128,12 @@ def test_exit_codes_are_those_of_the_errors():
     shown = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     kinds = [kind for kind in vars(errors).values() if hasattr(kind, "exit_code")]
     assert len(kinds) > 5
-    assert shown == {0, 130} | {kind.exit_code for kind in kinds}
+    ours = {kind.exit_code for kind in kinds}
+    assert shown == {0, 130} | ours
+    (row,) = re.findall(r"^\| exit code \|(.*)\|$", page("README.md"), re.MULTILINE)
+    assert {int(code) for code in row.split("|")} == {0} | ours
+    epilog = page("docs/cli.md").partition("Exit codes: 2 usage")[2].partition("```")[0]
+    assert {int(code) for code in re.findall(r"\d+", epilog)} == {130, 143} | ours - {1, 2}
 
 
 def test_every_caveat_is_listed():

@@ -10,6 +10,7 @@ import sordino
 
 PUBLIC = [
     # errors
+    "AuditInconclusive",
     "AuditRefuted",
     "BudgetExceeded",
     "ConvergenceError",

@@ -1,10 +1,21 @@
-"""`sordino audit`: exit 0 or 5, one JSON object, a page, and nothing of the data."""
+"""`sordino audit`: exit 0, 5 or 6, one JSON object, a page, and nothing of the data."""
 
+import gzip
 import json
+import shutil
+from contextlib import chdir
+from functools import partial
 
 import pytest
 
-from .conftest import CANARY, pair
+import sordino
+from sordino import cli
+from sordino.auditing.findings import NEEDS
+from sordino.auditing.releases import leaks
+from sordino.auditing.releases.recipes import coin_recipes
+from sordino.auditing.releases.seed_attack import attack_coins
+
+from .conftest import CANARY, Folder, pair
 
 RAW_FIRST = "position"
 
@@ -50,7 +61,7 @@ def test_a_file_that_leaks_by_its_order_leaves_with_five(raw):
 @pytest.mark.deep
 def test_without_the_raw_file_an_order_is_no_refutation(raw):
     said = raw.run("audit", "release", "out.jsonl", "--epsilon", "1.1", "--json")
-    assert (said.code, said.value["verdict"]) == (0, "not refuted")
+    assert (said.code, said.value["verdict"]) == (6, "cannot tell")
     assert said.value["confidential"] is False
 
 
@@ -60,7 +71,7 @@ def test_our_own_file_is_not_refuted_and_no_word_of_it_is_printed(raw):
     before = raw.state()
     for words in (["--json"], []):
         said = raw.run("audit", "release", "own.jsonl", "--epsilon", "1", *words)
-        assert (said.code, said.err) == (0, "")
+        assert (said.code, said.err) == (6, "")  # nobody counts flips without the raw file
         assert CANARY not in said.out
         assert "proved" not in said.out
     said = raw.run("audit", "release", "own.jsonl", "--epsilon", "1", "--raw", "raw.jsonl")
@@ -184,8 +195,9 @@ def test_a_run_that_spent_elsewhere_is_not_refuted_by_an_older_ledger(raw):
     assert raw.run(*words).code == 0
     assert raw.run(*words, "--ledger", "other.db", "--force").code == 0
     said = raw.run("audit", "run", "run")
-    assert (said.code, said.out) == (2, "")
-    assert "--ledger" in said.err
+    assert said.code == 6
+    assert "CANNOT TELL" in said.out
+    assert "--ledger" in said.out
     assert raw.run("audit", "run", "run", "--ledger", "other.db").code == 0
     said = raw.run("audit", "run", "run", "--ledger", "raw.jsonl")
     assert (said.code, said.out) == (2, "")
@@ -260,3 +272,125 @@ def test_what_cannot_be_audited(raw, words, code, shown):
     assert (said.code, said.out) == (code, ""), said.err
     assert shown in said.err
     assert CANARY not in said.err
+
+
+# The three ends.
+
+PUBLISHED = "published_local_dp_eps0.10_val.jsonl.gz"
+EXIT = {"refuted": 5, "not refuted": 0, "cannot tell": 6}
+RELEASES = {  # what is audited, beside what, how it ends, and what is said of it
+    "a raw file": ("raw.jsonl", None, "refuted", "sordino privatize FILE"),
+    "a raw file that is its own raw file": ("raw.jsonl", "raw.jsonl", "refuted", "raw judgments"),
+    "a raw file beside our manifest": ("posing.jsonl", None, "refuted", "'chosen' and 'rejected'"),
+    "a raw table": ("raw.csv", None, "refuted", "'label'"),
+    "labels of several people": ("several.jsonl", None, "refuted", "'labels'"),
+    "labels beside the answers": ("both.jsonl", None, "refuted", "take them out"),
+    "what is chosen beside the answers": ("told.jsonl", None, "refuted", "take them out"),
+    "no manifest": ("bare/own.jsonl", None, "cannot tell", "There is no manifest"),
+    "no manifest, the raw file": ("bare/own.jsonl", "raw.jsonl", "cannot tell", "no manifest"),
+    "another's manifest": ("other/own.jsonl", "raw.jsonl", "cannot tell", "of another file"),
+    "no raw file": ("own.jsonl", None, "cannot tell", "Without the raw file"),
+    "20 rows": ("few.jsonl", "raw.jsonl", "cannot tell", "Too few rows"),
+    "our own release": ("own.jsonl", "raw.jsonl", "not refuted", None),
+    "a folder of our own": ("own", "raw.jsonl", "not refuted", None),
+    "the raw schema, said to be randomized": ("order.jsonl", None, "cannot tell", "raw file"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with files of every kind."""
+    folder = Folder(tmp_path_factory.mktemp("releases"), None)
+    rows = [pair(index, **words(index)) for index in range(400)]
+    folder.write("raw.jsonl", rows)
+    few = folder.write("raw_few.jsonl", rows[:20])
+    with chdir(folder.path):
+        for raw, out in (("raw.jsonl", "own.jsonl"), (few, "few.jsonl")):
+            assert cli.run(["privatize", raw, "--epsilon", "1", "--out", out]) == 0
+    own = [json.loads(line) for line in (folder / "own.jsonl").read_text().splitlines()]
+    shutil.copy(folder / "own.manifest.json", folder / "posing.manifest.json")
+    folder.write("posing.jsonl", rows)
+    table = "prompt,first,second,label\n" + "".join(f"p{i},yes,no,{i % 2}\n" for i in range(30))
+    (folder / "raw.csv").write_text(table)
+    folder.write("several.jsonl", [{"prompt": "p", "first": "a", "second": "b", "labels": [1, 0]}])
+    folder.write("both.jsonl", [row | {"label": index % 2} for index, row in enumerate(own)])
+    folder.write("told.jsonl", [row | {"chosen": row["first"], "rejected": "b"} for row in own])
+    folder.write("order.jsonl", rows)
+    (folder / "order.manifest.json").write_text('{"epsilon": 1.0, "flip_probability": 0.27}')
+    for name in ("bare", "other", "own"):
+        (folder / name).mkdir()
+        shutil.copy(folder / "own.jsonl", folder / name / "own.jsonl")
+    shutil.copy(folder / "few.manifest.json", folder / "other" / "own.manifest.json")
+    shutil.copy(folder / "own.manifest.json", folder / "own" / "own.manifest.json")
+    return folder.path
+
+
+@pytest.fixture
+def releases(made, monkeypatch, capsys):
+    """Files of every kind; the most common coins only are tried on them."""
+    core = [recipe for recipe in coin_recipes() if recipe.core][:2]
+    monkeypatch.setattr(leaks, "attack_coins", partial(attack_coins, recipes=core))
+    monkeypatch.chdir(made)
+    return Folder(made, capsys)
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_release_has_the_right_end(releases, name):
+    path, raw, verdict, why = RELEASES[name]
+    words = ["audit", "release", path, "--epsilon", "1", *([] if raw is None else ["--raw", raw])]
+    said = releases.run(*words, "--json")
+    assert (said.value["verdict"], said.code) == (verdict, EXIT[verdict]), said.value["reasons"]
+    assert why is None or why in " ".join(said.value["reasons"])
+    found = said.value["would_have_found"]
+    if verdict == "not refuted":
+        assert 1 < found["loss"] <= 2
+        assert (found["attack"], found["power"], found["false_alarms"]) == ("flip-rate", 0.95, 1e-3)
+        assert said.value["reasons"] == []
+    ranks = [["refutes", "warning", "skipped", "clear"].index(one["outcome"])
+             for one in said.value["findings"]]  # fmt: skip
+    assert ranks == sorted(ranks)
+    for one in said.value["findings"]:
+        assert one["needs"] == NEEDS[one["attack"]]
+        assert one["ran"] == (one["outcome"] != "skipped")
+    shown = releases.run(*words).out
+    assert {"refuted": "REFUTED by", "cannot tell": "CANNOT TELL"}.get(verdict, verdict) in shown
+    assert shown.index("verdict") < shown.index("what was tried")
+    assert CANARY not in shown
+
+
+def test_the_published_file_is_refuted(releases, shared_data):
+    raw = gzip.decompress((shared_data / "hh_helpful_a.jsonl.gz").read_bytes())
+    (releases / "hh.jsonl").write_bytes(raw)
+    said = releases.run("audit", "release", shared_data / PUBLISHED, "--epsilon", "0.1",
+                        "--raw", "hh.jsonl", "--json")  # fmt: skip
+    assert (said.code, said.value["verdict"]) == (5, "refuted")
+    assert "position" in said.value["refuted_by"]
+    said = releases.run("audit", "release", "hh.jsonl", "--epsilon", "1", "--json")
+    assert (said.code, said.value["refuted_by"]) == (5, ["raw-schema"])
+
+
+def test_python_has_the_same_ends(releases):
+    terms = {"epsilon": 1.0, "unit": "label", "seeds": range(1)}
+    with pytest.raises(sordino.AuditRefuted, match="raw-schema"):
+        sordino.audit("raw.jsonl", **terms).require()
+    with pytest.raises(sordino.AuditInconclusive, match="Without the raw file") as caught:
+        sordino.audit("own.jsonl", **terms).require()
+    assert caught.value.exit_code == 6
+    audit = sordino.audit("own", raw="raw.jsonl", **terms)  # a folder of files, not of a run
+    assert audit.require() is audit
+    assert "or more would have been found" in str(audit)
+
+
+def test_a_run_and_a_mechanism_have_the_same_ends(raw):
+    assert raw.run("align", "raw.jsonl", "--out", "run", "--epsilon", "1").code == 0
+    said = raw.run("audit", "run", "run", "--json")
+    assert (said.code, said.value["would_have_found"]["loss"]) == (0, 1.0)
+    assert said.value["would_have_found"]["false_alarms"] == 0
+    (raw / "run" / "spend.db").rename(raw / "elsewhere.db")
+    said = raw.run("audit", "run", "run", "--json")
+    assert (said.code, said.value["verdict"]) == (6, "cannot tell")
+    assert "--ledger" in said.value["reasons"][0]
+    played = ["audit", "mechanism", "randomized-response", "--epsilon", "1", "--json"]
+    for trials, verdict in ((100, "cannot tell"), (4000, "not refuted")):
+        said = raw.run(*played, "--trials", trials, "--simulate-seed", "1")
+        assert (said.code, said.value["verdict"]) == (EXIT[verdict], verdict)

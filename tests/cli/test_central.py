@@ -376,7 +376,7 @@ def test_a_second_run_on_the_ledger_adds_up_or_is_refused(ready, command):
     assert result_of(ready) == result
     ready.write("texts/3.jsonl", text_rows(10, first=900, people=True))
     ready.write("prefs.jsonl", text_rows(410))
-    assert ready.run(*command, "--force", "--budget", "9", *shared).code == 6
+    assert ready.run(*command, "--force", "--budget", "9", *shared).code == 8
     assert len(sordino.Ledger.read(ready / "shared.db").spends) == 2
 
 

@@ -156,10 +156,10 @@ def test_edited_ledger(done, command, edit):
             connection.execute(f"DROP TRIGGER IF EXISTS {trigger}")
         connection.execute(edit)
     connection.close()
-    refused(done, [*command, "--force", "--budget", "9"], 6, "edger")
+    refused(done, [*command, "--force", "--budget", "9"], 8, "edger")
     for words in (["ledger", "verify"], ["ledger", "show"]):
         said = done.run(*words, path)
-        assert (said.code, said.out) == (6, "")
+        assert (said.code, said.out) == (8, "")
 
 
 @both
@@ -167,7 +167,7 @@ def test_edited_ledger(done, command, edit):
 def test_a_file_that_is_no_ledger(ready, command, content):
     (ready / "spend.db").write_bytes(content)
     said = ready.run(*command, "--ledger", "spend.db")
-    assert (said.code, said.out) == (6, "")
+    assert (said.code, said.out) == (8, "")
     assert (ready / "spend.db").read_bytes() == content
     assert ready.names() <= {"in.jsonl", "spend.db", "spend.db-wal", "spend.db-shm"}
 

@@ -99,7 +99,7 @@ def refused(path):
     for attempt in (Ledger.read, Ledger.open):
         with pytest.raises(SordinoError) as caught:
             attempt(path)
-        assert caught.value.exit_code == 6, caught.value
+        assert caught.value.exit_code == 8, caught.value
         assert "/" not in str(caught.value).replace("`sordino ledger verify --head`", "")
 
 

@@ -117,3 +117,49 @@ def test_a_coin_of_another_epsilon_is_found(make):
     assert sum("flip-rate" in names for names in found) >= 19
     named = {name for names in found for name in names}
     assert all(name.endswith(("flips", "flip-rate")) for name in named)  # no coin is named
+
+
+ROWS, RUNS, FALSE_ALARMS = 300, 150, 0.05
+
+
+@pytest.mark.deep
+def test_the_loss_that_would_have_been_found_is_found(tmp_path, monkeypatch):
+    """What "not refuted" says: which loss would have been found, how often, at which false alarms.
+
+    Rate of false alarms: .05 here, over all attacks together. Of 150 honest files at exactly the
+    claim more than 22 are refuted with probability below 1e-5 (a sound audit refutes far fewer).
+    Power: .95. Of 150 files whose coins are those of the loss that would have been found, fewer
+    than 129 are refuted with probability below 1e-5; an audit that states the power of one attack
+    at the level of all of them together refutes about 110.
+    """
+    core = [recipe for recipe in coin_recipes() if recipe.core][:1]
+    monkeypatch.setattr(releases, "attack_coins", partial(attack_coins, recipes=core))
+    texts = [(f"q{i}", f"{i} yes, then", f"{i} no, so") for i in range(ROWS)]
+    generator = np.random.default_rng(77_001)
+    truth = generator.integers(2, size=ROWS)
+    for name in ("raw", "out"):
+        (tmp_path / name).mkdir()
+    raw, out = tmp_path / "raw" / "raw.jsonl", tmp_path / "out" / "out.jsonl"
+    fields = ("prompt", "first", "second")
+    rows = [dict(zip(fields, each, strict=True)) for each in texts]
+    labeled = [row | {"label": int(one)} for row, one in zip(rows, truth, strict=True)]
+    raw.write_text("".join(json.dumps(row) + "\n" for row in labeled))
+    out.with_suffix(".manifest.json").write_text('{"epsilon": 1.0}')
+
+    def audits(epsilon):
+        for _ in range(RUNS):
+            flips = generator.random(ROWS) < 1 / (1 + np.exp(epsilon))
+            answers = (truth ^ flips).tolist()
+            answered = [row | {"answer": one} for row, one in zip(rows, answers, strict=True)]
+            out.write_text("".join(json.dumps(row) + "\n" for row in answered))
+            yield audit_release(
+                out, epsilon=1.0, unit="label", raw=raw, level=FALSE_ALARMS, seeds=range(1)
+            )
+
+    honest = list(audits(1.0))
+    found = {audit.would_have_found for audit in honest}
+    (detects,) = found  # public numbers decide it, no answer does
+    assert (detects.attack, detects.power, detects.false_alarms) == ("flip-rate", 0.95, 0.05)
+    assert sum(audit.refuted for audit in honest) <= 22
+    assert {audit.verdict for audit in honest} <= {"refuted", "not refuted"}
+    assert sum(audit.refuted for audit in audits(detects.loss)) >= 129

@@ -11,6 +11,7 @@ from typing import Any
 from sordino.auditing.findings import Audit
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import audit_run
+from sordino.auditing.runs.stored import RESULT
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import FileSystemError, UsageError
 from sordino.mechanisms.base import Mechanism
@@ -19,13 +20,16 @@ from sordino.mechanisms.base import Mechanism
 def audit(subject: object, **settings: Any) -> Audit:
     """Return an attempt to refute what a mechanism, a released file, a run or a trainer promises.
 
-    What is not refuted is not proved. Nothing is written or sent anywhere, and nothing is spent
-    unless a trainer is given canaries for a whole run, which its own ledger pays for.
+    An audit has three ends: ``"refuted"``; ``"not refuted"``, with the loss that would have been
+    found; and ``"cannot tell"``, with what is missing. What is not refuted is not proved. Nothing
+    is written or sent anywhere, and nothing is spent unless a trainer is given canaries for a
+    whole run, which its own ledger pays for.
 
     Args:
         subject: A mechanism, which is played on its worst neighboring inputs; the path of a file
-            of randomized answers, ours or anybody's; the folder of a run of ``sordino align``; or
-            a trainer on raw pairs, such as ``sordino.language.CentralRewardTrainer``.
+            of randomized answers, ours or anybody's, or of a folder of such files; the folder of a
+            run of ``sordino align``; or a trainer on raw pairs, such as
+            ``sordino.language.CentralRewardTrainer``.
         **settings: For a mechanism those of
             :func:`sordino.auditing.statistical.distinguishing.audit_mechanism`: ``unit``,
             ``neighbors``, ``trust``, and more. For a file those of
@@ -46,7 +50,7 @@ def audit(subject: object, **settings: Any) -> Audit:
         >>> found.verdict
         'not refuted'
     """
-    kind: Callable[..., Audit] = _kind(subject)
+    kind: Callable[..., Audit] = _kind(subject, released="epsilon" in settings)
     try:
         inspect.signature(kind).bind(subject, **settings)
     except TypeError as error:
@@ -58,11 +62,11 @@ def audit(subject: object, **settings: Any) -> Audit:
     return kind(subject, **settings)
 
 
-def _kind(subject: object) -> Callable[..., Audit]:
-    """Return what audits such a subject."""
+def _kind(subject: object, *, released: bool) -> Callable[..., Audit]:
+    """Return what audits such a subject; a folder is one of a run, or of released files."""
     if isinstance(subject, (str, Path)):
         path = Path(subject)
-        if path.is_dir():
+        if path.is_dir() and not (released and not (path / RESULT).exists()):
             return audit_run
         if path.exists():
             return audit_release

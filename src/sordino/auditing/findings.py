@@ -1,6 +1,7 @@
 """What an audit says: what was claimed, what was measured, what was tried, and the verdict.
 
-An audit refutes a claim, or it does not; it never proves one.
+An audit has three ends. It refutes a claim; or it does not, and says how large a loss it would have
+found; or it cannot tell, and says what is missing. It never proves a claim.
 """
 
 from __future__ import annotations
@@ -9,22 +10,84 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from sordino import _validate
 from sordino._markup import card
 from sordino._version import __version__
-from sordino.errors import AuditRefuted
+from sordino.errors import AuditInconclusive, AuditRefuted
 from sordino.privacy.guarantee import Guarantee, float_to_json, never_less, never_more, promise_rows
 
-__all__ = ["Audit", "Finding", "Kind", "Measurement", "Metric", "Outcome"]
+__all__ = ["Audit", "Detectable", "Finding", "Kind", "Measurement", "Metric", "Outcome", "Verdict"]
 
 _AUDIT_FORMAT = "sordino.audit"
-_AUDIT_VERSION = 1
+_AUDIT_VERSION = 2
 
 Kind = Literal["mechanism", "release", "run", "training"]
-Outcome = Literal["refutes", "warning", "clear", "skipped"]
+# What matters first stands first: on pages, in tables and in JSON.
+Outcome = Literal["refutes", "warning", "skipped", "clear"]
+Verdict = Literal["refuted", "not refuted", "cannot tell"]
 Metric = Literal["epsilon", "mu", "bounded range"]
+
+POWER: Final = 0.95
+"""How often a loss that "would have been found" is refuted, at least."""
+
+_FILE, _RAW, _RAW_IDS = "the file", "the raw file", "the raw file and person ids"
+_MANIFEST, _LEDGER, _TRAINER = "the manifest", "the run's ledger", "the trainer and its model"
+
+NEEDS: Final[Mapping[str, str]] = {
+    "raw-schema": _FILE,
+    "seed": "the file; of published seeds, its manifest",
+    **dict.fromkeys(("position", "id-hash"), "the file; to measure, the raw file"),
+    **dict.fromkeys(
+        ("flip-rate", "label-flips", "block-flips", "stratum-flips", "neighbor-flips"), _RAW
+    ),
+    **dict.fromkeys(("exact-flips", "row-order", "column", "time", "join"), _RAW),
+    **dict.fromkeys(("shared-coin", "person-coin", "reused-coin"), _RAW_IDS),
+    **dict.fromkeys(("constant-truth", "content", "repeats"), _FILE),
+    "shared-answers": "person ids",
+    "releases": "a folder of files",
+    "surroundings": "the folder of the file",
+    "manifest": _MANIFEST,
+    "distinguishing-game": "the mechanism",
+    **dict.fromkeys(("worst-canary", "partners", "noise", "sampler", "gradients"), _TRAINER),
+    **dict.fromkeys(("one-run-steps", "one-run-weights"), "canaries, and a run that is paid for"),
+    "texts-read": "the records",
+    "claim": "a manifest; of a run, its ledger",
+    **dict.fromkeys(("chain", "head", "entries", "totals", "caveats", "mechanism"), _LEDGER),
+    "budget": _LEDGER,
+    "digests": "the files of the run",
+    "report": "the page of the run",
+    "strays": "the folder of the run",
+}
+"""What each attack needs in order to run."""
+
+
+def largest_unnoticed(claimed: float) -> float:
+    """Return the largest loss that may go unnoticed by an audit that is called one."""
+    # Twice the claim, or one more than it: an audit that would miss odds e times as large as
+    # permitted, and more than twice the loss, is no evidence for anybody.
+    return claimed + max(1.0, claimed)
+
+
+class Detectable(NamedTuple):
+    """The loss that an audit would have found: this one, and any that is larger."""
+
+    metric: str
+    loss: float
+    attack: str
+    power: float  # how often it is refuted, at least
+    false_alarms: float  # how often a true claim is refuted, at most, by all attacks together
+
+    def __str__(self) -> str:
+        """Return the statement in words; the loss is rounded up."""
+        said = f"{self.metric} of {never_less(self.loss, 4)} or more would have been found "
+        if self.false_alarms == 0:
+            return f"{said}({self.attack}: compared exactly)"
+        return (
+            f"{said}({self.attack}; in {100 * self.power:g} of 100 audits, where at most one true "
+            f"claim of {never_more(1 / self.false_alarms, 4)} is refuted)"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +101,10 @@ class Measurement:
     # Upper confidence bound of what this attack measured; None if it has none. It is no bound on
     # the true value: another attack may do better.
     upper: float | None = None
-    # The smallest true value that this attack would have refuted, with probability of at least .95;
-    # None if that was not computed.
+    # The smallest true value with which this attack would have refuted the claim, at the level of
+    # the verdict, with probability of at least `POWER`; None if that was not computed.
     power: float | None = None
+    attack: str = ""  # which one measured it
 
     def __post_init__(self) -> None:
         _validate.one_of("metric", self.metric, get_args(Metric))
@@ -52,11 +116,17 @@ class Measurement:
                 object.__setattr__(self, name, _validate.non_negative(name, value))
         _validate.failure_probability("confidence", self.confidence, zero=False)
 
+    @property
+    def judges(self) -> bool:
+        """Return whether a loss that is not far above the claim would have been found."""
+        return self.power is not None and self.power <= largest_unnoticed(self.claimed) < math.inf
+
     def to_dict(self) -> dict[str, object]:
         """Return the measurement as JSON holds it."""
         numbers = {name: getattr(self, name) for name in ("claimed", "lower", "upper", "power")}
         shown = {k: None if v is None else float_to_json(v) for k, v in numbers.items()}
-        return {"metric": self.metric, **shown, "confidence": self.confidence}
+        told = {"attack": self.attack, "metric": self.metric}
+        return {**told, **shown, "confidence": self.confidence}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +134,8 @@ class Finding:
     """One attack that was tried, and what came of it."""
 
     attack: str  # its name, as in docs/auditing.md
-    # `"refutes"`; `"warning"` (suspicious, or bad practice, but no refutation); `"clear"` (tried,
-    # found nothing); `"skipped"` (could not be tried).
+    # `"refutes"`; `"warning"` (suspicious, or bad practice, but no refutation); `"skipped"` (could
+    # not be tried); `"clear"` (tried, found nothing).
     outcome: Outcome
     summary: str  # one sentence for a person; no data in it
     recovered: float | None = None  # share of labels that the attack reads out, if it reads any
@@ -78,10 +148,21 @@ class Finding:
         _validate.one_of("outcome", self.outcome, get_args(Outcome))
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
 
+    @property
+    def needs(self) -> str:
+        """Return what the attack needs in order to run; empty if nobody has said."""
+        return NEEDS.get(self.attack, "")
+
+    @property
+    def ran(self) -> bool:
+        """Return whether it was tried."""
+        return self.outcome != "skipped"
+
     @classmethod
-    def skipped(cls, attack: str, summary: str) -> Finding:
-        """Return that an attack could not be tried."""
-        return cls(attack=attack, outcome="skipped", summary=summary)
+    def skipped(cls, attack: str, summary: str = "") -> Finding:
+        """Return that an attack could not be tried; without a summary, for what it needs."""
+        lacking = f"It needs {NEEDS.get(attack, 'more than there is')}."
+        return cls(attack=attack, outcome="skipped", summary=summary or lacking)
 
     @classmethod
     def judged(
@@ -107,6 +188,8 @@ class Finding:
         """Return the finding as JSON holds it."""
         return {
             "attack": self.attack,
+            "needs": self.needs,
+            "ran": self.ran,
             "outcome": self.outcome,
             "summary": self.summary,
             "recovered": self.recovered,
@@ -124,11 +207,19 @@ class Audit:
             ``"training"``.
         subject: Its name; never data.
         claim: What it promises.
-        findings: Every attack that was tried, and what came of it.
+        findings: Every attack, and what came of it; what matters first stands first: what
+            refutes, what is suspicious, what could not be tried, what found nothing.
         measured: Numbers that attacks forced out, the decisive one first; may be empty.
         level: Chance that a true claim is refuted, over all attacks together.
         confidential: Whether numbers were computed from raw judgments: then the audit itself is
             not for publication.
+        lacks: What a verdict needs and was not there, one sentence each with the way out.
+
+    Example:
+        >>> from sordino import REPLACE_ONE, Guarantee
+        >>> claim = Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="local")
+        >>> Audit(kind="release", subject="answers.jsonl", claim=claim, findings=()).verdict
+        'cannot tell'
     """
 
     kind: Kind
@@ -138,10 +229,15 @@ class Audit:
     measured: tuple[Measurement, ...] = ()
     level: float = 1e-3
     confidential: bool = False
+    lacks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Refuse an unknown kind; put what matters first in front."""
         _validate.one_of("kind", self.kind, get_args(Kind))
         _validate.failure_probability("level", self.level, zero=False)
+        ranks = get_args(Outcome)
+        ordered = sorted(self.findings, key=lambda found: ranks.index(found.outcome))
+        object.__setattr__(self, "findings", tuple(ordered))
 
     @property
     def refuted(self) -> bool:
@@ -155,9 +251,56 @@ class Audit:
         return tuple(dict.fromkeys(names))
 
     @property
-    def verdict(self) -> str:
-        """Return ``"refuted"`` or ``"not refuted"``; there is no third."""
-        return "refuted" if self.refuted else "not refuted"
+    def verdict(self) -> Verdict:
+        """Return ``"refuted"``, ``"not refuted"`` or ``"cannot tell"``."""
+        if self.refuted:
+            return "refuted"
+        return "cannot tell" if self.reasons else "not refuted"
+
+    @property
+    def exit_code(self) -> int:
+        """Return what the command line leaves with: 5 refuted, 0 not refuted, 6 cannot tell."""
+        codes: dict[Verdict, int] = {
+            "refuted": AuditRefuted.exit_code,
+            "not refuted": 0,
+            "cannot tell": AuditInconclusive.exit_code,
+        }
+        return codes[self.verdict]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why it is refuted, or why nobody can tell; empty if it is not refuted."""
+        if self.refuted:
+            return tuple(each.summary for each in self.findings if each.outcome == "refutes")
+        if self.lacks or self.would_have_found is not None:
+            return self.lacks
+        best = min((each for each in self.measured if each.power), key=_excess, default=None)
+        if best is None or math.isinf(best.power or math.inf):
+            nothing = (
+                "No loss of any size would surely have been found: nothing that was tried measures "
+                "one, or it was tried too seldom."
+            )
+            return (nothing,)
+        weak = (
+            f"Only {best.metric} of {never_less(best.power or 0.0, 4)} or more would have been "
+            f"found, and {never_less(best.claimed)} is claimed; an audit must find "
+            f"{never_less(largest_unnoticed(best.claimed), 4)}. Play more trials."
+        )
+        return (weak,)
+
+    @property
+    def would_have_found(self) -> Detectable | None:
+        """Return the loss that would have been found, and any larger one; None if too large."""
+        # Of a run everything is arithmetic: whatever the ledger holds above the claim refutes it.
+        if self.kind == "run":
+            return Detectable("epsilon", self.claim.epsilon, "claim", 1.0, 0.0)
+        judging = [found for found in self.measured if found.judges]
+        best = min(
+            judging, key=lambda found: (found.metric != "epsilon", found.power), default=None
+        )
+        if best is None or best.power is None:
+            return None
+        return Detectable(best.metric, best.power, best.attack, POWER, self.level)
 
     @property
     def lower_bound(self) -> float | None:
@@ -166,29 +309,37 @@ class Audit:
         return max(bounds, default=None)
 
     def require(self) -> Audit:
-        """Return this audit if it refutes nothing.
+        """Return this audit if it refutes nothing and had enough to judge by.
 
         Raises:
-            AuditRefuted: It does; the message names the attacks.
+            AuditRefuted: It refutes the claim; the message names the attacks.
+            AuditInconclusive: It cannot tell; the message says what is missing.
         """
         if self.refuted:
             raise AuditRefuted(
                 f"The claim of {self.subject} ({self.claim}) is refuted by "
                 f"{', '.join(self.refuted_by)}. Do not publish it, or take it back if it is out."
             )
+        if self.reasons:
+            raise AuditInconclusive(
+                f"Nobody can tell whether the claim of {self.subject} ({self.claim}) holds. "
+                f"{' '.join(self.reasons)}"
+            )
         return self
 
     def to_dict(self) -> dict[str, object]:
         """Return the audit as JSON holds it."""
-        bound = self.lower_bound
+        bound, found = self.lower_bound, self.would_have_found
         return {
             "format": _AUDIT_FORMAT,
             "version": _AUDIT_VERSION,
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
+            "refuted_by": list(self.refuted_by),
+            "would_have_found": found and found._asdict() | {"loss": float_to_json(found.loss)},
             "kind": self.kind,
             "subject": self.subject,
             "claim": self.claim.to_dict() | {"caveats": list(self.claim.caveats)},
-            "verdict": self.verdict,
-            "refuted_by": list(self.refuted_by),
             "lower_bound": None if bound is None else float_to_json(bound),
             "measured": [found.to_dict() for found in self.measured],
             "level": self.level,
@@ -201,20 +352,28 @@ class Audit:
         """Return the verdict and the strongest attack in one line."""
         if self.refuted:
             return f"{self.subject}: REFUTED by {', '.join(self.refuted_by)} ({self.claim})"
-        shown = "; ".join(map(_shown, self.measured[:1])) or "no attack worked"
-        return f"{self.subject}: not refuted ({shown})"
+        if self.reasons:
+            return f"{self.subject}: cannot tell. {' '.join(self.reasons)}"
+        return f"{self.subject}: not refuted ({self.would_have_found})"
 
     def _repr_html_(self) -> str:
         """Return verdict, claim and what was tried as a card, for notebooks."""
         tried = [(found.attack, f"{found.outcome}: {found.summary}") for found in self.findings]
         rows: list[tuple[str, object]] = [
             ("verdict", self.verdict),
+            *[("because", reason) for reason in self.reasons],
+            *([] if self.would_have_found is None else [("power", self.would_have_found)]),
             ("subject", self.subject),
             *promise_rows(self.claim),
             *[("measured", _shown(found)) for found in self.measured],
             *tried,
         ]
         return card("Audit", rows, simulated=self.claim.simulated)
+
+
+def _excess(found: Measurement) -> float:
+    """Return how far above its claim a loss must be to be found; infinity if none would."""
+    return math.inf if found.power is None else found.power - largest_unnoticed(found.claimed)
 
 
 def _shown(found: Measurement) -> str:

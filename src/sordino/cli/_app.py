@@ -79,8 +79,9 @@ app = typer.Typer(
     cls=_OnDemand,
     name="sordino",
     help="Learn from human preferences so that no single judgment can be read out.",
-    epilog="Exit codes: 2 usage, 3 budget, 4 bad data, 5 an audit refuted the claim, 6 ledger "
-    "damaged or of another data set, 7 file system, 130 interrupted, 143 terminated.",
+    epilog="Exit codes: 2 usage, 3 budget, 4 bad data, 5 an audit refuted the claim, 6 an audit "
+    "cannot tell, 7 file system, 8 ledger damaged or of another data set, 130 interrupted, 143 "
+    "terminated.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

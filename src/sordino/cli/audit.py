@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from sordino._files import refuse_output
-from sordino.auditing.findings import Audit, Measurement
+from sordino.auditing.findings import Audit, Finding, Measurement, Verdict
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import audit_run
 from sordino.auditing.statistical.catalogue import NAMES, build_mechanism
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.engines.exchange import passing_folder
-from sordino.errors import AuditRefuted, UsageError
+from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import Guarantee, never_less, never_more
@@ -42,16 +42,22 @@ from ._settings import (
 )
 from ._tables import describe_promise
 
-# what refutes is shown first
-_WORDS = {"refutes": "REFUTES", "warning": "warning", "clear": "clear", "skipped": "not tried"}
+_WORDS = {"refutes": "REFUTES", "warning": "warning", "skipped": "not tried", "clear": "clear"}
 
 
 def audit_rows(found: Audit) -> dict[str, str]:
     """Return the verdict and every number that was measured, in words."""
-    rows = {
-        "verdict": f"REFUTED by {', '.join(found.refuted_by)}"
-        if found.refuted
-        else "not refuted (which is no proof)",
+    verdicts: dict[Verdict, str] = {
+        "refuted": f"REFUTED by {', '.join(found.refuted_by)}",
+        "not refuted": "not refuted (which is no proof)",
+        "cannot tell": "CANNOT TELL whether the claim holds",
+    }
+    rows = {"verdict": verdicts[found.verdict]}
+    if found.verdict == "cannot tell":
+        rows["because"] = "\n".join(found.reasons)
+    if found.would_have_found is not None and not found.refuted:
+        rows["power"] = str(found.would_have_found)
+    rows |= {
         "claim": describe_promise(found.claim.to_dict()),
         "subject": found.subject,
     }
@@ -67,7 +73,9 @@ def _measured(found: Measurement) -> str:
     text = f"at least {never_more(found.lower, 4)} ({100 * found.confidence:g} % confidence)"
     text += f", claimed {never_less(found.claimed)}"
     if found.power is not None:
-        text += f"; would have detected {never_less(found.power, 4)} or more"
+        least = f"{never_less(found.power, 4)} or more"
+        least = "no loss for certain" if math.isinf(found.power) else least
+        text += f"; would have detected {least}"
     return text
 
 
@@ -103,17 +111,24 @@ class _Audit(Output):
         if self.out is not None:
             write_audit(self.out, audit, force=self.force)
         rows = audit_rows(audit) | ({} if self.out is None else {"written": self.out.name})
-        if not self.as_json:
-            columns = ("attack", "outcome", "what came of it")
-            ordered = sorted(
-                audit.findings, key=lambda finding: list(_WORDS).index(finding.outcome)
-            )
-            tried = [[each.attack, _WORDS[each.outcome], each.summary] for each in ordered]
-            grid("what was tried", columns, tried)
         title, simulated = f"sordino audit {audit.kind}", audit.claim.simulated
         finish(title, rows, audit.to_dict(), as_json=self.as_json, simulated=simulated)
-        if audit.refuted:
-            raise typer.Exit(AuditRefuted.exit_code)
+        if not self.as_json:
+            grid("what was tried", ("attack", "outcome", "what came of it"), _tried(audit))
+        if audit.exit_code:
+            raise typer.Exit(audit.exit_code)
+
+
+def _tried(audit: Audit) -> list[list[str]]:
+    """Return a row for every attack; those that were not tried for one reason share theirs."""
+    told: dict[str, list[Finding]] = {}
+    for number, each in enumerate(audit.findings):
+        told.setdefault(str(number) if each.ran else each.summary, []).append(each)
+    rows = []
+    for alike in told.values():
+        names, first = ", ".join(each.attack for each in alike), alike[0]
+        rows.append([names, _WORDS[first.outcome], first.summary])
+    return rows
 
 
 @dataclass(frozen=True, kw_only=True)

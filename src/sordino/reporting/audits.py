@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from sordino._version import __version__
-from sordino.auditing.findings import Audit, Finding, Measurement
+from sordino.auditing.findings import Audit, Detectable, Finding, Measurement
 from sordino.privacy.conversions import replace_from_add_remove
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, float_to_json, never_less, never_more
 
@@ -44,6 +44,7 @@ ATTACKS: Mapping[str, str] = {
     "coins, and guesses every coin from the noisy gradients and weights of all steps.",
     "one-run-weights": "Canaries of one run, seen in its weights: Puts made-up units into a run "
     "by coins, and guesses every coin from the weights before and after.",
+    "raw-schema": "Raw judgments in the file: Looks for fields that only raw judgments have.",
     "position": "Order of the two answers: Bets that the order in which the two answers of a row "
     "are written tells which one was preferred.",
     "id-hash": "Ids made from the preference: Makes the ids of the rows again from the texts, "
@@ -116,12 +117,13 @@ _KINDS = {
     "run": "Run",
     "training": "Training",
 }
-_OUTCOMES = {  # in the order in which they are shown
+_OUTCOMES = {
     "refutes": "Breaks the claim",
     "warning": "Warning",
-    "clear": "Found nothing",
     "skipped": "Not tried",
+    "clear": "Found nothing",
 }
+_VERDICTS = {"refuted": "REFUTED", "not refuted": "Not refuted", "cannot tell": "Cannot tell"}
 _SCALES = {  # symbol and name
     "epsilon": ("ε", "ε"),
     "mu": ("μ", "μ of the Gaussian trade-off"),
@@ -143,23 +145,26 @@ def describe_audits(audits: Audit | Sequence[Audit]) -> list[dict[str, Any]]:
 
 
 def _describe_audit(audit: Audit) -> dict[str, Any]:
-    claim, places = describe_guarantee(audit.claim), list(_OUTCOMES)
-    findings = sorted(audit.findings, key=lambda found: places.index(found.outcome))
-    tried = sum(found.outcome != "skipped" for found in findings)
-    breaks = sum(found.outcome == "refutes" for found in findings)
-    allowed = _allowed(audit)
+    claim = describe_guarantee(audit.claim)
+    tried = sum(found.ran for found in audit.findings)
+    breaks = sum(found.outcome == "refutes" for found in audit.findings)
+    allowed, detects = _allowed(audit), audit.would_have_found
     return {
         "kind": audit.kind,
         "kind_text": _KINDS[audit.kind],
         "subject": shortened(audit.subject, _LONGEST),
         "refuted": audit.refuted,
-        "verdict": "REFUTED" if audit.refuted else "Not refuted",
-        "statement": _statement(breaks, tried, endless=math.isinf(audit.claim.epsilon)),
+        "inconclusive": audit.verdict == "cannot tell",
+        "verdict": _VERDICTS[audit.verdict],
+        "reasons": [shortened(text, _LONGEST_SUMMARY) for text in audit.reasons],
+        "statement": _statement(audit, breaks, tried),
+        "detects": detects and f"{_SCALES[detects.metric][0]} ≥ {at_least(detects.loss)}",
+        "detects_text": detects and _detects(detects),
         "claim": claim,
         "claim_text": f"ε = {claim['epsilon_text']}, δ = {claim['delta_text']}",
         "caveats": [{"name": name, "text": CAVEATS[name]} for name in audit.claim.caveats],
         "measured": [_measurement(found, refuted=audit.refuted) for found in audit.measured],
-        "findings": [_finding(found) for found in findings],
+        "findings": [_finding(found) for found in audit.findings],
         "tried": tried,
         "breaks": breaks,
         "allowed": allowed,
@@ -171,7 +176,7 @@ def _describe_audit(audit: Audit) -> dict[str, Any]:
     }
 
 
-def _statement(breaks: int, tried: int, *, endless: bool) -> str:
+def _statement(audit: Audit, breaks: int, tried: int) -> str:
     """Return the verdict in one or two sentences that promise nothing."""
     if breaks:
         counted = "1 attack breaks it" if breaks == 1 else f"{breaks} attacks break it"
@@ -181,12 +186,30 @@ def _statement(breaks: int, tried: int, *, endless: bool) -> str:
         )
     if not tried:
         return "Nothing was tried, so this says nothing about the claim."
-    if endless:
+    if math.isinf(audit.claim.epsilon):
         return "No limit is claimed, so no attack can show that more was lost."
+    if audit.reasons:
+        return "Nobody can tell from this audit whether what is claimed holds."
     counted = "1 attack was tried and did" if tried == 1 else f"{tried} attacks were tried and did"
     return (
         f"{counted} not break the claim. That does not show that the claim holds: another attack "
         "may break it."
+    )
+
+
+def _detects(detects: Detectable) -> str:
+    """Return in a sentence or two which loss would have been found, how often, and by what."""
+    symbol, loss = _SCALES[detects.metric][0], at_least(detects.loss)
+    if detects.false_alarms == 0:
+        return (
+            f"Whatever the books hold above {symbol} = {loss} would have been found: they are "
+            "compared exactly. Whether noise was drawn as they say is another question."
+        )
+    title = ATTACKS.get(detects.attack, detects.attack).partition(": ")[0]
+    return (
+        f"A loss of {symbol} = {loss}, or any larger one, would have been found in at least "
+        f"{100 * detects.power:g} of 100 audits ({title}), where a true claim is refuted at most "
+        f"once in {_once_in(detects.false_alarms)}. A smaller one may be there."
     )
 
 
@@ -244,6 +267,7 @@ def _finding(found: Finding) -> dict[str, Any]:
         "attack": found.attack,
         "title": title,
         "tries": tries,
+        "needs": found.needs,
         "outcome": found.outcome,
         "outcome_text": _OUTCOMES[found.outcome],
         "summary": shortened(summary, _LONGEST_SUMMARY),

@@ -58,6 +58,8 @@ def _render_audit(audits: Audit | Sequence[Audit]) -> str:
         raise UsageError("audits must hold at least one audit; no page was made.")
     refuted = sum(each["refuted"] for each in described)
     title = f"{len(described)} audits, {refuted} refuted"
+    if untold := sum(each["inconclusive"] for each in described):
+        title += f", {untold} that cannot tell"
     if len(described) == 1:
         title = f"Audit: {described[0]['subject']}"
     return _page("audit_page.html.j2", described, title=title, simulated_text=SIMULATED)
@@ -71,6 +73,7 @@ def _page(name: str, audits: Sequence[Json], **values: object) -> str:
         .render(
             audits=[_with_figures(audit) for audit in audits],
             refuted=any(audit["refuted"] for audit in audits),
+            inconclusive=any(audit["inconclusive"] for audit in audits),
             **values,
         )
     )

@@ -69,7 +69,7 @@ def test_the_ledger_of_another_data_set_is_refused(path):
     opened(path)
     with pytest.raises(LedgerMismatch, match="'answers', not of 'rankings'") as caught:
         Ledger.open(path, data="rankings")
-    assert caught.value.exit_code == 6
+    assert caught.value.exit_code == 8
 
 
 def test_another_budget_on_opening_is_refused_and_not_recorded(path):

@@ -96,7 +96,7 @@ def test_beyond_the_claim_is_no_refutation_unless_an_attack_refutes():
 def test_what_refutes_comes_first_and_the_order_is_kept_within(leaking):
     told = _describe_audit(leaking)
     names = [row["attack"] for row in told["findings"]]
-    assert names == ["position", "seed", "id-hash", "repeats", "flip-rate", "row-order", "time"]
+    assert names == ["position", "seed", "id-hash", "repeats", "time", "flip-rate", "row-order"]
     assert told["verdict"] == "REFUTED"
     assert (told["breaks"], told["tried"]) == (3, 6)
     assert "3 attacks break it, of 6 that were tried" in told["statement"]

@@ -10,7 +10,7 @@ may be fixed beforehand.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 from scipy.special import betainc, betaincinv, expit, i0e, logit
 
-from sordino.auditing.findings import Finding, Measurement
+from sordino.auditing.findings import POWER, Finding, Measurement
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.privacy.guarantee import never_less
 
@@ -40,7 +40,7 @@ _ROUND_SIZES = (10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 250, 256, 500, 512, 1
 _GRID = 257
 _RARE = 0.05  # an honest file meets its expected number of flips exactly with this chance at most
 _LAST = 2  # groups of fewer rows are not looked at
-_MISSED = 0.05  # 1 − the power that a measurement states
+_MOST_ROWS = 10**9  # no file has more
 _WHOSE = {
     "shared-coin": "different persons on one question",
     "person-coin": "one person on different questions",
@@ -525,8 +525,37 @@ def find_exact_count(findings: Sequence[Finding]) -> list[Finding]:
     return told
 
 
-def measure_flips(released: Released, confidence: float = 0.95) -> Measurement | None:
+def detectable_epsilon(rows: int, epsilon: float, level: float) -> float:
+    """Return the smallest ε whose coins are refuted 19 times of 20, where this one is claimed."""
+    # The flip rate refutes if so few flips have a probability of at most level/2 under the claim,
+    # for two tails count. Of coins that all flip with one rate, the largest rate is sought that
+    # shows so few flips with probability `POWER`.
+    rate = float(expit(-epsilon))
+    under = bisect_right(range(rows), level / 2, key=lambda k: at_most(k, rows, rate))
+    if not under:
+        return math.inf
+    return float(logit(1 - betaincinv(under, rows - under + 1, 1 - POWER)))
+
+
+def rows_that_judge(epsilon: float, level: float, largest: float) -> int | None:
+    """Return about how many rows find a loss of so much; None if no file has so many."""
+
+    def judges(rows: int) -> bool:
+        return detectable_epsilon(rows, epsilon, level) <= largest
+
+    many = 1
+    while not judges(many):
+        many *= 2
+        if many > _MOST_ROWS:
+            return None
+    return bisect_left(range(many), True, lo=many // 2, key=judges)
+
+
+def measure_flips(
+    released: Released, confidence: float = 0.95, *, level: float | None = None
+) -> Measurement | None:
     """Return the ε that the flip rate of a file shows, or None if no row can be judged."""
+    # The level is the p-value at which the flip rate refutes; 1 − confidence if it is None.
     # Source: Warner 1965: ε = |log((1 − f)/f)| for a flip rate f; its interval by Clopper & Pearson
     # 1934.
     flips = _own_coins(released).flips
@@ -536,16 +565,13 @@ def measure_flips(released: Released, confidence: float = 0.95) -> Measurement |
     each = (1 + confidence) / 2
     low, high = clopper_pearson(flipped, n, each)
     ends = [float(logit(1 - high)), float(logit(1 - low))]
-    # The power is the smallest ε whose coin would have shown more than the claim, 19 times of 20.
-    # It is shown with the most flips at which the bound on the rate is still under that of ε.
-    rate = float(expit(-released.epsilon))
-    under = bisect_left(range(n), 1 - each, key=lambda k: at_most(k, n, rate))
-    detectable = float(logit(1 - betaincinv(under, n - under + 1, _MISSED))) if under else math.inf
+    needed = 1 - confidence if level is None else level
     return Measurement(
+        attack="flip-rate",
         metric="epsilon",
         claimed=released.epsilon,
         lower=0.0 if ends[0] <= 0 <= ends[1] else min(map(abs, ends)),
         upper=max(map(abs, ends)),
         confidence=confidence,
-        power=detectable,
+        power=detectable_epsilon(n, released.epsilon, needed),
     )

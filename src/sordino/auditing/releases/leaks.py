@@ -16,19 +16,19 @@ import numpy as np
 from scipy.special import expit
 
 from sordino import _validate
-from sordino.auditing.findings import Audit, Finding, Measurement
+from sordino.auditing.findings import Audit, Finding, Measurement, largest_unnoticed
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.errors import UsageError
 from sordino.preferences.files import Progress
 from sordino.preferences.pairs import MANIFEST_FORMAT
-from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, Trust, Unit
+from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, Trust, Unit, never_less
 
 from .channels import PublicKnowledge, attack_channels, order_channels, recovery_bound
 from .evidence import Channel, Evidence, at_least, decide
-from .flips import attack_flips, find_exact_count, measure_flips
+from .flips import attack_flips, find_exact_count, measure_flips, rows_that_judge
 from .id_attack import id_channels
 from .joining import join_truth
-from .reading import UNKNOWN, Released, read_released
+from .reading import UNKNOWN, Released, raw_columns, raw_fields, read_released
 from .recipes import reproduces, rule_bits
 from .repeats import find_repeats, most_paid_labels, stated_losses
 from .seed_attack import attack_coins, seed_findings
@@ -38,19 +38,33 @@ _SUSPICIOUS = 1e-3
 _CONFIDENCE = 0.95
 _SAME = 0.99  # share of rows in which undone coins and an order say the same
 _UNITS = ("label", "person")
-_NEED_RAW = {
-    "flip-rate": "How many labels are flipped",
-    "shared-coin": "Whether different persons share a coin",
-    "person-coin": "Whether the answers of one person share a coin",
-    "reused-coin": "Whether a coin is used again when an answer changes",
-    "label-flips": "Whether one label is flipped less often than the other",
-    "block-flips": "Whether a part of the file is flipped less often",
-    "stratum-flips": "Whether rows alike in what is public are flipped less often",
-    "neighbor-flips": "Whether flips follow from those of other rows",
-    "exact-flips": "Whether the number of flips was fixed",
-    "row-order": "Whether the order of rows tells labels",
-    "column": "Whether another column tells labels",
-}
+_SCHEMA = "raw-schema"
+_NEED_RAW = (
+    "flip-rate",
+    "shared-coin",
+    "person-coin",
+    "reused-coin",
+    "label-flips",
+    "block-flips",
+    "stratum-flips",
+    "neighbor-flips",
+    "exact-flips",
+    "row-order",
+    "column",
+)
+_OTHERS = ("seed", "position", "id-hash", "join", "repeats", "constant-truth", "manifest", "claim")
+_NO_MANIFEST = (
+    "There is no manifest, so nothing says what was promised, by which coin, and whether a seed is "
+    "published: give the manifest (--manifest), or ask for it whoever made the file."
+)
+_OTHERS_MANIFEST = (
+    "The manifest is of another file, so nothing says what was promised of this one: give its own "
+    "(--manifest)."
+)
+_NO_RAW = (
+    "Without the raw file nobody can count what was flipped, so no attack measures a loss: give it "
+    "(--raw), or ask for an audit whoever holds it."
+)
 _PATTERNS = 3  # attacks that count flips in groups of rows, and measure ε by one of these
 _NEED_PERSONS = ("shared-coin", "person-coin", "reused-coin")
 
@@ -73,6 +87,11 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
     _validate.one_of("unit", unit, _UNITS)
     _validate.failure_probability("level", level, zero=False)
     path = Path(path)
+    beside = None if manifest is None else Path(manifest)
+    fields = raw_fields(path, manifest=beside, person_field=person_field)
+    if fields:
+        claim = Guarantee(epsilon, delta=0.0, unit=unit, neighbors=REPLACE_ONE, trust="local")
+        return _raw_judgments(path, claim, fields, level)
     released = read_released(
         path, epsilon=epsilon, manifest=manifest, person_field=person_field, progress=progress
     )
@@ -107,12 +126,10 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
     coins = attack_coins(released, channels, seeds=seeds, progress=progress)
     undone = [hit.guesses for hit in coins.hits]
     measured: tuple[Measurement, ...] = ()
+    lacks = [_NO_RAW] if raw is None else []
     if raw is None:
         findings = [_alone(released, channel, undone) for channel in fixed]
-        findings += [
-            Finding.skipped(attack, f"{what} can be told with the raw file only.")
-            for attack, what in _NEED_RAW.items()
-        ]
+        findings += map(Finding.skipped, ("join", *_NEED_RAW))
     else:
         evidence = [
             *attack_channels(released, channels, covariates=covariates),
@@ -120,33 +137,99 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
         ]
         strongest = _strongest(evidence, decide(evidence, level))
         findings = [*joined, *find_exact_count([found for _, found in strongest])]
-        lacking = "cannot be told: there is nothing to try it on"
-        for attack, what in _NEED_RAW.items():
+        lacking = "There is nothing to try it on."
+        for attack in _NEED_RAW:
             if attack not in {each.attack for each in evidence}:
                 nobody = attack in _NEED_PERSONS and released.persons is None
-                why = "cannot be told without person ids" if nobody else lacking
-                findings.append(Finding.skipped(attack, f"{what} {why}."))
+                findings.append(Finding.skipped(attack, "" if nobody else lacking))
         public = PublicKnowledge(released=released, covariates=covariates)
         refuting = [each for each, found in strongest if found.outcome == "refutes"]
-        measured = _measured(public, refuting, undone, tried=1 + _PATTERNS + len(channels))
+        # However strong the other evidence is, a p-value of this size refutes (Holm).
+        sure = level / max(len(evidence), 1)
+        tried = 1 + _PATTERNS + len(channels)
+        measured = _measured(public, refuting, undone, tried=tried, level=sure)
+        lacks += _too_few(measured, sure)
+    other_claims = find_other_claims(released, claim, path)
+    if released.manifest is None or other_claims.details.get("another_file"):
+        lacks.insert(0, _NO_MANIFEST if released.manifest is None else _OTHERS_MANIFEST)
     return Audit(
         kind="release",
         subject=path.name,
         claim=claim,
         findings=(
+            _schema(released),
             *seed_findings(coins, released),
             *findings,
             *find_repeats(released, claim),
             _constant_truth(released, fixed),
             find_manifest_leaks(released),
-            find_other_claims(released, claim, path),
+            other_claims,
             find_neighbors(released, path),
             _content(released),
         ),
         measured=measured,
         level=level,
         confidential=raw is not None,
+        lacks=tuple(lacks),
     )
+
+
+def _raw_judgments(path: Path, claim: Guarantee, fields: Sequence[str], level: float) -> Audit:
+    """Return that a file is refuted as a private release, as it holds raw judgments."""
+    wrong = (
+        f"The file holds raw judgments ({' and '.join(map(repr, fields))}) and nothing says that "
+        "they were randomized: whoever gets it reads every label. Do not publish it. Randomize it "
+        "first: sordino privatize FILE --epsilon E --out answers.jsonl; then audit answers.jsonl, "
+        "and give this file as --raw."
+    )
+    nothing = "It needs randomized answers, and there are none."
+    skipped = (Finding.skipped(attack, nothing) for attack in (*_OTHERS, *_NEED_RAW))
+    return Audit(
+        kind="release",
+        subject=path.name,
+        claim=claim,
+        findings=(Finding.judged(_SCHEMA, wrong=wrong), *skipped),
+        level=level,
+    )
+
+
+def _schema(released: Released) -> Finding:
+    """Return whether raw judgments stand beside the answers, or in their place."""
+    fields = raw_columns(released)
+    wrong = (
+        f"Raw judgments stand beside the answers ({' and '.join(map(repr, fields))}): whoever gets "
+        "the file reads them. Do not publish it; take them out and audit it again."
+    )
+    odd = (
+        "The file is written as raw judgments are, and only its manifest says that their order is "
+        "randomized."
+    )
+    return Finding.judged(
+        _SCHEMA,
+        wrong=wrong if fields else "",
+        odd=odd if released.layout == "chosen-rejected" else "",
+        clear="No field is one of raw judgments.",
+    )
+
+
+def _too_few(measured: Sequence[Measurement], level: float) -> list[str]:
+    """Return that there are too few rows to judge, and how many would do; empty if not."""
+    flips = next((found for found in measured if found.power is not None), None)
+    if flips is None:
+        return ["Too few rows: of none the label is known."]
+    if flips.judges or flips.power is None:
+        return []
+    most = largest_unnoticed(flips.claimed)
+    rows = rows_that_judge(flips.claimed, level, most)
+    found = "no loss would surely have been found"
+    if math.isfinite(flips.power):
+        found = f"only epsilon={never_less(flips.power, 4)} or more would have been found"
+    enough = "no file has enough rows" if rows is None else f"about {rows:,} rows would do"
+    few = (
+        f"Too few rows: {found}, and epsilon={never_less(flips.claimed)} is claimed of a label; an "
+        f"audit must find epsilon={never_less(most, 4)}, and {enough}."
+    )
+    return [few]
 
 
 def _claim(released: Released, unit: Unit) -> Guarantee:
@@ -233,22 +316,27 @@ def _measured(
     undone: Sequence[np.ndarray],
     *,
     tried: int,
+    level: float,
 ) -> tuple[Measurement, ...]:
     """Return lower bounds on ε, the largest first, that all hold together."""
     # Every channel and every recipe that hit counts as tried, whichever is measured in the end.
     released = public.released
     confidence = 1 - (1 - _CONFIDENCE) / (tried + len(undone))
-    bounds = [each.bound(confidence) for each in refuting if each.bound is not None]
+    bounds = [(each.bound(confidence), each.attack) for each in refuting if each.bound is not None]
     for labels in undone:
         rows = np.asarray(public.known & (labels != UNKNOWN))
         if rows.any():
             right = int((labels == public.truth)[rows].sum())
-            bounds.append(recovery_bound(right, int(rows.sum()), public.log_odds(rows), confidence))
+            odds = public.log_odds(rows)
+            bounds.append((recovery_bound(right, int(rows.sum()), odds, confidence), "seed"))
+    claimed = released.epsilon
     found = [
-        Measurement(metric="epsilon", claimed=released.epsilon, lower=lower, confidence=_CONFIDENCE)
-        for lower in bounds
+        Measurement(
+            metric="epsilon", claimed=claimed, lower=lower, confidence=_CONFIDENCE, attack=attack
+        )
+        for lower, attack in bounds
     ]
-    flips = measure_flips(released, confidence)
+    flips = measure_flips(released, confidence, level=level)
     if flips is not None:
         found.append(replace(flips, confidence=_CONFIDENCE))
     return tuple(sorted(dict.fromkeys(found), key=lambda measured: -measured.lower))

@@ -23,11 +23,13 @@ from sordino import _validate
 from sordino._files import explained
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.files import Progress, read_rows
-from sordino.preferences.pairs import manifest_path
+from sordino.preferences.pairs import MANIFEST_FORMAT, manifest_path
 from sordino.preferences.records import (
     FIELDS,
+    LABELS,
     Text,
     canonical,
+    label_value,
     person_of,
     question_of,
     read_text,
@@ -162,6 +164,12 @@ _LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
 }
 """What a row of each layout must hold; of several that fit, the first counts."""
 
+_LABELS = ("label", LABELS)
+EPSILONS = ("epsilon", "epsilon_float", "eps")
+"""What a manifest may call the loss that it states."""
+RATES = ("flip_probability", "flip_rate")
+"""What it may call the rate of its flips: a coin's, or one that was counted from the flips."""
+
 _PERSON = "person"
 _PROMPT = "prompt"  # chosen and rejected may have it, or begin with it
 READ = re.compile(r"\.(jsonl|csv|tsv)(\.gz)?$", re.IGNORECASE)
@@ -219,6 +227,56 @@ def read_released(
     )
 
 
+def raw_fields(
+    path: Path, *, manifest: Path | None = None, person_field: str = "person"
+) -> tuple[str, ...]:
+    """Return the fields by which a file is one of raw judgments; empty if it may be a release.
+
+    Only the first row of each file is looked at; of answers, :func:`raw_columns` sees the rest.
+    """
+    for file in _inside(path):
+        rows = read_rows(file, person_field=person_field, answers=True)
+        _, row = next(iter(rows), ("", {}))
+        layout = layout_of(row)
+        told = tuple(name for name in _LABELS if name in row)
+        if layout is None and told:
+            return told
+        if layout == "chosen-rejected" and not _randomizes(_read_manifest_of(file, manifest)):
+            return _LAYOUTS[layout]
+    return ()
+
+
+def _randomizes(manifest: Mapping[str, object] | None) -> bool:
+    """Return whether a manifest says that the order of two answers is a randomized one."""
+    # Ours never does: what this library randomizes has an answer, so its manifest beside such a
+    # file is that of another.
+    has = manifest or {}
+    if has.get("format") == MANIFEST_FORMAT:
+        return False
+    return any(_is_number(has.get(name)) for name in (*EPSILONS, *RATES))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def raw_columns(released: Released) -> tuple[str, ...]:
+    """Return the columns beside the answers that are raw judgments; empty if there are none."""
+    if released.layout == "chosen-rejected":
+        return ()
+    found = [name for name in _LABELS if _judges(released.columns.get(name, ()))]
+    if set(_LAYOUTS["chosen-rejected"]) <= released.columns.keys():
+        found += _LAYOUTS["chosen-rejected"]
+    return tuple(found)
+
+
+def _judges(values: tuple[object, ...]) -> bool:
+    """Return whether a column is one of labels: something else may go by that name."""
+    told = [value for value in map(parsed, values) if value is not None and value != ""]
+    each = [part for value in told for part in (value if isinstance(value, list) else [value])]
+    return bool(each) and all(label_value(value) is not None for value in each)
+
+
 def _inside(path: Path) -> list[Path]:
     """Return a file, or the files of a folder that can be read, in the order of their names."""
     if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
@@ -261,11 +319,7 @@ class _Rows:
             layout = layout_of(row)
             if layout is None:
                 known = "; or ".join(" ".join(map(repr, names)) for names in _LAYOUTS.values())
-                raw = "'label' is a raw judgment: such a file is given as raw. "
-                raise DataError(
-                    f"{where}: a released row must hold {known}. {raw if 'label' in row else ''}"
-                    "Nothing was audited."
-                )
+                raise DataError(f"{where}: a released row must hold {known}. Nothing was audited.")
             self.layout = layout
         for column, text in zip(self.texts, _texts(row, where, self.layout), strict=True):
             column.append(_unicode(flat(text), where))

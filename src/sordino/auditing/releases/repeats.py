@@ -16,12 +16,9 @@ from sordino.preferences.pairs import MANIFEST_FORMAT, label_loss, most_question
 from sordino.privacy.guarantee import Guarantee, never_less
 
 from .evidence import at_least
-from .reading import Released
+from .reading import EPSILONS, RATES, Released
 
-_CERTAIN = "flip_probability"
-_RATE = "flip_rate"  # may be counted from the flips themselves, which is no coin
-EPSILONS = ("epsilon", "epsilon_float", "eps")
-"""What a manifest may call the loss that it states."""
+_CERTAIN, _RATE = RATES  # the latter may be counted from the flips themselves, which is no coin
 
 _ACCIDENT = 1e-9
 _FAIR = 0.5

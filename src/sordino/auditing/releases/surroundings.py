@@ -32,8 +32,17 @@ from sordino.privacy.guarantee import (
     never_more,
 )
 
-from .reading import READ, Released, flat, layout_of, read_question, readable, row_answer
-from .repeats import EPSILONS, canonical_answers, stated_losses
+from .reading import (
+    EPSILONS,
+    READ,
+    Released,
+    flat,
+    layout_of,
+    read_question,
+    readable,
+    row_answer,
+)
+from .repeats import canonical_answers, stated_losses
 
 _RAW = r"raw|source|input|original"
 _TELLING: Mapping[str, str] = {
@@ -133,6 +142,7 @@ def find_other_claims(released: Released, claim: Guarantee, path: Path) -> Findi
         states["label_losses"] = list(map(float_to_json, losses))
     one = released.releases is None  # of a folder's files each has its own
     if one and has.get("format") == MANIFEST_FORMAT and has.get("sha256") != sha256_of(path):
+        states["another_file"] = True
         notes.append("it is of another file (its sha256 differs)")
     caveats = has.get("caveats")
     simulated = isinstance(caveats, list) and "simulated" in caveats

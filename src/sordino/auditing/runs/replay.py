@@ -23,6 +23,14 @@ from .stored import RESULT, REWARD, StoredRun, check_report, check_strays, read_
 
 _LEDGER = "spend.db"
 _UNSUPPORTED = "Without a ledger that can be trusted there is nothing to check this against."
+_NO_LEDGER = (
+    "There is no ledger {name} here, so nothing can be compared with what was paid for. If it lies "
+    "elsewhere, say where: ledger=... (--ledger)."
+)
+_OTHER_LEDGER = (
+    "The {name} in the folder is not this run's ledger: it holds neither the head nor an entry "
+    "that the run names. Say where the run's own ledger is: ledger=... (--ledger)."
+)
 _UNPAID = "Nothing on the ledger is known to have paid, so there is nothing to check this against."
 _OF_PAYMENT = ("totals", "claim", "caveats", "mechanism")
 
@@ -43,35 +51,36 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
     run = StoredRun.read(folder)
     path = folder / _LEDGER if ledger is None else Path(ledger)
     heads = None  # the digests of the rows from the certificate's head on
+    lacks: tuple[str, ...] = ()
+    lost = ("head", "entries", *_OF_PAYMENT, "budget")
+    findings = [_check_digests(run)]
     try:
-        case = _Case.of(run, read_ledger(path, given=ledger is not None))
+        there = ledger is not None or path.is_file()
+        case = _Case.of(run, read_ledger(path, given=ledger is not None)) if there else None
     except LedgerDamaged as error:
         damage = "The ledger is damaged, so nothing supports the claim."
-        lost = ("head", "entries", *_OF_PAYMENT, "budget")
-        findings = [
+        findings += [
             Finding.judged("chain", wrong=damage, details={"problem": str(error)}),
             *(Finding.skipped(name, _UNSUPPORTED) for name in lost),
         ]
-        findings.insert(2, _check_digests(run))
     else:
         # An earlier run may have left a ledger in the folder of a run that spent elsewhere: it says
         # nothing about this one.
-        named = {*run.reward.release_ids, *run.certificate.release_ids}
-        strange = named.isdisjoint(row.release_id for row in case.ledger.rows)
-        if ledger is None and case.position is None and strange:
-            raise UsageError(
-                f"The {path.name} in the folder is not this run's ledger: it holds neither the "
-                "head nor an entry that the run names. Nothing was audited. Say where the run's "
-                "own ledger is: ledger=... (--ledger)."
-            )
-        findings = list(_supported(case))
-        if case.position is not None:
-            heads = [row.digest for row in case.ledger.rows[case.position - 1 :]]
+        if case is None or (ledger is None and case.is_of_another_run):
+            lacks = ((_NO_LEDGER if case is None else _OTHER_LEDGER).format(name=path.name),)
+            findings += map(Finding.skipped, ("chain", *lost))
+        else:
+            findings = list(_supported(case))
+            told = (each for each in findings if each.attack == "mechanism")
+            lacks = tuple(each.summary for each in told if not each.ran)
+            if case.position is not None:
+                heads = [row.digest for row in case.ledger.rows[case.position - 1 :]]
     return Audit(
         kind="run",
         subject=folder.resolve().name,
         claim=run.claim,
         findings=(*findings, check_report(folder, run.claim, heads), check_strays(folder)),
+        lacks=lacks,
     )
 
 
@@ -100,6 +109,13 @@ class _Case:
         except (PrivacyError, UsageError) as error:
             problem = str(error) or "Nothing shows that the entries paid."
         return cls(run=run, ledger=ledger, position=position, then=then, paid=paid, problem=problem)
+
+    @property
+    def is_of_another_run(self) -> bool:
+        """Return whether the ledger knows neither the head nor any entry of the run."""
+        named = {*self.run.reward.release_ids, *self.run.certificate.release_ids}
+        known = (row.release_id for row in self.ledger.rows)
+        return self.position is None and named.isdisjoint(known)
 
 
 def _supported(case: _Case) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from scipy.special import expit, ndtr
 
 from sordino import _validate
 from sordino._validate import failure_probability, integer, non_negative
-from sordino.auditing.findings import Audit, Finding, Measurement, Metric
+from sordino.auditing.findings import POWER, Audit, Finding, Measurement, Metric
 from sordino.errors import UsageError
 from sordino.mechanisms.base import Mechanism, WorstCase
 from sordino.privacy.conversions import (
@@ -58,9 +58,6 @@ from .bounds import (
     split_sizes,
 )
 from .games import Game, Progress, Score, Scores, explained_calls, play
-
-POWER: Final = 0.95
-"""How often a mechanism with the stated loss is refuted, at least."""
 
 _CHOICE: Final = 0.01  # how often the event may be chosen badly
 _COUNT: Final = (1 - POWER - _CHOICE) / 2  # how often either count may be worse than assumed
@@ -177,6 +174,7 @@ class Question:
     bound: Callable[[Counts, float], float]  # from counts and a confidence to a lower bound
     # From the event, trials and a confidence to the smallest loss that is refuted.
     detectable: Callable[[Cut, int, float], float]
+    attack: str = _ATTACK
 
     def answer(
         self, one: np.ndarray, other: np.ndarray, *, confidence: float, needed: float
@@ -189,13 +187,15 @@ class Question:
             lower=self.bound(cut.counts, confidence),
             confidence=confidence,
             power=self.detectable(cut, len(one), needed),
+            attack=self.attack,
         )
         return _Answer(cut=cut, shown=shown, needed=self.bound(cut.counts, needed))
 
 
-def mu_question(claimed: float) -> Question:
+def mu_question(claimed: float, *, attack: str = _ATTACK) -> Question:
     """Return the question whether the trade-off is that of a Gaussian mechanism."""
     return Question(
+        attack=attack,
         metric="mu",
         claimed=claimed,
         cut=mu_cut,
@@ -311,9 +311,10 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
         progress=progress,
     )
     answers: list[_Answer] = []
+    lacks: tuple[str, ...] = ()
     if math.isinf(claim.epsilon):
         nothing = "A claim of epsilon=inf promises nothing, so nothing can refute it."
-        found = Finding.skipped(_ATTACK, nothing)
+        found, lacks = Finding.skipped(_ATTACK, nothing), (nothing,)
     else:
         with explained_calls(mechanism, "event"):
             event = mechanism.event
@@ -331,6 +332,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
         findings=(found,),
         measured=tuple(answer.shown for answer in answers),
         level=level,
+        lacks=lacks,
     )
 
 

@@ -17,9 +17,8 @@ from jaxtyping import Bool, Float
 from scipy.special import expit
 
 from sordino import _random, _validate
-from sordino.auditing.findings import Finding, Measurement
+from sordino.auditing.findings import POWER, Finding, Measurement
 from sordino.auditing.statistical.bounds import one_run_cut, one_run_epsilon, split_sizes
-from sordino.auditing.statistical.distinguishing import POWER
 from sordino.errors import UsageError
 from sordino.privacy.conversions import group_approximate
 from sordino.privacy.guarantee import Guarantee, never_less, never_more
@@ -148,7 +147,12 @@ def _judged(
         },
     )
     shown = Measurement(
-        metric="epsilon", claimed=claimed, lower=lower, confidence=confidence, power=power
+        metric="epsilon",
+        claimed=claimed,
+        lower=lower,
+        confidence=confidence,
+        power=power,
+        attack=attack,
     )
     return finding, shown
 

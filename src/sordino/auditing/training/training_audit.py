@@ -22,7 +22,7 @@ from jaxtyping import Float
 from sordino import _random, _validate
 from sordino._random import Entropy
 from sordino._validate import integer
-from sordino.auditing.findings import Audit, Finding, Measurement
+from sordino.auditing.findings import POWER, Audit, Finding, Measurement
 from sordino.auditing.statistical.distinguishing import mu_question
 from sordino.errors import UsageError
 from sordino.language.dp_sgd.privacy import sampling_threshold
@@ -48,7 +48,6 @@ Sampler = Callable[[Sequence[int], Entropy], Sequence[Hashable]]
 
 _EXPECTED: Final = 2.0  # units in a batch: few enough that some batches are empty
 _MOST: Final = 4096
-_POWER: Final = 0.95
 
 
 class _Draws(NamedTuple):
@@ -112,7 +111,7 @@ def sampling_finding(
     if q != 1:
         above = binom.isf(level / len(tests) / 2, units * trials, q)
         tried = q + (1 - q) * np.geomspace(1e-6, 1, 400)
-        found = tried[binom.sf(above, units * trials, tried) >= _POWER][0]
+        found = tried[binom.sf(above, units * trials, tried) >= POWER][0]
         limits = f"A chance of {found:.3g} where {q:g} is claimed would have been detected."
     clear = f"{trials} batches look like Poisson samples; at most, {told}. {limits}"
     return Finding.judged(
@@ -291,7 +290,8 @@ def _canary_finding(
     one, other = (_scores(played, total[kept], weights, trials, entropy) for total in sums)
     moved = length / trainer._privacy.clip  # noqa: SLF001
     seen = float(np.linalg.norm(direction[kept])) / length
-    answer = mu_question(_CLAIMED_MU).answer(one, other, confidence=confidence, needed=needed)
+    question = mu_question(_CLAIMED_MU, attack="worst-canary")
+    answer = question.answer(one, other, confidence=confidence, needed=needed)
     refutes = answer.refutes or moved > 1 + _ROUNDING
     lower, sure = (
         (answer.needed, f"{100 * needed:.6g}")

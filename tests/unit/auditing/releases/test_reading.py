@@ -134,7 +134,6 @@ def test_messages_become_texts_that_do_not_depend_on_how_they_were_written(write
 
 BAD = {
     "no column": ({"prompt": "secret", "a1": "secret", "z": 1}, "line 1: a released row must"),
-    "raw": ({"prompt": "secret", "first": "a", "second": "b", "label": 1}, "is a raw judgment"),
     "z is 2": (z(2, "secret"), "line 1: field 'z' must be -1 or 1"),
     "z is true": (z(True, "secret"), "line 1: field 'z'"),
     "z is secret": (z("secret"), "line 1: field 'z'"),

@@ -14,6 +14,7 @@ from sordino._files import to_json
 from sordino.auditing.runs import stored
 from sordino.auditing.runs.replay import audit_run
 from sordino.errors import (
+    AuditInconclusive,
     DataError,
     FileSystemError,
     LedgerDamaged,
@@ -83,7 +84,12 @@ def test_a_folder_that_is_no_run(tmp_path, run):
 
 def test_a_ledger_that_is_not_there(run, tmp_path):
     shutil.move(run / "spend.db", tmp_path / "kept.db")
-    refused(FileSystemError, run, "no ledger spend.db", "ledger=", "--ledger")
+    audit = audit_run(run)
+    assert (audit.verdict, audit.exit_code) == ("cannot tell", 6)
+    assert "no ledger spend.db" in audit.reasons[0]
+    assert "ledger=... (--ledger)" in audit.reasons[0]
+    with pytest.raises(AuditInconclusive, match="no ledger"):
+        audit.require()
     assert not audit_run(run, ledger=tmp_path / "kept.db").refuted
     assert not audit_run(str(run), ledger=str(tmp_path / "kept.db")).refuted
     refused(FileSystemError, run, "no ledger", ledger=tmp_path)
