@@ -8,6 +8,7 @@ from typing import Annotated
 
 from sordino._files import write_text
 from sordino.auditing.runs.stored import RESULT, malformed, read_result
+from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 
 from ._align_run import page
@@ -34,7 +35,9 @@ def report(settings: Report) -> None:
     with malformed(RESULT):
         head = str(result["certificate"]["ledger"]["head"])
         simulated = result["guarantee"]["randomness"] == "simulated"
+        unit = Guarantee.from_dict(result["guarantee"]).unit
     account = Ledger.read(settings.ledger or folder / "spend.db", expected_head=head)
+    account = account.counting(unit)
     with malformed(RESULT):
         text = page(result, account)
     target = settings.out or folder / "report.html"

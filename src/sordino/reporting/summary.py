@@ -453,6 +453,10 @@ def summarize(
     guarantee = read_guarantee("result.guarantee", result.get("guarantee"), tuple(names))
     words, counted = describe_guarantee(guarantee), not hides_counts(guarantee)
     spend = describe_ledger(ledger, counted=counted) if ledger else None
+    held = ((ledger or {}).get("accounts") or {}).get(guarantee.unit)
+    if held and held["epsilon"] is None:  # another release tells what this one hides
+        gap = f"One {guarantee.unit}, once all releases of the ledger are seen: {held['says']}."
+        words["unprotected"] = [gap, *words["unprotected"]]
     counts = {
         name: whole(count)
         for name in ("pairs", "ballots")
