@@ -587,7 +587,7 @@ def test_a_released_file_passes_the_audit(raw, account, tmp_path):
     found = sordino.audit(
         tmp_path / "out" / "s1.jsonl", epsilon=1.0, unit="label", raw=given.chunks[1].path
     )
-    assert found.verdict == "not refuted"
+    assert not found.refuted  # it has too few rows for more
 
 
 def test_the_same_seed_gives_the_same_answers_however_tasks_run(raw, account, tmp_path):
