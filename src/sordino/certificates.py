@@ -15,7 +15,7 @@ from sordino._version import __version__
 from sordino._withholding import Withholding
 from sordino.errors import PrivacyError
 from sordino.policies.gibbs import CandidatePolicy, ReleasedReward
-from sordino.privacy import accounting
+from sordino.privacy import accounting, exports
 from sordino.privacy.guarantee import Guarantee, anchor, merge, promise_rows, size
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
@@ -69,6 +69,20 @@ class Certificate:
             },
             "sordino": __version__,
         }
+
+    def export(self, form: exports.Form) -> str:
+        """Return the promise in a standard form, with the artifact's digest and the anchor.
+
+        Args:
+            form: As in :func:`sordino.export`, which says what may be refused.
+        """
+        told = (
+            f"The SHA-256 of this {self.artifact} is {self.digest}.",
+            f"What paid for it is on the ledger of {self.data!r}: {', '.join(self.release_ids)}.",
+            f"The ledger's head was {self.ledger_head.digest} after {self.ledger_head.rows} rows.",
+            f"Everything on that ledger together promises {self.ledger_total}.",
+        )
+        return exports.export(self.guarantee, form, title=f"A private {self.artifact}", said=told)
 
     def __str__(self) -> str:
         """Return the promise and the anchor."""

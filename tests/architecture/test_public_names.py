@@ -28,6 +28,8 @@ PUBLIC = [
     "REPLACE_SPECIAL",
     "Guarantee",
     "Ledger",
+    "dp_event",
+    "export",
     # how noise is added
     "LabelGaussian",
     "NonPrivate",

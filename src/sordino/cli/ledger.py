@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
 from sordino.errors import UsageError
+from sordino.privacy import exports
 from sordino.privacy.accountants import support_table
+from sordino.privacy.exports import Form
 from sordino.privacy.guarantee import never_more
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_ledger_rows
@@ -83,6 +86,29 @@ def verify(settings: Verify) -> None:
         "rows": str(found.head.rows),
     }
     settings.tell("sordino ledger verify", found, rows, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(Show):
+    """In which form."""
+
+    form: Annotated[
+        str, Option("What to write it for.", choices=get_args(Form), metavar="FORM")
+    ] = "model-card"
+
+
+@command(ledger, Export)
+def export(settings: Export) -> None:
+    """Print the promise of everything on a ledger for dp_accounting, OpenDP's registry or the Hub.
+
+    Redirect it to a file. Nothing is spent, and a simulated promise is never exported as one that
+    protects.
+    """
+    text = exports.export(Ledger.read(settings.path), cast("Form", settings.form))
+    if settings.as_json:
+        finish("", {}, {"form": settings.form, "text": text}, as_json=True)
+    else:
+        sys.stdout.write(text)
 
 
 @command(ledger, Json)

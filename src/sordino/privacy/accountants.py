@@ -653,7 +653,7 @@ def _atoms(event: Event, neighbors: NeighboringRelation, interval: float, pld: A
         k = event.categories
         if k > 2 or neighbors != NeighboringRelation.REPLACE_ONE:  # noqa: PLR2004
             return pld.from_randomized_response(
-                noise_parameter=_noise_parameter(event),
+                noise_parameter=noise_parameter(event),
                 num_buckets=k,
                 value_discretization_interval=interval,
                 neighboring_relation=_theirs(neighbors),
@@ -663,7 +663,7 @@ def _atoms(event: Event, neighbors: NeighboringRelation, interval: float, pld: A
     return pld.from_privacy_parameters(parameters, value_discretization_interval=interval)
 
 
-def _noise_parameter(event: RandomizedResponseEvent) -> float:
+def noise_parameter(event: RandomizedResponseEvent) -> float:
     """Return the chance of a uniform answer, k/(e^ε + k − 1), rounded towards more loss."""
     return event.categories / (math.expm1(event.epsilon) + event.categories) * (1 - 1e-14)
 
@@ -743,7 +743,7 @@ def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
         elif isinstance(event, ZeroConcentratedEvent):
             accountant.compose(dp.ZCDpEvent(event.rho), count)
         elif isinstance(event, RandomizedResponseEvent):
-            noise = _noise_parameter(event)
+            noise = noise_parameter(event)
             accountant.compose(dp.RandomizedResponseDpEvent(noise, event.categories), count)
         else:
             raise TypeError(type(event).__name__)

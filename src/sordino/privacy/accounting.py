@@ -374,6 +374,21 @@ class Spend:
                 world.update(events)
             yield world
 
+    def together(self) -> Counter[Event]:
+        """Return events that lose at least what any one unit lost, whichever scope it is in."""
+        # Each world has at most so many of an event: the most that one scope of a group has.
+        apart = frozenset[str]().union(*self.groups)
+        found: Counter[Event] = Counter()
+        for scope, events in self.events.items():
+            if scope not in apart:
+                found.update(events)
+        for group in self.groups:
+            most: Counter[Event] = Counter()
+            for scope in group:
+                most |= self.events.get(scope, Counter())
+            found.update(most)
+        return found
+
     @property
     def rests_on_declaration(self) -> bool:
         """Return whether a spend does not count because its scope was declared disjoint."""

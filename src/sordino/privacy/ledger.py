@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -302,6 +303,11 @@ class Ledger:
     def spends(self) -> tuple[Row, ...]:
         """Return the rows that spend, oldest first."""
         return tuple(row for row in self._rows if row.kind == "reserve")
+
+    @property
+    def events(self) -> Counter[Event]:
+        """Return what was done to one unit at most: events, and how often each."""
+        return self._books.spend.together()
 
     @property
     def public_digest(self) -> str | None:

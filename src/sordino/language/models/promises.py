@@ -15,7 +15,8 @@ from sordino import _validate
 from sordino._files import read_json, write_json, write_text
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.preferences.pairs import PrivatePairs
-from sordino.privacy.guarantee import CAVEATS, Guarantee, merge
+from sordino.privacy.exports import model_card
+from sordino.privacy.guarantee import Guarantee, merge
 from sordino.privacy.ledger_chain import canonical_json
 
 if TYPE_CHECKING:
@@ -164,31 +165,13 @@ class CheckpointPromise:
 
     def card(self, title: str) -> str:
         """Return a model card whose YAML front carries the promise and every caveat."""
-        # The front is written as JSON values, which YAML reads as they are.
-        promise = self.guarantee
-        sizes = json.dumps({**promise.to_dict(), "caveats": list(promise.caveats)})
-        front = [
-            "---",
-            "library_name: transformers",
-            f"tags: {json.dumps(['sordino', 'differential-privacy', self.kind])}",
-            f"privacy: {sizes}",
-            f"training: {json.dumps(dict(self.training))}",
-            "---",
-        ]
-        banner = ["", "**SIMULATED: a seed was used, so nothing here is private.**"]
-        lines = [
-            *front,
-            "",
-            f"# {title}",
-            *(banner if promise.simulated else []),
-            "",
-            f"A {self.kind} trained on private preferences with Sordino.",
-            "",
-            f"**Promise:** {promise}. One change: {promise.change}.",
-            "",
-            *(f"- `{name}`: {CAVEATS[name]}" for name in promise.caveats),
-        ]
-        return "\n".join(lines) + "\n"
+        return model_card(
+            self.guarantee,
+            title=title,
+            library="transformers",
+            kind=self.kind,
+            training=self.training,
+        )
 
 
 _NO_PART_OF_IT = {

@@ -1,0 +1,540 @@
+"""What is promised, in the forms that others read: a DpEvent, a registry record, a model card.
+
+A form has no place for everything that a promise says. What it has no place for is written in words
+beside it, and a form that would have to say more than is promised is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from sordino import _validate
+from sordino._markup import harmless
+from sordino._version import __version__
+from sordino.errors import PrivacyError, UsageError
+
+from .accountants import noise_parameter, plain, randomized_response_loss, samples
+from .accounting import composed_epsilon
+from .conversions import bounded_range_to_zcdp, pure_to_zcdp
+from .guarantee import (
+    CAVEATS,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
+    ApproximateEvent,
+    BoundedRangeEvent,
+    Event,
+    GaussianEvent,
+    Guarantee,
+    NeighboringRelation,
+    NonPrivateEvent,
+    PoissonGaussianEvent,
+    PureEvent,
+    RandomizedResponseEvent,
+    ZeroConcentratedEvent,
+    event_to_row,
+)
+from .ledger import Ledger
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+Form = Literal["dp-event", "opendp-registry", "model-card"]
+Counts = Mapping[Event, int]
+
+TO_BE_FILLED_IN = "TO BE FILLED IN"
+"""What stands in a record where only the curator knows."""
+
+_UP = 1 + 1e-9  # more loss is always safe
+_MOST_COPIES = 1000
+_MOST_LOSS = 100.0
+_INSTEAD = "Nothing was exported. Export the guarantee instead: sordino.dp_event(ledger.total())."
+
+
+def dp_event(
+    promised: Ledger | Guarantee,
+) -> tuple[dp_accounting.DpEvent, dp_accounting.NeighboringRelation]:
+    """Return what was done as an event of dp_accounting, and the relation to compose it under.
+
+    The relation is the ledger's own where dp_accounting has a pair of distributions that loses
+    exactly as much. It is REPLACE_ONE where a release may fail with its delta: only there
+    dp_accounting has an event that fails. It says how to read the event, and does not change what
+    is promised: that remains the change that ``Guarantee.change`` names.
+
+    Args:
+        promised: A ledger, of which everything spent is exported; or a guarantee, of which only
+            ε and δ are known.
+
+    Returns:
+        The event, and dp_accounting's relation. ``PLDAccountant(relation)`` composes it; where the
+        event holds a ``ZCDpEvent``, ``RdpAccountant(neighboring_relation=relation)``.
+
+    Raises:
+        UsageError: Nothing was spent.
+        PrivacyError: Randomness was simulated; or dp_accounting has no event that loses as much.
+
+    Guarantee:
+        At every δ the event composes to at least the ε that the ledger states, up to the ε of 80
+        where it stops telling a failure from a large loss; randomness and trust are no part of an
+        event. Shown by tests/soundness/test_exports.py.
+
+    Source:
+        docs/privacy.md, "Standard forms" (a dominating pair for each event).
+
+    Example:
+        >>> import sordino
+        >>> promise = sordino.Guarantee(1.0, delta=0.0, unit="person",
+        ...     neighbors=sordino.ADD_OR_REMOVE_ONE, trust="central")
+        >>> sordino.dp_event(promise)[0]
+        DiscreteLaplaceDpEvent(noise_parameter=1.0, sensitivity=1)
+    """
+    import dp_accounting as dp  # noqa: PLC0415 - slow
+
+    promise = _promise(promised)
+    _refuse_simulated(promise)
+    counts, own = _done(promised), promise.neighbors
+    if any(isinstance(event, NonPrivateEvent) for event in counts):
+        return dp.NonPrivateDpEvent(), dp.NeighboringRelation[own.name]
+    if _is_better_by_orders(counts, own, promise.delta):
+        found, relation = list(_by_orders(counts, own)), own
+    else:
+        fails = any(isinstance(event, ApproximateEvent) for event in counts)
+        relation = REPLACE_ONE if fails else own
+        found = list(_by_losses(counts, own, relation))
+    if len(found) == 1:
+        return found[0], dp.NeighboringRelation[relation.name]
+    return dp.ComposedDpEvent(found), dp.NeighboringRelation[relation.name]
+
+
+def export(
+    promised: Ledger | Guarantee,
+    form: Form,
+    *,
+    title: str | None = None,
+    said: Iterable[str] = (),
+) -> str:
+    """Return a promise in a standard form, as text to be written to a file.
+
+    ``dp-event`` is JSON: the event of dp_accounting, the accountant and the relation to compose it
+    with, and the promise. ``opendp-registry`` is YAML: a draft for the registry of deployments of
+    OpenDP, in which what only the curator knows says ``TO BE FILLED IN``. ``model-card`` is the
+    ``README.md`` of a model on the Hugging Face Hub, with the promise in its YAML front.
+
+    Args:
+        promised: A ledger, for everything that was spent on it; or one guarantee.
+        form: ``"dp-event"``, ``"opendp-registry"`` or ``"model-card"``.
+        title: What the export is called; the data set's name by default.
+        said: Sentences of the user's own, which the export carries.
+
+    Raises:
+        UsageError: The form is unknown, or nothing was spent.
+        PrivacyError: A simulated promise, which protects nobody, was asked for as an event or as a
+            record (a model card says so instead); a record of no protection; or as in
+            :func:`sordino.dp_event`.
+
+    Guarantee:
+        No form says less than ε and δ, and each says in words what it has no field for: the unit
+        ``"label"``, the relation, who saw the raw judgments, and every caveat. Shown by
+        tests/soundness/test_exports.py.
+
+    Source:
+        The registry's schema: github.com/opendp/deployments-registry-data.
+
+    Example:
+        >>> import json, sordino
+        >>> promise = sordino.Guarantee(1.0, delta=0.0, unit="label",
+        ...     neighbors=sordino.REPLACE_ONE, trust="local")
+        >>> json.loads(sordino.export(promise, "dp-event"))["compose_with"]["accountant"]
+        'PLDAccountant'
+    """
+    _validate.one_of("form", form, get_args(Form))
+    promise = _promise(promised)
+    name = title or (promised.data if isinstance(promised, Ledger) else "A private release")
+    words = [*_words(promise), *_scope(promised), *said]
+    if form == "dp-event":
+        return _event_text(promised, promise, words)
+    if form == "opendp-registry":
+        _refuse_simulated(promise)
+        return _block(_record(promised, promise, name, words))
+    return model_card(promise, title=name, said=words)
+
+
+def _promise(promised: Ledger | Guarantee) -> Guarantee:
+    """Return what is promised; refuse a ledger on which nothing is."""
+    if isinstance(promised, Guarantee):
+        return promised
+    total = promised.total()
+    if total is None:
+        raise UsageError(
+            "Nothing was spent on this ledger, so there is no promise. Nothing was exported."
+        )
+    return total
+
+
+def _done(promised: Ledger | Guarantee) -> Counter[Event]:
+    """Return what was done to one unit at most."""
+    if isinstance(promised, Ledger):
+        found: Counter[Event] = promised.events
+        return found
+    if math.isinf(promised.epsilon):
+        return Counter({NonPrivateEvent(): 1})
+    size = promised.epsilon
+    return Counter(
+        [ApproximateEvent(size, promised.delta) if promised.delta > 0 else PureEvent(size)]
+    )
+
+
+def _refuse_simulated(promise: Guarantee) -> None:
+    if promise.simulated:
+        raise PrivacyError(
+            "Randomness was simulated: whoever knows the seed can undo it, so nothing is promised. "
+            "Nothing was exported. Run again without a seed; a model card can be written of it, "
+            "and says that nothing is private."
+        )
+
+
+def _is_better_by_orders(counts: Counts, own: NeighboringRelation, delta: float) -> bool:
+    """Return whether the event is to be read by Rényi orders, and not by loss distributions."""
+    kinds = {type(event) for event in counts}
+    if ZeroConcentratedEvent in kinds:
+        return True
+    sampled = PoissonGaussianEvent in kinds and own == REPLACE_ONE
+    if BoundedRangeEvent not in kinds or delta == 0 or sampled or ApproximateEvent in kinds:
+        return False
+    # dp_accounting knows no bounded range, so that of a draw it is told less, in either way.
+    ways = [
+        Counter[Event]({event: n for event, n in counts.items() if type(event) in _NO_DRAWS})
+        for _ in range(2)
+    ]
+    for event, n in counts.items():
+        if isinstance(event, BoundedRangeEvent):
+            size, times = event.bounded_range, event.draws * n
+            ways[0][PureEvent(size)] += times
+            ways[1][ZeroConcentratedEvent(bounded_range_to_zcdp(size))] += times
+    pure, orders = (composed_epsilon(way, neighbors=own, delta=delta) for way in ways)
+    return orders < pure
+
+
+_NO_DRAWS = {RandomizedResponseEvent, GaussianEvent, PureEvent, PoissonGaussianEvent}
+
+
+def _by_losses(
+    counts: Counts, own: NeighboringRelation, relation: NeighboringRelation
+) -> Iterable[Any]:
+    """Yield events that PLDAccountant composes to at least what was lost."""
+    # Source: docs/privacy.md, "Standard forms". The one pair of pure releases that dominates all
+    # others has two answers: that of a discrete Laplace of sensitivity 1, or of a coin.
+    from dp_accounting import dp_event as dp  # noqa: PLC0415 - slow
+
+    coins: Counter[RandomizedResponseEvent] = Counter()
+    pure: Counter[float] = Counter()
+    failures: Counter[float] = Counter()
+    for given, times in counts.items():
+        event, n = plain(given, times, own, least_chance=1.0)
+        if isinstance(event, GaussianEvent | PoissonGaussianEvent):
+            yield from _noised(event, n, relation)
+        elif isinstance(event, RandomizedResponseEvent) and relation == own:
+            coins[event] += n
+        else:
+            loss, repeated = _loss(event, own)
+            pure[loss] += n * repeated
+            failures[getattr(event, "delta", 0.0)] += n
+    del pure[0.0], failures[0.0]
+    for loss, n in pure.items():
+        if relation == REPLACE_ONE:
+            coins[RandomizedResponseEvent(loss)] += n
+        else:
+            yield _repeated(dp.DiscreteLaplaceDpEvent(loss, 1), n)
+    if coins or failures:
+        yield from _copies(coins, failures)
+
+
+def _loss(event: Event, own: NeighboringRelation) -> tuple[float, int]:
+    """Return the largest finite loss of a release without Gaussian noise, and how many it is."""
+    if isinstance(event, BoundedRangeEvent):
+        return event.bounded_range, event.draws
+    if isinstance(event, RandomizedResponseEvent):
+        return randomized_response_loss(event, own), 1
+    assert isinstance(event, PureEvent | ApproximateEvent)  # noqa: S101 - for the type checker
+    return event.epsilon, 1
+
+
+def _noised(
+    event: GaussianEvent | PoissonGaussianEvent, n: int, relation: NeighboringRelation
+) -> Iterable[Any]:
+    """Yield events for Gaussian noise, with and without sampling."""
+    import dp_accounting as dp  # noqa: PLC0415 - slow
+
+    if isinstance(event, PoissonGaussianEvent):  # under REPLACE_ONE they lose the most
+        for (noise, chance), steps in samples({event: n}).items():
+            yield _repeated(dp.PoissonSampledDpEvent(chance, dp.GaussianDpEvent(noise)), steps)
+    elif event.mu > 0 and relation == REPLACE_ONE:
+        # RdpAccountant forgets REPLACE_ONE for Gaussians; samples under it, it refuses
+        noise = 2 / (event.mu * math.sqrt(n) * _UP)
+        yield dp.PoissonSampledDpEvent(1.0, dp.GaussianDpEvent(noise))
+    elif event.mu > 0:
+        yield _repeated(dp.GaussianDpEvent(1 / (event.mu * _UP)), n)
+
+
+def _copies(coins: Counter[RandomizedResponseEvent], failures: Counter[float]) -> Iterable[Any]:
+    """Yield coins one by one: PLDAccountant of dp_accounting 0.6.0 drops their count."""
+    import dp_accounting as dp  # noqa: PLC0415 - slow
+
+    several = coins.total() + failures.total()
+    lost = sum(coin.epsilon * n for coin, n in coins.items())
+    if several > _MOST_COPIES or lost > (_MOST_LOSS if failures else 7 * _MOST_LOSS):
+        raise PrivacyError(
+            "dp_accounting drops how often a coin was flipped, so that each flip is an event of "
+            f"its own, and {several} of a loss of {lost:g} together are too many. {_INSTEAD}"
+        )
+    for coin, n in coins.items():
+        yield from n * [dp.RandomizedResponseDpEvent(noise_parameter(coin), coin.categories)]
+    for delta, n in failures.items():
+        # With chance delta the answer names its input, among so many that nobody else would name
+        # it: a loss so large that whatever else was lost cannot hide it.
+        kept = 1 - delta * _UP
+        answers = math.ceil(math.exp(_MOST_LOSS + 2 * lost) / (1 - kept))
+        yield from n * [dp.RandomizedResponseDpEvent(kept, answers)]
+
+
+def _by_orders(counts: Counts, own: NeighboringRelation) -> Iterable[Any]:
+    """Yield events that RdpAccountant composes to at least what was lost."""
+    import dp_accounting as dp  # noqa: PLC0415 - slow
+
+    for given, times in counts.items():
+        event, n = plain(given, times, own, least_chance=1.0)
+        rho = 0.0
+        if isinstance(event, GaussianEvent):
+            rho = event.mu**2 / 2
+        elif isinstance(event, ZeroConcentratedEvent):
+            rho = event.rho
+        elif isinstance(event, PureEvent):
+            rho = pure_to_zcdp(event.epsilon)
+        elif isinstance(event, RandomizedResponseEvent):
+            rho = pure_to_zcdp(randomized_response_loss(event, own))
+        elif isinstance(event, BoundedRangeEvent):
+            rho, n = bounded_range_to_zcdp(event.bounded_range), n * event.draws
+        elif isinstance(event, PoissonGaussianEvent) and own != REPLACE_ONE:
+            for (noise, chance), steps in samples({event: n}).items():
+                yield _repeated(dp.PoissonSampledDpEvent(chance, dp.GaussianDpEvent(noise)), steps)
+            continue
+        else:
+            kind, _ = event_to_row(event)
+            raise PrivacyError(
+                f"dp_accounting cannot compose {kind} events under {own.name} beside releases of "
+                f"which only Rényi orders are known. {_INSTEAD}"
+            )
+        yield _repeated(dp.ZCDpEvent(rho * _UP), n)
+
+
+def _repeated(event: Any, n: int) -> Any:
+    import dp_accounting as dp  # noqa: PLC0415 - slow
+
+    return event if n == 1 else dp.SelfComposedDpEvent(event, n)
+
+
+def _event_text(promised: Ledger | Guarantee, promise: Guarantee, words: list[str]) -> str:
+    event, relation = dp_event(promised)
+    orders = "ZCDpEvent" in str(event)
+    read = (
+        "The event loses at least as much as the releases when dp_accounting composes it under "
+        f"{relation.name}, and under no other relation. What one change of the data is, the "
+        "promise says."
+    )
+    value = {
+        "format": "sordino.dp_event",
+        "version": 1,
+        "event": _plain(event.to_named_tuple()),
+        "compose_with": {
+            "library": "dp_accounting",
+            "accountant": "RdpAccountant" if orders else "PLDAccountant",
+            "neighboring_relation": relation.name,
+        },
+        "promise": {**promise.to_dict(), "caveats": list(promise.caveats)},
+        "said": [read, *words],
+    }
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Return a named tuple of dp_accounting as JSON holds it."""
+    if hasattr(value, "_asdict"):
+        return {name: _plain(part) for name, part in value._asdict().items()}
+    return [_plain(part) for part in value] if isinstance(value, list) else value
+
+
+_UNITS = {
+    "label": "one label: a single judgment, not a record and not all of a person",
+    "record": "one record: a single row, not all of a person",
+    "person": "one person: all that the person gave",
+}
+_RELATIONS = {
+    NeighboringRelation.ADD_OR_REMOVE_ONE: "A neighboring data set has one more or one less.",
+    REPLACE_ONE: "A neighboring data set has the same number of them (replace-one, also called "
+    "bounded): epsilon and delta under add-or-remove-one are about another relation, and the two "
+    "are not to be compared.",
+    REPLACE_SPECIAL: "A neighboring data set has the same number of them, one of which is empty "
+    "(zero-out).",
+}
+_TRUST = {
+    "local": "Local: nobody but the person saw the raw judgment.",
+    "central": "Central: the program that added the noise saw the raw judgments.",
+}
+
+
+def _words(promise: Guarantee) -> list[str]:
+    """Return in sentences what no form has a field for."""
+    return [
+        f"The unit is {_UNITS[promise.unit]}.",
+        f"One change: {promise.change} ({promise.neighbors.name}). {_RELATIONS[promise.neighbors]}",
+        _TRUST[promise.trust],
+        *(f"{name}: {CAVEATS[name]}" for name in promise.caveats),
+    ]
+
+
+def _scope(promised: Ledger | Guarantee) -> list[str]:
+    """Return which releases the promise is of."""
+    if isinstance(promised, Guarantee):
+        return []
+    received = sum(row.kind == "receive" for row in promised.rows)
+    digest, rows = promised.head
+    said = [f"It is of everything on one ledger together: head {digest} after {rows} rows."]
+    if received:
+        said.append(
+            f"{received} more files arrived already private: what they promise stands in their "
+            "manifests, and is no part of this."
+        )
+    return said
+
+
+def _record(
+    promised: Ledger | Guarantee, promise: Guarantee, name: str, words: list[str]
+) -> dict[str, Any]:
+    """Return a draft of a record of OpenDP's registry of deployments."""
+    if math.isinf(promise.epsilon):
+        raise PrivacyError("There is no finite epsilon, so no record of it. Nothing was exported.")
+    done, releases = [], 1
+    if isinstance(promised, Ledger):
+        releases = len(promised.spends)
+        for event, n in promised.events.items():
+            kind, numbers = event_to_row(event)
+            sizes = ", ".join(f"{key} {value!r}" for key, value in numbers.items())
+            done.append(f"{n} × {kind} ({sizes})")
+    public = promise.unit == "label" or "labels-only" in promise.caveats
+    unprotected = "Prompts, answers, their order and who judged what are treated as public."
+    numbers = {"epsilon": promise.epsilon} | ({"delta": promise.delta} if promise.delta else {})
+    unknown = dict.fromkeys(
+        ("description", "intended_use", "data_product_region", "data_product_type"), TO_BE_FILLED_IN
+    )
+    return {
+        "url_slug": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "release",
+        "deployment": {
+            "basic": {
+                "name": name,
+                "data_curators": [
+                    {"data_curator_name": TO_BE_FILLED_IN, "data_curator_type": TO_BE_FILLED_IN}
+                ],
+                **unknown,
+                "publication_date": TO_BE_FILLED_IN,
+            },
+            "dp_variant": {
+                "variant_name": "Approximate DP" if promise.delta else "Pure DP",
+                "data_domain": "Preference judgments.",
+                **({"unprotected_quantities": unprotected} if public else {}),
+            },
+            "privacy_loss": {
+                "privacy_unit": promise.unit,
+                "privacy_unit_details": " ".join(words[:2]),
+                "privacy_parameters": numbers,
+                "privacy_parameters_details": " ".join(words[3:]) or "No caveats.",
+            },
+            "deployment_model": {
+                "model_name": promise.trust.capitalize(),
+                "model_name_details": words[2],
+                "release_type": "One release" if releases == 1 else "Many releases",
+                "data_source_type": TO_BE_FILLED_IN,
+                "access_type": TO_BE_FILLED_IN,
+            },
+            "implementation": {
+                "mechanisms": "; ".join([f"Made with sordino {__version__}", *done]) + ".",
+                "composition": "Adaptive composition of dominating pairs of distributions; every "
+                "spend is on an append-only ledger before its noise is drawn.",
+                "post_processing": "Whatever is computed of the releases alone.",
+            },
+            "administrative": {
+                "status": "Draft",
+                "registry_authors": [TO_BE_FILLED_IN],
+                "tier": 2,
+            },
+        },
+    }
+
+
+def model_card(
+    promise: Guarantee,
+    *,
+    title: str,
+    said: Iterable[str] = (),
+    library: str = "sordino",
+    kind: str | None = None,
+    training: Mapping[str, Any] | None = None,
+) -> str:
+    """Return a model card whose YAML front carries the promise and every caveat."""
+    # Whoever reads only the front must not take what a seed undoes for a promise.
+    protects = not promise.simulated and math.isfinite(promise.epsilon)
+    sizes = promise.to_dict() | ({} if protects else {"epsilon": "inf"})
+    tags = ["sordino", *(["differential-privacy"] if protects else []), *([kind] if kind else [])]
+    front = {
+        "library_name": library,
+        "tags": tags,
+        "privacy": {**sizes, "caveats": list(promise.caveats)},
+        **({} if training is None else {"training": dict(training)}),
+    }
+    lines = [
+        "---",
+        *(f"{name}: {_flow(value)}" for name, value in front.items()),
+        "---",
+        "",
+        f"# {' '.join(harmless(title).split())}",
+        *(
+            ["", "**SIMULATED: a seed was used, so nothing here is private.**"]
+            if promise.simulated
+            else []
+        ),
+        *(["", f"A {kind} trained on private preferences with Sordino."] if kind else []),
+        "",
+        f"**Promise:** {promise}. One change: {promise.change}.",
+        "",
+        *(f"- `{name}`: {CAVEATS[name]}" for name in promise.caveats),
+        *(f"- {line}" for line in said if line.split(":")[0] not in promise.caveats),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _flow(value: object) -> str:
+    """Return a value in YAML on one line, as readers of YAML 1.1 and 1.2 alike take it."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_flow(str(k))}: {_flow(v)}' for k, v in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, float):  # 1e-06 is a text in YAML 1.1
+        shown = repr(value).replace("inf", ".inf").replace("nan", ".nan")
+        return shown if "." in shown else shown.replace("e", ".0e")
+    if isinstance(value, str):
+        return json.dumps(harmless(value), ensure_ascii=False)
+    return json.dumps(value)
+
+
+def _block(value: Mapping[str, Any], indent: str = "") -> str:
+    """Return nested tables in YAML, a line for each name; what is not a table is on its line."""
+    parts = [
+        f"{indent}{name}:\n{_block(part, indent + '  ')}"
+        if isinstance(part, Mapping)
+        else f"{indent}{name}: {_flow(part)}\n"
+        for name, part in value.items()
+    ]
+    return "".join(parts)
