@@ -234,7 +234,8 @@ class Books:
         for unit, spent in self.spent.items():
             held = self.budgets.get(unit, budget)
             two_steps = replace_from_add_remove(held.epsilon, held.delta)[1]
-            for allowed in [held.delta, two_steps] if delta is None else [delta]:
+            own = [held.delta, two_steps] if two_steps < 1 else [held.delta]  # no limit on epsilon
+            for allowed in own if delta is None else [delta]:
                 total = None if spent.uncovered else spent.total(allowed)
                 found[unit] = Account(unit, total, tuple(spent.uncovered))
                 if total is None or math.isfinite(total.epsilon):

@@ -75,7 +75,8 @@ def dp_event(
 
     Raises:
         UsageError: Nothing was spent.
-        PrivacyError: Randomness was simulated; or dp_accounting has no event that loses as much.
+        PrivacyError: Randomness was simulated; a release does not cover the ledger's unit; or
+            dp_accounting has no event that loses as much.
 
     Guarantee:
         At every δ the event composes to at least the ε that the ledger states, up to the ε of 80
@@ -171,6 +172,12 @@ def _promise(promised: Ledger | Guarantee) -> Guarantee:
     if total is None:
         raise UsageError(
             "Nothing was spent on this ledger, so there is no promise. Nothing was exported."
+        )
+    account = promised.accounts()[promised.unit]
+    if account.uncovered:
+        raise PrivacyError(
+            f"There is no promise to one {promised.unit}: {account}. Nothing was exported. Export "
+            "what is promised to a smaller unit: ledger.counting('label')."
         )
     return total
 
@@ -402,7 +409,10 @@ def _scope(promised: Ledger | Guarantee) -> list[str]:
         return []
     received = sum(row.kind == "receive" for row in promised.rows)
     digest, rows = promised.head
-    said = [f"It is of everything on one ledger together: head {digest} after {rows} rows."]
+    said = [
+        f"It is of everything on one ledger together: head {digest} after {rows} rows.",
+        *(f"To one {unit}, {account}." for unit, account in promised.accounts().items()),
+    ]
     if received:
         said.append(
             f"{received} more files arrived already private: what they promise stands in their "

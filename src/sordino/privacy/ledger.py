@@ -306,8 +306,9 @@ class Ledger:
 
     @property
     def events(self) -> Counter[Event]:
-        """Return what was done to one unit at most: events, and how often each."""
-        return self._books.spend.together()
+        """Return what was done at most to one of :attr:`unit`: events, and how often each."""
+        spent = self._books.spent[self._unit]
+        return spent.spend(spent.relation()).together()
 
     @property
     def public_digest(self) -> str | None:
