@@ -28,7 +28,6 @@ PUBLIC = [
     "REPLACE_SPECIAL",
     "Guarantee",
     "Ledger",
-    "dp_event",
     "export",
     # how noise is added
     "LabelGaussian",

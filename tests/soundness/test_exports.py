@@ -15,7 +15,7 @@ import sordino
 from sordino.cli import app
 from sordino.privacy import accounting
 from sordino.privacy.accountants import loss_distribution_bound, mixed_bound
-from sordino.privacy.exports import TO_BE_FILLED_IN
+from sordino.privacy.exports import TO_BE_FILLED_IN, dp_event
 from sordino.privacy.guarantee import (
     ApproximateEvent,
     BoundedRangeEvent,
@@ -109,9 +109,9 @@ def test_dp_accounting_never_says_less_than_the_ledger(spent, events, relation):
     ledger = spent(events, relation)
     if {ORDERS, STEPS} <= set(events) and relation is Relation.REPLACE_ONE:
         with pytest.raises(sordino.PrivacyError, match="cannot compose poisson-gaussian"):
-            sordino.dp_event(ledger)
+            dp_event(ledger)
         return
-    event, theirs = sordino.dp_event(ledger)
+    event, theirs = dp_event(ledger)
     assert theirs.name == (relation if FAILS not in events else Relation.REPLACE_ONE).name
     assert_never_below(event, theirs, events, relation)
     if not {STEPS, DRAWS, ORDERS, FOUR} & set(events):  # as tight as dp_accounting's grid
@@ -127,17 +127,17 @@ def test_of_disjoint_scopes_only_the_most_of_each_event_counts(tmp_path):
     for scope, event, count in [("a", PURE, 3), ("b", PURE, 2), ("b", NORMAL, 1), ("all", COIN, 1)]:
         ledger.reserve(event, promise=promise_of(relation, unit="person"), scope=scope, count=count)
     assert ledger.events == {PURE: 3, NORMAL: 1, COIN: 1}
-    event, theirs = sordino.dp_event(ledger)
+    event, theirs = dp_event(ledger)
     assert composed(event, theirs).get_epsilon(1e-5) >= ledger.total().epsilon * (1 - 1e-8)
 
 
 def test_flips_are_listed_because_dp_accounting_drops_their_count(spent):
-    event, _ = sordino.dp_event(spent({COIN: 5}))
+    event, _ = dp_event(spent({COIN: 5}))
     assert len(event.events) == 5
     many = spent({RandomizedResponseEvent(0.01): 1001})
     with pytest.raises(sordino.PrivacyError, match=r"1001 of a loss of 10[.]01 together"):
-        sordino.dp_event(many)
-    whole, relation = sordino.dp_event(many.total())
+        dp_event(many)
+    whole, relation = dp_event(many.total())
     assert composed(whole, relation).get_epsilon(2e-5) >= many.total().epsilon - 1e-8
 
 
@@ -163,13 +163,13 @@ def test_what_a_release_leaves_bare_is_not_exported_as_covered(spent):
     for form in ("dp-event", "opendp-registry", "model-card"):
         with pytest.raises(sordino.PrivacyError, match="no promise to one person"):
             sordino.export(bare, form)
-    assert sordino.dp_event(bare.counting("label"))[1].name == "REPLACE_ONE"
+    assert dp_event(bare.counting("label"))[1].name == "REPLACE_ONE"
 
 
 def test_no_protection_is_exported_as_none(spent):
     ledger = spent({NonPrivateEvent(): 1, PURE: 1})
     assert math.isinf(ledger.accounts()["label"].guarantee.epsilon)
-    assert sordino.dp_event(ledger)[0] == dp.NonPrivateDpEvent()
+    assert dp_event(ledger)[0] == dp.NonPrivateDpEvent()
     with pytest.raises(sordino.PrivacyError, match="no finite epsilon"):
         sordino.export(ledger, "opendp-registry")
     with pytest.raises(sordino.UsageError, match="Nothing was spent"):
@@ -194,7 +194,7 @@ def test_the_json_of_an_event_reads_back(spent, events):
     ledger = spent(events, relation)
     found, (event, theirs) = (
         json.loads(sordino.export(ledger, "dp-event")),
-        sordino.dp_event(ledger),
+        dp_event(ledger),
     )
     assert read_event(found["event"]) == event
     with_it = {"neighboring_relation": theirs.name, "library": "dp_accounting"}

@@ -52,7 +52,7 @@ TO_BE_FILLED_IN = "TO BE FILLED IN"
 _UP = 1 + 1e-9  # more loss is always safe
 _MOST_COPIES = 1000
 _MOST_LOSS = 100.0
-_INSTEAD = "Nothing was exported. Export the guarantee instead: sordino.dp_event(ledger.total())."
+_INSTEAD = "Nothing was exported. Export the guarantee instead: dp_event(ledger.total())."
 
 
 def dp_event(
@@ -90,7 +90,7 @@ def dp_event(
         >>> import sordino
         >>> promise = sordino.Guarantee(1.0, delta=0.0, unit="person",
         ...     neighbors=sordino.ADD_OR_REMOVE_ONE, trust="central")
-        >>> sordino.dp_event(promise)[0]
+        >>> dp_event(promise)[0]
         DiscreteLaplaceDpEvent(noise_parameter=1.0, sensitivity=1)
     """
     import dp_accounting as dp  # noqa: PLC0415 - slow
@@ -135,7 +135,7 @@ def export(
         UsageError: The form is unknown, or nothing was spent.
         PrivacyError: A simulated promise, which protects nobody, was asked for as an event or as a
             record (a model card says so instead); a record of no protection; or as in
-            :func:`sordino.dp_event`.
+            :func:`dp_event`.
 
     Guarantee:
         No form says less than ε and δ, and each says in words what it has no field for: the unit
