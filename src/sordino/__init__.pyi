@@ -17,7 +17,6 @@ from .privacy.guarantee import REPLACE_ONE as REPLACE_ONE
 from .privacy.guarantee import REPLACE_SPECIAL as REPLACE_SPECIAL
 from .privacy.guarantee import Guarantee as Guarantee
 from .privacy.ledger import Ledger as Ledger
-from .privacy.exports import export as export
 from .mechanisms.label_sum import LabelGaussian as LabelGaussian
 from .mechanisms.no_privacy import NonPrivate as NonPrivate
 from .mechanisms.objective_perturbation import ObjectivePerturbation as ObjectivePerturbation

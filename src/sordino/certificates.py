@@ -74,7 +74,7 @@ class Certificate:
         """Return the promise in a standard form, with the artifact's digest and the anchor.
 
         Args:
-            form: As in :func:`sordino.export`, which says what may be refused.
+            form: As in :func:`sordino.privacy.exports.export`, which says what may be refused.
         """
         told = (
             f"The SHA-256 of this {self.artifact} is {self.digest}.",

@@ -28,7 +28,6 @@ PUBLIC = [
     "REPLACE_SPECIAL",
     "Guarantee",
     "Ledger",
-    "export",
     # how noise is added
     "LabelGaussian",
     "NonPrivate",

@@ -15,7 +15,7 @@ import sordino
 from sordino.cli import app
 from sordino.privacy import accounting
 from sordino.privacy.accountants import loss_distribution_bound, mixed_bound
-from sordino.privacy.exports import TO_BE_FILLED_IN, dp_event
+from sordino.privacy.exports import TO_BE_FILLED_IN, dp_event, export
 from sordino.privacy.guarantee import (
     ApproximateEvent,
     BoundedRangeEvent,
@@ -145,9 +145,9 @@ def test_flips_are_listed_because_dp_accounting_drops_their_count(spent):
 def test_a_simulated_promise_is_no_event_and_no_record(spent, form):
     ledger = spent({COIN: 1}, randomness="simulated")
     with pytest.raises(sordino.PrivacyError, match=r"simulated.*Nothing was exported"):
-        sordino.export(ledger, form)
+        export(ledger, form)
     yaml = pytest.importorskip("yaml")
-    card = sordino.export(ledger, "model-card")
+    card = export(ledger, "model-card")
     front = yaml.safe_load(card.split("---\n")[1])
     assert front["privacy"]["epsilon"] == "inf"
     assert "differential-privacy" not in front["tags"]
@@ -156,13 +156,13 @@ def test_a_simulated_promise_is_no_event_and_no_record(spent, form):
 
 def test_what_a_release_leaves_bare_is_not_exported_as_covered(spent):
     ledger = spent({COIN: 1})
-    assert "To one record, not protected" in sordino.export(ledger, "model-card")
+    assert "To one record, not protected" in export(ledger, "model-card")
     bare = spent({PURE: 1}, Relation.ADD_OR_REMOVE_ONE)
     bare.change_budget(promise_of(Relation.REPLACE_ONE, delta=1e-5))
     bare.reserve(PURE, promise=promise_of(Relation.REPLACE_ONE))
     for form in ("dp-event", "opendp-registry", "model-card"):
         with pytest.raises(sordino.PrivacyError, match="no promise to one person"):
-            sordino.export(bare, form)
+            export(bare, form)
     assert dp_event(bare.counting("label"))[1].name == "REPLACE_ONE"
 
 
@@ -171,11 +171,11 @@ def test_no_protection_is_exported_as_none(spent):
     assert math.isinf(ledger.accounts()["label"].guarantee.epsilon)
     assert dp_event(ledger)[0] == dp.NonPrivateDpEvent()
     with pytest.raises(sordino.PrivacyError, match="no finite epsilon"):
-        sordino.export(ledger, "opendp-registry")
+        export(ledger, "opendp-registry")
     with pytest.raises(sordino.UsageError, match="Nothing was spent"):
-        sordino.export(spent({}), "dp-event")
+        export(spent({}), "dp-event")
     with pytest.raises(sordino.UsageError, match="form"):
-        sordino.export(ledger, "opendp")
+        export(ledger, "opendp")
 
 
 def read_event(value):
@@ -193,7 +193,7 @@ def test_the_json_of_an_event_reads_back(spent, events):
     relation = Relation.ADD_OR_REMOVE_ONE if ORDERS in events else Relation.REPLACE_ONE
     ledger = spent(events, relation)
     found, (event, theirs) = (
-        json.loads(sordino.export(ledger, "dp-event")),
+        json.loads(export(ledger, "dp-event")),
         dp_event(ledger),
     )
     assert read_event(found["event"]) == event
@@ -234,7 +234,7 @@ def test_a_record_of_the_registry_parses_and_says_what_it_has_no_field_for(spent
     yaml = pytest.importorskip("yaml")
     ledger = spent({FAILS: 1, NORMAL: 2}, caveats=("labels-only", "real-arithmetic"))
     total = ledger.total()
-    record = yaml.safe_load(sordino.export(ledger, "opendp-registry"))
+    record = yaml.safe_load(export(ledger, "opendp-registry"))
     assert record["url_slug"] == "answers-1"
     found = record["deployment"]
     assert {name: set(part) for name, part in found.items()} == FIELDS
@@ -250,7 +250,7 @@ def test_a_record_of_the_registry_parses_and_says_what_it_has_no_field_for(spent
     assert "saw the raw judgments" in flat["model_name_details"]
     for name in total.caveats:
         assert sordino.privacy.guarantee.CAVEATS[name] in flat["privacy_parameters_details"]
-    pure = yaml.safe_load(sordino.export(spent({PURE: 1}, delta=0.0), "opendp-registry"))
+    pure = yaml.safe_load(export(spent({PURE: 1}, delta=0.0), "opendp-registry"))
     assert pure["deployment"]["dp_variant"]["variant_name"] == "Pure DP"
     assert pure["deployment"]["privacy_loss"]["privacy_parameters"] == {"epsilon": 0.5}
 
@@ -259,7 +259,7 @@ def test_a_record_of_the_registry_parses_and_says_what_it_has_no_field_for(spent
 def test_hostile_names_stay_one_value(text):
     yaml = pytest.importorskip("yaml")
     promise = promise_of(Relation.REPLACE_ONE, epsilon=1e-6, delta=1e-7)
-    record = yaml.safe_load(sordino.export(promise, "opendp-registry", title=text))
+    record = yaml.safe_load(export(promise, "opendp-registry", title=text))
     said = record["deployment"]["basic"]["name"]
     assert said == sordino._markup.harmless(text)
     assert record["deployment"]["privacy_loss"]["privacy_parameters"] == {
@@ -271,7 +271,7 @@ def test_hostile_names_stay_one_value(text):
 def test_the_card_is_one_of_the_hub_and_names_every_caveat(spent):
     hub = pytest.importorskip("huggingface_hub")
     ledger = spent({COIN: 1, NORMAL: 1}, caveats=("randomized-at-ingestion",))
-    card = hub.ModelCard(sordino.export(ledger, "model-card"))
+    card = hub.ModelCard(export(ledger, "model-card"))
     data = card.data.to_dict()
     assert data["library_name"] == "sordino"
     assert data["tags"] == ["sordino", "differential-privacy"]
@@ -309,7 +309,7 @@ def test_the_command_prints_what_python_returns(spent, capsys, form):
     ledger = spent({COIN: 2})
     words = ["ledger", "export", str(ledger.path), "--form", form]
     app(args=words, standalone_mode=False)
-    assert capsys.readouterr().out == sordino.export(ledger, form)
+    assert capsys.readouterr().out == export(ledger, form)
     app(args=[*words, "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
-    assert found == {"form": form, "text": sordino.export(ledger, form)}
+    assert found == {"form": form, "text": export(ledger, form)}

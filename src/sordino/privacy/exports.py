@@ -149,7 +149,7 @@ def export(
         >>> import json, sordino
         >>> promise = sordino.Guarantee(1.0, delta=0.0, unit="label",
         ...     neighbors=sordino.REPLACE_ONE, trust="local")
-        >>> json.loads(sordino.export(promise, "dp-event"))["compose_with"]["accountant"]
+        >>> json.loads(export(promise, "dp-event"))["compose_with"]["accountant"]
         'PLDAccountant'
     """
     _validate.one_of("form", form, get_args(Form))
