@@ -100,7 +100,7 @@ class _OnGrid(ABC):
 
 
 @dataclass(frozen=True)
-class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
+class GaussianMechanism(_OnGrid):
     """Release the sum of one vector per record with noise that hides any one of them.
 
     Guarantee:
@@ -290,11 +290,17 @@ class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
             vectors = vectors[first_rows(persons, len(vectors), self.records_per_person or 0)]
         return clipped_sum(vectors, self._most, self.step)
 
-    def _releases(
-        self, values: Float[np.ndarray, "n d"], trials: int, entropy: Entropy
+    def repeat(
+        self, values: Float[np.ndarray, "n d"], trials: int, *, entropy: Entropy
     ) -> Float[np.ndarray, "trials d"]:
+        """Return independent releases of the same made-up values, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
         # It takes no person ids: with `records_per_person` the rows are played as those that
         # already count, as `worst_case` gives them.
+        trials = _validate.integer("trials", trials, at_least=1)
         total = self._sum(values)
         return self._noised(np.tile(total, trials), entropy).reshape(trials, len(total))
 
