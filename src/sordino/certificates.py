@@ -80,7 +80,7 @@ class Certificate:
             f"The SHA-256 of this {self.artifact} is {self.digest}.",
             f"What paid for it is on the ledger of {self.data!r}: {', '.join(self.release_ids)}.",
             f"The ledger's head was {self.ledger_head.digest} after {self.ledger_head.rows} rows.",
-            f"Everything on that ledger together promises {self.ledger_total}.",
+            f"Releases there that cover one {self.guarantee.unit} promise {self.ledger_total}.",
         )
         return exports.export(self.guarantee, form, title=f"A private {self.artifact}", said=told)
 

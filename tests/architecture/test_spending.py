@@ -113,7 +113,7 @@ def test_noise_is_released_in_one_place(functions):
         == {
             "sordino.algorithms.online_alignment._answers",
             "sordino.algorithms.policy_updates.direction",
-            "sordino.mechanisms.label_sum.statistic",
+            "sordino.mechanisms.label_sum.release",
             "sordino.mechanisms.regressions.gaussian._noised_sums",
             "sordino.policies.withheld._paid",
             "sordino.privatization.choices.privatize_choices",

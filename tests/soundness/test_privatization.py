@@ -185,6 +185,17 @@ def test_all_labels_of_one_person_show_by_the_recorded_person_total():
     assert loss(in_memory, ANA_TWICE, changes) == pytest.approx(ONCE, abs=1e-15)
 
 
+def test_what_was_paid_for_labels_does_not_pay_for_persons():
+    """Answers that are stored for labels are not released under a promise to persons."""
+    ledger, pairs = new_ledger(), read_pairs(rows_of(TWO_QUESTIONS, (1, 0)))
+    privatize(pairs, COIN, ledger=ledger)
+    person = Guarantee(10.0, delta=0.0, unit="person", neighbors=REPLACE_ONE, trust="central")
+    whole = Ledger.open(ledger.path, budget=person)
+    with pytest.raises(PrivacyError, match="not unit=person"):
+        privatize(pairs, COIN, ledger=whole)
+    assert len(whole.spends) == 1
+
+
 def test_coins_of_two_people_are_independent():
     joint = distribution(in_memory, TWO_PEOPLE, (1, 1))
     chances = {out[1]: chance for out, chance in joint.items()}

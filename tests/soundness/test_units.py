@@ -10,6 +10,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from sordino.auditing.runs.replay import _check_budget
 from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import (
@@ -96,6 +97,16 @@ def changed(held, unit, relation, caveats):
             yield (*held[:i], *new, *held[i + 1 :])
 
 
+def moved(data, who):
+    """Data sets in which a record of one person was replaced by one of the other."""
+    for i in range(len(data[who])):
+        for new in RECORDS:
+            other = list(data)
+            other[who] = data[who][:i] + data[who][i + 1 :]
+            other[1 - who] = held_by((*data[1 - who], new))
+            yield tuple(other)
+
+
 def neighbors(unit, relation, caveats=()):
     """Pairs of data sets (by number) one change apart, both ways round."""
     place = {data: i for i, data in enumerate(DATA)}
@@ -107,6 +118,10 @@ def neighbors(unit, relation, caveats=()):
                 other[who] = held_by(new)
                 one, two = place[data], place[tuple(other)]
                 found |= {(one, two), (two, one)}
+            if (unit, relation) == ("record", REPLACE_ONE) and len(data[1 - who]) < 2:
+                for other in moved(data, who):  # the new record is of the other person
+                    one, two = place[data], place[other]
+                    found |= {(one, two), (two, one)}
     return np.array(sorted(found)).T
 
 
@@ -211,10 +226,27 @@ def test_two_steps_over_what_is_absent_count_twice(event, twice):
 
 def test_a_bare_promise_of_two_steps_is_that_of_a_group():
     event = event_for(
-        ApproximateEvent(0.5, 1e-6), promise("person", REPLACE_SPECIAL), "record", REPLACE_ONE
+        ApproximateEvent(0.5, 1e-6), promise("person", REPLACE_SPECIAL), "label", REPLACE_ONE
     )
     assert event.epsilon == 1.0
     assert 1e-6 * (1 + math.exp(0.5)) <= event.delta <= 1e-6 * (1 + math.exp(0.5)) * (1 + 1e-9)
+
+
+def test_a_record_that_goes_to_another_person_changes_two():
+    """Twice for two persons, and twice again where each goes away and comes back."""
+    for relation, steps in ((REPLACE_ONE, 2), (ADD_OR_REMOVE_ONE, 4)):
+        person = promise("person", relation)
+        event = event_for(GaussianEvent(0.25), person, "record", REPLACE_ONE)
+        assert event == GaussianEvent(0.25 * steps)
+        event = event_for(PoissonGaussianEvent(1.5, 0.5, 5), person, "record", REPLACE_ONE)
+        assert event == PoissonGaussianEvent(0.75, 0.75, 5)  # 1 - (1 - .5)^2
+        assert event_for(PureEvent(0.5), person, "label", REPLACE_ONE) == PureEvent(steps / 4)
+
+
+def test_a_loss_that_no_float_holds_protects_nobody():
+    for event in (PureEvent(1e308), GaussianEvent(1e308), ZeroConcentratedEvent(1e308)):
+        under = promise("record", REPLACE_SPECIAL)
+        assert event_for(event, under, "label", REPLACE_ONE) == NonPrivateEvent()
 
 
 def spent(tmp_path, unit, relation, *events, caveats=()):
@@ -249,9 +281,9 @@ def test_a_ledger_names_the_release_that_leaves_a_unit_bare(tmp_path):
     found = ledger.accounts()
     assert found["label"].guarantee == ledger.total()
     said = f"not protected: release {first} and 1 more treated prompts and answers as public"
-    assert found["record"].to_dict() == {
-        "epsilon": None, "delta": None, "neighbors": None, "says": said
-    }  # fmt: skip
+    told = found["record"].to_dict()
+    assert (told.pop("says"), told.pop("caveats")) == (said, [])
+    assert set(told.values()) == {None}
 
 
 def test_scopes_of_different_people_stay_apart_for_their_labels(tmp_path):
@@ -315,9 +347,9 @@ def test_once_a_larger_unit_covers_it_a_unit_is_counted_as_replaced(mixed):
     person = of("person", ADD_OR_REMOVE_ONE, 0.25)
     with pytest.raises(BudgetExceeded, match="in total for a record"):
         mixed.reserve(PureEvent(0.25), promise=person)
-    mixed.change_budget(of("record", ADD_OR_REMOVE_ONE, 2.0))
+    mixed.change_budget(of("record", ADD_OR_REMOVE_ONE, 2.5))
     mixed.reserve(PureEvent(0.25), promise=person)
-    assert mixed.total() == of("record", REPLACE_ONE, 1.5)
+    assert mixed.total() == of("record", REPLACE_ONE, 2.0)  # 2 · ½ + 4 · ¼
     assert mixed.remaining_epsilon() == pytest.approx(0.25)  # of a release that counts twice
     mixed.check(PureEvent(mixed.remaining_epsilon()), promise=of("record", ADD_OR_REMOVE_ONE, 1.0))
 
@@ -338,4 +370,37 @@ def test_slots_do_not_keep_a_person_apart(tmp_path):
         for scope in ("one", "two"):
             ledger.reserve(PureEvent(1.0), promise=person, scope=scope)
         found = ledger.accounts()
-    assert [found[unit].guarantee.epsilon for unit in UNITS] == [1.0, 1.0, 2.0]
+    assert [found[unit].guarantee.epsilon for unit in UNITS] == [1.0, 2.0, 2.0]
+
+
+def test_a_release_that_says_nothing_of_a_budget_is_refused(mixed):
+    """Records may be added; what is replaced can tell their number. Trust is one for all units."""
+    mixed.change_budget(of("person", REPLACE_ONE, 1.0))
+    with pytest.raises(PrivacyError, match="says nothing"):
+        mixed.check(PureEvent(0.1), promise=of("person", REPLACE_ONE, 0.1))
+    labels = of("record", ADD_OR_REMOVE_ONE, 0.1).with_caveats("labels-only")
+    with pytest.raises(PrivacyError, match="labels-only"):
+        mixed.check(PureEvent(0.1), promise=labels)
+    local = replace(of("label", REPLACE_ONE, 9.0), trust="local")
+    with pytest.raises(PrivacyError, match="size only"):
+        mixed.change_budget(local)
+    assert [row.kind for row in Ledger.read(mixed.path).rows][-1] == "budget"
+
+
+def test_two_who_set_the_first_budget_of_a_unit_leave_one(tmp_path):
+    """A budget is compared with those of other processes under the lock that writes it."""
+    label, person = of("label", REPLACE_ONE, 1.0), of("person", REPLACE_SPECIAL, 1.0)
+    with Ledger.open(tmp_path / "spend.db", data="a", budget=label):
+        pass
+    one, two = (Ledger.open(tmp_path / "spend.db", unit="label") for _ in range(2))
+    one.change_budget(person)
+    with pytest.raises(PrivacyError, match="size only"):
+        two.change_budget(replace(person, neighbors=ADD_OR_REMOVE_ONE))
+    assert Ledger.read(tmp_path / "spend.db", unit="person").budget == person
+
+
+def test_a_budget_that_was_lowered_forbids_only_what_it_covers(mixed):
+    mixed.change_budget(of("record", ADD_OR_REMOVE_ONE, 0.1))
+    label = of("label", REPLACE_ONE, 0.25)
+    mixed.reserve(PureEvent(0.25), promise=label)
+    assert _check_budget(mixed).outcome == "clear"

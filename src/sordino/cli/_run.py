@@ -80,10 +80,9 @@ def future_ledger(path: Path, data: str, limit: Limit, *, request: str | None = 
     if not path.exists():
         return imagined_ledger(path, data, limit)
     unit, known = limit.run.unit, Ledger.read(path)
-    _refuse_other_relation(known, limit.run)
-    before = known.budgets.get(unit)
-    if before is None or limit.budget.given:
-        budget = limit.budget.of(before or limit.run).to_dict()
+    _refuse_other_terms(known, limit)
+    if limit.budget.given:
+        budget = limit.budget.of(known.budgets.get(unit, limit.run)).to_dict()
         known = known.with_rows([*known.rows, _imagined("budget", {"budget": budget})])
     return known.counting(unit).continuing(request)
 
@@ -106,8 +105,8 @@ def open_ledger(path: Path, data: str, limit: Limit) -> Ledger:
     if not path.exists():
         return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
     known = Ledger.read(path)
-    _refuse_other_relation(known, limit.run)
-    if limit.run.unit not in known.budgets:  # the first release of its unit
+    _refuse_other_terms(known, limit)
+    if limit.run.unit not in known.budgets:  # which is set by what the user said
         return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
     ledger = Ledger.open(path, data=data, unit=limit.run.unit)
     changed = limit.budget.of(ledger.budget)
@@ -137,12 +136,19 @@ def with_spend(ledger: Ledger, event: Event, promise: Guarantee) -> Ledger:
     return ledger.with_rows([*ledger.rows, row])
 
 
-def _refuse_other_relation(ledger: Ledger, limit: Guarantee) -> None:
-    """Refuse a ledger that counts the unit's changes under another relation."""
+def _refuse_other_terms(ledger: Ledger, limit: Limit) -> None:
+    """Refuse a ledger that has no budget for the unit, or counts it under another relation."""
     # What a run tells (numbers of records, times) depends on the relation, so that the ledger's
     # must be the one that was asked for.
-    relation = ledger.budgets.get(limit.unit, limit).neighbors
-    if relation != limit.neighbors:
+    relation = ledger.budgets.get(limit.run.unit, limit.run).neighbors
+    if limit.run.unit not in ledger.budgets and not limit.budget.given:
+        raise PrivacyError(
+            f"{ledger.path.name} has no budget for {limit.run.unit} changes, only for "
+            f"{' and '.join(ledger.budgets)} changes. Nothing was released. Have the data's owner "
+            f"set one: sordino budget set {limit.run.unit} EPSILON --ledger {ledger.path.name}, or "
+            "--budget."
+        )
+    if relation != limit.run.neighbors:
         said = {
             REPLACE_SPECIAL: "zero-out",
             ADD_OR_REMOVE_ONE: "add-remove",
@@ -150,7 +156,7 @@ def _refuse_other_relation(ledger: Ledger, limit: Guarantee) -> None:
         }
         raise PrivacyError(
             f"{ledger.path.name} counts changes under {relation.name}; this release is about "
-            f"{limit.neighbors.name}. Nothing was released. Relations cannot be mixed: use "
+            f"{limit.run.neighbors.name}. Nothing was released. Relations cannot be mixed: use "
             f"--neighbors {said[relation]} or another ledger."
         )
 

@@ -82,4 +82,5 @@ def set_budget(settings: SetBudget) -> None:
         "budget": ledger.budget.to_dict(),
         "accounts": {name: held.to_dict() for name, held in ledger.accounts().items()},
     }
-    finish("sordino budget", rows, value, as_json=settings.as_json, simulated=False)
+    simulated = any(held.simulated for held in ledger.accounts().values())
+    finish("sordino budget", rows, value, as_json=settings.as_json, simulated=simulated)

@@ -34,8 +34,7 @@ class Show(Json):
 
     def tell(self, title: str, found: Ledger, rows: dict[str, str], value: dict[str, Any]) -> None:
         """Say what a ledger holds, and whether a seed was used for anything on it."""
-        total = found.total()
-        simulated = total is not None and total.simulated
+        simulated = any(held.simulated for held in found.accounts().values())
         finish(title, rows, value, as_json=self.as_json, simulated=simulated)
 
 

@@ -12,7 +12,7 @@ from sordino.errors import BudgetExceeded, LedgerDamaged, PrivacyError
 
 from . import accounting
 from .accounting import DISJOINT_RULES, Spend
-from .conversions import replace_from_add_remove
+from .conversions import group_approximate
 from .guarantee import (
     DECLARED_DISJOINT,
     REPLACE_ONE,
@@ -20,11 +20,9 @@ from .guarantee import (
     Guarantee,
     NeighboringRelation,
     Unit,
-    float_to_json,
     merge,
     never_less,
     never_more,
-    size,
 )
 from .ledger_chain import Row, event_of, promise_of
 from .units import UNITS, covers, event_for
@@ -53,7 +51,7 @@ class Account:
     def __str__(self) -> str:
         """Return the promise in one line, or why there is none."""
         if self.guarantee is not None:
-            return f"{size(self.guarantee)} ({self.guarantee.neighbors.name})"
+            return str(self.guarantee)
         if not self.uncovered:
             return "nothing"
         reason = {
@@ -64,13 +62,18 @@ class Account:
         more = f" and {len(others)} more" if others else ""
         return f"not protected: release {first}{more} {reason}"
 
+    @property
+    def simulated(self) -> bool:
+        """Return whether a seed was used for what is promised."""
+        return self.guarantee is not None and self.guarantee.simulated
+
     def to_dict(self) -> dict[str, object]:
         """Return the account as JSON holds it: what is not covered has no size, and a reason."""
-        promise = self.guarantee
-        return {
-            "epsilon": None if promise is None else float_to_json(promise.epsilon),
-            "delta": None if promise is None else promise.delta,
-            "neighbors": None if promise is None else promise.neighbors.name,
+        terms = ("epsilon", "delta", "neighbors", "trust", "randomness")
+        promise = {} if self.guarantee is None else self.guarantee.to_dict()
+        caveats = [] if self.guarantee is None else list(self.guarantee.caveats)
+        return {name: promise.get(name) for name in terms} | {
+            "caveats": caveats,
             "says": str(self),
         }
 
@@ -175,9 +178,9 @@ class Books:
 
     def _declare(self, scopes: list[str], rule: str) -> None:
         self.check_disjoint(scopes, rule)
-        # All records of one person lie in one scope, and so do their labels. Of a person who has
-        # several slots, nothing is said by what keeps slots apart.
-        for unit in UNITS[: UNITS.index(DISJOINT_RULES[rule]) + 1]:
+        # Where all records of a person lie in one scope, all their labels do. A record that is
+        # replaced may go to another person, and a person may have several slots.
+        for unit in {"label", DISJOINT_RULES[rule]}:
             for spend in (self.spent[unit].replaced, self.spent[unit].own):
                 spend.groups.append(frozenset(scopes))
 
@@ -206,7 +209,14 @@ class Books:
                 continue
             spent, whose = self.spent[unit], "" if unit == promise.unit else f" for a {unit}"
             relation = spent.relation(promise)
-            limit = replace(self.budgets[unit], neighbors=relation)
+            budget = self.budgets[unit]
+            if budget.neighbors is not REPLACE_ONE and promise.neighbors is not budget.neighbors:
+                raise PrivacyError(
+                    f"{name} limits what is spent of a {unit} under {budget.neighbors.name}, of "
+                    f"which a release under {promise.neighbors.name} says nothing. Nothing was "
+                    "released. Use the same relation, or another ledger."
+                )
+            limit = replace(budget, neighbors=relation)
             before, read = spent.spend(relation), event_for(event, promise, unit, relation)
             after = before.with_one_more(scope, read, count)
             if not after.fits(limit):
@@ -219,12 +229,12 @@ class Books:
         left = spent.spend(relation).remaining_epsilon(replace(budget, neighbors=relation))
         return left if relation is budget.neighbors else left / 2 * (1 - 1e-12)  # of two steps
 
-    def fits(self) -> bool:
-        """Return whether what was spent lies within every budget."""
+    def fits(self, promise: Guarantee) -> bool:
+        """Return whether what was spent lies within the budgets that a release had to fit."""
         return all(
             spent.spend(spent.relation()).fits(replace(budget, neighbors=spent.relation()))
             for budget in self.budgets.values()
-            if (spent := self.spent[budget.unit]).promises
+            if covers(promise, budget.unit) and (spent := self.spent[budget.unit])
         )
 
     def accounts(self, delta: float | None) -> dict[Unit, Account]:
@@ -233,9 +243,12 @@ class Books:
         found: dict[Unit, Account] = {}
         for unit, spent in self.spent.items():
             held = self.budgets.get(unit, budget)
-            two_steps = replace_from_add_remove(held.epsilon, held.delta)[1]
-            own = [held.delta, two_steps] if two_steps < 1 else [held.delta]  # no limit on epsilon
-            for allowed in own if delta is None else [delta]:
+            grown = (
+                group_approximate(held.epsilon, held.delta, steps)[1]
+                for steps in (1, 2, 4)
+                if math.isfinite(held.epsilon) or steps == 1
+            )
+            for allowed in [d for d in grown if d < 1] if delta is None else [delta]:
                 total = None if spent.uncovered else spent.total(allowed)
                 found[unit] = Account(unit, total, tuple(spent.uncovered))
                 if total is None or math.isfinite(total.epsilon):
@@ -251,6 +264,11 @@ class Books:
                 f"{' and '.join(self.budgets)} changes. Nothing was released. Have the data's "
                 "owner set one with change_budget (on the command line: sordino budget set "
                 f"{promise.unit}); the ledger records it."
+            )
+        if promise.unit == "record" and "labels-only" in promise.caveats:
+            raise PrivacyError(
+                "A promise about records hides more than labels: labels-only is none. Nothing was "
+                "released. Use unit='label'."
             )
         if promise.neighbors is not budget.neighbors:
             raise PrivacyError(
@@ -274,9 +292,11 @@ class Books:
     def refuse_other_terms(self, budget: Guarantee) -> None:
         """Refuse a budget that counts something else than the unit's budget before."""
         before = self.budgets.get(budget.unit, budget)
-        if (budget.neighbors, budget.trust) != (before.neighbors, before.trust):
+        trusts = {other.trust for other in self.budgets.values()}
+        if budget.neighbors is not before.neighbors or trusts != {budget.trust}:
             raise PrivacyError(
-                "A unit's budget may change in size only: neighbors and trust are the ledger's."
+                "A unit's budget may change in size only: neighbors and trust are the ledger's. "
+                "Nothing was recorded."
             )
 
     def check_disjoint(self, scopes: Any, rule: str) -> None:

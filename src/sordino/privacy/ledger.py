@@ -196,17 +196,12 @@ class Ledger:
                 f"{path.name} counts {' and '.join(ledger.budgets)} changes. Nothing was done. Say "
                 "which are meant: unit=... (--unit)."
             )
-        known = ledger.budgets.get(ledger.unit)
-        if budget is None and known is None:
+        if budget is not None and budget.unit not in ledger.budgets:
+            ledger._first_budget(budget)
+        ledger._refuse_no_budget()
+        if budget is not None and budget.to_dict() != ledger.budget.to_dict():
             raise UsageError(
-                f"{path.name} has no budget for {unit} changes. Nothing was done. Have the data's "
-                f"owner set one: change_budget (on the command line: sordino budget set {unit})."
-            )
-        if budget is not None and known is None:
-            ledger.change_budget(budget)
-        elif budget is not None and known is not None and budget.to_dict() != known.to_dict():
-            raise UsageError(
-                f"{path.name} has a budget of {known}; you gave {budget}. Leave budget "
+                f"{path.name} has a budget of {ledger.budget}; you gave {budget}. Leave budget "
                 "out, or have the data's owner change it with change_budget (it is recorded)."
             )
         return ledger
@@ -225,12 +220,30 @@ class Ledger:
         Raises:
             FileSystemError: There is no such file.
             LedgerDamaged: The file was edited, is no ledger, or lacks ``expected_head``.
+            UsageError: ``unit`` has no budget on it.
         """
         path = Path(path)
         if not ledger_chain.exists(path):
             raise FileSystemError(f"There is no ledger {path.name} here.")
         with ledger_chain.connect_reader(path) as connection:
-            return cls(path, ledger_chain.verified(connection, path, expected_head), unit)
+            ledger = cls(path, ledger_chain.verified(connection, path, expected_head), unit)
+        ledger._refuse_no_budget()
+        return ledger
+
+    def _first_budget(self, budget: Guarantee) -> None:
+        """Record the budget of a unit, unless another process was faster."""
+        with self._writing(budget.unit) as write:
+            if budget.unit not in self.budgets:
+                self._books.refuse_other_terms(budget)
+                write(kind="budget", payload=canonical_json({"budget": budget.to_dict()}))
+
+    def _refuse_no_budget(self) -> None:
+        if self._unit not in self.budgets:
+            raise UsageError(
+                f"{self.path.name} has no budget for {self._unit} changes. Nothing was done. Have "
+                "the data's owner set one: change_budget (on the command line: sordino budget set "
+                f"{self._unit})."
+            )
 
     def with_rows(self, rows: Sequence[Row]) -> Ledger:
         """Return the ledger as it was, or would be, with other rows; nothing is written."""
@@ -241,7 +254,7 @@ class Ledger:
         return Ledger(self.path, self._rows, unit) if unit in self.budgets else self
 
     @contextmanager
-    def _writing(self) -> Iterator[Callable[..., None]]:
+    def _writing(self, *units: Unit) -> Iterator[Callable[..., None]]:
         """Hold the write lock, with every row of other processes taken in first."""
         # What is written counts here only when it is durable; if this process is interrupted in
         # between, its next write reads the row from the file.
@@ -249,7 +262,7 @@ class Ledger:
             raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
         written: list[Row] = []
 
-        time = _moment(self.budgets)
+        time = _moment([*self.budgets, *units])
 
         def write(*, request: str | None = None, **values: Any) -> None:
             written.append(ledger_chain.append(connection, self._rows[-1], time=time, **values))
@@ -335,8 +348,8 @@ class Ledger:
         """Return for each unit what everything spent so far promises to one that changes.
 
         Args:
-            delta: Failure probability to compose for. By default the budget's own, or (1 + e^ε)
-                times as much where no epsilon is finite at that, for changes of two steps.
+            delta: Failure probability to compose for. By default the budget's own, or that
+                of a group of two or four where no epsilon is finite at it.
 
         Guarantee:
             upper bounds, proved in docs/privacy.md, "Accounts by unit". Shown by
@@ -699,8 +712,8 @@ class Ledger:
         Raises:
             PrivacyError: Relation or trust differ from the unit's budget: those never change.
         """
-        self._books.refuse_other_terms(budget)
-        with self._writing() as write:
+        with self._writing(budget.unit) as write:
+            self._books.refuse_other_terms(budget)
             write(kind="budget", payload=canonical_json({"budget": budget.to_dict()}))
 
     def declare_disjoint(self, scopes: Sequence[str], *, rule: str) -> None:

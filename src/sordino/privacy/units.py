@@ -7,10 +7,12 @@ The proof is in docs/privacy.md, "Accounts by unit".
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import get_args
 
-from .accountants import decimal
-from .conversions import float_up, replace_from_add_remove
+from .accountants import decimal, float_down
+from .conversions import float_up, group_approximate
 from .guarantee import (
     REPLACE_ONE,
     ApproximateEvent,
@@ -20,6 +22,7 @@ from .guarantee import (
     Guarantee,
     NeighboringRelation,
     NonPrivateEvent,
+    PoissonGaussianEvent,
     PureEvent,
     Unit,
     ZeroConcentratedEvent,
@@ -27,6 +30,15 @@ from .guarantee import (
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 """From the smallest to the largest: what protects one protects those before it."""
+
+
+_SIZES = {
+    GaussianEvent: ("mu", 1),
+    PureEvent: ("epsilon", 1),
+    ZeroConcentratedEvent: ("rho", 2),  # Bun, Steinke (2016), Proposition 1.9
+    BoundedRangeEvent: ("bounded_range", 1),
+}
+"""What grows with the number of changes, and with which power of it."""
 
 
 def covers(promise: Guarantee, unit: Unit) -> bool:
@@ -46,32 +58,35 @@ def event_for(event: Event, promise: Guarantee, unit: Unit, relation: Neighborin
         unit: What changes.
         relation: The promise's own if the units are the same, else ``REPLACE_ONE``.
     """
-    if (promise.unit, promise.neighbors) == (unit, relation) or promise.neighbors is REPLACE_ONE:
-        # A new label is one way to replace a record, and a new record one way to replace what a
-        # person has: the change is among those that the release was analyzed for.
+    if (promise.unit, promise.neighbors) == (unit, relation):
         return event
-    return _of_two_steps(event)
+    # A new label is one way to replace a record, or what a person has. A new record may be of
+    # another person, and then two persons change.
+    touched = 2 if (unit, promise.unit) == ("record", "person") else 1
+    # What is replaced goes away and comes back, if that is what the release was analyzed for.
+    return _of_steps(event, touched * (1 if promise.neighbors is REPLACE_ONE else 2), touched)
 
 
-def _of_two_steps(event: Event) -> Event:
-    """Return the event of two changes after one another, over what is empty or absent."""
+def _of_steps(event: Event, steps: int, touched: int) -> Event:
+    """Return the event of some changes after one another, which touch so many units."""
+    if type(event) in _SIZES:
+        name, power = _SIZES[type(event)]
+        # rounded up as accounting reads it: by the decimal that is printed
+        size = float_up(steps**power * decimal(getattr(event, name)))
+        return replace(event, **{name: size}) if math.isfinite(size) else NonPrivateEvent()
+    if isinstance(event, ApproximateEvent):
+        epsilon, delta = group_approximate(event.epsilon, event.delta, steps)
+        epsilon = max(epsilon, float_up(steps * decimal(event.epsilon)))
+        held = delta < 1 and math.isfinite(epsilon)
+        return ApproximateEvent(epsilon, delta) if held else NonPrivateEvent()
+    if isinstance(event, PoissonGaussianEvent) and touched > 1:
+        # One of two is drawn at most as often as this, and together they move a sum twice as far.
+        chance = decimal(event.sampling_probability)
+        return PoissonGaussianEvent(
+            float_down(decimal(event.noise_multiplier) / touched),
+            min(1.0, float_up(1 - (1 - chance) ** touched)),
+            event.steps,
+        )
     # Randomized response and Poisson samples say the same number under every relation: the loss
     # of a label that is replaced, and the noise over the bound on one contribution.
-    match event:
-        case GaussianEvent():
-            return GaussianEvent(_times(2, event.mu))
-        case PureEvent():
-            return PureEvent(_times(2, event.epsilon))
-        case ZeroConcentratedEvent():  # Bun, Steinke (2016), Proposition 1.9
-            return ZeroConcentratedEvent(_times(4, event.rho))
-        case BoundedRangeEvent():
-            return BoundedRangeEvent(_times(2, event.bounded_range), event.draws)
-        case ApproximateEvent():
-            epsilon, delta = replace_from_add_remove(event.epsilon, event.delta)
-            return ApproximateEvent(epsilon, delta) if delta < 1 else NonPrivateEvent()
     return event
-
-
-def _times(factor: int, value: float) -> float:
-    """Return a multiple, rounded up as accounting reads it: by the decimal that is printed."""
-    return float_up(factor * decimal(value))

@@ -245,6 +245,7 @@ class Randomization:
             "threshold": str(self.mechanism.threshold),
             "randomness": self.entropy.randomness,
             "ledger": self.ledger.rows[0].digest,
+            "unit": self.unit,  # what was paid for labels did not pay for all of a person
             "trust": "local" if self.on_device else "central",
         }
 

@@ -17,6 +17,7 @@ from sordino.errors import LedgerDamaged, PrivacyError, UsageError
 from sordino.privacy.books import Books
 from sordino.privacy.guarantee import Guarantee, float_to_json
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import promise_of
 
 from .claims import check_mechanism
 from .stored import RESULT, REWARD, StoredRun, check_report, check_strays, read_ledger
@@ -178,16 +179,10 @@ def _check_digests(run: StoredRun) -> Finding:
 
 
 def _undertold(run: StoredRun, ledger: Ledger) -> Iterator[str]:
-    """Yield for which units a run says of its ledger more than that promises."""
+    """Yield for which units a run says of its ledger something else than that promises."""
     for unit, account in ledger.accounts().items():
-        told, held = run.spent[unit], account.guarantee
-        if told and (
-            held is None
-            or told.neighbors is not held.neighbors
-            or told.epsilon < held.epsilon
-            or told.delta < held.delta
-        ):
-            yield f"{RESULT} states less than what all releases spent of one {unit}."
+        if run.spent[unit] != account.to_dict():
+            yield f"{RESULT} does not state what all releases promise to one {unit}."
 
 
 def _check_totals(case: _Case, paid: Guarantee) -> Finding:
@@ -260,7 +255,7 @@ def _check_budget(ledger: Ledger) -> Finding:
     books = Books.of(first)
     for row in rows:
         books.take(row)
-        if row.kind == "reserve" and not books.fits():
+        if row.kind == "reserve" and not books.fits(promise_of(row)):
             over = f"Row {row.sequence} of the ledger spends more than its budget allowed."
             return Finding.judged("budget", wrong=over, details={"row": row.sequence})
     return Finding.judged("budget", clear="Every spend was within the budget of its time.")

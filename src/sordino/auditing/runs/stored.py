@@ -62,7 +62,7 @@ class StoredRun:
     found_sha256: str  # SHA-256 of `reward.json` as it lies on disk
     digest: str  # SHA-256 of the artifact, made anew of `reward.json` and the policy's settings
     stated: StatedMechanism  # the mechanism and the numbers, as `result.json` states them
-    spent: Mapping[Unit, Guarantee | None]  # what all releases are said to promise a unit
+    spent: Mapping[Unit, Mapping[str, Any]]  # what all releases are said to promise a unit
 
     @classmethod
     def read(cls, folder: Path) -> StoredRun:
@@ -102,15 +102,8 @@ class StoredRun:
                 found_sha256=found_sha256,
                 digest=digest_of(artifact),
                 stated=StatedMechanism.read(result),
-                spent={unit: _account(unit, result["spent"][unit]) for unit in get_args(Unit)},
+                spent={unit: dict(result["spent"][unit]) for unit in get_args(Unit)},
             )
-
-
-def _account(unit: Unit, told: Mapping[str, Any]) -> Guarantee | None:
-    """Return what all releases are said to promise a unit; None if nothing."""
-    if told["epsilon"] is None:
-        return None
-    return Guarantee.from_dict({**told, "unit": unit, "trust": "central"})
 
 
 def read_result(folder: Path) -> dict[str, Any]:
