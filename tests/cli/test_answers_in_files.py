@@ -107,6 +107,27 @@ def test_answers_that_are_refused_leave_nothing(texts, vectors, command, code, w
     refused(texts, command, code, word)
 
 
+@pytest.mark.parametrize("problem", ["damaged", "other data", "other relation"])
+def test_a_ledger_that_cannot_pay_is_refused_before_files_are_read(texts, monkeypatch, problem):
+    def never(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr("sordino.cli.privatize.survey_chunks", never)
+    path, data = texts / "l.db", "other" if problem == "other data" else "preferences"
+    relation = sordino.ADD_OR_REMOVE_ONE if problem == "other relation" else sordino.REPLACE_ONE
+    unit = "person" if problem == "other relation" else "label"
+    budget = sordino.Guarantee(4.0, delta=0.0, unit=unit, neighbors=relation, trust="central")
+    sordino.Ledger.open(path, data=data, budget=budget)
+    if problem == "damaged":
+        path.write_bytes(b"no ledger")
+    code, word = {
+        "damaged": (8, "l.db"),
+        "other data": (8, "data set"),
+        "other relation": (2, "add-remove"),
+    }[problem]
+    refused(texts, [*PRIVATIZE, "--ledger", "l.db", "--unit", unit], code, word)
+
+
 @pytest.mark.deep
 def test_answers_of_one_file_go_the_usual_way(texts):
     one = ["privatize", "texts/0.jsonl", "--epsilon", "4", "--out", "a.jsonl"]

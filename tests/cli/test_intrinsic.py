@@ -195,6 +195,16 @@ def test_another_ledger_and_another_temperature(ready):
     refused(ready, [*words, "--temperature", "0"], 2, "temperature")
 
 
+def test_a_ledger_of_other_data_is_refused_before_anything_is_fitted(prepared, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr("sordino.cli.choose.fit_reward", never)
+    budget = Ledger.read(prepared / "run/spend.db").budget
+    Ledger.open(prepared / "l.db", data="other", budget=budget)
+    refused(prepared, [*CHOOSE, "--ledger", "l.db"], 8, "'other'")
+
+
 def test_a_vacuous_answer_is_warned_of_once(ready):
     assert ready.run(*ALIGN, *DRAWS, "--budget", "100000").code == 0
     said = ready.run(*CHOOSE, "--temperature", "0.0005")

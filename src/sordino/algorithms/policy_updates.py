@@ -189,7 +189,8 @@ def update_of(
         return GradientUpdate(noise, bounds.radius)
     if not isinstance(oracle, Oracle):
         raise UsageError(
-            "oracle must be a recipe of a private regression, such as GaussianStatistics(), got "
+            "oracle must be a recipe of a private regression, such as GaussianStatistics(), or "
+            "inherit from sordino.mechanisms.regressions.base.Oracle, got "
             f"{type(oracle).__name__}. Nothing was spent."
         )
     # Features less a mean, or another action's, are at most 2B long, and what one action gained

@@ -229,7 +229,7 @@ def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
     """Draw from a withheld reward after recording the spend; tell no probability."""
     path = settings.ledger or settings.folder / "spend.db"
     seed, out = settings.simulate_seed, settings.out
-    Ledger.read(path)  # it must be there
+    Ledger.read(path).check_data(run.data, None)  # before anything is fitted
     if settings.judgments is None:
         raise UsageError(
             "This run withholds its reward and stored none, so --judgments PREFS is needed: the "

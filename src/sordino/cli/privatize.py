@@ -35,7 +35,7 @@ from sordino.privatization.publication import ChunkOutputs, digest_of_request
 from sordino.privatization.randomization import Randomization, Survey
 
 from ._app import Bar, app
-from ._run import Limit, Run, spending_limit
+from ._run import Limit, Run, future_ledger, spending_limit
 from ._settings import (
     Argument,
     Cap,
@@ -90,6 +90,21 @@ class Privatize(Paying, Reading, ManyFiles):
         """Return where the spend is recorded."""
         return self.ledger or default_ledger_path(self.out)
 
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger: what this run spends."""
+        return spending_limit(
+            self.epsilon,
+            self.limits,
+            unit=self.unit.counted,
+            trust="local" if self.on_device else "central",
+        )
+
+    def refuse_ledger(self) -> None:
+        """Refuse a ledger that cannot pay for this, before anything is read."""
+        ledger = future_ledger(self.ledger_path, self.data, self.limit, request=self.request)
+        ledger.check_data(self.data, None)
+
     def coin(self, most: Callable[[], int]) -> RandomizedResponse:
         """Return the coin for one label, where somebody gave ``most`` at most."""
         return choose_coin(self.epsilon, unit=self.unit, cap=self.cap, most=most)
@@ -105,13 +120,7 @@ class _Privatization(Run):
 
     @property
     def limit(self) -> Limit:
-        settings = self.settings
-        return spending_limit(
-            settings.epsilon,
-            settings.limits,
-            unit=settings.unit.counted,
-            trust="local" if settings.on_device else "central",
-        )
+        return self.settings.limit
 
     @cached_property
     def randomization(self) -> Randomization:
@@ -309,6 +318,7 @@ def _privatize_files(settings: Privatize) -> None:
         person_field=settings.person_field,
     )
     outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # so does this
+    settings.refuse_ledger()
     with settings.started_engine() as engine, Bar.shown("Reading") as bar:
         taken = Passes(bar)
         with survey_chunks(chunks, engine, scratch=settings.scratch, taken=taken) as survey:

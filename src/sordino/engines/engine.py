@@ -207,7 +207,7 @@ class Rows:
         return replace(self, read=_Turned(self.read, turn), shape=shape)
 
     def __repr__(self) -> str:
-        return f"Rows(n={self.shape[0]}, d={self.shape[1]})"
+        return f"Rows(shape={self.shape})"
 
     def fold(self, task: Callable[..., T], add: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(*block)`` over all blocks."""

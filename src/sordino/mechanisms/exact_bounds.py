@@ -120,7 +120,7 @@ def rounded_total(moved: Fraction, inexactness: float) -> float:
 
 
 BLOCK: Final = 512
-"""Matrix that are summed at once; sums of blocks are added in pairs."""
+"""Rows that are summed at once; sums of blocks are added in pairs."""
 
 ROUNDING: Final = 2.0**-52
 """Twice the unit roundoff: the other half pays for all terms of second order."""

@@ -485,7 +485,7 @@ class LabelGaussian(LabelMechanism):
             same noise in every direction.
         records_per_person: How many rows of one person count (m); the others are left out,
             whatever their labels. Needed for unit ``"person"``.
-        longest: Matrix that are longer count less, as said above; every row counts 1 if left out.
+        longest: Rows that are longer count less, as said above; every row counts 1 if left out.
         grid: Step of the grid, relative to the longest x_i as the noise measures it: 2^-24 to
             2^-12.
 
@@ -574,7 +574,7 @@ class LabelDesign(DesignedSum):
     mechanism: LabelMechanism  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
     # What an undecided label of each row contributes, in steps: h_i; a 1 contributes 2h_i and a 0
-    # nothing. Matrix that do not count hold zeros.
+    # nothing. Rows that do not count hold zeros.
     halves: Int32[np.ndarray, "n r"]
     used: Bool[np.ndarray, " n"]  # which rows count
     persons: PersonIds | None = None  # whose rows they are, if all of one person change together

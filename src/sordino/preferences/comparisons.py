@@ -48,10 +48,14 @@ def taken(column: Any, at: Sequence[int] | Integer[np.ndarray, " k"]) -> Any:
     """Return some entries of a column, which may be one that is left out or empty."""
     if column is None or not len(column):
         return column
-    return column[at] if isinstance(column, np.ndarray) else tuple(column[row] for row in at)
+    if isinstance(column, np.ndarray):
+        return column[np.asarray(at, dtype=np.int64)]
+    return tuple(column[row] for row in at)
 
 
 Q = TypeVar("Q", bound="Questions")
+
+_EITHER = {"prompts", "first", "second", "candidates", "given"}  # columns of texts, or features
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -76,9 +80,10 @@ class Questions:
         for name, length in wanted.items():
             column = getattr(self, name)
             if column is not None and len(column) != length:
+                why = " (texts and features exclude each other)" if name in _EITHER else ""
                 raise DataError(
-                    f"{name} must have {length} entries beside {len(self)} keys (texts and "
-                    f"features exclude each other), got {len(column)}."
+                    f"{name} must have {length} entries beside {len(self)} keys{why}, got "
+                    f"{len(column)}."
                 )
 
     def __len__(self) -> int:

@@ -51,7 +51,8 @@ def test_rows_in_chunks_are_added_block_by_block_and_empty_chunks_left_out():
     rows = Rows(InProcess(), [0, 2, 0, 3], blocks, (10, 3))
     found = rows.fold(lambda first, block, beside: block.sum() + first, plus)
     assert found == 2 * 12 + 1 + 3 * 18 + 3
-    assert repr(rows) == "Rows(n=10, d=3)"
+    assert repr(rows) == "Rows(shape=(10, 3))"
+    assert repr(Rows.of(np.zeros(4))) == "Rows(shape=(4,))"
 
 
 def test_no_rows_at_all_are_refused():

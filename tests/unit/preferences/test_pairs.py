@@ -159,6 +159,14 @@ def test_a_part_is_other_data_for_a_ledger():
     assert left.public_digest != pairs.public_digest
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_the_rows_of_a_part_may_be_any_sequence(kind):
+    pairs = Pairs.from_features([[1.0], [2.0], [3.0]], [1, 0, 1])
+    part = pairs.part(kind((0, 1)))
+    assert (part.given.tolist(), part.labels.tolist()) == ([[1.0], [2.0]], [1, 0])
+    assert pairs.part(kind(())).given.shape == (0, 1)
+
+
 def test_texts_do_not_stand_beside_features():
     pairs = Pairs.from_features([[1.0], [2.0]], [1, 0])
     with pytest.raises(DataError, match="exclude each other"):
