@@ -413,8 +413,14 @@ def test_another_ledger_and_other_settings_are_refused(central, ledger_of):
 
 
 def test_measuring_and_pairs_of_another_kind_are_refused(central, word_pairs, open_ledger):
+    class Asking(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            control.should_evaluate = True
+
     with pytest.raises(PrivacyError, match="metric"):
         central().evaluate()
+    with pytest.raises(PrivacyError, match="metric"):
+        trained(central(callbacks=[Asking()]))
     private = sordino.privatize(
         word_pairs(8), sordino.RandomizedResponse(1.0), ledger=open_ledger(1.0), simulate_seed=1
     )

@@ -182,6 +182,17 @@ def test_a_test_that_finds_too_little_draws_from_the_reference_for_free(tmp_path
     assert ledger.total().epsilon == 1.0
 
 
+def test_a_test_over_budget_draws_no_noise(tmp_path):
+    budget = sordino.Guarantee(0.5, delta=1e-6, trust="central", **TERMS)
+    ledger = sordino.Ledger.open(tmp_path / "a.db", data="log", budget=budget)
+    with pytest.raises(BudgetExceeded):
+        count_tested_policy(
+            logs_of(), neighbors=ADD, epsilon=0.5, draws=1, test_epsilon=1.0, test_delta=1e-7,
+            ledger=ledger,
+        )  # fmt: skip
+    assert not ledger.spends
+
+
 @pytest.mark.parametrize(
     "arms_and_rewards",
     [

@@ -39,6 +39,18 @@ def test_a_label_promise_lists_prompts_participation_and_counts_as_unprotected(r
         assert word in gaps
 
 
+def test_a_secret_number_of_records_is_not_shown(full, calibration):
+    full["guarantee"].update(unit="record", neighbors="ADD_OR_REMOVE_ONE")
+    full["decisive"]["source"] = "public"
+    summary = summarize(full, calibration=calibration)
+    assert summary["pairs"] is None
+    assert summary["prediction"] is None  # a curve of what this many records would give
+    assert {row["pairs"] for row in summary["calibration"]} == {None}
+    assert "4,000" not in json.dumps(summary)
+    assert "took part" not in " ".join(summary["guarantee"]["unprotected"])
+    assert "that factor squared" in summary["guarantee"]["between"]
+
+
 def test_a_person_promise_about_labels_still_lists_the_prompts(result):
     result["guarantee"]["unit"] = "person"
     assert "prompts" not in " ".join(summarize(result)["guarantee"]["unprotected"])
