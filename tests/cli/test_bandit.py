@@ -184,7 +184,7 @@ def test_files_that_are_not_there_or_in_the_way(ready):
     assert ready.run(*RUN).code == 0
     refused(ready, RUN, 2, "exists", "--force")
     refused(ready, [*RUN, "--force"], 3, "budget")
-    refused(ready, [*RUN, "--force", "--data", "other"], 6, "other")
+    refused(ready, [*RUN, "--force", "--data", "other"], 8, "other")
     assert ready.run(*RUN, "--force", "--budget", "2").code == 0
 
 
@@ -319,7 +319,7 @@ def test_a_ledger_of_rewards_knows_who_got_which_arm(ready):
     words = [*LABEL, "--epsilon", "1", "--ledger", "l.db", "--force"]
     assert ready.run(*words, "--budget", "9").code == 0
     write(ready / "logs.csv", records(3000, seed=1))
-    refused(ready, words, 6, "another data set")
+    refused(ready, words, 8, "another data set")
     rows = [row.split(",") for row in records(3000)]
     write(ready / "logs.csv", [",".join([arm, "0.5", *rest]) for arm, _, *rest in rows])
     assert ready.run(*words).code == 0

@@ -227,7 +227,7 @@ def test_status_counts(answered):
 def test_what_was_promised_cannot_be_changed(answered):
     edit(answered, "epsilon = 1.0", "epsilon = 2.0")
     for command in (INVITE, EXPORT, ["collect", "status", "study.toml"]):
-        refused(answered, command, 6, "epsilon", "promised")
+        refused(answered, command, 8, "epsilon", "promised")
     edit(answered, "epsilon = 2.0", "epsilon = 1.0")
     edit(answered, "Which answer is better?", "Another title")
     assert answered.run(*EXPORT).code == 0
@@ -238,7 +238,7 @@ def test_a_database_that_is_none_or_of_another_study(begun):
     assert said.code == 0, said.err
     honest = (begun / "other.toml").read_text()
     (begun / "text.db").write_text("no database at all, but long enough to be looked at" * 9)
-    for name, code in (("study.db", 6), ("mysql://somewhere", 2), ("text.db", 7)):
+    for name, code in (("study.db", 8), ("mysql://somewhere", 2), ("text.db", 7)):
         (begun / "other.toml").write_text(honest.replace("other.db", name))
         assert begun.run("collect", "invite", "other.toml").code == code
 

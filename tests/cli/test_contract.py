@@ -116,7 +116,7 @@ def test_dry_run_refuses_what_the_run_would_refuse(ready, command):
     assert ready.run(*command).code == 0
     refused(ready, [*command, "--dry-run"], 2, "exists")
     refused(ready, [*command, "--dry-run", "--force"], 3, "budget")
-    refused(ready, [*command, "--dry-run", "--force", "--data", "other"], 6, "other")
+    refused(ready, [*command, "--dry-run", "--force", "--data", "other"], 8, "other")
 
 
 @both
@@ -133,7 +133,7 @@ def test_ledger_of_another_data_set_by_its_public_fields(ready, pairs, command):
     ledger = ["--ledger", "shared.db", "--force"]
     assert ready.run(*command, *ledger, "--budget", "9").code == 0
     ready.write("in.jsonl", pairs[::-1])
-    refused(ready, [*command, *ledger], 6, "another data set")
+    refused(ready, [*command, *ledger], 8, "another data set")
     turned = [p | {"chosen": p["rejected"], "rejected": p["chosen"]} for p in pairs]
     ready.write("in.jsonl", turned)  # other labels are the same public fields
     assert ready.run(*command, *ledger).code == 0
@@ -183,7 +183,7 @@ def test_a_memo_that_was_damaged(ready, pairs):
     ready.write("in.jsonl", [row | {"person": "p"} for row in pairs])
     assert ready.run(*PRIVATIZE).code == 0
     (ready / "out.spend.memo.db").write_bytes(b"no memo" * 100)
-    refused(ready, [*PRIVATIZE, "--force"], 6, "memo")
+    refused(ready, [*PRIVATIZE, "--force"], 8, "memo")
 
 
 @both
@@ -280,6 +280,9 @@ def test_a_ledger_has_a_budget_for_each_unit(ready):
     assert ready.run(*ALIGN, "--ledger", "all.db").code == 0
     records = ["--noise", "estimate", "--unit", "record", "--delta", "1e-6", "--ledger", "all.db"]
     second = ["align", "in.jsonl", "--out", "second", "--epsilon", "1", *records]
+    refused(ready, second, 2, "no budget for record changes")
+    words = ["record", "1", "--delta", "1e-6", "--ledger", "all.db"]
+    assert ready.run("budget", "set", *words).code == 0
     refused(ready, second, 3, "in total for a label", "all.db")
     assert ready.run("budget", "set", "label", "3", "--ledger", "all.db").code == 0
     spent = ready.run(*second, "--json").value["spent"]

@@ -215,7 +215,7 @@ def test_judgments_are_needed_and_must_be_the_same(prepared, pairs):
     refused(prepared, CHOOSE[:3], 2, "--judgments")
     refused(prepared, [*CHOOSE[:4], "none.jsonl"], 7, "cannot be read")
     prepared.write("other.jsonl", pairs[1:])
-    refused(prepared, [*CHOOSE[:4], "other.jsonl"], 6, "--judgments")
+    refused(prepared, [*CHOOSE[:4], "other.jsonl"], 8, "--judgments")
     prepared.write("bad.jsonl", ["{"])
     refused(prepared, [*CHOOSE[:4], "bad.jsonl"], 4, "line 1")
     prepared.write("q.jsonl", [{"prompt": "p", "candidates": []}])
