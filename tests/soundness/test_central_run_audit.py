@@ -150,6 +150,7 @@ def write(folder, name, pairs):
         "examples": None,
         "calibration": [],
         "certificate": certificate.to_dict(),
+        "spent": describe_ledger_rows(ledger)["accounts"],
         "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
         "seconds": None if records else 1.5,
     }  # fmt: skip
