@@ -15,7 +15,7 @@ from .conftest import CANARY, refused, same_bytes
 
 KEYS = {
     "format", "version", "guarantee", "temperature", "regularization", "draws", "per_draw",
-    "caveats", "seconds",
+    "caveats", "spent", "seconds",
 }  # fmt: skip
 COMMON = ["bandit", "logs.csv", "--arm", "item", "--reward", "click", "--out", "out"]
 PUBLIC = ["--arms", "3", "--reward-range", "0", "1"]
