@@ -47,7 +47,8 @@ def test_align_spends_nothing_and_writes_no_weight(ready, more):
     assert said.value == result
     assert set(result) == {
         "format", "version", "sordino", "noise", "guarantee", "caveats", "temperature", "ridge",
-        "ball", "bound", "draws", "per_draw", "dimension", "reading", "data", "public_digest", "spent",
+        "ball", "bound", "draws", "per_draw", "dimension", "reading", "data", "public_digest",
+        "spent",
     }  # fmt: skip
     assert result["noise"] == "draws"
     ledger = Ledger.read(ready / "run/spend.db")
