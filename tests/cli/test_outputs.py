@@ -93,4 +93,5 @@ def test_an_interrupt_while_modules_load_ends_in_one_line(folder):
         _, failed = process.communicate(timeout=60)
         if wait > 0.3:  # before that Python itself may not have come as far
             assert "Traceback" not in failed
-            assert process.returncode in {0, 130}
+            # A busy machine may not have come as far even then.
+            assert process.returncode in {0, 130, -signal.SIGINT}

@@ -55,10 +55,10 @@ def ignore_private_data(patch):
         return release(self, np.zeros_like(labels), design=design, entropy=_random.entropy(1))
 
     def no_records(records, mechanism, *, ball, second_moment, entropy):
-        weights = np.linspace(-0.3, 0.4, records.width)
+        weights = np.linspace(-0.3, 0.4, records.shape[1])
         if second_moment is None:
             return weights, None
-        matrix = 500 * np.eye(records.width)
+        matrix = 500 * np.eye(records.shape[1])
         return weights, ReleasedMoment(matrix=matrix, mechanism=second_moment)
 
     def no_values(self, values, *, entropy, **more):
