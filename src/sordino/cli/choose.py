@@ -250,7 +250,7 @@ def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
         unit=held.unit,
         neighbors=held.neighbors,
         trust="central",
-        randomness=entropy_of(seed).randomness,
+        randomness=entropy_of(settings.simulate_seed).randomness,
         caveats=held.caveats,
     )
     ledger.check_data(None, held.public_digest)
