@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from sordino.auditing.runs.replay import _check_budget
 from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.privacy import accounting
+from sordino.privacy.books import UNITS, covers, event_for
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -28,7 +29,6 @@ from sordino.privacy.guarantee import (
     ZeroConcentratedEvent,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.units import UNITS, covers, event_for
 
 # Two people, each with at most two records. A record is (question, label) or empty; a label may
 # be a fair coin, which stands for the even mixture of the other two.
