@@ -45,7 +45,7 @@ from ._tables import describe_promise
 _WORDS = {"refutes": "REFUTES", "warning": "warning", "skipped": "not tried", "clear": "clear"}
 
 
-def audit_rows(found: Audit) -> dict[str, str]:
+def _audit_rows(found: Audit) -> dict[str, str]:
     """Return the verdict and every number that was measured, in words."""
     verdicts: dict[Verdict, str] = {
         "refuted": f"REFUTED by {', '.join(found.refuted_by)}",
@@ -110,7 +110,7 @@ class _Audit(Output):
         """Print an audit, write its page, and leave with the exit code of its verdict."""
         if self.out is not None:
             write_audit(self.out, audit, force=self.force)
-        rows = audit_rows(audit) | ({} if self.out is None else {"written": self.out.name})
+        rows = _audit_rows(audit) | ({} if self.out is None else {"written": self.out.name})
         title, simulated = f"sordino audit {audit.kind}", audit.claim.simulated
         finish(title, rows, audit.to_dict(), as_json=self.as_json, simulated=simulated)
         if not self.as_json:

@@ -495,7 +495,7 @@ def _samples_interval(
 
 
 @lru_cache(maxsize=4)
-def samples_losses(
+def _samples_losses(
     noise: float, chance: float, steps: int, neighbors: NeighboringRelation, interval: float
 ) -> Any:
     """Return the loss distribution of so many sums, as dp_accounting holds it.
@@ -639,7 +639,7 @@ def loss_distribution_bound(
     for event, count in atoms.items():
         total = total.compose(_atoms(event, neighbors, interval, pld).self_compose(count))
     for (noise, chance), steps in sums.items():
-        total = total.compose(samples_losses(noise, chance, steps, neighbors, interval))
+        total = total.compose(_samples_losses(noise, chance, steps, neighbors, interval))
     releases = sum(atoms.values()) + sum(sums.values())
     allowance = 1e-12 * (len(counts) + 1) + 1e-14 * releases
     return _LossDistributionBound(total, allowance)

@@ -505,7 +505,7 @@ def summarize(
         "reward": measured,
         "fit": _describe_fit(reward),
         "calibration": _calibration(calibration, counted=counted),
-        "prediction": describe_prediction(
+        "prediction": _describe_prediction(
             result.get("utility"), accuracy, pairs=counts.get("pairs")
         ),
         "decisive": _describe_decisive(
@@ -583,7 +583,7 @@ def _provenance(result: Json, *, counted: bool) -> dict[str, Any]:
 _Points = list[tuple[float, float]]
 
 
-def describe_prediction(
+def _describe_prediction(
     source: Json | None, accuracy: Json | None, *, pairs: str | None
 ) -> dict[str, Any] | None:
     """Return the privacy–utility curve in words and numbers, or None if there is none."""

@@ -255,7 +255,7 @@ def _unprotected(guarantee: Guarantee, *, label_sets: bool) -> list[str]:
     return [*gaps, *several, _CROWD]
 
 
-def pair_text(epsilon: float | None, delta: float | None) -> str:
+def _pair_text(epsilon: float | None, delta: float | None) -> str:
     """Return ε and δ in one phrase; what is not told stays a question mark."""
     sizes = ("?" if size is None else at_least(size) for size in (epsilon, delta))
     return "ε = {}, δ = {}".format(*sizes)
@@ -291,13 +291,13 @@ def describe_ledger(ledger: Json, *, counted: bool = True) -> dict[str, Any]:
     if (share or 0) > 1 - _DUST and not over:  # all of it: no dust, and one number in one way
         limit_text, left_text = spent_text, "0"
     return {
-        "budget_text": pair_text(limit, budget.delta),
+        "budget_text": _pair_text(limit, budget.delta),
         "budget_epsilon_text": limit_text,
         "unit": budget.unit,
         "change": budget.change,
         "spent": None if spent is None else float_to_json(spent),
         "spent_text": spent_text,
-        "total_text": pair_text(total.epsilon, total.delta) if total else "",
+        "total_text": _pair_text(total.epsilon, total.delta) if total else "",
         "accounts": [
             (str(unit), str(held["says"])) for unit, held in (ledger.get("accounts") or {}).items()
         ],
@@ -465,7 +465,7 @@ def _moves(change: str, mu: object) -> str:
 
 
 def _price(told: Json) -> str:
-    return pair_text(real("epsilon", told.get("epsilon")), real("delta", told.get("delta")))
+    return _pair_text(real("epsilon", told.get("epsilon")), real("delta", told.get("delta")))
 
 
 def _held_out(told: Json, guarantee: Guarantee) -> str:

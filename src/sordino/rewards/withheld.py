@@ -140,7 +140,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class RecordBound:
+class _RecordBound:
     """How far one record moves the scores; nothing of the data enters.
 
     Guarantee:
@@ -203,7 +203,7 @@ def centered(options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LabelBound:
+class _LabelBound:
     """How far one label moves the scores, where all questions are public.
 
     Guarantee:
@@ -395,7 +395,7 @@ class WithheldReward(WithheldFit):
     features: Features | None  # what texts are read with; None for plain feature rows
     _width: int
     _settings: Settings
-    _known: LabelBound | RecordBound
+    _known: _LabelBound | _RecordBound
     _size: int | None
 
     def __init__(  # noqa: PLR0913 (each is one choice of the user)
@@ -426,7 +426,7 @@ class WithheldReward(WithheldFit):
                 "data; more of it lets each draw spend less."
             )
         settings = Settings(ridge=ridge, ball=ball, penalty=penalty, penalty_ridge=penalty_ridge)
-        known: LabelBound | RecordBound
+        known: _LabelBound | _RecordBound
         if unit == "label":
             if bound is not None:
                 raise UsageError(
@@ -434,7 +434,7 @@ class WithheldReward(WithheldFit):
                     "norms are used. Nothing was fitted. Leave it out."
                 )
             rows, labels = label_rows(pairs, features)
-            known = LabelBound(rows, settings)
+            known = _LabelBound(rows, settings)
         else:
             if bound is None and features is None:
                 raise UsageError(
@@ -446,7 +446,7 @@ class WithheldReward(WithheldFit):
             if bound is None and features is not None:
                 bound = 2 * features.feature_bound  # a difference of two answers' features
             longest = _validate.positive("bound", bound)
-            known = RecordBound(settings, bound=longest, neighbors=neighbors)
+            known = _RecordBound(settings, bound=longest, neighbors=neighbors)
             # Each judgment is a record of its own, also a repeated one of the same person: that it
             # repeats another one is private.
             rows, labels = record_differences(pairs, features), pairs.labels

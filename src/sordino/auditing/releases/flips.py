@@ -525,7 +525,7 @@ def find_exact_count(findings: Sequence[Finding]) -> list[Finding]:
     return told
 
 
-def detectable_epsilon(rows: int, epsilon: float, level: float) -> float:
+def _detectable_epsilon(rows: int, epsilon: float, level: float) -> float:
     """Return the smallest ε whose coins are refuted 19 times of 20, where this one is claimed."""
     # The flip rate refutes if so few flips have a probability of at most level/2 under the claim,
     # for two tails count. Of coins that all flip with one rate, the largest rate is sought that
@@ -541,7 +541,7 @@ def rows_that_judge(epsilon: float, level: float, largest: float) -> int | None:
     """Return about how many rows find a loss of so much; None if no file has so many."""
 
     def judges(rows: int) -> bool:
-        return detectable_epsilon(rows, epsilon, level) <= largest
+        return _detectable_epsilon(rows, epsilon, level) <= largest
 
     many = 1
     while not judges(many):
@@ -573,5 +573,5 @@ def measure_flips(
         lower=0.0 if ends[0] <= 0 <= ends[1] else min(map(abs, ends)),
         upper=max(map(abs, ends)),
         confidence=confidence,
-        power=detectable_epsilon(n, released.epsilon, needed),
+        power=_detectable_epsilon(n, released.epsilon, needed),
     )

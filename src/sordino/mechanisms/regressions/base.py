@@ -301,11 +301,11 @@ def solved(
         last = int(np.flatnonzero(falling > excess)[-1])
         spectrum = np.maximum(eigenvalues - max(0.0, excess[last]), 0.0)
     shares = spectrum / np.where(seen, denominators, 1.0) ** 2
-    error = privacy_error(shares, within.weights, ridge, variances, rows=terms.rows)
+    error = _privacy_error(shares, within.weights, ridge, variances, rows=terms.rows)
     return replace(within, weights=basis @ within.weights, error=min(error, terms.widest))
 
 
-def privacy_error(
+def _privacy_error(
     shares: Float[np.ndarray, " d"],
     weights: Float[np.ndarray, " d"],
     ridge: float,
