@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from _shared import show, versions
 
-from sordino.auditing.instance_losses import _arm_losses, _gathered, _ridge_losses
+from sordino.auditing.instance_losses import ArmAudit, LinearAudit, gathered_arms
 from sordino.preferences.bandit_logs import BanditLogs
 
 TEMPERATURE, PENALTY, SHRINKAGE, RIDGE = 0.1, 0.5, 1.0, 1.0
@@ -89,7 +89,7 @@ def arms(n: int, k: int, some: int, rng: np.random.Generator) -> dict[str, Any]:
     return compared(
         "multi-armed",
         {"n": n, "arms": k},
-        lambda: _arm_losses(*_gathered(logs), reward_range=1.0, **rule),
+        lambda: ArmAudit(reward_range=1.0, **rule).loss(*gathered_arms(logs)),
         lambda: largest(arm_policy, pulled, rewards, k, some),
         some,
     )
@@ -104,9 +104,7 @@ def linear(n: int, d: int, k: int, some: int, rng: np.random.Generator) -> dict[
     return compared(
         "linear",
         {"n": n, "d": d, "actions": k, "additions": 100},
-        lambda: _ridge_losses(
-            rows, rewards, actions, reward_range=1.0, additions=additions, **rule
-        ),
+        lambda: LinearAudit(reward_range=1.0, **rule).loss(rows, rewards, actions, additions),
         lambda: largest(linear_policy, rows, rewards, actions, some),
         some,
     )

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 from sordino.auditing.instance_losses import (
-    _arm_class_bound,
-    _arm_delta,
-    _arm_losses,
+    ArmAudit,
+    LinearAudit,
     _fit_reach,
-    _gathered,
-    _ridge_class_bound,
-    _ridge_losses,
+    gathered_arms,
 )
 from sordino.mechanisms.score_sensitivity import own_reward_step
 from sordino.preferences.bandit_logs import BanditLogs
@@ -25,6 +22,26 @@ ARMS = [row for row in VECTORS if row["name"] == "MAB instance"]
 SHRUNKEN = [row for row in VECTORS if row["name"] == "MAB shrunken mean, all D"]
 LINEAR = [row for row in VECTORS if row["name"] == "linear d=1 instance"]
 ROUNDING = 1e-9  # relative, of sums of floats against 40 digits
+
+
+def arm_loss(*arms, **rule):
+    return ArmAudit(**rule).loss(*arms).for_curator_only()
+
+
+def arm_delta(*arms, epsilon, **rule):
+    return ArmAudit(**rule).delta(*arms, epsilon=epsilon).for_curator_only()
+
+
+def arm_bound(counts, **rule):
+    return ArmAudit(**rule).class_bound(counts).for_curator_only()
+
+
+def linear_loss(*records, additions=None, **rule):
+    return LinearAudit(**rule).loss(*records, additions).for_curator_only()
+
+
+def linear_bound(*features, **rule):
+    return LinearAudit(**rule).class_bound(*features).for_curator_only()
 
 
 def summed(records):
@@ -102,12 +119,10 @@ def test_published_rows_of_arms(row):
     given = row["inputs"]
     settings = {"temperature": given["eta"], "reward_range": given["R"]}
     reference = None if given["pi0"] == "uniform" else [0.98, 0.01, 0.01]
-    loss = _arm_losses(
-        *summed(given["data"]), penalty=given["beta0"], reference=reference, **settings
-    ).for_curator_only()
-    bound = _arm_class_bound(
+    loss = arm_loss(*summed(given["data"]), penalty=given["beta0"], reference=reference, **settings)
+    bound = arm_bound(
         [len(rewards) for rewards in given["data"]], penalty=given["beta0"], **settings
-    ).for_curator_only()
+    )
     assert loss == pytest.approx(row["exact"], rel=1e-12)
     assert bound == pytest.approx(row["corrected"], rel=1e-12)
     assert loss <= bound < row["published"]
@@ -116,14 +131,14 @@ def test_published_rows_of_arms(row):
 @pytest.mark.parametrize("row", SHRUNKEN)
 def test_no_records_and_a_rare_arm_attain_the_bound_of_the_shrunken_mean(row):
     given = row["inputs"]
-    loss = _arm_losses(
+    loss = arm_loss(
         *summed([[], []]),
         temperature=given["eta"],
         reward_range=given["R"],
         shrinkage=given["lam"],
         penalty=given["beta0"],
         reference=[np.exp(-40.0), 1.0],
-    ).for_curator_only()
+    )
     assert loss == pytest.approx(row["exact"], rel=1e-12)
 
 
@@ -133,8 +148,8 @@ def test_no_neighbor_of_arms_is_missed_and_one_attains_the_loss(seed, fewest):
     records, width, rule = random_arms(seed, fewest=fewest)
     epsilon = float(np.random.default_rng(seed).choice([0.0, 0.1, 1.0]))
     given = rule | {"reward_range": width}
-    loss = _arm_losses(*summed(records), **given).for_curator_only()
-    delta = _arm_delta(*summed(records), epsilon=epsilon, **given).for_curator_only()
+    loss = arm_loss(*summed(records), **given)
+    delta = arm_delta(*summed(records), epsilon=epsilon, **given)
     with mpmath.workdps(60):
         here = policy(records, **rule)
         others = [
@@ -153,8 +168,8 @@ def test_without_shrinkage_a_first_or_last_record_shows(seed):
     records, width, rule = random_arms(seed, fewest=2)
     records[0] = records[0][: seed % 2]
     given = rule | {"reward_range": width}
-    assert _arm_losses(*summed(records), **given).for_curator_only() == np.inf
-    delta = _arm_delta(*summed(records), epsilon=0.4, **given).for_curator_only()
+    assert arm_loss(*summed(records), **given) == np.inf
+    delta = arm_delta(*summed(records), epsilon=0.4, **given)
     with mpmath.workdps(60):
         here = policy(records, **rule)
         worst = max(excess(here, policy(other, **rule), 0.4) for other in neighbors(records, width))
@@ -164,7 +179,7 @@ def test_without_shrinkage_a_first_or_last_record_shows(seed):
 def test_the_smallest_losses_keep_their_digits():
     """Ten billion records: the loss is 1e-9, and none of its digits is rounding."""
     records = [10**10, 10**10], [4e9, 6e9], [0.0, 0.0], [1.0, 1.0]
-    loss = _arm_losses(*records, temperature=0.1, reward_range=1.0).for_curator_only()
+    loss = arm_loss(*records, temperature=0.1, reward_range=1.0)
     with mpmath.workdps(60):
         n = mpmath.mpf(10**10)
         score = [mpmath.mpf("0.4"), mpmath.mpf("0.6")]
@@ -180,10 +195,10 @@ def test_the_smallest_losses_keep_their_digits():
 
 def test_weights_that_no_float_can_hold():
     """One arm has all but e^-2000 of the chance, and a step of t = 1000 changes that."""
-    loss = _arm_losses(
+    loss = arm_loss(
         [0, 0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0],
         temperature=1 / 2000, reward_range=2.0, shrinkage=1.0, center=1.0,
-    ).for_curator_only()  # fmt: skip
+    )  # fmt: skip
     with mpmath.workdps(60):
         step = mpmath.mpf(1000)
         exact = log_ratio([mpmath.mpf(0.5)] * 2, [1 / (1 + mpmath.exp(s)) for s in (step, -step)])
@@ -197,20 +212,18 @@ def test_arms_never_lose_more_than_their_class(seed):
         rule["shrinkage"] = max(rule["shrinkage"], 1e-3)
     given = {"temperature": rule["temperature"], "reward_range": width}
     given |= {"shrinkage": rule["shrinkage"], "penalty": rule["penalty"]}
-    loss = _arm_losses(
-        *summed(records), center=rule["center"], reference=rule["reference"], **given
-    ).for_curator_only()
-    bound = _arm_class_bound([len(r) for r in records], **given).for_curator_only()
+    loss = arm_loss(*summed(records), center=rule["center"], reference=rule["reference"], **given)
+    bound = arm_bound([len(r) for r in records], **given)
     assert loss <= bound * (1 + 1e-12)
 
 
 def test_a_rare_arm_attains_the_bound_of_its_class():
     """One reward of R among m − 1 of 0, in an arm that is hardly ever drawn."""
     given = {"temperature": 0.5, "reward_range": 1.0, "penalty": 0.0}
-    loss = _arm_losses(
+    loss = arm_loss(
         [4, 9], [1.0, 4.0], [0.0, 0.0], [1.0, 1.0], reference=[1e-12, 1 - 1e-12], **given
-    ).for_curator_only()
-    assert loss >= 0.999 * _arm_class_bound([4, 9], **given).for_curator_only()
+    )
+    assert loss >= 0.999 * arm_bound([4, 9], **given)
 
 
 def test_logs_are_summed_from_the_lower_end_of_their_range():
@@ -221,13 +234,11 @@ def test_logs_are_summed_from_the_lower_end_of_their_range():
     )
     shifted = summed([[r + 1 for r in rewards] for rewards in [*records, []]])
     rule = {"temperature": 0.7, "shrinkage": 0.5, "penalty": 0.2}
-    assert (
-        _arm_losses(*_gathered(logs), reward_range=3.0, **rule).for_curator_only()
-        == _arm_losses(*shifted, reward_range=3.0, **rule).for_curator_only()
+    assert arm_loss(*gathered_arms(logs), reward_range=3.0, **rule) == arm_loss(
+        *shifted, reward_range=3.0, **rule
     )
-    assert (
-        _arm_delta(*_gathered(logs), epsilon=0.1, reward_range=3.0, **rule).for_curator_only()
-        == _arm_delta(*shifted, epsilon=0.1, reward_range=3.0, **rule).for_curator_only()
+    assert arm_delta(*gathered_arms(logs), epsilon=0.1, reward_range=3.0, **rule) == arm_delta(
+        *shifted, epsilon=0.1, reward_range=3.0, **rule
     )
 
 
@@ -286,8 +297,8 @@ def test_no_neighbor_of_linear_logs_is_missed_and_one_attains_the_loss(seed):
     grid = np.linspace(0.0, width, 201)
     removed, added = refitted_losses(rows, rewards, queries, additions, grid, rule)
     given = (rows, rewards, queries)
-    left = _ridge_losses(*given, reward_range=width, **rule).for_curator_only()
-    loss = _ridge_losses(*given, reward_range=width, additions=additions, **rule).for_curator_only()
+    left = linear_loss(*given, reward_range=width, **rule)
+    loss = linear_loss(*given, reward_range=width, additions=additions, **rule)
     assert left == pytest.approx(removed, rel=1e-8, abs=1e-11)
     assert loss >= max(removed, added) * (1 - 1e-8)
     assert loss <= max(removed, added) * (1 + 1e-3) + 1e-11  # rewards between those of the grid
@@ -305,9 +316,7 @@ def test_a_reward_inside_the_range_can_lose_most():
     given = (rows, rewards, queries, additions)
     removed, added = refitted_losses(*given, np.linspace(0.0, 1.0, 501), rule)
     _, ends = refitted_losses(*given, (0.0, 1.0), rule)
-    loss = _ridge_losses(
-        rows, rewards, queries, additions=additions, reward_range=1.0, **rule
-    ).for_curator_only()
+    loss = linear_loss(rows, rewards, queries, additions=additions, reward_range=1.0, **rule)
     assert max(ends, removed) < 0.75 * added
     assert added * (1 - 1e-8) <= loss <= added * (1 + 1e-4)
 
@@ -321,10 +330,10 @@ def test_published_rows_of_linear_logs(row):
     common = {"ridge": given["lam"], "temperature": 1.0, "reward_range": 1.0}
     reference = [np.exp(-60.0), 1.0]
     losses = [
-        _ridge_losses(rows, np.ones(len(rows)), [[1.0], [-1.0]], reference=r, **common)
+        linear_loss(rows, np.ones(len(rows)), [[1.0], [-1.0]], reference=r, **common)
         for r in (reference, reference[::-1])
     ]
-    assert max(loss.for_curator_only() for loss in losses) == pytest.approx(row["exact"], rel=1e-9)
+    assert max(losses) == pytest.approx(row["exact"], rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -334,11 +343,11 @@ def test_linear_logs_never_lose_more_than_their_class(seed):
     rewards = np.append(rewards, np.full(len(rows) - len(rewards), width))
     given = {key: rule[key] for key in ("ridge", "temperature", "penalty")}
     given["reward_range"] = width
-    loss = _ridge_losses(
+    loss = linear_loss(
         rows, rewards, queries, additions=additions, reference=rule["reference"],
         center=rule["center"], **given,
-    ).for_curator_only()  # fmt: skip
-    bound = _ridge_class_bound(rows, queries, **given).for_curator_only()
+    )  # fmt: skip
+    bound = linear_bound(rows, queries, **given)
     assert loss <= bound * (1 + 1e-9)
 
 
@@ -347,10 +356,10 @@ def test_the_bound_of_a_linear_class_is_nearly_attained():
     rows = np.array([[0.1]] * 200 + [[-1.0]])
     given = {"ridge": 0.5, "temperature": 1.0, "reward_range": 1.0}
     queries = [[1.0], [-1.0]]
-    loss = _ridge_losses(
+    loss = linear_loss(
         rows[:-1], np.ones(200), queries, additions=[[-1.0]], reference=[1e-9, 1 - 1e-9], **given
-    ).for_curator_only()
-    bound = _ridge_class_bound(rows, queries, **given).for_curator_only()
+    )
+    bound = linear_bound(rows, queries, **given)
     assert 0.9 * bound <= loss <= bound
 
 
@@ -358,10 +367,10 @@ def test_a_new_direction_attains_the_penalty_of_its_class():
     """Without records, the first one narrows the width of one action and of no other."""
     given = {"ridge": 0.3, "temperature": 0.2, "reward_range": 1e-9, "penalty": 0.7}
     none = np.empty((0, 2))
-    loss = _ridge_losses(
+    loss = linear_loss(
         none, [], np.eye(2), additions=[[1.0, 0.0]], reference=[1e-12, 1 - 1e-12], **given
-    ).for_curator_only()
-    bound = _ridge_class_bound(none, np.eye(2), **given).for_curator_only()
+    )
+    bound = linear_bound(none, np.eye(2), **given)
     assert 0.9999 * bound <= loss <= bound
 
 

@@ -5,6 +5,7 @@ import json
 import math
 import operator
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,12 +13,9 @@ import pytest
 import sordino
 from sordino._withholding import Withholding
 from sordino.auditing.instance_losses import (
+    ArmAudit,
     InstanceLoss,
-    _arm_class_bound,
-    _arm_delta,
-    _arm_losses,
-    _ridge_class_bound,
-    _ridge_losses,
+    LinearAudit,
 )
 from sordino.errors import DataError, PrivacyError, UsageError
 
@@ -27,6 +25,7 @@ RULE = {"temperature": 0.5, "reward_range": 1.0}
 ROWS = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]])
 REWARDS = np.array([1.0, 0.5, 0.0])
 QUERIES = np.eye(2)
+AUDIT, LINEAR = ArmAudit(**RULE), LinearAudit(ridge=1.0, **RULE)
 
 
 @pytest.fixture
@@ -89,12 +88,12 @@ def test_what_is_neither_reward_nor_policy_is_never_certified(stranger, ledger, 
 
 def test_every_audit_of_an_instance_is_confidential():
     several = [
-        _arm_losses(*ARMS, **RULE),
-        _arm_delta(*ARMS, epsilon=0.1, **RULE),
-        _arm_class_bound(ARMS[0], **RULE),
-        _ridge_losses(ROWS, REWARDS, QUERIES, ridge=1.0, **RULE),
-        _ridge_losses(ROWS, REWARDS, QUERIES, ridge=1.0, additions=QUERIES, **RULE),
-        _ridge_class_bound(ROWS, QUERIES, ridge=1.0, **RULE),
+        AUDIT.loss(*ARMS),
+        AUDIT.delta(*ARMS, epsilon=0.1),
+        AUDIT.class_bound(ARMS[0]),
+        LINEAR.loss(ROWS, REWARDS, QUERIES),
+        LINEAR.loss(ROWS, REWARDS, QUERIES, QUERIES),
+        LINEAR.class_bound(ROWS, QUERIES),
     ]
     for loss in several:
         assert isinstance(loss, InstanceLoss)
@@ -106,46 +105,45 @@ def test_every_audit_of_an_instance_is_confidential():
 
 
 def test_one_arm_or_one_action_gives_nothing_away():
-    assert _arm_losses([5], [2.0], [0.0], [1.0], **RULE).for_curator_only() == 0
-    assert _arm_delta([5], [2.0], [0.0], [1.0], epsilon=0.0, **RULE).for_curator_only() == 0
-    one = _ridge_losses(ROWS, REWARDS, [[1.0, 0.0]], ridge=1.0, **RULE).for_curator_only()
-    assert one == pytest.approx(0, abs=1e-15)
+    arm = [5], [2.0], [0.0], [1.0]
+    alone = [AUDIT.loss(*arm), AUDIT.delta(*arm, epsilon=0.0)]
+    alone += [LINEAR.loss(ROWS, REWARDS, [[1.0, 0.0]])]
+    assert [loss.for_curator_only() for loss in alone] == pytest.approx([0, 0, 0], abs=1e-15)
 
 
 def test_delta_falls_to_zero_at_the_loss():
-    loss = _arm_losses(*ARMS, **RULE).for_curator_only()
-    below, above = (
-        _arm_delta(*ARMS, epsilon=loss * factor, **RULE).for_curator_only()
-        for factor in (0.99, 1.01)
+    loss = AUDIT.loss(*ARMS).for_curator_only()
+    below, above, beyond = (
+        AUDIT.delta(*ARMS, epsilon=epsilon).for_curator_only()
+        for epsilon in (0.99 * loss, 1.01 * loss, 1000.0)
     )
-    assert below > 0 == above
-    assert _arm_delta(*ARMS, epsilon=1000.0, **RULE).for_curator_only() == 0
+    assert below > 0 == above == beyond
 
 
 def test_arms_without_records_may_hold_anything():
     held = ([3, 0], [1.5, 0.0], [0.2, 7.0], [0.9, -7.0])
     tidy = ([3, 0], [1.5, 0.0], [0.2, 0.0], [0.9, 0.0])
-    one, other = (_arm_losses(*arms, shrinkage=1.0, **RULE) for arms in (held, tidy))
+    one, other = (ArmAudit(shrinkage=1.0, **RULE).loss(*arms) for arms in (held, tidy))
     assert one.for_curator_only() == other.for_curator_only()
 
 
 def test_several_questions_are_as_bad_as_the_worst():
     questions = np.array([[[1.0, 0.0], [0.9, 0.1]], QUERIES])
-    each = [
-        _ridge_losses(ROWS, REWARDS, q, ridge=0.5, penalty=0.2, additions=QUERIES, **RULE)
-        for q in questions
-    ]
-    both = _ridge_losses(
-        ROWS, REWARDS, questions, ridge=0.5, penalty=0.2, additions=QUERIES, **RULE
-    ).for_curator_only()
+    audit = LinearAudit(ridge=0.5, penalty=0.2, **RULE)
+    each = [audit.loss(ROWS, REWARDS, q, QUERIES) for q in questions]
+    both = audit.loss(ROWS, REWARDS, questions, QUERIES).for_curator_only()
     assert both == max(loss.for_curator_only() for loss in each)
 
 
 def test_blocks_change_nothing(monkeypatch):
-    given = {"ridge": 0.5, "penalty": 0.2, "additions": ROWS} | RULE
-    whole = _ridge_losses(ROWS, REWARDS, QUERIES, **given).for_curator_only()
+    audits = [
+        partial(LinearAudit(ridge=0.5, penalty=0.2, **RULE).loss, ROWS, REWARDS, QUERIES, ROWS),
+        partial(AUDIT.loss, *ARMS),
+        partial(AUDIT.delta, *ARMS, epsilon=0.1),
+    ]
+    whole = [audit().for_curator_only() for audit in audits]
     monkeypatch.setattr("sordino.auditing.instance_losses._BLOCK", 1)
-    apart = _ridge_losses(ROWS, REWARDS, QUERIES, **given).for_curator_only()
+    apart = [audit().for_curator_only() for audit in audits]
     assert apart == pytest.approx(whole, rel=1e-13)
 
 
@@ -167,7 +165,7 @@ def test_blocks_change_nothing(monkeypatch):
 )
 def test_sums_that_no_records_have_are_refused(arms, match):
     with pytest.raises(DataError, match=match):
-        _arm_losses(*arms, **RULE)
+        AUDIT.loss(*arms)
 
 
 @pytest.mark.parametrize(
@@ -184,30 +182,28 @@ def test_sums_that_no_records_have_are_refused(arms, match):
 )
 def test_settings_that_make_no_policy_are_refused(setting, match):
     with pytest.raises(UsageError, match=match):
-        _arm_losses(*ARMS, **RULE | setting)
-    with pytest.raises(UsageError, match=match):
-        _arm_delta(*ARMS, epsilon=1.0, **RULE | setting)
+        ArmAudit(**RULE | setting)
     if "shrinkage" not in setting:
         with pytest.raises(UsageError, match=match):
-            _ridge_losses(ROWS, REWARDS, QUERIES, ridge=1.0, **RULE | setting)
+            LinearAudit(ridge=1.0, **RULE | setting)
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, math.nan, math.inf])
 def test_an_epsilon_out_of_range_is_refused(epsilon):
     with pytest.raises(UsageError, match="epsilon"):
-        _arm_delta(*ARMS, epsilon=epsilon, **RULE)
+        AUDIT.delta(*ARMS, epsilon=epsilon)
 
 
 @pytest.mark.parametrize("reference", [[1.0], [0.5, 0.4], [1.0, 0.0], [1.5, -0.5], [[0.5, 0.5]]])
 def test_a_reference_is_a_positive_distribution(reference):
     with pytest.raises(DataError, match="reference"):
-        _arm_losses(*ARMS, reference=reference, **RULE)
+        ArmAudit(reference=reference, **RULE).loss(*ARMS)
 
 
 @pytest.mark.parametrize("counts", [[3, 1], [0, 5], []])
 def test_a_class_without_a_bound_is_refused(counts):
     with pytest.raises(DataError, match="two records"):
-        _arm_class_bound(counts, **RULE)
+        AUDIT.class_bound(counts)
 
 
 @pytest.mark.parametrize(
@@ -228,21 +224,24 @@ def test_a_class_without_a_bound_is_refused(counts):
     ],
 )
 def test_linear_logs_that_do_not_fit_are_refused(change, error, match):
-    given = {"features": ROWS, "rewards": REWARDS, "queries": QUERIES, "ridge": 1.0}
+    given = {"features": ROWS, "rewards": REWARDS, "queries": QUERIES}
     if change.get("ridge", 1.0) < 1e-9:  # the row alone holds up its direction
         given |= {"features": ROWS[:1], "rewards": REWARDS[:1]}
+    public = {k: v for k, v in change.items() if k in ("ridge", "reference")}
     with pytest.raises(error, match=match):
-        _ridge_losses(**given | RULE | change)
+        LinearAudit(**{"ridge": 1.0} | RULE | public).loss(
+            **given | {k: v for k, v in change.items() if k not in public}
+        )
 
 
 @pytest.mark.parametrize("name", ["features", "queries"])
 def test_the_class_of_linear_logs_has_rows_of_norm_one(name):
-    given = {"features": ROWS, "queries": QUERIES, "ridge": 1.0}
+    given = {"features": ROWS, "queries": QUERIES}
     with pytest.raises(DataError, match=f"{name}: row 0 is longer than 1"):
-        _ridge_class_bound(**given | {name: 1.1 * given[name]}, **RULE)
+        LINEAR.class_bound(**given | {name: 1.1 * given[name]})
 
 
 def test_no_error_prints_data():
     with pytest.raises(DataError) as caught:
-        _ridge_losses(ROWS, [0.3, 7.25, 0.0], QUERIES, ridge=1.0, **RULE)
+        LINEAR.loss(ROWS, [0.3, 7.25, 0.0], QUERIES)
     assert "7.25" not in str(caught.value)
