@@ -42,7 +42,7 @@ With `--json` a command prints one JSON object on standard output and nothing el
 and progress go to standard error. Exit codes: 0 done, 1 a bug in sordino, 2 usage (a bad setting,
 an existing output, a missing extra, a request that would break a promise), 3 over budget, 4 bad
 data, 5 an audit refuted a claim, 6 an audit cannot tell, 7 file system, 8 ledger damaged or of
-another data set, 130 interrupted.
+another data set, 9 a policy is not met, 130 interrupted.
 """
 
 

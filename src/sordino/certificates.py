@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from sordino._markup import card
 from sordino._version import __version__
@@ -175,7 +175,19 @@ def digest_of(artifact: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(artifact).encode()).hexdigest()
 
 
-def paid_guarantee(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
+@runtime_checkable
+class _Paid(Protocol):
+    """What says which entries paid for it, and the digest that they have for it."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def release_ids(self) -> tuple[str, ...]: ...
+    @property
+    def artifact(self) -> str: ...
+
+
+def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:
     """Return what the entries behind a reward promise together, composed anew."""
     wanted = set(reward.release_ids)
     rows = [row for row in ledger.rows if row.release_id in wanted]

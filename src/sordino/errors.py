@@ -10,6 +10,7 @@
     ├── DataError         ValueError  4   a file or an array cannot be used
     ├── AuditRefuted                  5   an audit refuted a claim
     ├── AuditInconclusive             6   an audit cannot tell
+    ├── PolicyViolated                9   what was released does not keep to a policy
     ├── FileSystemError   OSError     7   cannot read, cannot write, disk full
     └── LedgerError                   8
         ├── LedgerDamaged             8   edited, cut short or unreadable
@@ -78,6 +79,12 @@ class AuditInconclusive(SordinoError):
     """An audit had too little to judge a privacy claim by; the message says what is missing."""
 
     exit_code = 6
+
+
+class PolicyViolated(SordinoError):
+    """What a project released does not keep to its policy."""
+
+    exit_code = 9
 
 
 class LedgerError(SordinoError):

@@ -33,6 +33,8 @@ COMMANDS = {
     "bandit": "Draw arms from a private policy of logged pulls; the randomness of the draws is the "
     "noise.",
     "budget": "Set how much may be spent on a label, a record or a person.",
+    "check": "Hold a policy against everything that a project released. Exit code 9: it is not "
+    "met.",
     "choose": "Draw one answer for every prompt, with its probability unless that is withheld.",
     "collect": "Ask people which of two answers is better; needs the extra 'collect'.",
     "estimate": "Foresee accuracy and cost from public numbers only; no data are read, nothing is "
@@ -80,8 +82,8 @@ app = typer.Typer(
     name="sordino",
     help="Learn from human preferences so that no single judgment can be read out.",
     epilog="Exit codes: 2 usage, 3 budget, 4 bad data, 5 an audit refuted the claim, 6 an audit "
-    "cannot tell, 7 file system, 8 ledger damaged or of another data set, 130 interrupted, 143 "
-    "terminated.",
+    "cannot tell, 7 file system, 8 ledger damaged or of another data set, 9 a policy is "
+    "not met, 130 interrupted, 143 terminated.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

@@ -27,7 +27,7 @@ from .result import describe_ledger_rows
 from .summary import summarize
 from .wording import SIMULATED, Json
 
-__all__ = ["_render_audit", "render_report", "write_audit", "write_report"]
+__all__ = ["_render_audit", "render_report", "write_audit", "write_report", "write_sign_off"]
 
 
 def render_report(summary: Json) -> str:
@@ -123,6 +123,12 @@ def write_report(
     shown = None if ledger is None else describe_ledger_rows(ledger)
     summary = summarize(values, ledger=shown, audits=audits)
     write_text(Path(path), render_report(summary), force=force)
+
+
+def write_sign_off(path: str | Path, told: Json, *, force: bool = False) -> None:
+    """Write one HTML page that holds what was released against a policy, with a place to sign."""
+    text = _page("sign_off.html.j2", (), told=told, simulated_text=SIMULATED)
+    write_text(Path(path), text, force=force)
 
 
 def write_audit(path: str | Path, audit: Audit | Sequence[Audit], *, force: bool = False) -> None:

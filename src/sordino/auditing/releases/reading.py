@@ -253,11 +253,8 @@ def _randomizes(manifest: Mapping[str, object] | None) -> bool:
     has = manifest or {}
     if has.get("format") == MANIFEST_FORMAT:
         return False
-    return any(_is_number(has.get(name)) for name in (*EPSILONS, *RATES))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    stated = (has.get(name) for name in (*EPSILONS, *RATES))
+    return any(isinstance(one, int | float) and not isinstance(one, bool) for one in stated)
 
 
 def raw_columns(released: Released) -> tuple[str, ...]:

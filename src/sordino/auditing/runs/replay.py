@@ -178,13 +178,6 @@ def _check_digests(run: StoredRun) -> Finding:
     )
 
 
-def _undertold(run: StoredRun, ledger: Ledger) -> Iterator[str]:
-    """Yield for which units a run says of its ledger something else than that promises."""
-    for unit, account in ledger.accounts().items():
-        if run.spent[unit] != account.to_dict():
-            yield f"{RESULT} does not state what all releases promise to one {unit}."
-
-
 def _check_totals(case: _Case, paid: Guarantee) -> Finding:
     """Return whether the certificate's sizes are at least what the ledger composes to."""
     stated, wrong, odd = case.run.certificate.guarantee, [], ""
@@ -198,7 +191,11 @@ def _check_totals(case: _Case, paid: Guarantee) -> Finding:
         else:
             odd = f"The certificate states more than {where}"
     if case.position is not None:
-        wrong += _undertold(case.run, case.then)
+        wrong += [
+            f"{RESULT} does not state what all releases promise to one {unit}."
+            for unit, account in case.then.accounts().items()
+            if case.run.spent[unit] != account.to_dict()
+        ]
     also = ", and the ledger's total" if case.position else ""
     return Finding.judged(
         "totals",
