@@ -46,23 +46,6 @@ def test_sums_of_arrays_are_the_same_bits(ray_engine):
     assert found.tobytes() == InProcess().fold(range(70), matrix, plus).tobytes()
 
 
-def test_a_second_stage_gives_the_same_bits(ray_engine, monkeypatch):
-    """As on clusters of many cores; results meet in order, so that branches become fewer."""
-    for name, value in {"_MANY": 1, "_MERGED": 4, "_TASKS": 30}.items():
-        monkeypatch.setattr(ray_data, name, value)
-    sizes, real = [], ray_data._Arrivals.take
-
-    def take(self, found):
-        sizes.append(len(found.nodes))
-        real(self, found)
-
-    monkeypatch.setattr(ray_data._Arrivals, "take", take)
-    found = ray_engine.fold(range(150), third, plus)
-    assert found == InProcess().fold(range(150), third, plus)
-    assert len(sizes) == 75 // 4 + 1
-    assert sizes.count(1) >= len(sizes) - 1
-
-
 def threads(_):
     from threadpoolctl import threadpool_info
 

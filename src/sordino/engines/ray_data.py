@@ -17,7 +17,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -121,13 +121,12 @@ def _stretches(chunks: Sequence[Any], least: int) -> list[_Stretch]:
     return [_Stretch(first, tuple(chunks[first : first + length])) for first in starts]
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Branches:
-    """What some tasks found."""
+    """What one task found."""
 
-    nodes: list[Node[Any]] = field(default_factory=list)  # sums of branches
-    # From which chunk to before which one.
-    seen: list[tuple[int, int]] = field(default_factory=list)
+    seen: tuple[int, int]  # from which chunk to before which one
+    nodes: Sequence[Node[Any]] = ()  # sums of branches
     # The first of these chunks that was refused, and why.
     failed: tuple[int, SordinoError] | None = None
 
@@ -136,7 +135,7 @@ class _Branches:
             return pickle.dumps(self)
         except Exception as error:  # noqa: BLE001 - parts of a caller's own kind
             problem = _portable(error)
-        return pickle.dumps(_Branches([], self.seen, (self.seen[0][0], problem)))
+        return pickle.dumps(_Branches(self.seen, failed=(self.seen[0], problem)))
 
     @staticmethod
     def unpacked(packed: bytes) -> _Branches:
@@ -157,37 +156,13 @@ class _SumOfStretch:
         # An error is returned and not raised: an engine would try again, and would write down more
         # of it than its message.
         total: Reduction[Any] = Reduction(self.chunks, self.add)
-        index = stretch.first
+        index, last = stretch.first, stretch.first + len(stretch.chunks)
         try:
             for index, chunk in enumerate(stretch.chunks, stretch.first):
                 total.take(index, self.task(chunk))
         except Exception as error:  # noqa: BLE001 - it must not reach the engine's logs
-            return _Branches([], [(stretch.first, index + 1)], (index, _portable(error)))
-        return _Branches(total.nodes(), [(stretch.first, stretch.first + len(stretch.chunks))])
-
-
-@dataclass(frozen=True)
-class _Merge:
-    """The task of a second stage: it adds up what several tasks found."""
-
-    add: Callable[[Any, Any], Any]  # from two parts to their sum
-    chunks: int  # how many there are in all
-
-    def __call__(self, found: Sequence[bytes]) -> _Branches:
-        """Return fewer branches; what was packed is read one after the other."""
-        total: Reduction[Any] = Reduction(self.chunks, self.add)
-        merged = _Branches()
-        for packed in found:
-            branches = _Branches.unpacked(packed)
-            merged.seen += branches.seen
-            merged.failed = _first(merged.failed, branches.failed)
-            try:
-                for level, index, part in branches.nodes:
-                    total.take(index, part, level=level)
-            except Exception as error:  # noqa: BLE001 - as above
-                merged.failed = _first(merged.failed, (branches.seen[0][0], _portable(error)))
-        merged.nodes = total.nodes()
-        return merged
+            return _Branches((stretch.first, index + 1), failed=(index, _portable(error)))
+        return _Branches((stretch.first, last), total.nodes())
 
 
 class _Arrivals(Generic[T]):
@@ -206,9 +181,9 @@ class _Arrivals(Generic[T]):
     def take(self, found: _Branches) -> None:
         for level, index, part in found.nodes:
             self._total.take(index, part, level=level)
-        for first, last in found.seen:
-            self._seen[first:last] = True
-        self._failed = _first(self._failed, found.failed)
+        self._seen[slice(*found.seen)] = True
+        if found.failed is not None and (self._failed is None or found.failed[0] < self._failed[0]):
+            self._failed = found.failed
         if self._failed is not None and self._seen[: self._failed[0]].all():
             raise self._failed[1]
         if self._taken is not None:
@@ -218,15 +193,6 @@ class _Arrivals(Generic[T]):
         if self._failed is not None:
             raise self._failed[1]
         return self._total.result()
-
-
-def _first(
-    one: tuple[int, SordinoError] | None, other: tuple[int, SordinoError] | None
-) -> tuple[int, SordinoError] | None:
-    """Return the problem of the earlier chunk."""
-    if one is None or other is None:
-        return other if one is None else one
-    return other if other[0] < one[0] else one
 
 
 def _portable(error: Exception) -> SordinoError:
@@ -246,9 +212,6 @@ def _portable(error: Exception) -> SordinoError:
 
 
 _TASKS: Final = 16  # for each core, so that a lost or slow one delays little
-_MERGED: Final = 16  # tasks whose branches one task of the second stage adds up
-_MANY: Final = 16  # cores that send more than this process should add up alone
-_SHARE: Final = 0.5  # of a core, for that
 _TRIES: Final = 20  # of one task; what kills its worker so often is no accident
 _STORE: Final = 1 << 28  # bytes of Ray's object store on this machine alone: it holds sums
 _FIRST: Final = 60.0  # seconds until a cluster has done next to nothing
@@ -339,16 +302,6 @@ class _Task:
         return {"found": [self.work(pickle.loads(stretch)).packed()]}  # noqa: S301 - our own
 
 
-@dataclass(frozen=True)
-class _MergeTask:
-    """Likewise for the second stage."""
-
-    work: _Merge
-
-    def __call__(self, block: dict[str, Any]) -> dict[str, list[bytes]]:
-        return {"found": [self.work(block["found"]).packed()]}
-
-
 def _rows(
     chunks: Sequence[Any], task: Callable[[Any], Any], add: Callable[[Any, Any], Any]
 ) -> Generator[bytes]:
@@ -363,14 +316,6 @@ def _rows(
         items = [{"stretch": pickle.dumps(some)} for some in _stretches(chunks, _TASKS * cores)]
         found = ray.data.from_items(items, override_num_blocks=len(items))
         found = found.map_batches(_Task(work), batch_size=1, max_retries=_TRIES)
-        if cores >= _MANY and len(items) > _MERGED**2:  # a second stage adds up for this process
-            # In order, so that neighbors meet and their branches become one.
-            found.context.execution_options.preserve_order = True
-            # Another share of a core, so that Ray does not make one task of both.
-            merge = _MergeTask(_Merge(work.add, work.chunks))
-            found = found.map_batches(
-                merge, batch_size=_MERGED, num_cpus=_SHARE, max_retries=_TRIES
-            )
         for row in found.iter_rows():
             yield row["found"]
     except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds

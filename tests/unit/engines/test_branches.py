@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.engines.engine import InProcess
-from sordino.engines.ray_data import _Arrivals, _Branches, _Merge, _stretches, _SumOfStretch
+from sordino.engines.ray_data import _Arrivals, _Branches, _stretches, _SumOfStretch
 from sordino.errors import DataError, EngineError, FileSystemError, SordinoError
 
 SAID = "what a person said"
@@ -34,26 +34,23 @@ def refusing(at, kind):
     return task
 
 
-def computed(chunks, task, add, *, order, least=7, merged=0, taken=None):
+def computed(chunks, task, add, *, order, least=7, taken=None):
     """The fold of an engine that ends its tasks in any order, one of them twice."""
     work = _SumOfStretch(task, add, len(chunks))
     rows = [work(stretch).packed() for stretch in _stretches(chunks, least)]
     order.shuffle(rows)
     rows += rows[:1]
-    if merged:
-        merge = _Merge(add, len(chunks))
-        rows = [merge(rows[k : k + merged]).packed() for k in range(0, len(rows), merged)]
     arrivals = _Arrivals(len(chunks), add, taken)
     for row in rows:
         arrivals.take(_Branches.unpacked(row))
     return arrivals.result()
 
 
-@given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 5), st.integers(0, 2**32))
-def test_tasks_in_any_order_and_two_stages_give_the_same_bits(n, least, merged, seed):
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 2**32))
+def test_tasks_in_any_order_give_the_same_bits(n, least, seed):
     chunks, seen = range(n), []
     found = computed(
-        chunks, third, plus, order=dice(seed), least=least, merged=merged,
+        chunks, third, plus, order=dice(seed), least=least,
         taken=lambda done, of: seen.append((done, of)),
     )  # fmt: skip
     assert found == InProcess().fold(chunks, third, plus)
@@ -71,19 +68,12 @@ def test_every_stretch_is_one_branch(n, least):
     assert {len(work(stretch).nodes) for stretch in found} == {1}
 
 
-def test_neighbors_that_meet_in_the_second_stage_become_one_branch():
-    work = _SumOfStretch(third, plus, 64)
-    rows = [work(stretch).packed() for stretch in _stretches(range(64), 16)]
-    assert len(_Merge(plus, 64)(rows).nodes) == 1
-
-
-@pytest.mark.parametrize("merged", [0, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_error_is_that_of_the_first_chunk_that_failed(seed, merged):
+def test_the_error_is_that_of_the_first_chunk_that_failed(seed):
     """Whichever task ended first."""
     task = refusing({23, 24, 77, 90}, DataError)
     with pytest.raises(DataError, match=f"^{SAID}, piece 23$"):
-        computed(range(100), task, plus, order=dice(seed), merged=merged)
+        computed(range(100), task, plus, order=dice(seed))
 
 
 def test_the_sum_stops_when_all_before_the_failed_chunk_are_known_to_be_good():
@@ -140,11 +130,10 @@ def test_a_part_that_cannot_be_sent_is_an_error_and_not_a_crash():
         _Arrivals(1, plus).take(found)
 
 
-@pytest.mark.parametrize("merged", [0, 2])
-def test_a_sum_that_fails_is_an_error_like_any_other(merged):
+def test_a_sum_that_fails_is_an_error_like_any_other():
     def add(one, other):
         raise ZeroDivisionError(SAID)
 
     with pytest.raises(EngineError, match="ZeroDivisionError") as caught:
-        computed(range(20), third, add, order=dice(0), merged=merged)
+        computed(range(20), third, add, order=dice(0))
     assert SAID not in str(caught.value)

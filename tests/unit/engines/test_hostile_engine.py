@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 import sordino
 from sordino.engines.engine import InProcess
-from sordino.engines.ray_data import _Arrivals, _Branches, _Merge, _stretches, _SumOfStretch
+from sordino.engines.ray_data import _Arrivals, _Branches, _stretches, _SumOfStretch
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
@@ -32,9 +32,6 @@ class Hostile:
     def fold(self, chunks, task, add, *, taken=None):
         work = _SumOfStretch(task, add, len(chunks))
         rows = [row for part in _stretches(chunks, 9) for row in self.lost_and_again(work, part)]
-        self.random.shuffle(rows)
-        merge = sent(_Merge(add, len(chunks)))
-        rows += [merge(rows[k : k + 3]).packed() for k in range(0, len(rows), 3)]
         self.random.shuffle(rows)
         arrivals = _Arrivals(len(chunks), add, taken)
         for row in rows:
