@@ -338,60 +338,34 @@ class _Search:
 
     def hits(self, level: float) -> Iterator[_CoinHit]:
         """Yield every seed that undoes the flips in one of the frames."""
-        agree = self._stream_agrees if self.case.stream else self._keyed_agrees
-        places = self.screen.places
+        seeds, places = self.case.seeds, self.screen.places
         drawn = 2 * int(places.max()) + self.case.n if self.case.stream else len(places)
         chunk = max(1, _CELLS // drawn)
-        seeds = self.case.seeds
-        survivors: list[int] = []  # that agree with the few rows looked at first
         for start in range(0, len(seeds), chunk):
-            part = seeds[start : start + chunk]
-            kept = agree(part).tolist()
-            survivors += [seed for seed, keep in zip(part, kept, strict=True) if keep]
-        for seed in survivors:
-            yield from self._judged(seed, level)
+            for seed in self._survivors(seeds[start : start + chunk]):
+                yield from self._judged(seed, level)
 
     def _flips(self, uniforms: Float[np.ndarray, "s k"]) -> tuple[np.ndarray, np.ndarray]:
         """Return what is flipped, by either convention."""
         return uniforms < self.q, uniforms >= 1 - self.q
 
-    def _stream_agrees(self, seeds: Sequence[int]) -> Bool[np.ndarray, " s"]:
-        """Return which seeds predict all but a few of the rows, in some frame and layout."""
-        alive = np.zeros(len(seeds), dtype=bool)
-        for _, uniforms, swaps in self.case.draws(seeds, self.screen.places, self.epsilon):
-            for flips in self._flips(uniforms):
-                signed = 2 * flips.astype(np.float32) - 1
-                alive |= self._outweighs(signed, ~self.swaps)
-                if swaps is not None and self.swaps.any():
-                    signed *= np.where(swaps < 0.5, -1, 1)  # noqa: PLR2004 (a fair swap)
-                    alive |= self._outweighs(signed, self.swaps)
-        return alive
-
-    def _outweighs(
-        self, signed: Float[np.ndarray, "s k"], among: Bool[np.ndarray, " f"]
-    ) -> Bool[np.ndarray, " s"]:
-        """Return where agreements or disagreements outweigh the others in one of some frames."""
-        sums = np.abs(signed @ self.screen.signs[:, among])
-        return np.asarray((sums >= self.screen.enough[-1, among]).any(axis=1))
-
-    def _keyed_agrees(self, seeds: Sequence[int]) -> Bool[np.ndarray, " s"]:
-        """Return the same for coins that are tossed row by row: a few rows, then a few more."""
-        plain = ~self.swaps
-        signs, enough = self.screen.signs[:, plain], self.screen.enough[:, plain]
-        alive = np.arange(len(seeds))
-        sums = np.zeros((2, len(seeds), signs.shape[1]), dtype=np.float32)
-        start = 0
-        for wanted, (stop, _) in zip(enough, _TIERS, strict=True):
-            part = [seeds[index] for index in alive.tolist()]
-            places = self.screen.places[start:stop]
-            for _, uniforms, _ in self.case.draws(part, places, self.epsilon):
-                for index, flips in enumerate(self._flips(uniforms)):
-                    sums[index] += (2 * flips.astype(np.float32) - 1) @ signs[start:stop]
-            keep = (np.abs(sums) >= wanted).any(axis=(0, 2))
-            alive, sums, start = alive[keep], sums[:, keep], stop
-            if not len(alive):
-                break
-        return np.isin(np.arange(len(seeds)), alive)
+    def _survivors(self, seeds: Sequence[int]) -> Sequence[int]:
+        """Return which seeds predict all but a few of the rows looked at first, in some frame."""
+        # A stream takes as long for a few of them as for all; other coins are tossed for a few,
+        # then for a few more.
+        for tier in range(len(_TIERS) - 1 if self.case.stream else 0, len(_TIERS)):
+            some, kept = _TIERS[tier][0], np.zeros(len(seeds), dtype=bool)
+            draws = self.case.draws(seeds, self.screen.places[:some], self.epsilon)
+            for _, uniforms, swaps in draws if len(seeds) else ():
+                looks: list[tuple[np.ndarray, np.ndarray | int]] = [(~self.swaps, 1)]
+                if swaps is not None:
+                    looks.append((self.swaps, np.where(swaps < 0.5, -1, 1)))  # noqa: PLR2004 (fair)
+                for flips, (among, undone) in product(self._flips(uniforms), looks):
+                    signed = (2 * flips.astype(np.float32) - 1) * undone
+                    sums = np.abs(signed @ self.screen.signs[:some, among])
+                    kept |= (sums >= self.screen.enough[tier, among]).any(axis=1)
+            seeds = [seed for seed, keep in zip(seeds, kept.tolist(), strict=True) if keep]
+        return seeds
 
     def _judged(self, seed: int, level: float) -> Iterator[_CoinHit]:
         """Yield every layout, convention and frame in which one seed undoes the flips."""
