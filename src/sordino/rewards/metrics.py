@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from operator import add
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Integer
-from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from sordino._validate import failure_probability, finite_array
@@ -48,6 +48,8 @@ _VAGUE = 0.1
 
 _VAGUE_SLOPE = 0.5  # a slope has no unit: with more, "too bold" and "too timid" are one
 _SHARES = ("accuracy", "win_rate")
+_MOST_STEPS = 1000  # of Newton's method; about six are needed
+_CLOSE = 1e-8  # relative: what such a last step leaves is about its square
 
 FARTHEST = 4.0**166
 """Of slopes, in units of one over the largest difference: beyond it there is none."""
@@ -91,6 +93,16 @@ class Interval(Estimate):
     lower: float
     upper: float
     confidence: float
+
+
+def numbers_of(metrics: object) -> dict[str, float | None]:
+    """Return every number of a reward and its standard error, None where it is not known."""
+    told: dict[str, float | None] = {}
+    for name in ("accuracy", "negative_log_likelihood", "calibration_slope"):
+        estimate: Estimate | None = getattr(metrics, name)
+        told[name] = None if estimate is None else estimate.value
+        told[f"{name}_standard_error"] = None if estimate is None else estimate.standard_error
+    return told
 
 
 def legible(measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,12 +171,7 @@ class AnswerMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every number of the reward and its standard error, as results hold them."""
-        told: dict[str, Any] = {}
-        for name in ("accuracy", "negative_log_likelihood", "calibration_slope"):
-            estimate: Estimate | None = getattr(self, name)
-            told[name] = None if estimate is None else estimate.value
-            told[f"{name}_standard_error"] = None if estimate is None else estimate.standard_error
-        return legible(told)
+        return legible(numbers_of(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,24 +361,9 @@ _ACCURACY, _LOSS, _WINS = range(3)
 _EVEN: Final = math.inf  # a temperature at which nobody wins
 
 
-@dataclass(frozen=True, eq=False)
-class _Totals:
-    """What some predictions add up to."""
-
-    rows: int  # how many
-    values: Float[np.ndarray, " k"]  # the sums of what accuracy, loss and win rate are means of
-    # Σ(1[Δ < 0] − ỹ)Δ and Σ(1[Δ > 0] − ỹ)Δ: the scores of an infinite slope.
-    limits: Float[np.ndarray, " two"]
-    unit: float  # the largest |Δ|
-
-    def plus(self, other: _Totals) -> _Totals:
-        """Return the totals of both."""
-        return _Totals(
-            self.rows + other.rows,
-            self.values + other.values,
-            self.limits + other.limits,
-            max(self.unit, other.unit),
-        )
+def _added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the totals of two parts: of sums, and of largest sizes."""
+    return [one[0] + other[0], np.maximum(one[1], other[1])]
 
 
 def measure_predictions(
@@ -384,12 +376,14 @@ def measure_predictions(
     # slope the root b of Σ (σ(bΔ) − ỹ)Δ = 0, with the error √Σ(score²)/Σσ′(bΔ)Δ² (delta method).
     # Errors are robust to dependence between the answers of a person.
     heat = _EVEN if temperature is None else temperature
-    total = predictions.fold(partial(_totals, heat), _Totals.plus)
-    means, unit, rows = total.values / total.rows, total.unit, total.rows
-    root, information = _slope(predictions, total), 0.0
+    sums, largest = predictions.fold(partial(_totals, heat), _added)
+    (lowest, highest), rows, unit = sums[4:], int(sums[0]), float(largest)
+    means, root, information = sums[1:4] / rows, None, 0.0
+    if lowest < 0 < highest:
+        root = increasing_root(lambda slope: predictions.fold(partial(_scores, unit, slope), add))
     if root is not None:  # where the scores add up to 0, up to rounding
-        at = predictions.fold(partial(_scores, np.array([root]), unit), add)
-        means, information = np.append(means, at[0] / rows), float(at[1, 0])
+        score, information = predictions.fold(partial(_scores, unit, root), add).tolist()
+        means = np.append(means, score / rows)
     persons, squares = predictions.fold(partial(_spread, heat, means, root, unit), each_added)
     errors = [_clustered_error(float(of), int(persons), rows) for of in squares]
     if not predictions.linked:
@@ -424,42 +418,20 @@ def _values(part: _Predicted, heat: float) -> Float[np.ndarray, "3 n"]:
     return np.stack([picks[0], debiased_loss(gaps, targets), picks[1]])
 
 
-def _totals(heat: float, part: _Predicted) -> _Totals:
-    """Return the totals of one part."""
+def _totals(heat: float, part: _Predicted) -> list[np.ndarray]:
+    """Return what one part adds up to, and the largest |Δ|."""
+    # How many there are; what accuracy, loss and win rate are means of; and Σ(1[Δ < 0] − ỹ)Δ and
+    # Σ(1[Δ > 0] − ỹ)Δ, the scores of an infinite slope.
     gaps, targets = part.differences, part.targets
     limits = [((side - targets) * gaps).sum() for side in (gaps < 0, gaps > 0)]
-    unit = float(np.abs(gaps).max(initial=0.0))
-    return _Totals(len(gaps), _values(part, heat).sum(axis=1), np.array(limits), unit)
+    sums = np.array([len(gaps), *_values(part, heat).sum(axis=1), *limits])
+    return [sums, np.abs(gaps).max(initial=0.0)]
 
 
-def _slope(predictions: HeldOut | _Predictions, total: _Totals) -> float | None:
-    """Return the calibration slope of Δ in its unit, or None where no finite one fits best."""
-    if isinstance(predictions, HeldOut):
-        return predictions.fold(_root_of_part)
-    if not total.limits[0] < 0 < total.limits[1]:
-        return None
-
-    def rising(trials: Float[np.ndarray, " k"]) -> Float[np.ndarray, "2 k"]:
-        return predictions.fold(partial(_scores, trials, total.unit), add)
-
-    return crossing(rising, FARTHEST)
-
-
-def _root_of_part(part: _Predicted) -> float | None:
-    """Return the slope of predictions that are all here."""
-    unit = float(np.max(np.abs(part.differences)))
-    if unit == 0:
-        return None
-    scaled = part.differences / unit
-    return _increasing_root(scaled, float(part.targets @ scaled))
-
-
-def _scores(
-    trials: Float[np.ndarray, " k"], unit: float, part: _Predicted
-) -> Float[np.ndarray, "2 k"]:
-    """Return the sums of the scores of one part, and their derivatives, at every trial."""
-    found = [_slope_scores(part, unit, slope) for slope in trials]
-    return np.array([[score.sum(), bend.sum()] for score, bend in found]).T
+def _scores(unit: float, slope: float, part: _Predicted) -> Float[np.ndarray, " two"]:
+    """Return the sums of the scores of one part, and of their derivatives."""
+    score, bend = _slope_scores(part, unit, slope)
+    return np.array([score.sum(), bend.sum()])
 
 
 def _slope_scores(
@@ -497,91 +469,23 @@ def _clustered_error(squares: float, clusters: int, rows: int) -> float:
     return math.sqrt(clusters / (clusters - 1) * squares) / rows
 
 
-def _increasing_root(
-    scaled: np.ndarray, pull: float, weights: np.ndarray | float = 1.0
-) -> float | None:
-    """Return the finite root b of Σ wσ(bΔ)Δ = pull, or None where there is none."""
+def increasing_root(rising: Callable[[float], Float[np.ndarray, " two"]]) -> float | None:
+    """Return where Σ wσ(bΔ)Δ less a number is 0, from its value and slope at a b; or None."""
+    # Newton's method from 0. Beyond 0 on either side the sum bends away from its tangent, so that
+    # every step ends short of the root, and none needs a bracket.
     # Source: docs/local.md, metrics on randomized labels.
-    counted = weights * scaled
-    positive, negative = float(counted[scaled > 0].sum()), float(counted[scaled < 0].sum())
-    if not negative < pull < positive:
-        return None
-
-    def rising(slope: float) -> float:
-        return float(expit(slope * scaled) @ counted) - pull
-
-    reach = 1.0
-    while rising(-reach) > 0 or rising(reach) < 0:
-        reach *= 4
-        if reach > FARTHEST:
-            return None  # the limits differ from the data only by rounding
-    return float(brentq(rising, -reach, reach, xtol=1e-14, rtol=1e-13, maxiter=500))
-
-
-_Rising = Callable[[Float[np.ndarray, " k"]], Float[np.ndarray, "2 k"]]
-"""From trials to the sum and its derivative at each, in one pass."""
-
-_NEAR: Final = 4.0 ** np.arange(9)  # where a root is looked for first
-_GRID: Final = 9  # trials that shrink the bracket whatever the guess is worth
-_AROUND: Final = 0.5 * 10.0 ** -np.arange(1, 13)  # of the bracket, on both sides of the guess
-_WIDE: Final = 4.0  # ratio of the ends from which on magnitudes are tried
-_CLOSE: Final = 1e-12  # relative; the guess inside is closer by far
-_PASSES: Final = 60
-
-
-def crossing(rising: _Rising, farthest: float) -> float | None:
-    """Return where a sum crosses zero, from below; None if not between −farthest and farthest."""
-    # Every pass tries points closely around a guess and some across the bracket, so that a good
-    # guess makes it ten times narrower than its own error, and a bad one does no harm.
-    trials = np.concatenate([[-farthest], -_NEAR[::-1], [0.0], _NEAR, [farthest]])
-    found = rising(trials)
-    if found[0, 0] > 0 or found[0, -1] < 0:
-        return None
-    for _ in range(_PASSES):
-        above = 1 + int(np.argmax(found[0, 1:] >= 0))
-        ends, found = trials[above - 1 : above + 1], found[:, above - 1 : above + 1]
-        guess = _guess(ends, *found)
-        if not found[0].all() or ends[1] - ends[0] <= _CLOSE * float(np.abs(ends).max()):
-            break
-        inner = _inner(ends, guess)
-        if not len(inner):
-            break
-        trials = np.concatenate([ends[:1], inner, ends[1:]])
-        found = np.concatenate([found[:, :1], rising(inner), found[:, 1:]], axis=1)
-    return guess
-
-
-def _guess(
-    ends: Float[np.ndarray, " two"],
-    values: Float[np.ndarray, " two"],
-    bends: Float[np.ndarray, " two"],
-) -> float:
-    """Return where the cubic through both ends, as a function of the value, is at value 0."""
-    # Source: Inverse Hermite interpolation.
-    if values[0] == 0 or values[1] == 0:
-        return float(ends[0] if values[0] == 0 else ends[1])
-    height, width = float(values[1] - values[0]), float(ends[1] - ends[0])
-    share = -float(values[0]) / height
-    straight = float(ends[0]) + share * width
-    if not (bends > 0).all():
-        return straight
-    with np.errstate(over="ignore", invalid="ignore"):
-        first, last = height / bends - width
-        bent = straight + share * (1 - share) * ((1 - share) * first - share * last)
-    return float(bent) if ends[0] <= bent <= ends[1] else straight
-
-
-def _inner(ends: Float[np.ndarray, " two"], guess: float) -> Float[np.ndarray, " k"]:
-    """Return what to try between two ends."""
-    low, high = ends
-    width = high - low
-    if low * high > 0 and max(low / high, high / low) > _WIDE:
-        grid = np.geomspace(low, high, _GRID)
-    else:
-        grid = np.linspace(low, high, _GRID)
-    around = width * _AROUND
-    trials = np.concatenate([grid, [guess], guess - around, guess + around])
-    return np.unique(trials[(trials > low) & (trials < high)])
+    root = 0.0
+    for _ in range(_MOST_STEPS):
+        value, bend = rising(root).tolist()
+        if value == 0 or (root and (value > 0) == (root > 0)):
+            return root  # which is passed by rounding only
+        step = -value / bend if bend > 0 else math.inf
+        if abs(root + step) > FARTHEST:
+            break  # the limits differ from the data only by rounding
+        root += step
+        if abs(step) <= _CLOSE * abs(root):
+            return root
+    return None
 
 
 _SPLITS = 10  # of the sum
@@ -600,14 +504,9 @@ def measure_statistic(
     shared = float(np.mean([evidence.variance_along(theta) for theta in fits]))
     loss = _thinned_loss(parts, fits, shared)
     slope = _thinned_slope(parts, fits, shared)
-    return {
-        "accuracy": None,
-        "accuracy_standard_error": None,
-        "negative_log_likelihood": loss.value,
-        "negative_log_likelihood_standard_error": loss.standard_error,
-        "calibration_slope": None if slope is None else slope.value,
-        "calibration_slope_standard_error": None if slope is None else slope.standard_error,
-    }
+    return numbers_of(
+        SimpleNamespace(accuracy=None, negative_log_likelihood=loss, calibration_slope=slope)
+    )
 
 
 def _thinned_loss(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate:
@@ -646,7 +545,15 @@ def slope_of_sum(
     unit = float(np.max(np.abs(margins)))
     if unit == 0:
         return None
-    root = _increasing_root(margins / unit, pull / unit, weights)
+    scaled = margins / unit
+    counted, needed = weights * scaled, pull / unit
+
+    def rising(slope: float) -> Float[np.ndarray, " two"]:
+        chosen = expit(slope * scaled)
+        return np.array([chosen @ counted - needed, (chosen * (1 - chosen)) @ (counted * scaled)])
+
+    within = float(counted[scaled < 0].sum()) < needed < float(counted[scaled > 0].sum())
+    root = increasing_root(rising) if within else None
     if root is None:
         return None
     slope = root / unit

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import add
 from typing import Any, Final
 
 import numpy as np
@@ -44,7 +45,7 @@ from sordino.privacy.ledger_chain import Row, digest_of_array, event_of
 
 from .evidence import counted_vectors
 from .label_release import Judged, LabelSum, release_sum
-from .metrics import FARTHEST, Estimate, Interval, crossing, legible, slope_of_sum
+from .metrics import Estimate, Interval, increasing_root, legible, numbers_of
 from .model import RewardModel
 from .pair_losses import debiased_slope, softplus
 from .release_checks import (
@@ -55,7 +56,6 @@ from .release_checks import (
     record_differences,
     record_promise,
 )
-from .solver import each_added
 
 SHARE: Final = 1 / FOLDS
 """Share of the questions that is held out, about."""
@@ -84,15 +84,12 @@ class PrivateMetrics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics under the names that a result gives them."""
-        values: dict[str, Any] = {}
-        for name in ("accuracy", "negative_log_likelihood", "calibration_slope"):
-            found: Estimate | None = getattr(self, name)
-            values[name] = None if found is None else found.value
-            values[f"{name}_standard_error"] = None if found is None else found.standard_error
         rate = self.win_rate
-        values["win_rate"] = None if rate is None else rate.value
-        values["win_rate_interval"] = None if rate is None else [rate.lower, rate.upper]
-        return legible(values)
+        won = {
+            "win_rate": None if rate is None else rate.value,
+            "win_rate_interval": None if rate is None else [rate.lower, rate.upper],
+        }
+        return legible(numbers_of(self) | won)
 
     def attached(self, reward: RewardModel, ledger: Ledger) -> RewardModel:
         """Return the reward with both entries, and with what both promise together."""
@@ -299,41 +296,22 @@ class _MarginSums:
         return _MarginSums(**{**{name: mine[name] + theirs[name] for name in mine}, "sizes": sizes})
 
 
-@dataclass(frozen=True, eq=False)
-class _SlopeSums:
-    """What some margins add up to if labels have chances σ(bm), for some slopes b."""
-
-    sums: Float[np.ndarray, " b"]  # Σ σ(bm)m, what Σ ym would be
-    information: Float[np.ndarray, " b"]  # Σ σ′(bm)m², its slope in b
-    losses: Float[np.ndarray, " b"]  # Σ of the expected loss softplus(m) − ym
-    squares: Float[np.ndarray, " b"]  # Σ of its expected square
-
-    @classmethod
-    def of(
-        cls,
-        slopes: list[float],
-        _first: int,
-        margins: Float[np.ndarray, " n"],
-        _labels: object = 0,
-    ) -> _SlopeSums:
-        """Return the sums of one block of margins."""
-        first, second = softplus(-margins), softplus(margins)
-        rows = []
-        for slope in slopes:
-            chances = expit(slope * margins)
-            rows.append(
-                (
-                    float(chances @ margins),
-                    float(debiased_slope(slope * margins) @ margins**2),
-                    float(chances @ first + (1 - chances) @ second),
-                    float(chances @ first**2 + (1 - chances) @ second**2),
-                )
-            )
-        return cls(*np.array(rows).T)
-
-    def plus(self, other: _SlopeSums) -> _SlopeSums:
-        """Return the sums of both."""
-        return _SlopeSums(*each_added(list(vars(self).values()), list(vars(other).values())))
+def _slope_sums(
+    slope: float, _first: int, margins: Float[np.ndarray, " n"], _labels: object = 0
+) -> Float[np.ndarray, " 4"]:
+    """Return what some margins add up to if labels have chances σ(bm), for a slope b."""
+    # Σ σ(bm)m, which Σ ym would be; its derivative Σ σ′(bm)m²; and of the loss softplus(m) − ym the
+    # expected Σ and the expected Σ of squares.
+    first, second = softplus(-margins), softplus(margins)
+    chances = expit(slope * margins)
+    return np.array(
+        [
+            chances @ margins,
+            debiased_slope(slope * margins) @ margins**2,
+            chances @ first + (1 - chances) @ second,
+            chances @ first**2 + (1 - chances) @ second**2,
+        ]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,7 +322,7 @@ class _NoisedSums:
     totals: Float[np.ndarray, " 3"]  # the released sum, on the scale of the columns
     variances: Float[np.ndarray, " 3"]  # of its noise
     slope: float | None  # the root b of Σ σ(bm)m = Σ ym; None where there is none
-    bent: _SlopeSums  # sums at that slope; at 0 where there is none
+    bent: Float[np.ndarray, " 4"]  # sums at that slope; at 0 where there is none
 
     @classmethod
     def of(
@@ -361,7 +339,7 @@ class _NoisedSums:
             totals=totals,
             variances=np.diagonal(factor @ factor.T) * sizes**2,
             slope=slope,
-            bent=counted.fold(partial(_SlopeSums.of, [slope or 0.0]), _SlopeSums.plus),
+            bent=counted.fold(partial(_slope_sums, slope or 0.0), add),
         )
 
     def estimates(self) -> dict[str, Any]:
@@ -376,8 +354,8 @@ class _NoisedSums:
         won = (known.loses + self.totals[1]) / k
         square = (known.loses_squared + self.totals[1]) / k
         loss = (known.softplus - self.totals[2]) / k
-        mean, spread = (float(sums[0]) / k for sums in (self.bent.losses, self.bent.squares))
-        slope, information = None, float(self.bent.information[0])
+        _, information, *losses = self.bent.tolist()
+        (mean, spread), slope = (total / k for total in losses), None
         if self.slope is not None:
             error = float(np.sqrt(information + self.variances[2]))
             slope = Estimate(self.slope, error / information if information else np.inf)
@@ -399,18 +377,15 @@ class _NoisedSums:
 def _slope(margins: Rows, known: _MarginSums, total: float) -> float | None:
     """Return the root b of Σ σ(bm)m = total; None where no finite b fits."""
     # Source: docs/local.md, metrics on randomized labels.
-    if margins.held is not None:
-        found = slope_of_sum(margins.held, total)
-        return None if found is None else found[0]
     if not known.negative < total < known.positive:
         return None
     unit = float(known.sizes[2])
 
-    def rising(trials: Float[np.ndarray, " k"]) -> Float[np.ndarray, "2 k"]:
-        at = margins.fold(partial(_SlopeSums.of, (trials / unit).tolist()), _SlopeSums.plus)
-        return np.stack([(at.sums - total) / unit, at.information / unit**2])
+    def rising(slope: float) -> Float[np.ndarray, " two"]:
+        value, bend, *_ = margins.fold(partial(_slope_sums, slope / unit), add)
+        return np.array([(value - total) / unit, bend / unit**2])
 
-    root = crossing(rising, FARTHEST)
+    root = increasing_root(rising)
     return None if root is None else root / unit
 
 

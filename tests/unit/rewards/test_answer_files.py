@@ -30,9 +30,8 @@ from sordino.rewards.answer_files import fit_and_measure_chunks
 from sordino.rewards.evidence import Design, counted_vectors, evidence_of_answers, ridges
 from sordino.rewards.label_release import release_labels
 from sordino.rewards.metrics import (
-    FARTHEST,
     HeldOut,
-    crossing,
+    increasing_root,
     measure_predictions,
     opened_predictions,
 )
@@ -42,7 +41,6 @@ COIN = sordino.RandomizedResponse(1.0)
 PARTS = 4
 FITTED = {"ridge": 3.0, "ball": 20.0}
 LONGEST_HELD_OUT = 7  # a seed with which the longest vector is held out
-MOST_PASSES = (4, 7)  # to a slope that is not absurd, and to one that is
 OF_A_REFIT = math.sqrt(1.25)  # errors are √(1 + 1/4) times as large: the released fit saw all parts
 
 
@@ -524,35 +522,38 @@ def test_answers_that_agree_more_than_the_coin_lets_them_have_no_slope(tmp_path,
 # --- where a rising sum crosses zero ---
 
 
-def counted(gaps, targets):
-    """Return the summed scores of slopes, their derivatives, and how often they are asked for."""
-    asked = []
-
-    def rising(trials):
-        asked.append(len(trials))
-        chosen = expit(np.outer(trials, gaps))
-        return np.stack([(chosen - targets) @ gaps, (chosen * (1 - chosen)) @ gaps**2])
-
-    return rising, asked
-
-
 @pytest.mark.parametrize("slope", [-2e4, -3.0, 0.0, 1e-6, 0.3, 1.0, 40.0, 1e5, 1e9, 1e30])
-def test_a_crossing_is_found_in_few_passes(slope):
+def test_a_root_is_found_in_few_passes(slope):
     generator = np.random.default_rng(7)
     gaps = generator.normal(size=400) / max(1.0, abs(slope))
     gaps[0] = 1.0 if abs(slope) <= 1e3 else gaps[0]
-    targets = expit(slope * gaps) + 1e-3 * generator.normal(size=400)
-    rising, asked = counted(gaps, targets)
-    found = crossing(rising, FARTHEST)
+    targets, asked = expit(slope * gaps) + 1e-3 * generator.normal(size=400), []
+
+    def rising(at):
+        asked.append(at)
+        chosen = expit(at * gaps)
+        return np.array([(chosen - targets) @ gaps, (chosen * (1 - chosen)) @ gaps**2])
+
+    found, passes = increasing_root(rising), len(asked)
     wide = 10 * (1 + abs(slope))
-    exact = brentq(lambda at: rising(np.array([at]))[0, 0], -wide, wide, xtol=1e-300, rtol=1e-14)
-    bend = rising(np.array([exact]))[1, 0]
-    rounding = 1e-14 * np.abs(gaps).sum() / bend
+    exact = brentq(lambda at: rising(at)[0], -wide, wide, xtol=1e-300, rtol=1e-14)
+    rounding = 1e-14 * np.abs(gaps).sum() / rising(exact)[1]
     assert abs(found - exact) <= 1e-11 * abs(exact) + rounding
-    assert len([trials for trials in asked if trials > 1]) <= MOST_PASSES[abs(slope) >= 1e5]
-    assert max(asked) < 40
+    assert passes <= 7
 
 
-def test_no_crossing_is_none():
-    for wrong in (-1.0, 1.0):
-        assert crossing(lambda at, by=wrong: np.stack([0 * at + by, 0 * at]), 1e10) is None
+def test_a_root_among_sizes_of_every_order_is_found():
+    gaps = np.concatenate([np.geomspace(1e-12, 1.0, 200), [-1e-9]])
+    at = np.array([expit(3e8 * gaps) @ gaps, 0.0])
+    found = increasing_root(
+        lambda b: (
+            np.array([expit(b * gaps) @ gaps, (expit(b * gaps) * expit(-b * gaps)) @ gaps**2]) - at
+        )
+    )
+    assert found == pytest.approx(3e8, rel=1e-5)  # where a float tells the sum from its limit
+
+
+@pytest.mark.parametrize("value", [-1.0, 1.0])
+def test_no_root_is_none(value):
+    assert increasing_root(lambda _: np.array([value, 0.0])) is None
+    assert increasing_root(lambda _: np.array([value, 1e-120])) is None
