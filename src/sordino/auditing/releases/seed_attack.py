@@ -60,7 +60,6 @@ _LONG_STREAM = 4096  # of longer files, small seeds are not run over all rows tw
 _MOST_COLUMNS = 4
 _DISTINCT = 0.9
 _DEEPEST = 100
-_END = object()  # of a list of parts
 _MOST_JOINED = 1001  # small seeds that are tried with the ways to join texts
 _BARRED = "prompt, x, y by '|'"
 _COMMON_JOINS = tuple(f"prompt, x, y by {mark!a}" for mark in ("", "|", "\n", " "))
@@ -403,25 +402,24 @@ class _Search:
                 )
 
 
+def _integers(path: str, value: object, levels: int = _DEEPEST) -> Iterator[tuple[int, str]]:
+    """Yield every whole number in a value, and where it stands, in the order of the JSON text."""
+    # What lies deeper than 100 levels is left out.
+    if (isinstance(value, str) and _INTEGER.fullmatch(value.strip())) or (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) < _LARGEST
+        and value == int(value)
+    ):
+        yield int(value), path
+    elif levels:
+        for part in parts_of(value, path):
+            yield from _integers(*part, levels - 1)
+
+
 def _manifest_integers(manifest: Mapping[str, object] | None) -> dict[int, str]:
     """Return every whole number in a manifest, and where it stands first."""
-    # Numbers come in the order of the JSON text. What lies deeper than 100 levels is left out, and
-    # nothing calls itself.
-    places: list[tuple[int, str]] = []
-    inside: list[Iterator[tuple[str, object]]] = [iter([("manifest", manifest)])]
-    while inside:
-        path, value = next(inside[-1], ("", _END))
-        if value is _END:
-            inside.pop()
-        elif (isinstance(value, str) and _INTEGER.fullmatch(value.strip())) or (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and abs(value) < _LARGEST
-            and value == int(value)
-        ):
-            places.append((int(value), path))
-        elif len(inside) <= _DEEPEST:
-            inside.append(parts_of(value, path))
+    places = _integers("manifest", manifest)
     found: dict[int, str] = {}
     for whole, path in sorted(places, key=lambda place: not _CALLED_SEED.search(place[1])):
         found.setdefault(whole, path)
