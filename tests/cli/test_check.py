@@ -154,6 +154,7 @@ def test_the_page_has_a_place_to_sign_only_where_the_policy_is_met(ready):
     said = ready.run("check", "out", "--page", "page.html")
     assert (said.code, said.err) == (0, "")
     value, page = ready.run("check", "out", "--json").value, words_of(ready / "page.html")
+    assert page.count(value["sha256"]) == 2  # on the first sheet and on the one that is signed
     for needed in (
         value["ledger"]["head"],
         value["policy"]["sha256"],

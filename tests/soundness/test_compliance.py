@@ -513,6 +513,25 @@ def test_files_that_name_no_digest_are_warned_of(files):
     assert broken(look(files)) == ["draws.json"]
 
 
+def test_answers_that_were_stored_and_are_released_again_are_paid_for(files, tmp_path):
+    """The same persons' answers are drawn once: a second file of them costs nothing."""
+    rows = [
+        {"prompt": f"{i % 20}?", "chosen": "Yes.", "rejected": "No.", "person": f"p{i % 7}"}
+        for i in range(40)
+    ]
+    (tmp_path / "persons.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "again").mkdir()
+    words = ["privatize", "persons.jsonl", "--epsilon", "1", "--ledger", "persons.db", "--out"]
+    with chdir(tmp_path):
+        for name in ("x", "y"):
+            assert cli.run([*words, f"again/{name}.jsonl"]) == 0
+    found = held(Ledger.read(tmp_path / "persons.db"), LABEL4, tmp_path / "again", strict=True)
+    assert [(each.name, each.state) for each in found.artifacts] == [
+        ("x.jsonl", "met"), ("y.jsonl", "met"),
+    ]  # fmt: skip
+    assert found.verdict == "met"
+
+
 def test_a_manifest_without_its_file_is_a_warning(files):
     (files / "p.jsonl").unlink()
     found = look(files)

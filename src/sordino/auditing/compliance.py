@@ -46,7 +46,7 @@ from sordino.privacy.guarantee import (
     never_more,
 )
 from sordino.privacy.ledger import Head, Ledger
-from sordino.privacy.ledger_chain import Row, promise_of
+from sordino.privacy.ledger_chain import Row, digest_of_json, promise_of
 
 from .findings import Verdict
 from .runs.replay import audit_run
@@ -62,7 +62,7 @@ _PLANNED = "sordino.intrinsic"  # a run that released nothing: its draws come la
 _TOLD_ELSEWHERE = {
     f"sordino.{name}" for name in ("bandit", "certificate", "language-run", "language-table")
 }  # whose promise names no digest of this file
-_WEIGHTS = {".safetensors", ".bin"}
+_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth"}
 _RELEASED = (".jsonl", ".jsonl.gz", ".parquet")
 _FOREIGN = (
     "No entry of this ledger paid for it, or recorded that it arrived. Take it away, or check it "
@@ -371,14 +371,14 @@ class _Inventory:
         """Yield what a file says, if it says what it promises."""
         name = path.relative_to(self.folder).as_posix()
         told: object = None  # what it holds as JSON
-        if path.suffix == ".db":
+        if path.suffix.lower() == ".db":
             with suppress(SordinoError):  # a memo, or no database
                 head = read_ledger(path).head.digest
                 # Else it is this ledger, or an older copy of it.
                 if all(head != row.digest for _, held in self.views for row in held.rows):
                     kind, why = "another ledger", _ELSEWHERE
                     yield _Artifact(name=name, kind=kind, sha256=head, state="not met", problem=why)
-        if path.suffix != ".json":
+        if path.suffix.lower() != ".json":
             return
         with suppress(OSError, ValueError, RecursionError):
             told = json.loads(path.read_bytes())
@@ -445,11 +445,13 @@ class _Inventory:
         for data, held in self.views if found.state == "met" else ():
             outcomes, ids = _outcomes_on(held), found.release_ids
             entries = {row.release_id: row for row, _ in _promises_on(held)}
-            if not ids or not entries.keys() >= set(ids):  # unnamed, or it arrived from elsewhere
+            if not ids or not entries.keys() >= set(ids):
+                # It names none; or it is, byte for byte, what was released or arrived already.
+                same = not ids or found.artifact == found.sha256
                 ids = tuple(
                     name
                     for name, digests in outcomes.items()
-                    if found.artifact in digests and (not ids or entries[name].kind == "receive")
+                    if found.artifact in digests and (same or entries[name].kind == "receive")
                 )
             if not ids:
                 continue
@@ -574,9 +576,9 @@ class Compliance:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict, each sentence and each file as JSON holds it."""
+        """Return the verdict, each sentence and each file as JSON holds it, with one digest."""
         policy = self.policy
-        return {
+        told: dict[str, Any] = {
             "verdict": self.verdict,
             "strict": self.strict,
             "simulated": self.simulated,
@@ -590,6 +592,8 @@ class Compliance:
             "artifacts": [artifact.to_dict() for artifact in self.artifacts],
             "sordino": __version__,
         }
+        # On paper it ties the sheet that is signed to the sheets before it.
+        return told | {"sha256": digest_of_json(told)}
 
 
 def _warned(subject: str, allowed: str, found: str) -> _Clause:

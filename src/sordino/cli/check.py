@@ -65,6 +65,7 @@ def check(settings: _Check) -> None:
         "policy": "none" if policy is None else f"{policy.name} (SHA-256 {policy.digest})",
         "ledger": f"{found.ledger}, {found.head.rows} rows",
         "head": f"{found.head.digest} (note it elsewhere)",
+        "check": value["sha256"],
         "files": f"{len(found.artifacts):,} that state a promise",
     } | ({} if settings.page is None else {"written": settings.page.name})
     finish("sordino check", rows, value, as_json=settings.as_json, simulated=found.simulated)
