@@ -265,7 +265,8 @@ class ArmAudit(_Policy):
             base
             + np.where(drawn, means - self.penalty / np.sqrt(sizes), -math.inf) / self.temperature
         )
-        more, fewer = (self.penalty * _penalty_steps(least) for least in (sizes, left))
+        roots = ((np.sqrt(least), np.sqrt(least + 1)) for least in (sizes, left))
+        more, fewer = (self.penalty / a / b / (a + b) for a, b in roots)  # of 1/√N − 1/√(N + 1)
         added = [np.where(drawn, (r - means) / (sizes + 1) + more, math.inf) for r in (0.0, end)]
         gone = [np.where(kept, (means - r) / left - fewer, -math.inf) for r in (low, high)]
         steps = (
@@ -315,12 +316,6 @@ def _each_own(
     arms = np.arange(len(others))
     for some in _blocks(len(arms), own.size):
         yield np.where(arms[some, None] == arms, own[:, some, None], others)
-
-
-def _penalty_steps(sizes: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """Return 1/√N − 1/√(N + 1) of each count."""
-    different, which = np.unique(sizes, return_inverse=True)
-    return np.array([penalty_step(float(size)) for size in different])[which]
 
 
 def _whole_counts(counts: ArrayLike) -> Float[np.ndarray, " k"]:
