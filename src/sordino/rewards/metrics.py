@@ -272,29 +272,25 @@ class _Predictions:
 
     def fold(self, task: Callable[[_Predicted], T], plus: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(part)`` over all parts; a part may be empty."""
-        read = _OfPart(self.exchange, self.chunks, self.flip_probability, self.linked, task)
-        total: T = self.engine.fold(range(PARTS), read, plus, taken=self.taken)
-        return total
+        known = self.exchange, self.chunks, self.flip_probability, self.linked
+        return self.engine.fold(
+            range(PARTS), partial(_of_part, task, *known), plus, taken=self.taken
+        )
 
 
-@dataclass(frozen=True)
-class _OfPart:
-    """A task on the predictions of one part."""
-
-    exchange: Exchange
-    chunks: int
-    flip_probability: float
-    linked: bool
-    task: Callable[[_Predicted], Any]
-
-    def __call__(self, part: int) -> Any:
-        """Return what the task makes of them."""
-        rows = self.exchange.read(part, self.chunks)
-        persons = None
-        if self.linked:
-            persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel()
-        targets = debias(rows["answer"].astype(np.int8), self.flip_probability)
-        return self.task(_Predicted(rows["difference"], targets, persons))
+def _of_part(
+    task: Callable[[_Predicted], T],
+    exchange: Exchange,
+    chunks: int,
+    flip_probability: float,
+    linked: bool,  # noqa: FBT001 (of a task, which takes what it is bound to by place)
+    part: int,
+) -> T:
+    """Return what a task makes of the predictions of one part."""
+    rows = exchange.read(part, chunks)
+    persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel() if linked else None
+    targets = debias(rows["answer"].astype(np.int8), flip_probability)
+    return task(_Predicted(rows["difference"], targets, persons))
 
 
 @contextmanager
