@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
+from scipy.optimize import least_squares
 from scipy.sparse import issparse
 from scipy.special import expit, ndtri
 
@@ -40,8 +41,7 @@ SIZE: Final = 3.0
 """How large worths are taken to be before any ballot is read, as a standard deviation."""
 _WIDEST: Final = 1.0  # standard error at worths that are all equal, above which none is printed
 _STEPS: Final = 12
-_PASSES: Final = 200
-_EVEN: Final = 1e-10  # least decrease of the misfit that is worth another pass
+_EXACT: Final = 1e-12  # relative, of the worths at which the released sum is least surprising
 _SINGULAR: Final = 1e-9
 
 
@@ -100,7 +100,12 @@ def worth_intervals(
     blank = np.linalg.inv(precision(np.zeros(k)))
     if np.sqrt(np.diagonal(centered @ blank @ centered)).max() > _WIDEST:
         return None
-    start = _least_misfit(pairs, told, root, prior)
+    start = least_squares(
+        lambda theta: np.append(root @ (told - _expected(pairs, theta)), theta / SIZE),
+        np.zeros(k),
+        lambda theta: np.vstack([-root @ _bends(pairs, theta), np.eye(k) / SIZE]),
+        **dict.fromkeys(("xtol", "ftol", "gtol"), _EXACT),
+    ).x
     reach = float(ndtri((1 + LEVEL) / 2)) + rounding
     # One path for each item and side, all at once: dθ = P(θ)⁻¹c/√(cᵀP(θ)⁻¹c), midpoints.
     along = np.vstack([centered, centered])
@@ -131,6 +136,13 @@ def _pair_weights(loss: PairwiseComposite) -> Float[np.ndarray, "k k"]:
     return total
 
 
+def _expected(
+    pairs: Float[np.ndarray, "k k"], theta: Float[np.ndarray, " k"]
+) -> Float[np.ndarray, " k"]:
+    """Return the sum that is expected at some worths."""
+    return np.asarray((pairs * expit(theta[:, np.newaxis] - theta)).sum(axis=1))
+
+
 def _bends(
     pairs: Float[np.ndarray, "k k"], theta: Float[np.ndarray, "*b k"]
 ) -> Float[np.ndarray, "*b k k"]:
@@ -141,34 +153,6 @@ def _bends(
     found = -bends
     found[..., places, places] = bends.sum(axis=-1)
     return np.asarray(found)
-
-
-def _least_misfit(
-    pairs: Float[np.ndarray, "k k"],
-    told: Float[np.ndarray, " k"],
-    root: Float[np.ndarray, "r k"],
-    prior: Float[np.ndarray, "k k"],
-) -> Float[np.ndarray, " k"]:
-    """Return the worths at which the released sum is least surprising, by Gauss-Newton steps."""
-
-    def left(theta: Float[np.ndarray, " k"]) -> Float[np.ndarray, " r"]:
-        return np.asarray(root @ (told - (pairs * expit(theta[:, np.newaxis] - theta)).sum(axis=1)))
-
-    def misfit(theta: Float[np.ndarray, " k"]) -> float:
-        return float(left(theta) @ left(theta) + theta @ prior @ theta)
-
-    theta = np.zeros(len(told))
-    for _ in range(_PASSES):
-        bend = root @ _bends(pairs, theta)
-        gradient = prior @ theta - bend.T @ left(theta)
-        step = np.linalg.solve(bend.T @ bend + prior, gradient)
-        if gradient @ step < _EVEN:
-            break
-        part, now = 1.0, misfit(theta)
-        while misfit(theta - part * step) > now - part * (gradient @ step) / 2 and part > _EVEN:
-            part /= 2
-        theta = theta - part * step
-    return theta
 
 
 REWARD_FORMAT = "sordino.reward"
