@@ -57,16 +57,20 @@ def refuse_special(path: Path, *, links: bool) -> None:
         )
 
 
-def refuse_existing(path: Path, *, force: bool) -> None:
+def refuse_existing(path: Path, *, force: bool, spends: bool = False) -> None:
     """Refuse to overwrite unless asked to, and never overwrite a ledger, or what is no file."""
+    # Whoever would pay for it again is not told how to overwrite it.
     if not os.path.lexists(path):
         return
     refuse_special(path, links=not force)
     if not force:
-        raise UsageError(
-            f"{path.name} exists already. Nothing was done. Choose another name, or pass --force "
-            "to overwrite it."
+        ways = (
+            "No interrupted run of this command is left to finish. To draw anew, which spends "
+            "anew, choose another name."
+            if spends
+            else "Choose another name, or pass --force to overwrite it."
         )
+        raise UsageError(f"{path.name} exists already. Nothing was done. {ways}")
     if _is_database(path):
         raise UsageError(
             f"{path.name} is a ledger or another database, which --force does not overwrite. "
@@ -81,13 +85,13 @@ def _is_database(path: Path) -> bool:
     return False
 
 
-def refuse_output(path: Path, *, force: bool) -> None:
+def refuse_output(path: Path, *, force: bool, spends: bool = False) -> None:
     """Refuse to write a file where :func:`refuse_existing` would, or where a folder is."""
     if path.name in {"", ".."}:
         raise UsageError(f"{path} is a folder. Nothing was done. Give the name of a file.")
     if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
         raise FileSystemError(f"{path.name} is a folder; give the name of a file.")
-    refuse_existing(path, force=force)
+    refuse_existing(path, force=force, spends=spends)
 
 
 def clear(path: Path, *, force: bool) -> None:

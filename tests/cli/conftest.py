@@ -175,14 +175,13 @@ def built(tmp_path_factory):
     return folder / "tiny"
 
 
-@pytest.fixture
-def quicker(monkeypatch):
-    """Make a quick study quicker still."""
+def quick_study():
+    """Sizes of a study that is quicker still."""
     from sordino.language.references.tiny import TinyModel
     from sordino.language.studies import comparison
 
     quick = comparison.QUICK
-    sizes = replace(
+    return replace(
         quick,
         model=TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64),
         pretraining=10,
@@ -194,7 +193,14 @@ def quicker(monkeypatch):
         prompts=4,
         max_new_tokens=4,
     )
-    monkeypatch.setattr(comparison, "QUICK", sizes)
+
+
+@pytest.fixture
+def quicker(monkeypatch):
+    """Make a quick study quicker still."""
+    from sordino.language.studies import comparison
+
+    monkeypatch.setattr(comparison, "QUICK", quick_study())
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_a_field_that_is_not_there(ready, unit, word):
 def test_files_that_are_not_there_or_in_the_way(ready):
     refused(ready, ["bandit", "none.csv", *RUN[2:]], 7, "cannot be read")
     assert ready.run(*RUN).code == 0
-    refused(ready, RUN, 2, "exists", "--force")
+    refused(ready, RUN, 2, "exists", "another name")
     refused(ready, [*RUN, "--force"], 3, "budget")
     refused(ready, [*RUN, "--force", "--data", "other"], 8, "other")
     assert ready.run(*RUN, "--force", "--budget", "2").code == 0

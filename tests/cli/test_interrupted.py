@@ -91,11 +91,13 @@ def scenarios(folder, command, *, again):
     return made
 
 
+DRIVER = [sys.executable, str(Path(__file__).with_name("interrupt.py"))]
+
+
 def run_all(made):
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("interrupt.py"))],
-        input=json.dumps(made), capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    names = ("folder", "words", "point", "count", "number")
+    given = json.dumps([dict(zip(names, one, strict=True)) for one in made])
+    done = subprocess.run(DRIVER, input=given, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -125,15 +127,8 @@ def test_stopped_at_every_step(folder, command, again):
 
 
 PEOPLE = ["--unit", "person", "--cap", "3", "--epsilon", "1"]
-CENTRAL = ["align", "in.jsonl", "--out", "out", "--noise", "estimate"]
 WAYS = {
-    "local": ALIGN,
     "people": ["align", "in.jsonl", "--out", "out", *PEOPLE],
-    "label": [*CENTRAL, "--epsilon", "1", "--metrics-epsilon", "1"],
-    "record": [*CENTRAL, "--unit", "record", "--epsilon", "1", "--metrics-epsilon", "1",
-               "--second-moment"],
-    "privatize": PRIVATIZE,
-    "privatize people": ["privatize", "in.jsonl", "--out", "out.jsonl", *PEOPLE],
     "folder": ["privatize", "in.jsonl", "more", "--out", "out", "--epsilon", "1"],
     "folder people": ["privatize", "in.jsonl", "more", "--out", "out", *PEOPLE],
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """Training on raw judgments from the command line: what is paid, refused, told and gone on with."""
 
 import json
+import shutil
 from contextlib import suppress
 
 import pytest
@@ -91,8 +92,8 @@ def test_a_dry_run_touches_nothing(ready, command):
         (["--epsilon", "-1"], 2, "epsilon"),
         (["--clip", "0"], 2, "clip"),
         (["--sft", "in.jsonl"], 2, "--sft"),
-        (["--resume", "--force"], 2, "--resume"),
-        (["--resume", "--dry-run"], 2, "--resume"),
+        (["--resume"], 2, "nothing to finish"),
+        (["--resume", "--dry-run"], 2, "nothing to finish"),
         (["--out", "tiny"], 2, "exists already"),
         (["--max-length", "2"], 4, "which one is not said"),
         (["--model", "nowhere"], 7, "no folder"),
@@ -149,8 +150,9 @@ def test_persons_are_hidden_whole_and_a_seed_says_so(ready):
 
 
 @pytest.mark.deep
-def test_a_killed_run_goes_on_and_pays_again_for_what_was_lost(ready, monkeypatch):
-    """It stops in its third step, of which the first two are kept in a checkpoint."""
+@pytest.mark.parametrize("more", [[], ["--save-every", "2"]], ids=["whole", "parts"])
+def test_a_killed_run_goes_on_for_nothing(ready, monkeypatch, more):
+    """It stops in its third step, of which the first two may be kept in a checkpoint."""
     from sordino.language.dp_sgd.training import CentralTraining
 
     step = CentralTraining.training_step
@@ -161,25 +163,87 @@ def test_a_killed_run_goes_on_and_pays_again_for_what_was_lost(ready, monkeypatc
             raise KeyboardInterrupt
         return step(self, *inputs)
 
-    run = [*REWARD, "--save-every", "2"]
+    run = [*REWARD, *more]
+    refused(ready, [*run, "--resume"], 2, "nothing to finish")
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(CentralTraining, "training_step", killed)
         assert ready.run(*run).code == 130
-    assert (ready / "made/checkpoint-2").is_dir()
+    assert (ready / "made/checkpoint-2").is_dir() == bool(more)
     spends = Ledger.read(ready / "made.spend.db").spends
-    assert len(spends) == 2
-    said = ready.run(*run, "--resume")
-    assert said.code == 3, said.err
-    assert "--budget" in said.err
-    assert len(Ledger.read(ready / "made.spend.db").spends) == 2
-    said = ready.run(*run, "--resume", "--budget", "3", "--json")
+    assert len(spends) == (2 if more else 1)
+    taken = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            CentralTraining, "training_step", lambda *given: taken.append(1) or step(*given)
+        )
+        said = ready.run(*run, "--resume", "--json")
     assert said.code == 0, said.err
-    assert len(Ledger.read(ready / "made.spend.db").spends) == 3
-    assert 2.0 < said.value["spend"] <= 3.0  # what was lost stays paid for, and is promised
+    assert len(taken) == (2 if more else 4)  # a step whose checkpoint is there is never drawn again
+    assert [row.release_id for row in Ledger.read(ready / "made.spend.db").spends] == [
+        row.release_id for row in spends
+    ]
+    assert said.value["spend"] <= 2.0
     promise = json.loads((ready / "made/sordino.json").read_text())
-    assert len(promise["sources"][0]["release_ids"]) == 3
-    refused(ready, [*run, "--resume", "--budget", "3"], 2, "all of its 4 steps")
-    refused(ready, run, 2, "exists already")
+    assert len(promise["sources"][0]["release_ids"]) == len(spends)
+    refused(ready, run, 2, "exists already", "another name")
+
+
+@pytest.mark.deep
+def test_steps_whose_checkpoint_is_gone_are_not_drawn_again(ready, monkeypatch):
+    from sordino.language.studies import pipeline
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(pipeline.CentralRewardTrainer, "text_reward", killed)
+        assert ready.run(*REWARD).code == 130
+    shutil.move(ready / "made/checkpoint-4", ready / "elsewhere")
+    said = ready.run(*REWARD)
+    assert said.code == 2, said.err
+    assert "Nothing was drawn again" in said.err
+    shutil.move(ready / "elsewhere", ready / "made/checkpoint-4")
+    assert ready.run(*REWARD).code == 0
+    assert len(Ledger.read(ready / "made.spend.db").spends) == 1
+    assert not list((ready / "made").glob("*checkpoint*"))
+
+
+@pytest.mark.deep
+def test_a_checkpoint_is_seen_only_when_it_is_recorded(ready, monkeypatch):
+    """Between the two it is hidden; what was not recorded is drawn again, and nobody saw it."""
+    from sordino.language.dp_sgd.privacy import CentralRun
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    run = [*REWARD, "--save-every", "2"]
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(CentralRun, "commit", killed)
+        assert ready.run(*run).code == 130
+    assert [path.name for path in (ready / "made").iterdir()] == [".checkpoint.partial"]
+    assert (ready / "made/.checkpoint.partial/checkpoint-2/trainer_state.json").exists()
+    said = ready.run(*run)
+    assert said.code == 0, said.err
+    assert not list((ready / "made").glob(".*"))
+    rows = Ledger.read(ready / "made.spend.db").rows
+    assert [row.kind for row in rows][:5] == ["open", "reserve", "commit", "reserve", "commit"]
+
+
+@pytest.mark.deep
+def test_an_entry_whose_step_failed_is_paid_anew(ready, monkeypatch):
+    """That it failed was seen, so nothing may be drawn on it again."""
+    from sordino.language.dp_sgd import training
+
+    def failing(*_, **__):
+        raise FloatingPointError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "add_gradient_noise", failing)
+        assert ready.run(*REWARD).code != 0
+    said = ready.run(*REWARD)
+    assert said.code == 3, said.err
+    assert ready.run(*REWARD, "--budget", "5").code == 0
+    assert len(Ledger.read(ready / "made.spend.db").spends) == 2
 
 
 @pytest.mark.deep

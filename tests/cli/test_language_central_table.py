@@ -168,7 +168,7 @@ def central(tmp_path, **changed):
     given = {
         "pairs": sordino.read_pairs(kind_rows(30)), "epsilons": (2.0,), "seeds": 2, "units": 30.0,
         "sizes": replace(QUICK.central, steps=2, expected_batch=8), "folder": tmp_path,
-        "path": tmp_path / "central.spend.db", "data": "d-training",
+        "path": tmp_path / "central.spend.db", "data": "d-training", "request": "a",
     }  # fmt: skip
     return CentralRows(**{**given, **changed})
 

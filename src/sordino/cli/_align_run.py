@@ -78,7 +78,6 @@ class AlignRun(FolderRun):
     settings: Align
     inputs: Inputs
     started: float  # when, by the clock of `_random`
-    goes_on = True
 
     def central_limit(self, epsilon: float) -> Limit:
         """Return the limit of a curator's new ledger."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 from sordino import _validate
-from sordino._files import refuse_existing
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.features import HashedText, usable_dimension, usual_features
 from sordino.privacy.guarantee import NeighboringRelation
-from sordino.privacy.ledger_chain import is_begun
 from sordino.rewards.evidence import MOST_FEATURES
 from sordino.rewards.reward_fit import METHODS
 
@@ -237,17 +234,7 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
             raise UsageError(
                 "--all-offered and --named-offered exclude each other. Nothing was done. Give one."
             )
-        if not self._is_left():
-            refuse_existing(self.out, force=self.force)
-
-    def _is_left(self) -> bool:
-        """Return whether the folder is what an interrupted run left: without a result."""
-        if self.force or not self.out.is_dir() or os.path.lexists(self.out / "result.json"):
-            return False
-        if is_begun(self.ledger_path, self.request):
-            return True
-        names = (path.name for path in self.out.iterdir())
-        return all(name.startswith((".", self.ledger_path.stem)) for name in names)
+        self.refuse_folder()
 
     def _refuse_on_estimate(self) -> None:
         _validate.telling("--epsilon", self.total)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from sordino import _validate
 from sordino._files import refuse_existing, refuse_output, refuse_unwritable
-from sordino.errors import BudgetExceeded, FileSystemError, UsageError
+from sordino.errors import FileSystemError, UsageError
 from sordino.language.training.losses import LOSSES
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
@@ -82,8 +83,8 @@ _FOREIGN = {
     "once",
     "updates": "it is for randomized labels, and with --noise updates none are",
 }
+_LAST = "training_log.json"  # which a training writes last: without it, it is not over
 _A_RELEASE = "what a comparison with the raw records says would be a release of its own"
-_RESUMED = "--resume goes on with what is there: what is left to pay for shows as it starts"
 
 
 class TrainingNoise(StrEnum):
@@ -205,20 +206,13 @@ class Train(Paying, Reading):
     save_every: Annotated[
         int | None,
         TrainingOption(
-            "With --noise updates: steps between two checkpoints within --out.",
+            "With --noise updates: steps between two checkpoints within --out, from the last of "
+            "which an interrupted run goes on; else it starts anew, for nothing either way.",
             noise=_UPDATES,
             metavar="N",
             min=1,
         ),
     ] = None
-    resume: Annotated[
-        bool,
-        TrainingOption(
-            "With --noise updates: go on from the last checkpoint that --save-every left in "
-            "--out. Steps after it are paid for again.",
-            noise=_UPDATES,
-        ),
-    ] = False
     lora: Lora = 0
     epochs: Annotated[float, _LabelsOption("Passes over the pairs.")] = 1.0
     batch_size: Annotated[int, _LabelsOption("Pairs in each step of --noise labels.", min=1)] = 16
@@ -257,9 +251,9 @@ class Train(Paying, Reading):
                 "Use --noise updates."
             )
         refuse_foreign(self, self.noise, _FOREIGN[self.noise])
-        if self.resume:
-            refuse_given({"--force": self.force, "--dry-run": self.dry_run}, _RESUMED)
-        refuse_folder(self.out, force=self.force or self.resume)
+        done = os.path.lexists(self.out / _LAST)
+        left = not done and self.is_begun
+        refuse_folder(self.out, force=self.force or left, spends=True)
         if self.ledger is not None and self.ledger.resolve().is_relative_to(self.out.resolve()):
             raise UsageError(
                 f"--ledger {self.ledger.name} lies inside {self.out.name}, and a checkpoint is "
@@ -425,9 +419,9 @@ class TrainPolicy(Train):
         return {"temperature": self.temperature, "learning_rate": self.learning_rate}
 
 
-def refuse_folder(out: Path, *, force: bool) -> None:
+def refuse_folder(out: Path, *, force: bool, spends: bool = False) -> None:
     """Refuse to write a checkpoint where something is already."""
-    refuse_existing(out, force=force)
+    refuse_existing(out, force=force, spends=spends)
     if out.is_file():
         raise FileSystemError(f"{out.name} is a file; give the name of a folder.")
     if out.is_dir() and any(out.glob("*.db")):
@@ -473,6 +467,7 @@ class _Training(Run):
     @contextmanager
     def place(self) -> Iterator[None]:
         with made_folder(self.settings.out):
+            (self.settings.out / _LAST).unlink(missing_ok=True)
             yield
 
     def told(self, promise: Guarantee, spend: float) -> dict[str, Any]:
@@ -529,15 +524,15 @@ def _on_answers(settings: Train) -> _OnAnswers:
                 f"{promise.unit} already, so {name} comes too late. Nothing was done. Leave it out."
             )
     elif not settings.non_private:
-        kept = settings.answers_path
-        if not settings.force and kept.exists():  # an earlier run has paid for them
+        kept, left = settings.answers_path, settings.is_begun
+        if not (settings.force or left) and kept.exists():  # an earlier run has paid for them
             raise UsageError(
                 f"{kept.name} holds the randomized answers of an earlier run. Nothing was done. "
                 f"Train on them, which spends nothing: give {kept.name} instead of the raw "
-                "judgments; or pass --force to randomize anew, which spends again."
+                "judgments. Another --out randomizes anew, which spends again."
             )
         for path in (kept, manifest_path(kept)):
-            refuse_output(path, force=settings.force)
+            refuse_output(path, force=settings.force or left, spends=True)
     pipeline, terms = language_module("studies.pipeline"), settings.terms()
     writes = settings.stage == "train_policy"
     fitting = pipeline.count_fitting(pairs, settings.model, terms, writes=writes)
@@ -679,7 +674,7 @@ class _OnAnswers(_Training):
                 ledger=ledger,
                 settings=settings.reading,
                 simulate_seed=settings.simulate_seed,
-                force=settings.force,
+                force=settings.force or settings.is_begun,
                 progress=bar,
             )
         private = read_pairs(settings.answers_path)
@@ -751,7 +746,7 @@ class _OnJudgments(_Training):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         settings, privacy = self.settings, self.privacy
         ledger.check_data(settings.data, None)
-        if not settings.resume:  # else the trainer knows which steps are left
+        if not settings.is_begun:  # else the trainer knows which steps are left
             ledger.check(privacy.event(privacy.steps), promise=self.promise)
         promise = _promise_with_start(self.promise, settings.model)
         return {**self.told(promise, privacy.epsilon), "privacy": privacy.to_dict()}
@@ -768,27 +763,23 @@ class _OnJudgments(_Training):
     def spend(self, ledger: Ledger) -> dict[str, Any]:
         """Train; nothing is told that was computed from the pairs."""
         settings = self.settings
-        if not settings.resume:
+        if not settings.is_begun:
             for folder in settings.out.glob("checkpoint-*"):  # which a later run would go on from
                 shutil.rmtree(folder, ignore_errors=True)
         with Bar.shown("Training") as bar:
-            try:
-                language_module("studies.pipeline").train_centrally(
-                    settings.stage.removeprefix("train_"),
-                    self.pairs,
-                    settings.model,
-                    settings.out,
-                    self.terms,
-                    privacy=self.privacy,
-                    ledger=ledger,
-                    declare_unread=settings.declare_unread,
-                    simulate_seed=settings.simulate_seed,
-                    save_every=settings.save_every,
-                    resume=settings.resume,
-                    progress=bar,
-                )
-            except BudgetExceeded as error:
-                raise BudgetExceeded(f"{error}{_PAYS_AGAIN if settings.resume else ''}") from None
+            language_module("studies.pipeline").train_centrally(
+                settings.stage.removeprefix("train_"),
+                self.pairs,
+                settings.model,
+                settings.out,
+                self.terms,
+                privacy=self.privacy,
+                ledger=ledger,
+                declare_unread=settings.declare_unread,
+                simulate_seed=settings.simulate_seed,
+                save_every=settings.save_every,
+                progress=bar,
+            )
         promise = promised(settings.out)
         return {
             **self.told(promise.guarantee, promise.sources[0].guarantee.epsilon),
@@ -813,9 +804,3 @@ class _OnJudgments(_Training):
             **({"chosen here": chosen} if chosen else {}),
             "loss, accuracy": "not measured: on raw judgments each would be a release of its own",
         }
-
-
-_PAYS_AGAIN = (
-    " A run that goes on pays again for the steps after its checkpoint: --budget EPSILON raises "
-    "the limit, and the ledger records it."
-)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ import numpy as np
 from sordino import _random
 from sordino._files import finite, read_json, to_json, write_json
 from sordino._version import __version__
-from sordino.engines.exchange import passing_folder
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
@@ -37,10 +36,11 @@ from sordino.privacy.guarantee import (
     never_less,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import event_of
+from sordino.privacy.ledger_chain import event_of, request_of
 from sordino.privatization.answers import privatize, use_unprotected
 from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.rewards.release_checks import entropy_of
 
 from ._language_run import promised
 from ._run import Limit, future_ledger, open_ledger, publish, spending_limit, with_spend
@@ -175,6 +175,12 @@ SEEDS_APART = 10_000
 """Between the seeds of two epsilons."""
 
 _FORMAT, _VERSION = "sordino.answers", 1
+_WORK = ".run-"  # folders of policies whose runs are not kept yet
+
+
+def part_of(request: str, labels: str, seed: int) -> str:
+    """Return the name by which one release of a study finds what was paid for it before."""
+    return request_of({"study": request, "labels": labels, "seed": seed})
 
 
 def labels_name(epsilon: float) -> str:
@@ -202,8 +208,10 @@ class Releases:
     path: Path  # the ledger
     data: str  # its name on the ledger
     answers: Path  # folder where randomized answers are kept
+    request: str  # the name of the command, by which it finds what it paid for before
     budget: Budget = field(default_factory=Budget)  # as `--budget`; None for what the study spends
     simulate_seed: int | None = None  # as `--simulate-seed`
+    held: ExitStack = field(default_factory=ExitStack, repr=False)  # what ends with the study
     _unprotected: list[PrivatePairs] = field(default_factory=list, repr=False)
 
     @property
@@ -234,8 +242,11 @@ class Releases:
             whole = math.isinf(epsilon)
             mechanism = NonPrivate() if whole else RandomizedResponse(epsilon)
             promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
+            if not whole:
+                promise = replace(promise, randomness=entropy_of(self.simulate_seed).randomness)
             for seed in range(1 if whole else self.seeds):
                 if anew or not self._file(epsilon, seed).exists():
+                    ledger = ledger.continuing(part_of(self.request, labels_name(epsilon), seed))
                     ledger = with_spend(ledger, mechanism.event, promise)
 
     def open(self) -> Ledger:
@@ -244,32 +255,35 @@ class Releases:
 
     def paid_answers(self, epsilon: float, seed: int) -> tuple[PrivatePairs, PrivatePairs]:
         """Return training and held-out answers of one release, which is paid for first."""
+        kept, ledger = self._file(epsilon, seed), self.open()
+        named = ledger.attempt(part_of(self.request, labels_name(epsilon), seed))
         if math.isinf(epsilon):
             if not self._unprotected:
-                found = use_unprotected(self.pairs, NonPrivate(), ledger=self.open())
+                self.held.enter_context(named)  # it is kept nowhere, and paid for once in a study
+                found = use_unprotected(self.pairs, NonPrivate(), ledger=ledger)
                 self._unprotected.append(found)
             return self._parts(self._unprotected[0])
-        kept = self._file(epsilon, seed)
         if not kept.exists():
             coins = self.simulate_seed
             if coins is not None:
                 coins += seed + SEEDS_APART * self.epsilons.index(epsilon)
-            private = privatize(
-                self.pairs, RandomizedResponse(epsilon), ledger=self.open(), simulate_seed=coins
-            )
-            # without questions, which are in the user's file
-            told = describe_guarantee_and_caveats(private.guarantee)
-            write_json(
-                kept,
-                {
-                    "format": _FORMAT,
-                    "version": _VERSION,
-                    **told,
-                    "release_ids": list(private.release_ids),
-                    "artifact": private.artifact,
-                    "answers": private.answers.tolist(),
-                },
-            )
+            with named:
+                private = privatize(
+                    self.pairs, RandomizedResponse(epsilon), ledger=ledger, simulate_seed=coins
+                )
+                # without questions, which are in the user's file
+                told = describe_guarantee_and_caveats(private.guarantee)
+                write_json(
+                    kept,
+                    {
+                        "format": _FORMAT,
+                        "version": _VERSION,
+                        **told,
+                        "release_ids": list(private.release_ids),
+                        "artifact": private.artifact,
+                        "answers": private.answers.tolist(),
+                    },
+                )
         return self._parts(self._stored_answers(epsilon, kept))
 
     def _file(self, epsilon: float, seed: int) -> Path:
@@ -323,6 +337,7 @@ class CentralRows:
     folder: Path  # where finished runs are kept
     path: Path  # the ledger
     data: str  # its name on the ledger
+    request: str  # the name of the command, by which it finds what it paid for before
     declare_unread: bool = False  # as `--declare-unread`
     # As `--central-budget`; None for what the study spends.
     budget: Budget = field(default_factory=Budget)
@@ -389,36 +404,41 @@ class CentralRows:
             for epsilon, seed in self.runs:
                 if anew or not self.kept(epsilon, seed).exists():
                     promise = self.privacy(epsilon).promise(self.simulate_seed)
+                    ledger = ledger.continuing(part_of(self.request, central_labels(epsilon), seed))
                     ledger = with_spend(ledger, self._event(epsilon), promise)
         except BudgetExceeded as error:
             raise BudgetExceeded(
-                f"{error} A central run that was interrupted is paid for again: --central-budget "
-                "EPSILON raises the limit, and the ledger records it."
+                f"{error} For central rows --central-budget EPSILON raises the limit."
             ) from None
 
     def open(self) -> Ledger:
         """Return the ledger."""
         return open_ledger(self.path, self.data, self.limit)
 
-    def run(self, contest: Contest, epsilon: float, seed: int) -> dict[str, Any]:
-        """Return how a policy fares that one run made; it is paid for before anything is drawn."""
+    @contextmanager
+    def run(self, contest: Contest, epsilon: float, seed: int) -> Iterator[dict[str, Any]]:
+        """Yield how a policy fares that one run made; it is paid for before anything is drawn."""
         noise = self.simulate_seed
         if noise is not None:
             noise += seed + SEEDS_APART * self.epsilons.index(epsilon)
-        with passing_folder(None) as scratch:
-            place = Path(scratch) / "policy"
-            language_module("studies.pipeline").train_centrally(
-                "policy",
-                self.pairs,
-                contest.reference,
-                place,
-                replace(self.sizes.terms, seed=seed),
-                privacy=self.privacy(epsilon),
-                ledger=self.open(),
-                declare_unread=self.declare_unread,
-                simulate_seed=noise,
-            )
-            return {"win": contest.fared(place, seed), "curve": []}
+        pipeline = language_module("studies.pipeline")
+        named, ledger = part_of(self.request, central_labels(epsilon), seed), self.open()
+        place = self.folder.with_name(f"{_WORK}{named[:16]}")  # until it is known how it fares
+        with ledger.attempt(named):
+            if not (place / pipeline.TRAINING_LOG).exists():
+                pipeline.train_centrally(
+                    "policy",
+                    self.pairs,
+                    contest.reference,
+                    place,
+                    replace(self.sizes.terms, seed=seed),
+                    privacy=self.privacy(epsilon),
+                    ledger=ledger,
+                    declare_unread=self.declare_unread,
+                    simulate_seed=noise,
+                )
+            yield {"win": contest.fared(place, seed), "curve": []}
+        shutil.rmtree(place, ignore_errors=True)
 
     def costs(self, labels: str) -> dict[str, Any]:
         """Return what a row cost one record by the ledger, interrupted runs among it."""
@@ -459,7 +479,7 @@ _STUDY = "sordino.language-study"
 _PROBLEM = "This study cannot be gone on with"
 
 
-_Fare = Callable[[], dict[str, Any]]
+_Fare = Callable[[], AbstractContextManager[dict[str, Any]]]
 
 
 def _once(path: Path, named: dict[str, Any], fare: _Fare) -> ComparisonRun:
@@ -468,8 +488,9 @@ def _once(path: Path, named: dict[str, Any], fare: _Fare) -> ComparisonRun:
     if path.exists():
         kept = read_json(path, kind=_RUN, version=_STUDY_VERSION, problem=_PROBLEM)
         return kind(**{name: kept[name] for name in kind.__dataclass_fields__})
-    run = kind(**named, **fare())
-    write_json(path, {"format": _RUN, "version": _STUDY_VERSION, **run.to_dict()})
+    with fare() as found:  # what was paid for it is forgotten only when it is kept
+        run = kind(**named, **found)
+        write_json(path, {"format": _RUN, "version": _STUDY_VERSION, **run.to_dict()})
     return run
 
 
@@ -539,12 +560,14 @@ class Study:
         table = language_module("studies.comparison_table")
         alone = nullcontext if self.model else language_module("studies.comparison").one_thread
         runs = []
-        with alone():
+        with self.training.held, alone():
             contest, judge = self._contest()
             jobs = list(self._jobs(contest))
             for path, named, fare in jobs:
                 runs.append(_once(path, named, fare))
                 progress(len(runs), len(jobs))
+            for left in self.folder.glob(f"{_WORK}*"):
+                shutil.rmtree(left, ignore_errors=True)
         value = {
             "format": _STUDY_FORMAT,
             "version": _STUDY_VERSION,
@@ -588,12 +611,16 @@ class Study:
                 fare = partial(self.central.run, contest, epsilon, seed)
                 yield self.central.kept(epsilon, seed), named, fare
 
-    def _fare(self, contest: Contest, method: str, epsilon: float, seed: int) -> dict[str, Any]:
-        """Return how the reference fares, or a policy that randomized labels taught."""
+    @contextmanager
+    def _fare(
+        self, contest: Contest, method: str, epsilon: float, seed: int
+    ) -> Iterator[dict[str, Any]]:
+        """Yield how the reference fares, or a policy that randomized labels taught."""
         if method == "reference":
-            return contest.baseline(seed)
+            yield contest.baseline(seed)
+            return
         how = cast("Method", method)  # there are these two
-        return contest.run(how, *self.training.paid_answers(epsilon, seed), seed=seed)
+        yield contest.run(how, *self.training.paid_answers(epsilon, seed), seed=seed)
 
     def _begin(self, *, force: bool) -> None:
         """Write down what is studied, or check that it is the study that was begun here."""
@@ -606,8 +633,8 @@ class Study:
             if known != wanted:
                 raise UsageError(
                     f"{self.folder.name} holds another study, with other settings or of other "
-                    "judgments. Nothing was done. Choose another folder, or pass --force to start "
-                    "anew."
+                    "judgments. Nothing was done. Choose another folder to start anew, which "
+                    "spends anew."
                 )
         for name in ("runs", "answers"):
             (self.folder / name).mkdir(exist_ok=True)
@@ -675,10 +702,11 @@ class Study:
             limit = spending_limit(math.inf, Budget(), unit="label", trust="central")
             path = self.folder / "judge.spend.db"
             ledger = open_ledger(path, f"{self.data}-judge", limit)
-            private = use_unprotected(self.judge_pairs, NonPrivate(), ledger=ledger)
-            language_module("studies.pipeline").train_reward(
-                private, reference, folder, self.sizes.judge, uncertain=False
-            )
+            with ledger.attempt(part_of(self.training.request, "judge", 0)):
+                private = use_unprotected(self.judge_pairs, NonPrivate(), ledger=ledger)
+                language_module("studies.pipeline").train_reward(
+                    private, reference, folder, self.sizes.judge, uncertain=False
+                )
         return folder
 
 

@@ -110,9 +110,7 @@ class Comparison(Limited, Reading):
     central_budget: Annotated[
         float | None,
         LedgerOption(
-            "Like --budget, for the ledger of the runs on raw judgments. A run that was "
-            "interrupted is paid for again.",
-            metavar="EPSILON",
+            "Like --budget, for the ledger of the runs on raw judgments.", metavar="EPSILON"
         ),
     ] = None
     central_budget_delta: Annotated[
@@ -184,6 +182,11 @@ class Comparison(Limited, Reading):
 
 def compare(settings: Comparison) -> None:
     """Do the whole study, or say what it would spend."""
+    if settings.resume and not (settings.out / "study.json").exists():
+        raise UsageError(
+            f"--resume: no study was begun in {settings.out.name}, so there is nothing to finish. "
+            "Nothing was done."
+        )
     epsilons, methods, central = settings.rows(), settings.methods(), settings.central_rows()
     settings.refuse_models(central=bool(central))
     with Bar.shown("Reading") as bar:
@@ -208,7 +211,7 @@ def compare(settings: Comparison) -> None:
         rows, simulated = _planned_rows(value), study.simulated
         finish(_TITLE, rows, value, as_json=settings.as_json, simulated=simulated)
         return
-    refuse_existing(settings.out / "table.json", force=settings.force)
+    refuse_existing(settings.out / "table.json", force=settings.force, spends=True)
     with made_folder(settings.out), Bar.shown("Comparing") as bar:
         value = finite(study.run(progress=bar, force=settings.force))
     if not settings.as_json:
@@ -241,6 +244,7 @@ def _study(
         path=settings.out / "training.spend.db",
         data=f"{settings.data}-training",
         answers=settings.out / "answers",
+        request=settings.request,
         budget=settings.limits,
         simulate_seed=settings.simulate_seed,
     )
@@ -286,6 +290,7 @@ def _central(
         folder=settings.out / "runs",
         path=settings.out / "central.spend.db",
         data=f"{settings.data}-training",
+        request=settings.request,
         declare_unread=settings.declare_unread,
         budget=Budget(settings.central_budget, settings.central_budget_delta),
         simulate_seed=settings.simulate_seed,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from sordino._files import (
     atomic_draft,
@@ -43,10 +43,10 @@ from sordino.privacy.guarantee import (
     never_less,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import Row, canonical_json, event_of, is_begun, promise_of
+from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
 
 from ._app import finish
-from ._settings import Budget, IntoFolder, Paying
+from ._settings import Budget, IntoFolder, Paying, Spending
 from ._tables import plan_rows
 
 _RESULT = "result.json"
@@ -115,10 +115,10 @@ def open_ledger(path: Path, data: str, limit: Limit) -> Ledger:
     return ledger
 
 
-def with_spend(ledger: Ledger, event: Event, promise: Guarantee) -> Ledger:
+def with_spend(ledger: Ledger, event: Event, promise: Guarantee, count: int = 1) -> Ledger:
     """Return the ledger as it would be after a spend, for planning the next one."""
-    ledger.check(event, promise=promise)
-    if ledger.was_paid(event, promise):
+    ledger.check(event, promise=promise, count=count)
+    if ledger.was_paid(event, promise, count):
         return ledger
     kind, parameters = event_to_row(event)
     row = replace(
@@ -127,7 +127,7 @@ def with_spend(ledger: Ledger, event: Event, promise: Guarantee) -> Ledger:
         scope=EVERYTHING,
         event=kind,
         parameters=canonical_json(parameters),
-        count=1,
+        count=count,
         unit=promise.unit,
         neighbors=promise.neighbors.name,
         trust=promise.trust,
@@ -187,12 +187,10 @@ def warn_if_vacuous(bounded_range: float, way_out: str) -> None:
         )
 
 
-def paid_since(ledger: Ledger, before: int, delta: float) -> Guarantee:
-    """Return what the entries after so many rows promise together, composed anew."""
-    # If another process spends on the same ledger meanwhile, its entries count here too: too much
-    # is said then, never too little.
-    spends = (row for row in ledger.rows[before:] if row.kind == "reserve")
-    rows = [row for row in spends if row.unit == ledger.unit]
+def paid_here(ledger: Ledger, delta: float) -> Guarantee:
+    """Return what the entries of the command on its way promise together, composed anew."""
+    own = ledger.own_entries
+    rows = [row for row in ledger.spends if row.release_id in own]
     events = Counter[Any]()
     for row in rows:
         events[event_of(row)] += row.count
@@ -204,8 +202,13 @@ def paid_since(ledger: Ledger, before: int, delta: float) -> Guarantee:
 class Run(ABC):
     """What a command was asked for and has read; nothing is spent before it is performed."""
 
-    settings: Paying
-    goes_on: ClassVar[bool] = False  # whether a run that was interrupted finds what it paid for
+    settings: Spending
+
+    @property
+    def data(self) -> str:
+        """Return the name of the data set on the ledger."""
+        assert isinstance(self.settings, Paying)  # noqa: S101 - else a run says it
+        return self.settings.data
 
     @property
     @abstractmethod
@@ -233,11 +236,6 @@ class Run(ABC):
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
         """Return what was done in lines."""
 
-    @property
-    def request(self) -> str | None:
-        """Return the name by which an interrupted run finds what it paid for, if it can go on."""
-        return self.settings.request if self.goes_on else None
-
     def planned(self) -> dict[str, Any]:
         """Return what the run would spend; nothing is touched.
 
@@ -249,10 +247,10 @@ class Run(ABC):
 
     def account(self, *, planning: bool) -> Ledger:
         """Return the ledger that pays, or one as it would be: then nothing on disk is touched."""
-        path, data = self.settings.ledger_path, self.settings.data
+        path = self.settings.ledger_path
         if planning:
-            return future_ledger(path, data, self.limit, request=self.request)
-        return open_ledger(path, data, self.limit)
+            return future_ledger(path, self.data, self.limit, request=self.settings.request)
+        return open_ledger(path, self.data, self.limit)
 
     @contextmanager
     def ready(self) -> Iterator[Run]:
@@ -264,12 +262,13 @@ class Run(ABC):
         self.planned()
         with self.place():
             ledger = self.account(planning=False)
-            with add_spend_to_errors(ledger), ledger.attempt(self.request):
+            with add_spend_to_errors(ledger), ledger.attempt(self.settings.request):
                 told = self.spend(ledger)
         return told, ledger
 
     def outcome(self) -> tuple[dict[str, str], dict[str, Any]]:
         """Plan, or do the whole job; return what there is to tell, in lines and in full."""
+        self.settings.refuse_nothing_to_resume()
         if self.settings.dry_run:
             told = self.planned()
             return self.plan_rows(told), told
@@ -304,14 +303,14 @@ class FolderRun(Run):
         """Make the folder and hold it."""
         result = self.settings.out / _RESULT
         with made_folder(self.settings.out):
-            refuse_output(result, force=self.settings.force)  # nobody writes now
+            refuse_output(result, force=self.settings.force, spends=True)  # nobody writes now
             refuse_unwritable(result)
             yield
 
     def spend(self, ledger: Ledger) -> dict[str, Any]:
         """Draw, and show all files."""
         settings = self.settings
-        force = settings.force or is_begun(settings.ledger_path, self.request)
+        force = settings.force or settings.is_begun
         told, files = self.draw(ledger)
         told["spent"] = {unit: held.to_dict() for unit, held in ledger.accounts().items()}
         publish(settings.out, {**files, _RESULT: to_json(told)}, force=force)
@@ -341,7 +340,7 @@ def made_folder(path: Path) -> Iterator[None]:
     try:
         with sole_holder(lock, f"{path.name or path} cannot be written", busy):
             if made and any(not other.name.startswith(".") for other in path.iterdir()):
-                refuse_existing(path, force=False)
+                refuse_existing(path, force=False, spends=True)
             yield
     except BaseException:
         if made:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, replace
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
@@ -23,11 +24,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, ge
 import typer
 
 from sordino import _validate
+from sordino._files import refuse_existing, sha256_of
 from sordino.errors import MissingExtra, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy import guarantee
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
-from sordino.privacy.ledger_chain import request_of
+from sordino.privacy.ledger_chain import is_begun, request_of
 from sordino.privatization.randomization import coin_for_person
 
 from ._app import Bar
@@ -325,7 +327,7 @@ def _data_name(name: str) -> str:
     return name
 
 
-# What decides neither what is drawn nor where it goes, so that an interrupted command may change it
+# What decides neither what is drawn nor where it goes: an interrupted command may change it
 _NOT_OF_THE_RELEASE = frozenset(
     {
         "address",
@@ -336,6 +338,7 @@ _NOT_OF_THE_RELEASE = frozenset(
         "engine",
         "evaluate",
         "force",
+        "resume",
         "scratch",
         "truth",
     }
@@ -374,7 +377,60 @@ DataName = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limited(Output):
+class Spending(Output):
+    """What every command that spends can be told."""
+
+    title: ClassVar[str]  # what the command is called
+
+    dry_run: Annotated[bool, Option("Print what would be spent; touch nothing.")] = False
+    resume: Annotated[
+        bool,
+        LedgerOption(
+            "Only finish what the same command paid for before it was interrupted, for nothing; "
+            "begin nothing. The same command does so without it, too."
+        ),
+    ] = False
+    simulate_seed: Annotated[
+        int | None, PrivacyOption("Draw coins from a seed, for study: NOT PRIVATE.", min=0)
+    ] = None
+
+    @property
+    def ledger_path(self) -> Path:
+        """Return where the spend is recorded."""
+        raise NotImplementedError
+
+    @property
+    def asked(self) -> tuple[Path | None, ...]:
+        """Return the public files that say what is drawn: other questions are another command."""
+        return ()
+
+    @cached_property
+    def request(self) -> str:
+        """Return the name of the command, by which it finds what it paid for before."""
+        said = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in _NOT_OF_THE_RELEASE
+        }
+        files = [sha256_of(path) for path in self.asked if path is not None and path.is_file()]
+        return request_of({"command": type(self).__name__, **said, "asked": repr(files)})
+
+    @property
+    def is_begun(self) -> bool:
+        """Return whether this command was interrupted after it had paid."""
+        return is_begun(self.ledger_path, self.request)
+
+    def refuse_nothing_to_resume(self) -> None:
+        """Refuse to begin anything with ``--resume``."""
+        if self.resume and not self.is_begun:
+            raise UsageError(
+                f"--resume: no interrupted run of this command paid on {self.ledger_path.name}, "
+                "so there is nothing to finish. Nothing was done."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited(Spending):
     """What a command may spend on a data set."""
 
     budget: Annotated[
@@ -396,39 +452,18 @@ class Limited(Output):
         ),
     ] = None
     data: DataName = "preferences"
-    dry_run: Annotated[bool, Option("Print what would be spent; touch nothing.")] = False
-    simulate_seed: Annotated[
-        int | None, PrivacyOption("Draw coins from a seed, for study: NOT PRIVATE.", min=0)
-    ] = None
 
     @property
     def limits(self) -> Budget:
         """Return what the user said of the ledger's limit."""
         return Budget(self.budget, self.budget_delta)
 
-    @property
-    def request(self) -> str:
-        """Return the name of the command, by which it finds what it paid for before."""
-        said = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if each.name not in _NOT_OF_THE_RELEASE
-        }
-        return request_of({"command": type(self).__name__, **said})
-
 
 @dataclass(frozen=True, kw_only=True)
 class Paying(Limited):
     """Where what a command spends is recorded."""
 
-    title: ClassVar[str]  # what the command is called
-
     ledger: LedgerPath = None
-
-    @property
-    def ledger_path(self) -> Path:
-        """Return where the spend is recorded."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,6 +476,15 @@ class IntoFolder(Paying):
     def ledger_path(self) -> Path:
         """Return where the spend is recorded."""
         return self.ledger or self.out / "spend.db"
+
+    def refuse_folder(self) -> None:
+        """Refuse a folder that holds anything but what an interrupted run left: no result."""
+        left = False
+        if self.out.is_dir() and not os.path.lexists(self.out / "result.json"):
+            names = (path.name for path in self.out.iterdir())
+            own = (".", self.ledger_path.stem)
+            left = self.is_begun or all(name.startswith(own) for name in names)
+        refuse_existing(self.out, force=self.force or left, spends=True)
 
 
 @dataclass(frozen=True, kw_only=True)

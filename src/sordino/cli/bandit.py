@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from sordino import _random, _validate
-from sordino._files import explained, finite, refuse_existing
+from sordino._files import explained, finite
 from sordino.algorithms.draw_calibration import bounded_range_of_draws
 from sordino.algorithms.offline_bandit import count_tested_policy, linear_policy, multi_armed_policy
 from sordino.errors import BudgetExceeded, DataError, UsageError
@@ -50,7 +50,7 @@ from ._run import (
     FolderRun,
     Limit,
     describe_draw,
-    paid_since,
+    paid_here,
     quiet,
     spending_limit,
     warn_if_vacuous,
@@ -250,6 +250,22 @@ class Bandit(IntoFolder):
         ),
     ] = None
 
+    @property
+    def public(self) -> dict[str, Path | None]:
+        """Return the files that say which arms are drawn, and for whom, by their options."""
+        arms = (self.arms or "").rpartition(":")[0]
+        return {
+            "--arms": Path(arms) if arms else None,
+            "--action-features": self.action_features,
+            "--contexts": self.contexts,
+            "--reference": None if self.reference == _UNIFORM else Path(self.reference),
+        }
+
+    @property
+    def asked(self) -> tuple[Path | None, ...]:
+        """Return the public files that say what is drawn."""
+        return tuple(self.public.values())
+
     def __post_init__(self) -> None:
         self._refuse_missing()
         with named_option("--reward-range"):
@@ -276,7 +292,7 @@ class Bandit(IntoFolder):
             raise UsageError("--test-delta belongs to --test-epsilon: give both. Nothing was done.")
         else:
             self._refuse_amounts()
-        refuse_existing(self.out, force=self.force)
+        self.refuse_folder()
 
     def _refuse_missing(self) -> None:
         """Refuse to read from the logs what would be released by that."""
@@ -486,14 +502,7 @@ def _split_names(option: str, given: str | None) -> tuple[str, ...]:
 
 def _refuse_own(settings: Bandit) -> None:
     """Refuse to take what must be public from the logs."""
-    arms, reference = (settings.arms or "").rpartition(":")[0], settings.reference
-    public = {
-        "--arms": Path(arms) if arms else None,
-        "--action-features": settings.action_features,
-        "--contexts": settings.contexts,
-        "--reference": None if reference == _UNIFORM else Path(reference),
-    }
-    for option, path in public.items():
+    for option, path in settings.public.items():
         own = False
         with suppress(OSError, ValueError):
             own = path is not None and path.samefile(settings.logs)
@@ -663,15 +672,18 @@ class BanditRun(FolderRun):
         return BoundedRangeEvent(widest, draws=1 if len(questions) > 1 else settings.draws)
 
     @property
-    def _count(self) -> int:
-        """Return how often that happens."""
-        several = len(self.inputs.questions) > 1
-        return self.settings.draws * len(self.inputs.questions) if several else 1
+    def _blocks(self) -> list[list[Any]]:
+        """Return the questions of every entry, each as often as it is drawn for."""
+        questions = self.inputs.questions
+        if len(questions) == 1:
+            return [questions]
+        asked = [question for question in questions for _ in range(self.settings.draws)]
+        return [asked[start : start + _BLOCK] for start in range(0, len(asked), _BLOCK)]
 
     @property
     def _epsilon(self) -> float:
         """Return the loss of everything together at the delta that the user allowed."""
-        events: Counter[Event] = Counter({self.one: self._count})
+        events: Counter[Event] = Counter({self.one: sum(map(len, self._blocks))})
         if self.policy is None:
             events[self.settings.test.event] += 1
         return accounting.composed_epsilon(
@@ -735,7 +747,14 @@ class BanditRun(FolderRun):
         try:
             if policy is None:
                 after = with_spend(ledger, settings.test.event, promise)
-            after.check(self.one, promise=promise, count=self._count)
+                if after is not ledger:  # else its result, which was drawn, decides what follows
+                    after.check(self.one, promise=promise)
+            else:
+                for block in self._blocks:
+                    with quiet():
+                        widest = max(policy.bounded_range(question) for question in block)
+                    event = BoundedRangeEvent(widest, draws=self.one.draws)
+                    after = with_spend(after, event, promise, len(block))
         except BudgetExceeded as error:
             if ledger.budget.delta >= settings.delta:
                 raise
@@ -755,8 +774,7 @@ class BanditRun(FolderRun):
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the result of drawing, after each entry on the ledger."""
-        settings, before = self.settings, len(ledger.rows)
-        policy = self.policy
+        settings, policy = self.settings, self.policy
         if policy is None:  # the test is spent here
             epsilon, delta = settings.rest
             policy = count_tested_policy(
@@ -780,7 +798,7 @@ class BanditRun(FolderRun):
             {
                 "format": _FORMAT,
                 "version": _VERSION,
-                **describe_guarantee_and_caveats(paid_since(ledger, before, settings.delta)),
+                **describe_guarantee_and_caveats(paid_here(ledger, settings.delta)),
                 "temperature": policy.temperature,
                 "regularization": _regularization(policy),
                 "draws": [names[arm] for arm in drawn.tolist()],
@@ -792,20 +810,19 @@ class BanditRun(FolderRun):
 
     def _draws(self, policy: WithheldPolicy, ledger: Ledger) -> Int64[np.ndarray, " n"]:
         """Return drawn arms, those for one context together, in the order of the contexts."""
-        count, questions = self.settings.draws, self.inputs.questions
         seed = self.settings.simulate_seed
         if policy is not self.policy and seed is not None:
             seed += 1  # the test had the first
-        if len(questions) == 1:
-            return policy.draw_many(count, questions[0], ledger=ledger, simulate_seed=seed)
-        asked = [question for question in questions for _ in range(count)]
+        if len(self.inputs.questions) == 1:
+            count, (question,) = self.settings.draws, self.inputs.questions
+            return policy.draw_many(count, question, ledger=ledger, simulate_seed=seed)
         parts = [
             policy.draw_each(
-                asked[start : start + _BLOCK],
+                block,
                 ledger=ledger,
-                simulate_seed=None if seed is None else seed + start,
+                simulate_seed=None if seed is None else seed + place * _BLOCK,
             )
-            for start in range(0, len(asked), _BLOCK)
+            for place, block in enumerate(self._blocks)
         ]
         return np.concatenate(parts)
 

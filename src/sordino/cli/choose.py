@@ -7,9 +7,11 @@ answer spends.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,13 +39,14 @@ from sordino.rewards.release_checks import entropy_of
 from ._align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from ._align_run import remake_policy
 from ._app import Bar, app, finish, say_simulated
-from ._run import add_spend_to_errors, describe_draw, paid_since, quiet, warn_if_vacuous
+from ._run import Limit, Run, describe_draw, paid_here, quiet, warn_if_vacuous
 from ._settings import (
     Argument,
+    Budget,
     LedgerOption,
     Option,
-    Output,
     PrivacyOption,
+    Spending,
     command,
     refuse_given,
 )
@@ -56,8 +59,10 @@ Question = tuple[Text, list[Text]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choose(Output):
+class Choose(Spending):
     """What is asked of which run."""
+
+    title = _TITLE
 
     folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="RUN")]
     prompts: Annotated[Path, Argument('Lines of {"prompt": ..., "candidates": [...]}.')]
@@ -81,7 +86,16 @@ class Choose(Output):
     simulate_seed: Annotated[int | None, PrivacyOption("A seed, to repeat the draws.", min=0)] = (
         None
     )
-    dry_run: Annotated[bool, Option("Print what would be spent; touch nothing.")] = False
+
+    @property
+    def ledger_path(self) -> Path:
+        """Return what answers are charged to."""
+        return self.ledger or self.folder / "spend.db"
+
+    @property
+    def asked(self) -> tuple[Path | None, ...]:
+        """Return the public files that say what is drawn."""
+        return self.prompts, self.folder / RESULT
 
     def write(self, rows: list[dict[str, Any]], *, simulated: bool) -> bool:
         """Write what was drawn, or print it; return whether nothing is left to say."""
@@ -100,8 +114,6 @@ class Choose(Output):
 @command(app, Choose)
 def choose(settings: Choose) -> None:
     """Draw one answer for every prompt, with its probability unless that is withheld."""
-    if settings.out is not None:
-        refuse_output(settings.out, force=settings.force)
     kept: object = None
     with suppress(OSError, ValueError, RecursionError):
         kept = json.loads((settings.folder / RESULT).read_bytes())
@@ -131,9 +143,12 @@ def _draw_freely(settings: Choose) -> None:
             "--judgments": settings.judgments,
             "--ledger": settings.ledger,
             "--dry-run": settings.dry_run,
+            "--resume": settings.resume,
         },
         "the reward of this run was paid for, and answers drawn from it are free",
     )
+    if settings.out is not None:
+        refuse_output(settings.out, force=settings.force)
     result = read_result(settings.folder)
     reward = RewardModel.load(settings.folder / "reward.json")
     with malformed(RESULT):
@@ -225,84 +240,129 @@ class PreparedRun:
         return gibbs_policy(reward, temperature=heat)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _WithheldDraws(Run):
+    """Answers that are drawn from a withheld reward; none of their probabilities is told."""
+
+    settings: Choose
+    run: PreparedRun
+    policy: WithheldPolicy
+    questions: list[Question]
+
+    @property
+    def data(self) -> str:
+        return self.run.data
+
+    @property
+    def limit(self) -> Limit:
+        return Limit(run=self.run.promise, budget=Budget())  # of the ledger, which is there
+
+    @cached_property
+    def widest(self) -> float:
+        """Return what one draw costs at most."""
+        with quiet():
+            return max(self.policy.bounded_range(*question) for question in self.questions)
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        held, one, count = self.policy.estimate, BoundedRangeEvent(self.widest), len(self.questions)
+        delta = ledger.budget.delta
+        promise = Guarantee(
+            accounting.composed_epsilon([(one, count)], neighbors=held.neighbors, delta=delta),
+            delta=delta,
+            unit=held.unit,
+            neighbors=held.neighbors,
+            trust="central",
+            randomness=entropy_of(self.settings.simulate_seed).randomness,
+            caveats=held.caveats,
+        )
+        ledger.check_data(self.data, held.public_digest)
+        try:
+            ledger.check(one, promise=promise, count=count)
+        except BudgetExceeded as error:
+            raise BudgetExceeded(
+                f"{error} Or ask for fewer answers, or at a higher --temperature."
+            ) from None
+        return {"spend": promise.epsilon, **self._told(promise, None)}
+
+    def _told(self, promise: Guarantee, remaining: float | None) -> dict[str, Any]:
+        return {
+            "prompts": len(self.questions),
+            "temperature": self.policy.temperature,
+            **describe_guarantee_and_caveats(promise),
+            "per_draw": describe_draw(self.widest),
+            "remaining_epsilon": remaining,
+        }
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        if self.settings.out is not None:
+            refuse_unwritable(self.settings.out)
+        yield
+
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
+        """Draw, and write or print: what was paid for is forgotten only when it was shown."""
+        settings = self.settings
+        prompts, candidates = [row[0] for row in self.questions], [row[1] for row in self.questions]
+        with quiet():
+            drawn = self.policy.draw_each(
+                prompts, candidates, ledger=ledger, simulate_seed=settings.simulate_seed
+            )
+        choices = [
+            {"prompt": prompt, "answer": answers[pick]}
+            for prompt, answers, pick in zip(prompts, candidates, drawn, strict=True)
+        ]
+        told = self._told(paid_here(ledger, ledger.budget.delta), ledger.remaining_epsilon())
+        rows = self.rows(told, ledger)
+        simulated = told["guarantee"]["randomness"] == "simulated"
+        if settings.write(choices, simulated=simulated):
+            typer.echo(f"Spent: {rows['spent']}.", err=True)
+        else:
+            self.tell(rows, told | {"choices": choices if settings.out is None else None})
+        sys.stdout.flush()
+        return told
+
+    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
+        return {
+            "prompts": f"{plan['prompts']:,}",
+            "would spend": describe_promise(plan["guarantee"]),
+            **self._terms(plan),
+            "touched": "nothing (dry run)",
+        }
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        del ledger
+        out = self.settings.out
+        return {
+            "prompts": f"{told['prompts']:,}",
+            "spent": describe_promise(told["guarantee"]),
+            **self._terms(told),
+            "remaining epsilon": f"{never_more(told['remaining_epsilon'])}",
+            **({} if out is None else {"written": out.name}),
+        }
+
+    def _terms(self, told: Mapping[str, Any]) -> dict[str, str]:
+        return {
+            "caveats": ", ".join(told["caveats"]) or "none",
+            "each answer": f"epsilon={never_less(told['per_draw']['epsilon'])} at most",
+        }
+
+
 def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
     """Draw from a withheld reward after recording the spend; tell no probability."""
-    path = settings.ledger or settings.folder / "spend.db"
-    seed, out = settings.simulate_seed, settings.out
-    Ledger.read(path).check_data(run.data, None)  # before anything is fitted
+    if settings.out is not None:
+        refuse_output(settings.out, force=settings.force, spends=True)
+    Ledger.read(settings.ledger_path).check_data(run.data, None)  # before anything is fitted
     if settings.judgments is None:
         raise UsageError(
             "This run withholds its reward and stored none, so --judgments PREFS is needed: the "
             "raw judgments that it was prepared for. Nothing was drawn. Every answer spends."
         )
     policy = run.policy(settings.judgments, settings.temperature)
-    ledger = Ledger.open(path, data=run.data, unit=policy.estimate.unit)
     with Bar.shown("Choosing") as bar:
         questions = list(_questions(settings.prompts, bar))
-    prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
-    with quiet():
-        widest = max(policy.bounded_range(*row) for row in questions)
-    warn_if_vacuous(widest, "Use a higher --temperature, or prepare a run with a larger ridge.")
-    held, delta, one = policy.estimate, ledger.budget.delta, BoundedRangeEvent(widest)
-    promise = Guarantee(
-        accounting.composed_epsilon([(one, len(prompts))], neighbors=held.neighbors, delta=delta),
-        delta=delta,
-        unit=held.unit,
-        neighbors=held.neighbors,
-        trust="central",
-        randomness=entropy_of(settings.simulate_seed).randomness,
-        caveats=held.caveats,
-    )
-    ledger.check_data(None, held.public_digest)
-    try:
-        ledger.check(one, promise=promise, count=len(prompts))
-    except BudgetExceeded as error:
-        raise BudgetExceeded(
-            f"{error} Or ask for fewer answers, or at a higher --temperature."
-        ) from None
-
-    def told(promise: Guarantee, remaining: float | None) -> dict[str, Any]:
-        return {
-            "prompts": len(prompts),
-            "temperature": policy.temperature,
-            **describe_guarantee_and_caveats(promise),
-            "per_draw": describe_draw(widest),
-            "remaining_epsilon": remaining,
-        }
-
+    draws = _WithheldDraws(settings=settings, run=run, policy=policy, questions=questions)
+    way_out = "Use a higher --temperature, or prepare a run with a larger ridge."
+    warn_if_vacuous(draws.widest, way_out)
+    outcome = draws.outcome()
     if settings.dry_run:
-        plan = {"spend": promise.epsilon, **told(promise, None)}
-        finish(_TITLE, _withheld_rows(plan, None), plan, as_json=settings.as_json)
-        return
-    if out is not None:
-        refuse_unwritable(out)
-    with add_spend_to_errors(ledger):
-        before = len(ledger.rows)
-        with quiet():
-            drawn = policy.draw_each(prompts, candidates, ledger=ledger, simulate_seed=seed)
-        rows = [
-            {"prompt": prompt, "answer": answers[pick]}
-            for prompt, answers, pick in zip(prompts, candidates, drawn, strict=True)
-        ]
-        value = told(paid_since(ledger, before, delta), ledger.remaining_epsilon())
-        simulated = value["guarantee"]["randomness"] == "simulated"
-        if settings.write(rows, simulated=simulated):
-            typer.echo(f"Spent: {_withheld_rows(value, None)['spent']}.", err=True)
-            return
-    value["choices"] = rows if out is None else None
-    finish(_TITLE, _withheld_rows(value, out), value, as_json=settings.as_json, simulated=simulated)
-
-
-def _withheld_rows(told: Mapping[str, Any], out: Path | None) -> dict[str, str]:
-    """Return the closing summary of answers that were drawn from a withheld reward, or would be."""
-    planned = "spend" in told
-    rows = {
-        "prompts": f"{told['prompts']:,}",
-        "would spend" if planned else "spent": describe_promise(told["guarantee"]),
-        "caveats": ", ".join(told["caveats"]) or "none",
-        "each answer": f"epsilon={never_less(told['per_draw']['epsilon'])} at most",
-    }
-    if planned:
-        return rows | {"touched": "nothing (dry run)"}
-    written = {} if out is None else {"written": out.name}
-    return rows | {"remaining epsilon": f"{never_more(told['remaining_epsilon'])}"} | written
+        draws.tell(*outcome)

@@ -20,7 +20,6 @@ from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.pairs import Manifest, manifest_path
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import is_begun
 from sordino.privatization.answers import (
     FileRows,
     FileSettings,
@@ -116,7 +115,6 @@ class _Privatization(Run):
 
     settings: Privatize
     mechanism: RandomizedResponse  # for one label
-    goes_on = True
 
     @property
     def limit(self) -> Limit:
@@ -291,13 +289,13 @@ def _privatize_file(settings: Privatize) -> None:
         raise UsageError(f"--out {out} is a folder. Nothing was done. Give the name of a file.")
     refuse_records(settings.unit)
     # A killed run may have left a manifest whose file has not appeared.
-    left = not os.path.lexists(out) and is_begun(settings.ledger_path, settings.request)
+    left = not os.path.lexists(out) and settings.is_begun
     force = settings.force or left
     refuse_table(out)
     for path in (out, manifest_path(out)):
         if path.absolute() in (source.absolute(), settings.ledger_path.absolute()):
             raise UsageError("DATA, --out, its manifest and --ledger must be different files.")
-        refuse_output(path, force=force)
+        refuse_output(path, force=force, spends=True)
     reading = FileSettings(
         drop_identical=settings.drop_identical, person_field=settings.person_field
     )

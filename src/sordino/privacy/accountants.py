@@ -308,6 +308,7 @@ def _concentrated(added: Decimal, failed: Decimal, rho: float) -> Bound:
     )
 
 
+@lru_cache
 def _two_point_epsilon(delta: float, loss: float, count: int) -> float:
     """Return the least epsilon at which so many pure releases of one loss keep delta."""
     if two_point_delta(0.0, loss, -loss, count) <= delta:

@@ -90,6 +90,11 @@ class Reservation:
         """Return whether the same command, given again, would go on with this entry."""
         return self.ledger._notes(self.release_id)  # noqa: SLF001 (its own ledger)
 
+    def give_up(self) -> None:
+        """Let no later run go on with this entry: its drawing was seen to fail."""
+        if self.is_noted:
+            self.ledger._forget([self.release_id])  # noqa: SLF001 (its own ledger)
+
     def drawn_once(self, draw: Callable[[], np.ndarray], *, part: int = 0) -> np.ndarray:
         """Return what this entry released: as it was stored, or drawn now and then stored."""
         # Outside `attempt` nothing is stored, and each entry is drawn on once.
@@ -336,6 +341,11 @@ class Ledger:
             return ()
         return tuple(name for name in own.entries if name not in own.used)
 
+    @property
+    def own_entries(self) -> frozenset[str]:
+        """Return the entries that the command on its way wrote, or has gone on with."""
+        return frozenset() if self._attempt is None else frozenset(self._attempt.used)
+
     def total(self, *, delta: float | None = None) -> Guarantee | None:
         """Return what all that covers :attr:`unit` promises together; None before any spend.
 
@@ -522,7 +532,8 @@ class Ledger:
             self._attempt.held = True
             try:
                 yield
-                self._forget(self._attempt.entries)
+                if self._attempt.entries:  # else there may be no file
+                    self._forget(self._attempt.entries)
             finally:
                 self._attempt = None
 

@@ -259,7 +259,7 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
     destination = Path(destination)
     refuse_table(destination)
     for path in (destination, manifest_path(destination)):
-        refuse_output(path, force=force)
+        refuse_output(path, force=force, spends=True)
     randomization = Randomization.of(
         mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
     )

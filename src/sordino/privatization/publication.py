@@ -145,7 +145,7 @@ class ChunkOutputs:
     def _refuse_existing(self) -> None:
         for name in self.names:
             for path in (self.folder / name, manifest_path(self.folder / name)):
-                refuse_output(path, force=self.force)
+                refuse_output(path, force=self.force, spends=True)
 
     def _left(self) -> list[Path]:
         return sorted(self.folder.glob(WORK))

@@ -3,11 +3,18 @@
 A part is the steps up to the next checkpoint. Its entry is written before anything of it is drawn.
 Whoever resumes finds the last checkpoint and pays anew for every step after it: what was drawn
 there before the run was killed is never drawn again, and stays paid for.
+
+A command that is given again (:meth:`sordino.Ledger.attempt`) takes the entries of such steps over.
+That is sound because nobody saw a first draw: noised sums stay in the process until a checkpoint
+holds them, which is written under a hidden name, recorded on the ledger, and only then shown. A
+hidden one that the ledger does not know is removed before anything is drawn; steps whose checkpoint
+it knows are never drawn again; nor are those of a part whose drawing failed, which was seen.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from decimal import Decimal
@@ -18,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
+from transformers.trainer_utils import rotate_checkpoints
 
 from sordino import _validate
 from sordino._random import Entropy, new_release_id
@@ -40,7 +48,7 @@ from sordino.privacy.guarantee import (
     PoissonGaussianEvent,
 )
 from sordino.privacy.ledger import Ledger, Reservation
-from sordino.privacy.ledger_chain import event_of
+from sordino.privacy.ledger_chain import Row, event_of
 from sordino.rewards.release_checks import refuse_large_delta
 
 Unit = TypeVar("Unit")
@@ -292,7 +300,15 @@ def _is_run(one: Answers) -> bool:
     return "real-arithmetic" in one.guarantee.caveats
 
 
+HIDDEN: Final = ".checkpoint.partial"
+"""Where a checkpoint is written before the ledger knows it."""
+
 RunState: TypeAlias = tuple[str, Guarantee, tuple[tuple[str, Event], ...], tuple[Answers, ...]]
+
+
+def _details(row: Row) -> dict[str, Any]:
+    """Return the public numbers that are kept with an entry."""
+    return dict(json.loads(row.payload).get("details") or {})
 
 
 class PaidRun:
@@ -340,9 +356,61 @@ class PaidRun:
         return self._known[1]
 
     def add(self, reservation: Reservation, event: Event) -> None:
-        """Take in an entry that was written."""
+        """Take in an entry that was written, or that the same command wrote before."""
+        if reservation.release_id in self._committed():
+            raise PrivacyError(
+                "This run was interrupted after it had taken these steps, and its checkpoints are "
+                "gone. Nothing was drawn again. Put them back, or train into another folder, which "
+                "pays anew."
+            )
         self._open = reservation
-        self._paid.append((reservation.release_id, event))
+        if all(reservation.release_id != known for known, _ in self._paid):
+            self._paid.append((reservation.release_id, event))
+
+    def _committed(self) -> set[str]:
+        return {row.release_id for row in self._ledger.rows if row.kind == "commit"}
+
+    def fail(self, error: BaseException) -> None:
+        """Let nobody draw again on the entry of a step whose drawing was seen to fail."""
+        if isinstance(error, Exception) and self._open is not None:
+            self._open.give_up()
+
+    def go_on(self) -> bool:
+        """Take the name of the run that the command on its way was; return whether it was one."""
+        return False
+
+    def start(self, wanted: str | Path | bool | None, output: str | Path) -> tuple[str | None, int]:  # noqa: FBT001 (transformers')
+        """Return the checkpoint to go on from, if any, and how many steps are taken by then.
+
+        Raises:
+            BudgetExceeded: The steps that are left are over the budget.
+            UsageError: There is no such checkpoint, or no step is left.
+        """
+        first, folder = 0, None
+        self.show(output)
+        begun = self.go_on()
+        if wanted or (begun and any(Path(output).glob(f"checkpoint-*/{LAST_WRITTEN}"))):
+            folder, first = self.resume(wanted or True, output)
+        if first >= self._privacy.steps and not begun:
+            raise UsageError(
+                f"The run took all of its {first} steps. Nothing was trained and nothing was spent."
+            )
+        self.check(first)
+        return folder, first
+
+    def show(self, output: str | Path, *, most: int | None = None) -> None:
+        """Give hidden checkpoints that the ledger knows their names; remove all others."""
+        hidden, rows = Path(output) / HIDDEN, self._ledger.rows
+        known = {json.loads(row.payload).get("artifact") for row in rows}
+        for folder in sorted(hidden.glob("checkpoint-*")):
+            if not (folder / LAST_WRITTEN).is_file():
+                continue
+            if CheckpointPromise.read(folder).sources[0].artifact in known:
+                shown = hidden.with_name(folder.name)
+                shutil.rmtree(shown, ignore_errors=True)
+                folder.rename(shown)
+        shutil.rmtree(hidden, ignore_errors=True)
+        rotate_checkpoints(str(output), save_total_limit=most, use_mtime=True)
 
     def state(self) -> RunState:
         """What every process of a run knows of it: its name, what was paid, what it is for."""
@@ -358,8 +426,7 @@ class PaidRun:
         """Record the SHA-256 of weights on the entry that paid for them last."""
         if self._open is None and self._paid:
             last = self._paid[-1][0]
-            committed = {row.release_id for row in self._ledger.rows if row.kind == "commit"}
-            if last in committed:
+            if last in self._committed():
                 self._ledger.repeat(last, digest)
             else:  # killed between the checkpoint and its row
                 self._open = Reservation(self._ledger, last)
@@ -393,8 +460,7 @@ class PaidRun:
                 "trained. Use the settings that it was started with, or another checkpoint."
             )
         own, paid = found.sources[0], Ledger.read(self._ledger.path).spends
-        details = [json.loads(row.payload).get("details") or {} for row in paid]
-        rows = [row for row, known in zip(paid, details, strict=True) if known.get("run") == name]
+        rows = [row for row in paid if _details(row).get("run") == name]
         if not rows or not {row.release_id for row in rows}.issuperset(own.release_ids):
             raise LedgerMismatch(
                 f"{self._ledger.path.name} did not pay for the checkpoint {str(folder)!r}. Nothing "
@@ -416,10 +482,25 @@ class CentralRun(PaidRun):
 
     _privacy: CentralPrivacy
 
+    def _begun(self) -> dict[int, Row]:
+        """Return the entries that the command on its way may go on with, by their first steps."""
+        ids = set(self._ledger.open_entries)
+        rows = [row for row in self._ledger.spends if row.release_id in ids]
+        return {_details(row)["first_step"]: row for row in rows if "first_step" in _details(row)}
+
+    def go_on(self) -> bool:
+        """Take the name of the run that the command on its way was; return whether it was one."""
+        begun = self._begun()
+        if begun:
+            self.name = _details(begun[min(begun)])["run"]
+        return bool(begun)
+
     def check(self, first: int) -> None:
         """Refuse steps to the end that the budget has no room for."""
-        left = self._privacy.event(self._privacy.steps - first)
-        self._ledger.check(left, promise=self.promise)
+        paid = [event_of(row) for step, row in self._begun().items() if step >= first]
+        left = self._privacy.steps - first - sum(getattr(event, "steps", 0) for event in paid)
+        if left > 0:
+            self._ledger.check(self._privacy.event(left), promise=self.promise)
 
     def pay(self, first: int, steps: int) -> None:
         """Record what some steps spend.

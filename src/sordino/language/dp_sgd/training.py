@@ -27,6 +27,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     Trainer,
     TrainerCallback,
+    TrainerState,
     set_seed,
 )
 from transformers.trainer_utils import TrainOutput
@@ -44,6 +45,7 @@ from sordino.language.dp_sgd.clipping import (
     without_dropout,
 )
 from sordino.language.dp_sgd.privacy import (
+    HIDDEN,
     CentralPrivacy,
     CentralRun,
     PaidRun,
@@ -64,7 +66,7 @@ from sordino.language.models.generation import (
     padded,
 )
 from sordino.language.models.loading import upstream
-from sordino.language.models.promises import folder_promises, weights_digest
+from sordino.language.models.promises import LAST_WRITTEN, folder_promises, weights_digest
 from sordino.language.models.tokens import Dialogue, DialogueTokens
 from sordino.language.references.texts import TextsRead
 from sordino.language.training.losses import LOSSES, PreferenceLoss
@@ -332,9 +334,9 @@ def units_of(pairs: object, tokens: DialogueTokens, privacy: CentralPrivacy) -> 
 
 def _invented_units(units: int, tokens: DialogueTokens) -> list[UnitPairs]:
     """Return units whose tokens are the same in every run: what a model is tested on."""
-    # Whether a test passes may tell of those whom it is made with, so it is made with nobody. The
-    # first unit holds a text as long as any (up to 512 tokens), beside short ones: were they coded
-    # by the longest of a batch, it would show. Every third unit has two pairs, as a person has.
+    # Whether a test passes may tell of those whom it is made with: here, nobody. The first unit
+    # holds a text as long as any (up to 512 tokens), beside short ones: were they coded by the
+    # longest of a batch, it would show. Every third unit has two pairs, as a person has.
     coin = torch.Generator().manual_seed(0)
     padding = tokens.tokenizer.pad_token_id
     words = [one for one in range(len(tokens.tokenizer)) if one != padding]
@@ -416,8 +418,7 @@ class CentralTraining(PrivateTraining):
         caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
         promise = privacy.promise(simulate_seed).with_caveats(*caveats)
         settings = {"max_length": self._tokens.max_length, "privacy": privacy.to_dict(), **training}
-        if args.loss != "debiased":
-            settings["preference_loss"] = args.loss
+        settings |= {} if args.loss == "debiased" else {"preference_loss": args.loss}
         carried = folder_promises(*starts)
         self._run = CentralRun(privacy, promise, settings, carried, ledger, kind=self.kind)
         self._promise = self._run.checkpoint()
@@ -499,25 +500,22 @@ class CentralTraining(PrivateTraining):
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
         """Train, from the start or from where a checkpoint stands; every step is paid for."""
-        folder = self._by_first("the start", lambda: self._starting(resume_from_checkpoint))
+        folder, first = self._by_first("the start", lambda: self._starting(resume_from_checkpoint))
         self._paid, self._tested = 0, False
         self._promise = self._run.checkpoint()
         with upstream():
-            Trainer.train(self, resume_from_checkpoint=folder)
+            if folder is not None and first >= self._privacy.steps:  # interrupted after its last
+                self._load_from_checkpoint(folder)
+                self.state = TrainerState.load_from_json(str(Path(folder) / LAST_WRITTEN))
+            else:
+                Trainer.train(self, resume_from_checkpoint=folder)
         self._note(weights_digest(self.model))
         return TrainOutput(self.state.global_step, float("nan"), {})
 
-    def _starting(self, resumed: str | Path | bool | None) -> str | None:  # noqa: FBT001
-        first, folder = 0, None
-        if resumed:
-            folder, first = self._run.resume(resumed, self.args.output_dir)
+    def _starting(self, resumed: str | Path | bool | None) -> tuple[str | None, int]:  # noqa: FBT001
+        found = self._run.start(resumed, self.args.output_dir)
         self._catch_up()
-        if first >= self._privacy.steps:
-            raise UsageError(
-                f"The run took all of its {first} steps. Nothing was trained and nothing was spent."
-            )
-        self._run.check(first)
-        return folder
+        return found
 
     # One step.
 
@@ -541,8 +539,9 @@ class CentralTraining(PrivateTraining):
         try:
             sums = self._clipped_sums(model, self._drawn(entropy))
             self._add_noise(sums, entropy)
-        except BaseException:
+        except BaseException as error:
             model.zero_grad(set_to_none=True)  # what has no noise stays with nobody
+            self._run.fail(error)
             raise
         trained = (one for one in model.parameters() if one.requires_grad)
         for one, noised in zip(trained, sums, strict=True):
@@ -591,8 +590,8 @@ class CentralTraining(PrivateTraining):
                 pairs.update(np.float64(pair.liked).tobytes())
         args = {name: one for name, one in self.args.to_dict().items() if name not in _OWN}
         training = {name: one for name, one in self._promise.training.items() if name != "run"}
-        trained = [name for name, one in model.named_parameters() if one.requires_grad]
-        known = [args, training, self._privacy.to_dict(), self._seed, trained]
+        known: list[Any] = [args, training, self._privacy.to_dict(), self._seed]
+        known.append([name for name, one in model.named_parameters() if one.requires_grad])
         text = json.dumps(known, sort_keys=True, default=lambda one: type(one).__name__)
         return {
             "weights": weights_digest(model),
@@ -635,7 +634,7 @@ class CentralTraining(PrivateTraining):
         )
 
     def _clipped_sums(self, model: PreTrainedModel, chosen: Sequence[int]) -> list[torch.Tensor]:
-        own = [self._units[number] for number in self._processes.share(chosen)]
+        own = [self._units[one] for one in self._processes.share(chosen)]
         total = self._processes.together(lambda: self._own_sum(model, own, self._privacy.clip))
         if self._processes.several:
             with _heard():
@@ -683,6 +682,11 @@ class CentralTraining(PrivateTraining):
         write = super()._save_checkpoint
         self._processes.together(lambda: write(model, trial))
         self._note(digest)
+        show = partial(self._run.show, self.args.output_dir, most=self.args.save_total_limit)
+        self._processes.from_first("the checkpoint", show)
+
+    def _get_output_dir(self, trial: object) -> str:  # noqa: ARG002 (transformers')
+        return str(Path(self.args.output_dir) / HIDDEN)  # nobody sees what is not recorded
 
     def _note(self, digest: str) -> None:
         self._by_first("the outcome", lambda: self._run.commit(digest))
@@ -881,13 +885,9 @@ class CentralDPOTrainer(CentralTraining):
             reference=weights_digest(start),
         )
         # What the reference makes of the pairs of every unit that this process clips is kept.
-        own = self._processes.share(range(len(self._units)))
-        known = with_reference_gaps(
-            start.to(args.device),
-            [self._units[number] for number in own],
-            padding=tokenizer.pad_token_id,
-        )
-        self._units = list(self._units)
+        own, self._units = self._processes.share(range(len(self._units))), list(self._units)
+        units, padding = [self._units[number] for number in own], tokenizer.pad_token_id
+        known = with_reference_gaps(start.to(args.device), units, padding=padding)
         for number, unit in zip(own, known, strict=True):
             self._units[number] = unit
         self._set_up(policy, args, peft_config, callbacks, optimizers)

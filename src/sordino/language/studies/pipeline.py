@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,15 +117,13 @@ def adapters(rank: int, task: str) -> LoraConfig | None:
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type=task)
 
 
-def _log_of(
-    trainer: Trainer, progress: Progress | None, *, resume: bool | None = None
-) -> list[dict[str, Any]]:
+def _log_of(trainer: Trainer, progress: Progress | None) -> list[dict[str, Any]]:
     """Run a trainer; return its log, whose lines it prints nowhere else."""
     trainer.remove_callback(PrinterCallback)
     if progress is not None:
         trainer.add_callback(_Reporter(progress))
     with upstream(), quiet():
-        trainer.train(resume_from_checkpoint=resume)
+        trainer.train()
     timed = ("_runtime", "_per_second", "total_flos")  # which differ from run to run
     return [
         {name: value for name, value in row.items() if not name.endswith(timed)}
@@ -436,16 +435,18 @@ def train_centrally(  # noqa: PLR0913 (each is one choice of the user)
     declare_unread: bool = False,
     simulate_seed: int | None = None,
     save_every: int | None = None,
-    resume: bool = False,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Write a reward, or a policy that DPO made, from raw pairs; return the log: rates and spend.
+
+    Within :meth:`sordino.Ledger.attempt` a run that was interrupted goes on, for nothing.
 
     Guarantee:
         What ``privacy`` says, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``, and
         what the model it starts from promises, together; a run that was resumed promises what all
         its entries on the ledger do. Shown by tests/language/test_pipeline.py.
     """
+    # What was drawn is kept as a checkpoint, also the last, until the model is there.
     # Source: Abadi et al. (2016), Algorithm 1.
     settings = {
         "output_dir": str(folder),
@@ -455,8 +456,12 @@ def train_centrally(  # noqa: PLR0913 (each is one choice of the user)
         "overlong": terms.overlong,
         **_silence(terms),
     }
-    if save_every is not None:
-        settings |= {"save_strategy": "steps", "save_steps": save_every, "save_total_limit": _KEPT}
+    settings |= {
+        "save_strategy": "steps",
+        "save_steps": save_every or privacy.steps,
+        "save_total_limit": _KEPT,
+        "save_only_model": save_every is None,
+    }
     given = {
         "train_dataset": pairs,
         "privacy": privacy,
@@ -469,15 +474,18 @@ def train_centrally(  # noqa: PLR0913 (each is one choice of the user)
         config = CentralRewardConfig(**settings)
         given["peft_config"] = adapters(terms.lora, "SEQ_CLS")
         trainer = CentralRewardTrainer(load_reward_checkpoint(model), config, **given)
-        log = _log_of(trainer, progress, resume=resume)
+        log = _log_of(trainer, progress)
         trainer.text_reward().save(folder, force=True)
     else:
         policy_config = CentralDPOConfig(**settings, temperature=terms.temperature)
         given["peft_config"] = adapters(terms.lora, "CAUSAL_LM")
         tuner = CentralDPOTrainer(load_causal_model(model), args=policy_config, **given)
-        log = _log_of(tuner, progress, resume=resume)
+        log = _log_of(tuner, progress)
         _save_policy(tuner, folder)
     write_json(folder / TRAINING_LOG, log, force=True)
-    for path in folder.glob("checkpoint-*/training_args.bin"):  # pickled, and they name folders
-        path.unlink()
+    for made in folder.glob("checkpoint-*"):
+        if save_every is None:
+            shutil.rmtree(made)
+        else:  # pickled, and they name folders
+            (made / "training_args.bin").unlink(missing_ok=True)
     return log
