@@ -13,7 +13,7 @@ import pytest
 import sordino
 from sordino import cli
 from sordino.auditing.compliance import Compliance, Policy
-from sordino.errors import FileSystemError, LedgerDamaged, UsageError
+from sordino.errors import FileSystemError, LedgerDamaged, LedgerMismatch, UsageError
 from sordino.preferences.pairs import read_manifest
 from sordino.privacy.accounting import DISJOINT_RULES
 from sordino.privacy.guarantee import (
@@ -296,6 +296,12 @@ def test_without_a_policy_nothing_is_met(ledger):
     assert held(ledger, None, strict=True).verdict == "not met"
 
 
+def test_no_data_set_on_a_ledger_is_left_out(ledger):
+    """One data set is all that a ledger has; with several, each needs a view of its own."""
+    with pytest.raises(LedgerMismatch):
+        Ledger.open(ledger.path, data="others", budget=promise(99.0))
+
+
 # The files of a project.
 
 
@@ -371,6 +377,7 @@ def test_an_artifact_by_name_alone_is_not_met(files):
     entry = read_manifest(files / "p.jsonl").release_id
     for change in (
         {"artifact": DIGEST},
+        {"release_ids": [entry], "artifact": DIGEST},
         {"release_ids": [], "artifact": DIGEST},
         {"release_ids": [], "artifact": ""},
         {"release_ids": [entry, "0" * 16]},
@@ -487,14 +494,23 @@ def test_weights_of_a_model_go_with_what_speaks_for_them(files):
     model = files / "model"
     model.mkdir()
     (model / "model.safetensors").write_bytes(b"weights")
-    told = {"format": "sordino.checkpoint", "version": 1, "sources": [source], **source}
+    told = {"format": "sordino.checkpoint", "version": 1, "sources": [source]}
+    told |= {key: source[key] for key in ("guarantee", "caveats")}
     (model / "sordino.json").write_text(json.dumps(told))
     found = {each.name: each for each in look(files).artifacts}
     assert found["model/model.safetensors"].state == "met"
     assert found["model/model.safetensors"].sha256 != found["model/sordino.json"].sha256
     edit(model / "sordino.json", sources=[source, source])  # two releases promise less than one
     assert "model/model.safetensors" in broken(look(files))
-    edit(model / "sordino.json", sources=[source | {"artifact": DIGEST}])
+    for forged in (
+        {"guarantee": source["guarantee"] | {"trust": "local"}},
+        {"guarantee": source["guarantee"] | {"unit": "person"}},
+        {"caveats": []},
+        {"sources": []},
+    ):
+        (model / "sordino.json").write_text(json.dumps(told | forged))
+        assert "model/sordino.json" in broken(look(files)), forged
+    edit(model / "sordino.json", **told | {"sources": [source | {"artifact": DIGEST}]})
     assert broken(look(files)) == ["model/sordino.json", "model/model.safetensors"]
 
 

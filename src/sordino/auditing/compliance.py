@@ -418,21 +418,23 @@ class _Inventory:
         if plain.kind in _TOLD_ELSEWHERE:
             yield replace(plain, guarantee=promise, state="warning", problem=_UNNAMED)
             return
-        sources = told.get("sources", [told])
+        sources = told.get("sources") or [told]
         if plain.kind == RESULT_FORMAT:
             with explained(f"{REWARD} beside it cannot be read"):
                 reward = json.loads((path.parent / REWARD).read_bytes())
             sources = [told | {name: reward[name] for name in ("release_ids", "artifact")}]
         beside = [file for file in sorted(path.parent.iterdir()) if file.suffix in _WEIGHTS]
-        whole = math.fsum(one["guarantee"]["epsilon"] for one in sources)
-        for one in sources:
+        parts = [Guarantee.from_dict(one["guarantee"], one["caveats"]) for one in sources]
+        delta = min(math.fsum(part.delta for part in parts), math.nextafter(1.0, 0.0))
+        whole = merge(parts, epsilon=math.fsum(part.epsilon for part in parts), delta=delta)
+        for one, part in zip(sources, parts, strict=True):
             found = replace(
                 plain,
-                guarantee=Guarantee.from_dict(one["guarantee"], one["caveats"]),
+                guarantee=part,
                 release_ids=tuple(map(str, one["release_ids"])),
                 artifact=str(one["artifact"]),
             )
-            if promise.epsilon < whole:
+            if claims_more(promise, whole):
                 found = replace(found, state="not met", problem=_MORE)
             yield found
             if "sources" in told:  # weights lie beside what speaks for them
