@@ -178,7 +178,7 @@ _FORMAT, _VERSION = "sordino.answers", 1
 _WORK = ".run-"  # folders of policies whose runs are not kept yet
 
 
-def part_of(request: str, labels: str, seed: int) -> str:
+def _part_of(request: str, labels: str, seed: int) -> str:
     """Return the name by which one release of a study finds what was paid for it before."""
     return request_of({"study": request, "labels": labels, "seed": seed})
 
@@ -246,7 +246,7 @@ class Releases:
                 promise = replace(promise, randomness=entropy_of(self.simulate_seed).randomness)
             for seed in range(1 if whole else self.seeds):
                 if anew or not self._file(epsilon, seed).exists():
-                    ledger = ledger.continuing(part_of(self.request, labels_name(epsilon), seed))
+                    ledger = ledger.continuing(_part_of(self.request, labels_name(epsilon), seed))
                     ledger = with_spend(ledger, mechanism.event, promise)
 
     def open(self) -> Ledger:
@@ -256,7 +256,7 @@ class Releases:
     def paid_answers(self, epsilon: float, seed: int) -> tuple[PrivatePairs, PrivatePairs]:
         """Return training and held-out answers of one release, which is paid for first."""
         kept, ledger = self._file(epsilon, seed), self.open()
-        named = ledger.attempt(part_of(self.request, labels_name(epsilon), seed))
+        named = ledger.attempt(_part_of(self.request, labels_name(epsilon), seed))
         if math.isinf(epsilon):
             if not self._unprotected:
                 self.held.enter_context(named)  # it is kept nowhere, and paid for once in a study
@@ -404,7 +404,9 @@ class CentralRows:
             for epsilon, seed in self.runs:
                 if anew or not self.kept(epsilon, seed).exists():
                     promise = self.privacy(epsilon).promise(self.simulate_seed)
-                    ledger = ledger.continuing(part_of(self.request, central_labels(epsilon), seed))
+                    ledger = ledger.continuing(
+                        _part_of(self.request, central_labels(epsilon), seed)
+                    )
                     ledger = with_spend(ledger, self._event(epsilon), promise)
         except BudgetExceeded as error:
             raise BudgetExceeded(
@@ -422,7 +424,7 @@ class CentralRows:
         if noise is not None:
             noise += seed + SEEDS_APART * self.epsilons.index(epsilon)
         pipeline = language_module("studies.pipeline")
-        named, ledger = part_of(self.request, central_labels(epsilon), seed), self.open()
+        named, ledger = _part_of(self.request, central_labels(epsilon), seed), self.open()
         place = self.folder.with_name(f"{_WORK}{named[:16]}")  # until it is known how it fares
         with ledger.attempt(named):
             if not (place / pipeline.TRAINING_LOG).exists():
@@ -702,7 +704,7 @@ class Study:
             limit = spending_limit(math.inf, Budget(), unit="label", trust="central")
             path = self.folder / "judge.spend.db"
             ledger = open_ledger(path, f"{self.data}-judge", limit)
-            with ledger.attempt(part_of(self.training.request, "judge", 0)):
+            with ledger.attempt(_part_of(self.training.request, "judge", 0)):
                 private = use_unprotected(self.judge_pairs, NonPrivate(), ledger=ledger)
                 language_module("studies.pipeline").train_reward(
                     private, reference, folder, self.sizes.judge, uncertain=False
