@@ -143,7 +143,7 @@ _Neighbors = Annotated[Neighbors, Option("What one change is; labels are replace
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditedRelease(_Audit):
+class _AuditedRelease(_Audit):
     """What is known of a file that claims to be randomized."""
 
     path: Annotated[
@@ -167,8 +167,8 @@ class AuditedRelease(_Audit):
     ] = None
 
 
-@command(audit, AuditedRelease)
-def release(settings: AuditedRelease) -> None:
+@command(audit, _AuditedRelease)
+def release(settings: _AuditedRelease) -> None:
     """Attack a file that claims local privacy: order, ids, seeds, repeats, flip rates."""
     refuse_records(settings.unit)
     with Bar.shown("Attacking") as bar:
@@ -186,7 +186,7 @@ def release(settings: AuditedRelease) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditedMechanism(_Played):
+class _AuditedMechanism(_Played):
     """Which mechanism is played, and what it claims."""
 
     name: Annotated[
@@ -203,8 +203,8 @@ class AuditedMechanism(_Played):
     processes: Annotated[int, Option("How many play at once, for a slow mechanism.")] = 1
 
 
-@command(audit, AuditedMechanism)
-def mechanism(settings: AuditedMechanism) -> None:
+@command(audit, _AuditedMechanism)
+def mechanism(settings: _AuditedMechanism) -> None:
     """Play a mechanism on two neighboring inputs and tell them apart; no data are needed."""
     name, epsilon, delta = settings.name, settings.epsilon, settings.delta
     if not math.isfinite(epsilon):
@@ -240,7 +240,7 @@ def mechanism(settings: AuditedMechanism) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditedTraining(_Played):
+class _AuditedTraining(_Played):
     """Which training is played before there are data."""
 
     model: Annotated[Path, Argument("Checkpoint that is to be trained.", metavar="MODEL")]
@@ -260,8 +260,8 @@ class AuditedTraining(_Played):
     trials: Annotated[int, Option("Noisy steps on each side, at least 4000.")] = 10_000
 
 
-@command(audit, AuditedTraining)
-def training(settings: AuditedTraining) -> None:
+@command(audit, _AuditedTraining)
+def training(settings: _AuditedTraining) -> None:
     """Play the central training of a language model before it; no data are needed, none is paid."""
     with redirect_stdout(sys.stderr):  # what libraries print is no part of the answer
         found = _audit_model(settings)
@@ -272,7 +272,7 @@ _UNITS = 100.0  # a number, as the settings ask for one; nothing here depends on
 _NOBODY = {"prompt": "Who?", "first": "Nobody.", "second": "No one.", "label": 1}
 
 
-def _audit_model(settings: AuditedTraining) -> Audit:
+def _audit_model(settings: _AuditedTraining) -> Audit:
     """Return what attacks on the training of a model show, before anything is trained or paid."""
     # of what kind they are, is checked there
     records: Any = None if settings.raw is None else read_pairs(settings.raw)
@@ -314,7 +314,7 @@ def _audit_model(settings: AuditedTraining) -> Audit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditedRun(_Audit):
+class _AuditedRun(_Audit):
     """Which run is derived anew."""
 
     folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="DIR")]
@@ -323,7 +323,7 @@ class AuditedRun(_Audit):
     ] = None
 
 
-@command(audit, AuditedRun)
-def run(settings: AuditedRun) -> None:
+@command(audit, _AuditedRun)
+def run(settings: _AuditedRun) -> None:
     """Derive a run's certificate anew from its ledger and its files."""
     settings.tell(audit_run(settings.folder, ledger=settings.ledger))

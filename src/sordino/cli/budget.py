@@ -29,7 +29,7 @@ app.add_typer(budget, name="budget")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetBudget(Json):
+class _SetBudget(Json):
     """Whose budget on which ledger, and how large."""
 
     unit: Annotated[Unit, Argument("Whose changes are counted.", metavar="UNIT")]
@@ -50,8 +50,8 @@ class SetBudget(Json):
     data: DataName = "preferences"
 
 
-@command(budget, SetBudget, name="set")
-def set_budget(settings: SetBudget) -> None:
+@command(budget, _SetBudget, name="set")
+def set_budget(settings: _SetBudget) -> None:
     """Set the limit on what all releases may spend of one unit; the ledger records it."""
     unit, path = settings.unit.whose, settings.ledger
     known = Ledger.read(path) if path.exists() else None

@@ -61,7 +61,7 @@ def show(settings: Show) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verify(Show):
+class _Verify(Show):
     """Which head must be in it."""
 
     head: Annotated[
@@ -69,8 +69,8 @@ class Verify(Show):
     ] = None
 
 
-@command(ledger, Verify)
-def verify(settings: Verify) -> None:
+@command(ledger, _Verify)
+def verify(settings: _Verify) -> None:
     """Check that no row was edited, and that the ledger is not older than a noted head."""
     head = settings.head
     if head is not None and not re.fullmatch("[0-9a-fA-F]{64}", head):
