@@ -175,13 +175,13 @@ def test_a_result_promises_all_entries_of_both_starts(folder, template):
 
 def test_there_must_be_something_to_resume_and_done_is_said_without_force(template, folder):
     shutil.copytree(template, folder.path, dirs_exist_ok=True)
-    for words in (PRIVATIZE, PULLS, CHOOSE, ESTIMATE):
+    for words in (PRIVATIZE, PULLS, CHOOSE, [*ESTIMATE, "--out", "other"]):
         refused(folder, [*words, "--resume"], 2, "there is nothing to finish")
         assert folder.run(*words).code == 0
         said = folder.run(*words)
         assert said.code == 2
         assert "exists already" in said.err
         assert "--force" not in said.err
-        shown = words[words.index("--out") + 1]
+        shown = words[len(words) - words[::-1].index("--out")]
         refused(folder, [*words, "--resume", "--force"], 2, "there is nothing to finish")
         assert (folder / shown).exists()
