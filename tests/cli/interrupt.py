@@ -169,6 +169,7 @@ def load_language():
     from conftest import quick_study
     from sordino.language.studies import comparison, comparison_table, pipeline  # noqa: F401
 
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
     comparison.QUICK = quick_study()
 
@@ -181,9 +182,9 @@ def at_lines(folder, template, words, shown, seed, count):
         shutil.copytree(template, made)
     if words[0] == "language":  # no thread of PyTorch may be there when this process forks
         load_language()
-    else:  # what is loaded and computed once is inherited by every fork
-        with chdir(warm), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            cli.run(words)
+    # What is loaded and computed once, as the size of a noise, is inherited by every fork.
+    with chdir(warm), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        cli.run([*words, "--dry-run"] if words[0] == "language" else words)
     code = run_one(whole, words, lambda: stop_at_line(0, None))
     assert code == 0, (whole / "failed").read_text()
     chain = "--test-epsilon" in words

@@ -252,7 +252,8 @@ class Train(Paying, Reading):
             )
         refuse_foreign(self, self.noise, _FOREIGN[self.noise])
         done = os.path.lexists(self.out / _LAST)
-        left = not done and self.is_begun
+        hidden = self.out.is_dir() and all(path.name[0] == "." for path in self.out.iterdir())
+        left = hidden or (not done and self.is_begun)
         refuse_folder(self.out, force=self.force or left, spends=True)
         if self.ledger is not None and self.ledger.resolve().is_relative_to(self.out.resolve()):
             raise UsageError(
