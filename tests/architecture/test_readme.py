@@ -89,8 +89,8 @@ def test_the_blocks_run(folder):
         "report.html",
         "result.json",
         "reward.json",
-        "spend.db",
     }
+    assert {path.name for path in folder.rglob("*.db")} == {"ledger.db"}  # one for everything
     (chosen,) = (folder / "chosen.jsonl").read_text(encoding="utf-8").splitlines()
     assert set(json.loads(chosen)) == {"prompt", "answer", "probability"}
     said = (folder / "python.txt").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.apart import apart
 
 from sordino import _random, cli
 from sordino.policies import withheld
@@ -53,14 +54,14 @@ class Folder:
     def run(self, *words):
         """Run one command in this process, as if from the shell."""
         self._capsys.readouterr()
-        code = cli.run([str(word) for word in words])
+        code = cli.run(apart(words))
         said = self._capsys.readouterr()
         return Said(code, said.out, said.err)
 
     def process(self, *words, **options):
         """Run one command in a process of its own."""
         done = subprocess.run(
-            [sys.executable, "-m", "sordino", *map(str, words)],
+            [sys.executable, "-m", "sordino", *apart(words)],
             capture_output=True, text=True, check=False, cwd=self.path, **options,
         )  # fmt: skip
         return Said(done.returncode, done.stdout, done.stderr)
@@ -68,7 +69,7 @@ class Folder:
     def start(self, *words):
         """Start one command in a process of its own and come back at once."""
         return subprocess.Popen(
-            [sys.executable, "-m", "sordino", *map(str, words)],
+            [sys.executable, "-m", "sordino", *apart(words)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.path,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
         )  # fmt: skip
@@ -139,8 +140,8 @@ def finished(tmp_path_factory):
     made.write("q.jsonl", [{"prompt": "p", "candidates": ["a", "b"]}])
     raw = ["in.jsonl", "--epsilon", "1", "--out"]
     with chdir(home):
-        assert cli.run(["align", *raw, "out"]) == 0
-        assert cli.run(["privatize", *raw, "out.jsonl"]) == 0
+        assert cli.run(apart(["align", *raw, "out"])) == 0
+        assert cli.run(apart(["privatize", *raw, "out.jsonl"])) == 0
     return home
 
 

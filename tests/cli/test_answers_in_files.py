@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from tests.apart import apart
 
 import sordino
 from sordino import cli
@@ -107,22 +108,21 @@ def test_answers_that_are_refused_leave_nothing(texts, vectors, command, code, w
     refused(texts, command, code, word)
 
 
-@pytest.mark.parametrize("problem", ["damaged", "other data", "other relation"])
+@pytest.mark.parametrize("problem", ["damaged", "other relation"])
 def test_a_ledger_that_cannot_pay_is_refused_before_files_are_read(texts, monkeypatch, problem):
     def never(*_, **__):
         raise AssertionError
 
     monkeypatch.setattr("sordino.cli.privatize.survey_chunks", never)
-    path, data = texts / "l.db", "other" if problem == "other data" else "preferences"
+    path = texts / "l.db"
     relation = sordino.ADD_OR_REMOVE_ONE if problem == "other relation" else sordino.REPLACE_ONE
     unit = "person" if problem == "other relation" else "label"
     budget = sordino.Guarantee(4.0, delta=0.0, unit=unit, neighbors=relation, trust="central")
-    sordino.Ledger.open(path, data=data, budget=budget)
+    sordino.Ledger.open(path, budget=budget)
     if problem == "damaged":
         path.write_bytes(b"no ledger")
     code, word = {
         "damaged": (8, "l.db"),
-        "other data": (8, "data set"),
         "other relation": (2, "add-remove"),
     }[problem]
     refused(texts, [*PRIVATIZE, "--ledger", "l.db", "--unit", unit], code, word)
@@ -192,7 +192,7 @@ def made(tmp_path_factory):
         lines = (json.dumps(row) + "\n" for row in text_rows(200, first=200 * file, people=True))
         (where / f"texts/{file}.jsonl").write_text("".join(lines))
     told = ["privatize", where / "texts", "--epsilon", "6", "--out", where / "answers"]
-    assert cli.run([str(word) for word in told]) == 0
+    assert cli.run(apart(told)) == 0
     return where
 
 

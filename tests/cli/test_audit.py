@@ -7,6 +7,7 @@ from contextlib import chdir
 from functools import partial
 
 import pytest
+from tests.apart import apart
 
 import sordino
 from sordino import cli
@@ -306,7 +307,7 @@ def made(tmp_path_factory):
     few = folder.write("raw_few.jsonl", rows[:20])
     with chdir(folder.path):
         for raw, out in (("raw.jsonl", "own.jsonl"), (few, "few.jsonl")):
-            assert cli.run(["privatize", raw, "--epsilon", "1", "--out", out]) == 0
+            assert cli.run(apart(["privatize", raw, "--epsilon", "1", "--out", out])) == 0
     own = [json.loads(line) for line in (folder / "own.jsonl").read_text().splitlines()]
     shutil.copy(folder / "own.manifest.json", folder / "posing.manifest.json")
     folder.write("posing.jsonl", rows)

@@ -58,7 +58,7 @@ def test_as_a_process_of_its_own(ready):
     said = ready.process(*PRIVATIZE, "--json")
     assert (said.code, said.err) == (0, "")
     assert said.value["spend"] == 1.0
-    assert said.value["ledger"]["rows"] == 3
+    assert said.value["ledger"]["rows"] == 4  # budget, data set, spend, digest
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_dry_run_refuses_what_the_run_would_refuse(ready, command):
     assert ready.run(*command).code == 0
     refused(ready, [*command, "--dry-run"], 2, "exists")
     refused(ready, [*command, "--dry-run", "--force"], 3, "budget")
-    refused(ready, [*command, "--dry-run", "--force", "--data", "other"], 8, "other")
+    refused(ready, [*command, "--dry-run", "--force", "--data", "other"], 3, "budget")
 
 
 @both
@@ -129,13 +129,12 @@ def test_over_budget_on_a_shared_ledger(ready, command):
 
 
 @both
-def test_ledger_of_another_data_set_by_its_public_fields(ready, pairs, command):
+def test_judgments_of_other_questions_have_a_budget_of_their_own(ready, pairs, command):
     ledger = ["--ledger", "shared.db", "--force"]
-    assert ready.run(*command, *ledger, "--budget", "9").code == 0
+    assert ready.run(*command, *ledger).code == 0
     ready.write("in.jsonl", pairs[::-1])
-    refused(ready, [*command, *ledger], 8, "another data set")
-    turned = [p | {"chosen": p["rejected"], "rejected": p["chosen"]} for p in pairs]
-    ready.write("in.jsonl", turned)  # other labels are the same public fields
+    refused(ready, [*command, *ledger], 3, "budget")
+    ready.write("in.jsonl", [p | {"prompt": f"other {p['prompt']}"} for p in pairs])
     assert ready.run(*command, *ledger).code == 0
 
 

@@ -6,6 +6,7 @@ import random
 import sqlite3
 
 import pytest
+from tests.apart import apart
 
 from sordino import cli
 from sordino.errors import DataError
@@ -24,7 +25,7 @@ def made(tmp_path_factory):
     (home / "raw.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (home / "asked.jsonl").write_text('{"prompt": "p", "candidates": ["a", "b"]}\n')
     words = ["align", home / "raw.jsonl", "--epsilon", 1, "--dimension", 8, "--out", home / "run"]
-    assert cli.run([str(word) for word in words]) == 0
+    assert cli.run(apart(words)) == 0
     return home
 
 
@@ -40,7 +41,7 @@ def refusal(read, path):
 @pytest.mark.parametrize("value", [WORD, [WORD], {WORD: 1}, "9" * 5000, 10**400])
 def test_no_value_of_a_reward_or_a_manifest_is_quoted(made, tmp_path, value):
     words = ["privatize", made / "raw.jsonl", "--epsilon", 1, "--out", tmp_path / "p.jsonl"]
-    assert cli.run([str(word) for word in words]) == 0
+    assert cli.run(apart(words)) == 0
     files = {
         made / "run" / "reward.json": RewardModel.load,
         tmp_path / "p.manifest.json": lambda _: read_manifest(tmp_path / "p.jsonl"),
@@ -69,7 +70,7 @@ def test_an_edited_memo_is_refused_before_an_answer_is_used(tmp_path, edit, caps
     (tmp_path / "raw.jsonl").write_text(json.dumps(row))
     words = ["privatize", tmp_path / "raw.jsonl", "--epsilon", 1, "--out", tmp_path / "p.jsonl"]
     words = [str(word) for word in words]
-    assert cli.run(words) == 0
+    assert cli.run(apart(words)) == 0
     connection = sqlite3.connect(tmp_path / "p.spend.memo.db", isolation_level=None)
     connection.executescript("PRAGMA ignore_check_constraints = ON; PRAGMA writable_schema = ON")
     connection.execute("UPDATE sqlite_master SET sql = replace(sql, 'STRICT, ', '')")
@@ -80,7 +81,7 @@ def test_an_edited_memo_is_refused_before_an_answer_is_used(tmp_path, edit, caps
     connection.close()
     before = (tmp_path / "p.jsonl").read_bytes()
     capsys.readouterr()
-    assert cli.run([*words, "--force"]) in (2, 8)
+    assert cli.run(apart([*words, "--force"])) in (2, 8)
     assert WORD not in capsys.readouterr().err
     assert (tmp_path / "p.jsonl").read_bytes() == before
 
@@ -119,7 +120,7 @@ def test_an_edited_result_is_never_a_bug(made, command, field, capsys):
         for _ in range(ROUNDS):
             text = json.dumps(edited(json.loads(honest), generator, field))
             path.write_text(text)
-            code = cli.run([str(word) for word in words])
+            code = cli.run(apart(words))
             said = capsys.readouterr().err
             if code == 1:
                 bugs.append(said[-300:])

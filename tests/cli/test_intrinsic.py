@@ -141,7 +141,7 @@ def test_each_answer_is_charged_before_it_is_drawn(ready, more):
     assert row.count == 2
     assert 0 < event_of(row).bounded_range <= planned
     assert row.unit == ("record" if more else "label")
-    assert ("public_digest" in json.loads(row.payload)) == (not more)
+    assert ("asked" in json.loads(row.payload)) == (not more)
     told = said.value
     assert told["guarantee"]["epsilon"] == Ledger.read(ready / "run/spend.db").total().epsilon
     rows = told["choices"]

@@ -5,6 +5,7 @@ import sqlite3
 
 import numpy as np
 import pytest
+from tests.apart import apart
 
 from sordino import _random, cli
 from sordino._random import SystemEntropy
@@ -82,7 +83,7 @@ def run(tmp_path, monkeypatch, capsys, name, rows, answers, command):
     with monkeypatch.context() as patch:
         taken = inject(patch, labels_of(rows), answers)
         patch.chdir(folder)
-        code = cli.run(command)
+        code = cli.run(apart(command))
         captured = capsys.readouterr()
         assert (code, captured.err) == (0, "")
         assert taken() == len(rows)

@@ -9,6 +9,7 @@ import sqlite3
 
 import numpy as np
 import pytest
+from tests.apart import apart
 
 import sordino
 from sordino import _random, cli
@@ -95,7 +96,7 @@ def run(tmp_path, monkeypatch, capsys, name, rows, command):
     with monkeypatch.context() as patch:
         ignore_private_data(patch)
         patch.chdir(folder)
-        code = cli.run(command)
+        code = cli.run(apart(command))
         captured = capsys.readouterr()
     assert code == 0, captured.err
     files = {
@@ -189,7 +190,7 @@ def test_the_comparison_sees_a_sum_that_differs(tmp_path, monkeypatch, capsys):
         raw = rows_of(1, N, labels)
         (folder / "raw.jsonl").write_text("".join(json.dumps(row) + "\n" for row in raw))
         monkeypatch.chdir(folder)
-        assert cli.run([*LABEL, "--simulate-seed", "1"]) == 0
+        assert cli.run(apart([*LABEL, "--simulate-seed", "1"])) == 0
         capsys.readouterr()
         found.append((folder / "run" / "reward.json").read_bytes())
     assert found[0] != found[1]

@@ -14,6 +14,7 @@ from contextlib import closing
 from itertools import count
 
 import pytest
+from tests.apart import apart
 from tests.soundness.forgeries import Draft, Forgery, put
 
 from sordino import cli
@@ -37,7 +38,7 @@ HONEST = [
 
 
 def command(*words):
-    assert cli.run([str(word) for word in words]) == 0
+    assert cli.run(apart(words)) == 0
 
 
 @pytest.fixture(scope="module")

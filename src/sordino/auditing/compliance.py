@@ -229,7 +229,7 @@ class _Artifact:
 def _ledger_views(path: Path) -> _Views:
     """Return every data set on a ledger, with the ledger as it is read for that data set."""
     ledger = read_ledger(path, given=True)
-    return [(ledger.data, ledger)]
+    return [(name, ledger.about(name)) for name in ledger.data_sets or (ledger.data,)]
 
 
 def _promises_on(ledger: Ledger) -> Iterator[tuple[Row, Guarantee]]:

@@ -57,7 +57,6 @@ class DrawNoise(AlignRun):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what one draw and all draws would spend; nothing is touched."""
         settings, terms = self.settings, self._terms()
-        ledger.check_data(settings.data, self._public_digest)
         one = BoundedRangeEvent(terms["per_draw"]["bounded_range"])
         ledger.check(one, promise=self._promise(0.0), count=settings.count)
         epsilon = accounting.composed_epsilon(

@@ -242,7 +242,6 @@ class _Estimate(LearningRun):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         settings, noise = self.settings, self.noise
-        ledger.check_data(settings.data, None)
         self.refuse_unusable()
         alone = self.promise_alone(ledger, settings.simulate_seed)
         # a reward and metrics are stated together, at the delta of the ledger that paid for both

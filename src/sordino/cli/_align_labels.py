@@ -76,7 +76,6 @@ class LabelNoise(LearningRun):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
         settings, pairs = self.settings, self._pairs
-        ledger.check_data(settings.data, None)
         if isinstance(pairs, PrivatePairs):
             return self._plan_received(pairs)
         randomization = Randomization.of(
@@ -86,7 +85,7 @@ class LabelNoise(LearningRun):
             simulate_seed=settings.simulate_seed,
             cap=settings.cap,
         )
-        planned = plan_answers(MemoryRows(pairs), randomization, data=settings.data)[0]
+        planned = plan_answers(MemoryRows(pairs), randomization)[0]
         if settings.cap and planned["capped_questions"]:
             questions = len(set(zip(pairs.persons or (), pairs.keys, strict=True)))
             left = questions - planned["capped_questions"]

@@ -40,6 +40,7 @@ COMMANDS = {
     "estimate": "Foresee accuracy and cost from public numbers only; no data are read, nothing is "
     "spent.",
     "fit": "Fit a reward on answers that are randomized already.",
+    "init": "Make a folder a project: everything released in it counts on one ledger.",
     "language": "Train language models on randomized preferences; needs the extra 'language'.",
     "ledger": "Show and verify the record of what was spent.",
     "privatize": "Randomize every label once, and write answers with a manifest that says how.",

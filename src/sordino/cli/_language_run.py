@@ -35,7 +35,6 @@ from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import (
     FileRows,
     FileSettings,
-    default_ledger_path,
     plan_answers,
     privatize_file,
     use_unprotected,
@@ -291,11 +290,6 @@ class Train(Paying, Reading):
                 f"--batch must be at most --units={units:g}, got {batch:g}: it is how many units "
                 "of them are expected in a step. Nothing was done."
             )
-
-    @property
-    def ledger_path(self) -> Path:
-        """Return the ledger: never inside a checkpoint, which is published as a whole."""
-        return self.ledger or default_ledger_path(self.out)
 
     @property
     def answers_path(self) -> Path:
@@ -612,7 +606,6 @@ class _OnAnswers(_Training):
         if settings.non_private:
             mechanism = NonPrivate()
             promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-            ledger.check_data(settings.data, pairs.public_digest)
             ledger.check(mechanism.event, promise=promise)
             planned = {"spend": math.inf, **self._counts}
         else:
@@ -620,7 +613,7 @@ class _OnAnswers(_Training):
                 self.coin, ledger, on_device=False, simulate_seed=settings.simulate_seed
             )
             rows = FileRows(settings.source, settings.reading)
-            planned = plan_answers(rows, randomization, data=settings.data)[0]
+            planned = plan_answers(rows, randomization)[0]
             promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
         return planned | self.told(_promise_with_start(promise, settings.model), planned["spend"])
 
@@ -746,7 +739,6 @@ class _OnJudgments(_Training):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         settings, privacy = self.settings, self.privacy
-        ledger.check_data(settings.data, None)
         if not settings.is_begun:  # else the trainer knows which steps are left
             ledger.check(privacy.event(privacy.steps), promise=self.promise)
         promise = _promise_with_start(self.promise, settings.model)

@@ -242,7 +242,7 @@ def _study(
         epsilons=epsilons,
         seeds=settings.seeds or sizes.seeds,
         path=settings.out / "training.spend.db",
-        data=f"{settings.data}-training",
+        data=f"{settings.data or 'preferences'}-training",
         answers=settings.out / "answers",
         request=settings.request,
         budget=settings.limits,
@@ -258,7 +258,7 @@ def _study(
         model=settings.model,
         methods=methods,
         sizes=sizes,
-        data=settings.data,
+        data=settings.data or "preferences",
         central=_central(settings, pairs, split, central, training.seeds, sizes)
         if central
         else None,
@@ -289,7 +289,7 @@ def _central(
         sizes=sizes.central,
         folder=settings.out / "runs",
         path=settings.out / "central.spend.db",
-        data=f"{settings.data}-training",
+        data=f"{settings.data or 'preferences'}-training",
         request=settings.request,
         declare_unread=settings.declare_unread,
         budget=Budget(settings.central_budget, settings.central_budget_delta),

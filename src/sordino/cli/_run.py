@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from sordino._files import (
     atomic_draft,
     clear,
@@ -29,6 +31,7 @@ from sordino.errors import PrivacyError, PrivacyWarning, SordinoError, UsageErro
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy import accounting
 from sordino.privacy.accounting import EVERYTHING
+from sordino.privacy.data_sets import EVERY
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -44,6 +47,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
+from sordino.privacy.project import ledger_path as project_ledger
 
 from ._app import finish
 from ._settings import Budget, IntoFolder, Paying, Spending
@@ -75,36 +79,38 @@ def spending_limit(
     return Limit(run=run, budget=budget)
 
 
-def future_ledger(path: Path, data: str, limit: Limit, *, request: str | None = None) -> Ledger:
+def future_ledger(
+    path: Path, data: str | None, limit: Limit, *, request: str | None = None
+) -> Ledger:
     """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched."""
     if not path.exists():
         return imagined_ledger(path, data, limit)
-    unit, known = limit.run.unit, Ledger.read(path)
+    unit, known = limit.run.unit, _known_ledger(path, data)
     _refuse_other_terms(known, limit)
     if limit.budget.given:
         budget = limit.budget.of(known.budgets.get(unit, limit.run)).to_dict()
-        known = known.with_rows([*known.rows, _imagined("budget", {"budget": budget})])
+        known = known.with_rows([*known.rows, _imagined("budget", known.data, {"budget": budget})])
     return known.counting(unit).continuing(request)
 
 
-def imagined_ledger(path: Path, data: str, limit: Limit) -> Ledger:
+def imagined_ledger(path: Path, data: str | None, limit: Limit) -> Ledger:
     """Return a new ledger that is not written anywhere."""
     budget = limit.budget.of(limit.run).to_dict()
-    return Ledger(path, [_imagined("open", {"data": data, "budget": budget})])
+    return Ledger(path, [_imagined("open", data or EVERY, {"budget": budget})])
 
 
-def _imagined(kind: str, payload: dict[str, object]) -> Row:
+def _imagined(kind: str, data: str, payload: dict[str, object]) -> Row:
     """Return a row that is not written anywhere."""
-    return Row(sequence=0, kind=kind, time="", payload=canonical_json(payload))
+    return Row(sequence=0, kind=kind, time="", data=data, payload=canonical_json(payload))
 
 
-def open_ledger(path: Path, data: str, limit: Limit) -> Ledger:
+def open_ledger(path: Path, data: str | None, limit: Limit) -> Ledger:
     """Return the ledger at a path, made if there is none."""
     # What the user said of the limit becomes that of a ledger that is there, in a row of its own;
     # what was left out stays as it is on the ledger.
     if not path.exists():
         return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
-    known = Ledger.read(path)
+    known = _known_ledger(path, data)
     _refuse_other_terms(known, limit)
     if limit.run.unit not in known.budgets:  # which is set by what the user said
         return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
@@ -115,6 +121,11 @@ def open_ledger(path: Path, data: str, limit: Limit) -> Ledger:
     return ledger
 
 
+def _known_ledger(path: Path, data: str | None) -> Ledger:
+    """Return the ledger at a path, for reading, about the data set of a name if one was given."""
+    return Ledger(path, Ledger.read(path).rows, data).asked(None)
+
+
 def with_spend(ledger: Ledger, event: Event, promise: Guarantee, count: int = 1) -> Ledger:
     """Return the ledger as it would be after a spend, for planning the next one."""
     ledger.check(event, promise=promise, count=count)
@@ -122,7 +133,7 @@ def with_spend(ledger: Ledger, event: Event, promise: Guarantee, count: int = 1)
         return ledger
     kind, parameters = event_to_row(event)
     row = replace(
-        _imagined("reserve", {"caveats": list(promise.caveats)}),
+        _imagined("reserve", ledger.data, {"caveats": list(promise.caveats)}),
         release_id="planned",
         scope=EVERYTHING,
         event=kind,
@@ -141,7 +152,7 @@ def _refuse_other_terms(ledger: Ledger, limit: Limit) -> None:
     # What a run tells (numbers of records, times) depends on the relation, so that the ledger's
     # must be the one that was asked for.
     relation = ledger.budgets.get(limit.run.unit, limit.run).neighbors
-    if limit.run.unit not in ledger.budgets and not limit.budget.given:
+    if ledger.budgets and limit.run.unit not in ledger.budgets and not limit.budget.given:
         raise PrivacyError(
             f"{ledger.path.name} has no budget for {limit.run.unit} changes, only for "
             f"{' and '.join(ledger.budgets)} changes. Nothing was released. Have the data's owner "
@@ -205,7 +216,7 @@ class Run(ABC):
     settings: Spending
 
     @property
-    def data(self) -> str:
+    def data(self) -> str | None:
         """Return the name of the data set on the ledger."""
         assert isinstance(self.settings, Paying)  # noqa: S101 - else a run says it
         return self.settings.data
@@ -250,7 +261,11 @@ class Run(ABC):
         path = self.settings.ledger_path
         if planning:
             return future_ledger(path, self.data, self.limit, request=self.settings.request)
-        return open_ledger(path, self.data, self.limit)
+        new = not path.exists()
+        ledger = open_ledger(path, self.data, self.limit)
+        if new and path == project_ledger(Path.cwd()):
+            typer.echo(f"This folder is a project now. Its ledger is {path}.", err=True)
+        return ledger
 
     @contextmanager
     def ready(self) -> Iterator[Run]:

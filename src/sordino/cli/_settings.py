@@ -30,6 +30,7 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy import guarantee
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger_chain import is_begun, request_of
+from sordino.privacy.project import ledger_path
 from sordino.privatization.randomization import coin_for_person
 
 from ._app import Bar
@@ -68,7 +69,7 @@ class Option:
     metavar: str | None = None
     min: int | None = None
     max: int | None = None
-    callback: Callable[[str], str] | None = None  # refuses a value as it is read
+    callback: Callable[[Any], Any] | None = None  # refuses a value as it is read
     choices: tuple[str, ...] = ()  # the words that it takes; none for any
 
 
@@ -264,8 +265,8 @@ Lora = Annotated[int, TrainingOption("Low-rank adapters; 0: all weights.", metav
 LedgerPath = Annotated[
     Path | None,
     LedgerOption(
-        "Ledger of this data set: give the same one for every release of it. By default a new one "
-        "beside the output.",
+        "The ledger that pays. By default the project's: the nearest .sordino/ledger.db in or "
+        "above the working directory, or a new one there.",
         metavar="DB",
     ),
 ]
@@ -318,8 +319,10 @@ class Output(Json):
     force: Annotated[bool, Option("Overwrite the output. A ledger is always kept.")] = False
 
 
-def _data_name(name: str) -> str:
+def _data_name(name: str | None) -> str | None:
     """Return the name of a data set; refuse one that cannot be written down."""
+    if name is None:
+        return None
     if not name or name != name.encode(errors="replace").decode():
         raise UsageError(
             "--data must be a name of at least one character, in valid Unicode. Nothing was done."
@@ -372,7 +375,13 @@ class Budget:
 
 
 DataName = Annotated[
-    str, LedgerOption("The data set's name on the ledger.", metavar="NAME", callback=_data_name)
+    str | None,
+    LedgerOption(
+        "The data set's name on the ledger. By default its questions say which it is; where they "
+        "are private the release counts in every data set.",
+        metavar="NAME",
+        callback=_data_name,
+    ),
 ]
 
 
@@ -451,7 +460,7 @@ class Limited(Spending):
             metavar="DELTA",
         ),
     ] = None
-    data: DataName = "preferences"
+    data: DataName = None
 
     @property
     def limits(self) -> Budget:
@@ -465,17 +474,17 @@ class Paying(Limited):
 
     ledger: LedgerPath = None
 
-
-@dataclass(frozen=True, kw_only=True)
-class IntoFolder(Paying):
-    """Where a run goes; its ledger lies there too unless another is named."""
-
-    out: Annotated[Path, Option("Folder for the results.", metavar="DIR")]
-
     @property
     def ledger_path(self) -> Path:
         """Return where the spend is recorded."""
-        return self.ledger or self.out / "spend.db"
+        return self.ledger or ledger_path(Path.cwd())
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntoFolder(Paying):
+    """Where a run goes."""
+
+    out: Annotated[Path, Option("Folder for the results.", metavar="DIR")]
 
     def refuse_folder(self) -> None:
         """Refuse a folder that holds anything but what an interrupted run left: no result."""

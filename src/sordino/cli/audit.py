@@ -319,7 +319,11 @@ class _AuditedRun(_Audit):
 
     folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="DIR")]
     ledger: Annotated[
-        Path | None, Option("The run's ledger, if it is not spend.db in that folder.", metavar="DB")
+        Path | None,
+        Option(
+            "The run's ledger; by default spend.db in that folder, or else its project's.",
+            metavar="DB",
+        ),
     ] = None
 
 

@@ -732,7 +732,6 @@ class BanditRun(FolderRun):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what the run would spend; nothing is touched."""
         settings, policy = self.settings, self.policy
-        ledger.check_data(settings.data, None if policy is None else policy.estimate.public_digest)
         promise = Guarantee(
             self._epsilon,
             delta=settings.delta,

@@ -10,13 +10,14 @@ import typer
 
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.project import ledger_path
 
 from ._app import COMMANDS, app, finish
 from ._settings import (
     Argument,
-    DataName,
     Json,
     LedgerOption,
+    LedgerPath,
     Neighbors,
     PrivacyOption,
     Unit,
@@ -34,9 +35,7 @@ class _SetBudget(Json):
 
     unit: Annotated[Unit, Argument("Whose changes are counted.", metavar="UNIT")]
     epsilon: Annotated[float, Argument("Limit on what all releases may spend.", metavar="EPSILON")]
-    ledger: Annotated[
-        Path, LedgerOption("The ledger; a new one is made if there is none.", metavar="DB")
-    ]
+    ledger: LedgerPath = None
     delta: Annotated[float | None, PrivacyOption("Limit on delta; by default as it was, or 0.")] = (
         None
     )
@@ -47,14 +46,17 @@ class _SetBudget(Json):
             "persons are made empty (zero-out) unless this says otherwise."
         ),
     ] = None
-    data: DataName = "preferences"
+    data: Annotated[
+        str | None,
+        LedgerOption("Only for the data set of this name; by default for each.", metavar="NAME"),
+    ] = None
 
 
 @command(budget, _SetBudget, name="set")
 def set_budget(settings: _SetBudget) -> None:
     """Set the limit on what all releases may spend of one unit; the ledger records it."""
-    unit, path = settings.unit.whose, settings.ledger
-    known = Ledger.read(path) if path.exists() else None
+    unit, path = settings.unit.whose, settings.ledger or ledger_path(Path.cwd())
+    known = Ledger(path, Ledger.read(path).rows, settings.data) if path.exists() else None
     before = None if known is None else known.budgets.get(unit)
     relation = REPLACE_ONE if unit == "label" else REPLACE_SPECIAL
     if before is not None:
@@ -64,14 +66,13 @@ def set_budget(settings: _SetBudget) -> None:
         delta=(before.delta if before else 0.0) if settings.delta is None else settings.delta,
         unit=unit,
         neighbors=relation if settings.neighbors is None else settings.neighbors.relation,
-        trust="central" if known is None else (before or known.budget).trust,
+        trust="central" if known is None or not known.budgets else (before or known.budget).trust,
     )
-    if known is None:
+    if before is None:
         ledger = Ledger.open(path, data=settings.data, budget=limit)
     else:
-        ledger = Ledger.open(path, data=settings.data, unit=known.unit)
+        ledger = Ledger.open(path, data=settings.data, unit=unit)
         ledger.change_budget(limit)
-    ledger = ledger.counting(unit)
     rows = {
         "ledger": str(path),
         "before": "none" if before is None else describe_promise(before.to_dict()),

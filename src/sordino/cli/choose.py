@@ -31,6 +31,7 @@ from sordino.preferences.records import Text, read_text
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.project import ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.estimation import fit_reward
 from sordino.rewards.model import RewardModel
@@ -79,7 +80,8 @@ class Choose(Spending):
     ledger: Annotated[
         Path | None,
         LedgerOption(
-            "With --noise draws: what answers are charged to; RUN/spend.db by default.",
+            "With --noise draws: what answers are charged to; by default spend.db in RUN, or else "
+            "the ledger of the project that RUN lies in.",
             metavar="DB",
         ),
     ] = None
@@ -90,7 +92,7 @@ class Choose(Spending):
     @property
     def ledger_path(self) -> Path:
         """Return what answers are charged to."""
-        return self.ledger or self.folder / "spend.db"
+        return self.ledger or ledger_of_run(self.folder)
 
     @property
     def asked(self) -> tuple[Path | None, ...]:
@@ -250,8 +252,8 @@ class _WithheldDraws(Run):
     questions: list[Question]
 
     @property
-    def data(self) -> str:
-        return self.run.data
+    def data(self) -> str | None:
+        return self.run.data or None
 
     @property
     def limit(self) -> Limit:
@@ -275,9 +277,8 @@ class _WithheldDraws(Run):
             randomness=entropy_of(self.settings.simulate_seed).randomness,
             caveats=held.caveats,
         )
-        ledger.check_data(self.data, held.public_digest)
         try:
-            ledger.check(one, promise=promise, count=count)
+            ledger.check(one, promise=promise, count=count, questions=held.questions)
         except BudgetExceeded as error:
             raise BudgetExceeded(
                 f"{error} Or ask for fewer answers, or at a higher --temperature."
@@ -351,7 +352,7 @@ def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
     """Draw from a withheld reward after recording the spend; tell no probability."""
     if settings.out is not None:
         refuse_output(settings.out, force=settings.force, spends=True)
-    Ledger.read(settings.ledger_path).check_data(run.data, None)  # before anything is fitted
+    Ledger.read(settings.ledger_path, data=run.data)  # before anything is fitted
     if settings.judgments is None:
         raise UsageError(
             "This run withholds its reward and stored none, so --judgments PREFS is needed: the "

@@ -13,9 +13,11 @@ import typer
 from sordino.errors import UsageError
 from sordino.privacy import exports
 from sordino.privacy.accountants import support_table
+from sordino.privacy.books import Account
 from sordino.privacy.exports import Form
-from sordino.privacy.guarantee import never_more
+from sordino.privacy.guarantee import size
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.project import ledger_path
 from sordino.reporting.result import describe_ledger_rows
 
 from ._app import COMMANDS, app, finish, grid
@@ -30,7 +32,17 @@ app.add_typer(ledger, name="ledger")
 class Show(Json):
     """Which ledger is meant."""
 
-    path: Annotated[Path, Argument("The ledger.", metavar="DB")]
+    path: Annotated[
+        Path | None, Argument("The ledger; by default the project's.", metavar="[DB]")
+    ] = None
+    data: Annotated[
+        str | None, Option("Of which data set; by default of each.", metavar="NAME")
+    ] = None
+
+    @property
+    def where(self) -> Path:
+        """Return where the ledger is."""
+        return self.path or ledger_path(Path.cwd())
 
     def tell(self, title: str, found: Ledger, rows: dict[str, str], value: dict[str, Any]) -> None:
         """Say what a ledger holds, and whether a seed was used for anything on it."""
@@ -41,23 +53,31 @@ class Show(Json):
 @command(ledger, Show)
 def show(settings: Show) -> None:
     """Show the budget, the total and every entry."""
-    found = Ledger.read(settings.path)
+    found = Ledger.read(settings.where, data=settings.data)
     view = describe_ledger_rows(found)
-    total = view["total"]
     rows = {
-        "data": view["data"],
-        "budget": describe_promise(view["budget"]),
-        "spent": "nothing" if total is None else describe_promise(total),
+        "data": view["data"] or f"{len(found.data_sets)} data sets; what is largest of each",
+        **{
+            f"budget of a {unit}": describe_promise(budget.to_dict())
+            for unit, budget in found.budgets.items()
+        },
         **{f"one {unit}": account["says"] for unit, account in view["accounts"].items()},
-        "caveats": ", ".join(view["budget"].get("caveats", ())) or "none",
-        "remaining epsilon": never_more(view["remaining_epsilon"]),
+        "caveats": ", ".join((view["budget"] or {}).get("caveats", ())) or "none",
         "head": view["head"],
         "rows": str(view["rows"]),
     }
     settings.tell("sordino ledger", found, rows, view)
     if not settings.as_json:
-        columns = ("sequence", "time", "kind", "event", "parameters", "count", "release_id")
+        sets = [] if found.data else found.data_sets
+        if table := [(name, *map(_short, found.about(name).accounts().values())) for name in sets]:
+            grid("data sets", ("data", "one label", "one record", "one person"), table)
+        columns = ("sequence", "time", "data", "kind", "event", "parameters", "count", "release_id")
         grid("entries", columns, [[str(row[name]) for name in columns] for row in view["entries"]])
+
+
+def _short(held: Account) -> str:
+    """Return an account in a cell of a table."""
+    return "not protected" if held.uncovered else size(held.guarantee)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +95,7 @@ def verify(settings: _Verify) -> None:
     head = settings.head
     if head is not None and not re.fullmatch("[0-9a-fA-F]{64}", head):
         raise UsageError("--head must be a whole digest of 64 hexadecimal digits.")
-    found = Ledger.read(settings.path, expected_head=head and head.lower())
+    found = Ledger.read(settings.where, expected_head=head and head.lower())
     anchor = "contains the noted head" if head else "not checked against a noted head"
     value = {"head": found.head.digest, "rows": found.head.rows, "intact": True, "anchor": anchor}
     rows = {
@@ -103,7 +123,9 @@ def export(settings: Export) -> None:
     Redirect it to a file. Nothing is spent, and a simulated promise is never exported as one that
     protects.
     """
-    text = exports.export(Ledger.read(settings.path), cast("Form", settings.form))
+    text = exports.export(
+        Ledger.read(settings.where, data=settings.data), cast("Form", settings.form)
+    )
     if settings.as_json:
         finish("", {}, {"form": settings.form, "text": text}, as_json=True)
     else:

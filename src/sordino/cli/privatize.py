@@ -24,7 +24,6 @@ from sordino.privatization.answers import (
     FileRows,
     FileSettings,
     count_labels,
-    default_ledger_path,
     plan_answers,
     privatize_file,
     refuse_table,
@@ -85,11 +84,6 @@ class Privatize(Paying, Reading, ManyFiles):
     ] = False
 
     @property
-    def ledger_path(self) -> Path:
-        """Return where the spend is recorded."""
-        return self.ledger or default_ledger_path(self.out)
-
-    @property
     def limit(self) -> Limit:
         """Return the limit of a new ledger: what this run spends."""
         return spending_limit(
@@ -101,8 +95,7 @@ class Privatize(Paying, Reading, ManyFiles):
 
     def refuse_ledger(self) -> None:
         """Refuse a ledger that cannot pay for this, before anything is read."""
-        ledger = future_ledger(self.ledger_path, self.data, self.limit, request=self.request)
-        ledger.check_data(self.data, None)
+        future_ledger(self.ledger_path, self.data, self.limit, request=self.request)
 
     def coin(self, most: Callable[[], int]) -> RandomizedResponse:
         """Return the coin for one label, where somebody gave ``most`` at most."""
@@ -182,7 +175,7 @@ class _OneFile(_Privatization):
         (source,) = self.settings.sources
         with Bar.shown("Reading") as bar:
             rows = FileRows(source, self.reading, bar)
-            return plan_answers(rows, self.randomization, data=self.settings.data)
+            return plan_answers(rows, self.randomization)
 
     @property
     def expected(self) -> dict[str, Any]:
@@ -243,7 +236,6 @@ class _ManyFiles(_Privatization):
         plan = plan or plan_chunks(
             self.chunks,
             self.randomization,
-            data=settings.data,
             engine=self.engine,
             scratch=settings.scratch,
             surveyed=survey,

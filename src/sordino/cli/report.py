@@ -10,6 +10,7 @@ from sordino._files import write_text
 from sordino.auditing.runs.stored import RESULT, malformed, read_result
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.project import ledger_of_run
 
 from ._align_run import page
 from ._app import app, finish
@@ -34,10 +35,11 @@ def report(settings: Report) -> None:
     result = read_result(folder)
     with malformed(RESULT):
         head = str(result["certificate"]["ledger"]["head"])
+        data = str(result["certificate"]["data"])
         simulated = result["guarantee"]["randomness"] == "simulated"
         unit = Guarantee.from_dict(result["guarantee"]).unit
-    account = Ledger.read(settings.ledger or folder / "spend.db", expected_head=head)
-    account = account.counting(unit)
+    account = Ledger.read(settings.ledger or ledger_of_run(folder), expected_head=head)
+    account = account.about(data).counting(unit)
     with malformed(RESULT):
         text = page(result, account)
     target = settings.out or folder / "report.html"

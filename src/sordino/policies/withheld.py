@@ -45,8 +45,8 @@ class WithheldEstimate(Protocol):
         """Return the names of what qualifies every promise made with it."""
 
     @property
-    def public_digest(self) -> str | None:
-        """Return a digest of what is public in the data, which binds a ledger; or None."""
+    def questions(self) -> np.ndarray | None:
+        """Return digests of the questions, if they are public: a ledger knows data sets by them."""
 
     @property
     def payments(self) -> tuple[tuple[str, Event], ...]:
@@ -250,7 +250,7 @@ class WithheldPolicy(Withholding):
             digest=lambda drawn: digest_of_json({"draws": drawn.tolist()}),
             promise=promise,
             count=count,
-            public_digest=self.estimate.public_digest,
+            questions=self.estimate.questions,
         )
         return released.value
 

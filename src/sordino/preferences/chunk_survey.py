@@ -112,6 +112,7 @@ class _ChunkFacts:
     # How many records there are, and the sum of the digests of what they ask, of 2⁶⁴, in whatever
     # order: it finds copies that nobody made to deceive; it binds nothing.
     questions: tuple[int, int, int]
+    asked: np.ndarray  # 64 bits of each question, for the ledger
     # Whether persons are named, and whether prompts are what both answers began with.
     form: tuple[bool, bool] | None
 
@@ -139,7 +140,7 @@ class _FactsOf:
 
     def __call__(self, chunk: Chunk) -> _Facts:
         digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
-        start = chunk.number << ROW_BITS
+        start, asked = chunk.number << ROW_BITS, [np.zeros(0, np.uint64)]
         for pairs, dropped, cut in questions(self.chunks, chunk):
             digest.update(bytes.fromhex(pairs.public_digest))
             count += pairs.dropped
@@ -150,6 +151,7 @@ class _FactsOf:
             entries.append(left_out)
             if len(pairs):
                 form = pairs.persons is not None, cut
+                asked.append(pairs.questions)
                 found = _entries(pairs.keys, pairs.persons)
                 found["row"] = start + np.arange(len(pairs), dtype=np.uint64)
                 if self.hold_out:
@@ -171,6 +173,7 @@ class _FactsOf:
             held_out=int(rows["held_out"].sum()),
             digest=digest.digest(),
             questions=(len(rows), int(high), int(low)),
+            asked=np.unique(np.concatenate(asked)),
             form=form,
         )
         return _Facts(1, {chunk.number: facts})
@@ -219,6 +222,7 @@ class ChunkSurvey:
     # identical answers; in whatever order the records are, and in whatever files. It is not that of
     # the same records in one file that is read as a whole.
     public_digest: str
+    questions: np.ndarray  # 64 bits of each, sorted, each once: a ledger knows the data set by them
     linked: bool  # whether it is known who answered
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     selection: _Selection  # which rows count
@@ -305,6 +309,7 @@ def survey_chunks(
             counted=starts[-1] - len(together),
             dropped=sum(one.dropped for one in told),
             public_digest=hashlib.sha256(b"shards\n" + digests).hexdigest(),
+            questions=np.unique(np.concatenate([one.asked for one in told])),
             linked=linked,
             repeats=doubts.doubled and not linked,
             selection=_Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),

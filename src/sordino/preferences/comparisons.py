@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float, Integer, UInt64
 from scipy.sparse import csr_array
 
 from sordino import _validate
@@ -42,6 +43,12 @@ class PublicDigest:
         for index, key in enumerate(keys):
             digest.add(key, None if persons is None else persons[index])
         return digest.hexdigest()
+
+
+def digests_of_questions(keys: Iterable[bytes]) -> UInt64[np.ndarray, " q"]:
+    """Return 64 bits of each question, sorted, each once: a ledger knows data sets by them."""
+    # Two questions that look alike only put two data sets on one account: too much is counted.
+    return np.unique(np.frombuffer(b"".join(key[:8] for key in keys), "<u8"))
 
 
 def taken(column: Any, at: Sequence[int] | Integer[np.ndarray, " k"]) -> Any:
@@ -91,6 +98,11 @@ class Questions:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={len(self)})"  # never data
+
+    @cached_property
+    def questions(self) -> UInt64[np.ndarray, " q"]:
+        """Return 64 bits of each question, sorted, each once: a ledger knows the data set by it."""
+        return digests_of_questions(self.keys)
 
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its answers are in another order."""

@@ -8,17 +8,17 @@ by unit".
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from sordino import _validate
-from sordino.errors import BudgetExceeded, LedgerDamaged, PrivacyError
+from sordino.errors import BudgetExceeded, PrivacyError
 
 from . import accounting
 from .accountants import decimal, float_down
-from .accounting import DISJOINT_RULES, Spend
+from .accounting import DISJOINT_RULES, EVERYTHING, Spend
 from .conversions import float_up, group_approximate
 from .guarantee import (
     DECLARED_DISJOINT,
@@ -104,15 +104,6 @@ def _of_steps(event: Event, steps: int, touched: int) -> Event:
     return event
 
 
-_NOT_OURS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    PrivacyError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)  # what reading a value that this library never writes may raise
 _OFFERED = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 3, 5))
 _LEAST_OFFERED, _MOST_OFFERED = 1e-6, 1e-3  # a delta that a message may propose
 
@@ -182,16 +173,21 @@ class _Spent:
         if promise.unit == self.unit and promise.neighbors is not REPLACE_ONE:
             self.own.add(scope, event, count)
 
-    def total(self, delta: float) -> Guarantee | None:
+    def total(self, delta: float, relation: NeighboringRelation | None = None) -> Guarantee | None:
         """Return what everything that covers the unit promises to it; None before any spend."""
         if not self.promises:
             return None
-        relation = self.relation()
+        relation = self.relation() if relation is None else relation
         spend = self.spend(relation)
         terms = [replace(held, unit=self.unit, neighbors=relation) for held in self.promises]
         epsilon = spend.epsilon(neighbors=relation, delta=delta)
         total = merge(terms, epsilon=epsilon, delta=delta)
         return total.with_caveats(DECLARED_DISJOINT) if spend.rests_on_declaration else total
+
+
+def _scope(unit: Unit, data: str, scope: str) -> str:
+    """Return the name of a scope in an account: persons have one for all data sets."""
+    return f"{data}\0{scope}" if unit == "person" and data and scope != EVERYTHING else scope
 
 
 def _empty() -> dict[Unit, _Spent]:
@@ -203,82 +199,49 @@ class Books:
     """What the rows of one ledger say, added up; every row is checked as it is taken in."""
 
     data: str  # name of the data set
-    budgets: dict[Unit, Guarantee]  # the limits that hold now
+    budgets: dict[Unit, Guarantee] = field(default_factory=dict)  # the limits that hold now
     spent: dict[Unit, _Spent] = field(default_factory=_empty)
-    public_digest: str | None = None  # digest of the public fields, once one was recorded
-    paid: set[str] = field(default_factory=set)  # ids of the entries that spent or received
-    committed: set[str] = field(default_factory=set)  # ids of the entries whose outcome is recorded
 
-    @classmethod
-    def of(cls, first: Row) -> Books:
-        """Return the books that a ledger's first row opens."""
-        try:
-            payload = json.loads(first.payload)
-            if first.kind == "open" and isinstance(payload["data"], str):
-                budget = Guarantee.from_dict(payload["budget"])
-                return cls(payload["data"], {budget.unit: budget})
-        except _NOT_OURS:
-            pass
-        raise LedgerDamaged("The first row does not open a ledger. Nothing was released.")
-
-    def take(self, row: Row) -> None:
-        """Take in the next row."""
-        try:
-            self._take(row, {**json.loads(row.payload), **json.loads(row.parameters)})
-        except _NOT_OURS:
-            raise LedgerDamaged(
-                f"Row {row.sequence} of the ledger says what no sordino writes. Nothing was "
-                "released. Restore the ledger from a backup whose head you noted."
-            ) from None
-
-    def _take(self, row: Row, payload: dict[str, Any]) -> None:
+    def take(self, row: Row, payload: dict[str, Any], units: Collection[Unit] = UNITS) -> None:
+        """Take in the next row, in the accounts of some units."""
         if row.kind == "reserve":
-            self._spend(row, payload.get("public_digest"))
-        elif row.kind in {"commit", "repeat"}:  # the digest of what an earlier entry paid for
-            if row.release_id not in self.paid or not isinstance(payload["artifact"], str):
-                raise LookupError(row.kind)
-            if row.kind == "commit":
-                self.committed.add(row.release_id)
-        elif row.kind == "receive":  # a file that was already private
-            Guarantee.from_dict(payload["promise"], names_of(payload["caveats"]))
-            if not isinstance(payload["artifact"], str):
-                raise TypeError(row.kind)
-            self.paid.add(row.release_id)
+            self._spend(row, units)
         elif row.kind == "budget":
             budget = Guarantee.from_dict(payload["budget"])
             self.refuse_other_terms(budget)
             self.budgets[budget.unit] = budget
         elif row.kind == "disjoint":
-            self._declare(names_of(payload["scopes"]), payload["rule"])
+            self._declare(names_of(payload["scopes"]), payload["rule"], row.data, units)
         else:
             raise LookupError(row.kind)
 
-    def _declare(self, scopes: list[str], rule: str) -> None:
+    def _declare(self, scopes: list[str], rule: str, data: str, units: Collection[Unit]) -> None:
         self.check_disjoint(scopes, rule)
         # Where all records of a person lie in one scope, all their labels do. A record that is
         # replaced may go to another person, and a person may have several slots.
-        for unit in {"label", DISJOINT_RULES[rule]}:
+        for unit in {"label", DISJOINT_RULES[rule]}.intersection(units):
+            named = frozenset(_scope(unit, data, scope) for scope in scopes)
             for spend in (self.spent[unit].replaced, self.spent[unit].own):
-                spend.groups.append(frozenset(scopes))
+                spend.groups.append(named)
 
-    def _spend(self, row: Row, digest: object) -> None:
+    def _spend(self, row: Row, units: Collection[Unit]) -> None:
         event, promise = event_of(row), promise_of(row)
         self.refuse_mixing(promise)
-        if not isinstance(digest, str | None) or not row.scope:
+        if not row.scope:
             raise TypeError(row.kind)
         count = _validate.integer("count", row.count, at_least=1)
         accounting.fits(
             {event: count}, neighbors=promise.neighbors, epsilon=math.inf, delta=0.0
         )  # refuses what no accountant supports
-        for spent in self.spent.values():
+        for spent in (self.spent[unit] for unit in units):
             if covers(promise, spent.unit):
-                spent.add(event, promise, row.scope, count)
+                spent.add(event, promise, _scope(spent.unit, row.data, row.scope), count)
             else:
                 spent.uncovered.append(row.release_id)
-        self.paid.add(row.release_id)
-        self.public_digest = self.public_digest or digest
 
-    def check(self, event: Event, promise: Guarantee, scope: str, count: int, *, name: str) -> None:
+    def check(
+        self, event: Event, promise: Guarantee, scope: str, count: int, *, data: str, name: str
+    ) -> None:
         """Refuse a spend that does not belong here, or that would pass the budget of a unit."""
         self.refuse_mixing(promise)
         for unit in sorted(self.budgets, key=lambda unit: unit != promise.unit):  # its own first
@@ -295,7 +258,7 @@ class Books:
                 )
             limit = replace(budget, neighbors=relation)
             before, read = spent.spend(relation), event_for(event, promise, unit, relation)
-            after = before.with_one_more(scope, read, count)
+            after = before.with_one_more(_scope(unit, data, scope), read, count)
             if not after.fits(limit):
                 _refuse(before, after, limit, name, whose)
 
@@ -316,10 +279,13 @@ class Books:
 
     def accounts(self, delta: float | None) -> dict[Unit, Account]:
         """Return what all releases promise together to each unit; see ``Ledger.accounts``."""
-        budget = next(iter(self.budgets.values()))
+        budget = next(iter(self.budgets.values()), None)
         found: dict[Unit, Account] = {}
         for unit, spent in self.spent.items():
             held = self.budgets.get(unit, budget)
+            if held is None:  # then nothing was spent
+                found[unit] = Account(unit, None)
+                continue
             grown = (
                 group_approximate(held.epsilon, held.delta, steps)[1]
                 for steps in (1, 2, 4)
@@ -369,7 +335,7 @@ class Books:
     def refuse_other_terms(self, budget: Guarantee) -> None:
         """Refuse a budget that counts something else than the unit's budget before."""
         before = self.budgets.get(budget.unit, budget)
-        trusts = {other.trust for other in self.budgets.values()}
+        trusts = {other.trust for other in (before, *self.budgets.values())}
         if budget.neighbors is not before.neighbors or trusts != {budget.trust}:
             raise PrivacyError(
                 "A unit's budget may change in size only: neighbors and trust are the ledger's. "

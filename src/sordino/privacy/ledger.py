@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
@@ -39,7 +40,9 @@ from sordino.privacy.guarantee import (
 from . import ledger_chain
 from .accounting import EVERYTHING
 from .books import Account, Books
+from .data_sets import EVERY, DataSets, refuse_joins
 from .ledger_chain import Row, canonical_json
+from .project import ledger_path, list_ledger, make_home, other_ledgers
 
 __all__ = ["Head", "Ledger", "Reservation"]
 
@@ -111,9 +114,11 @@ class _Release(Generic[T]):
 
 
 class Ledger:
-    """An append-only record of every spend on one data set, kept in one SQLite file.
+    """An append-only record of every spend of a project, kept in one SQLite file.
 
-    A data set may be released under several units (label, record, person), each with a budget of
+    What is opened is the part of it that counts one data set. Data sets are known by a name and,
+    where they are public, by their questions: judgments that share a question are one data set.
+    It may be released under several units (label, record, person), each with a budget of
     its own; what is opened counts one of them, and :meth:`accounts` tells of all.
     Open it with :meth:`open`; it refuses to spend above its budget, and refuses to open if a
     row was edited. A reservation counts as spent from the moment it is written, whether or not
@@ -133,20 +138,33 @@ class Ledger:
         2.0
     """
 
-    def __init__(self, path: Path, rows: Sequence[Row], unit: Unit | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        rows: Sequence[Row],
+        data: str | None = None,
+        unit: Unit | None = None,
+    ) -> None:
         """Hold verified rows; use :meth:`open` instead."""
         self.path = path
         self._attempt: ledger_chain.Attempt | None = None
         self._rows = list(rows)
-        self._books = Books.of(rows[0])
-        for row in rows[1:]:
-            self._books.take(row)
-        self._unit: Unit = next(iter(self._books.budgets)) if unit is None else unit
+        self._sets = DataSets(rows)
+        self._known: str | None = ""  # digest of the questions that were asked about last
+        # The name that was given, or with which the ledger was made: none where questions decide.
+        self._opened: str = rows[0].data if data is None else data
+        self._data = self._opened
+        self._unit: Unit = next(iter(self.budgets), "label") if unit is None else unit
+
+    @property
+    def _books(self) -> Books:
+        """Return the books of the data set."""
+        return self._sets.of(self._data)[0]
 
     @classmethod
     def open(
         cls,
-        path: str | Path,
+        path: str | Path | None = None,
         *,
         data: str | None = None,
         budget: Guarantee | None = None,
@@ -156,12 +174,14 @@ class Ledger:
         """Return the ledger at ``path``, verified; create it if there is none.
 
         Args:
-            path: The SQLite file, by convention ``*.db``.
-            data: Name of the data set, chosen by you, never derived from a path. Needed to
-                create; checked when the ledger exists.
+            path: The SQLite file, by convention ``*.db``; by default the project's own, the
+                nearest ``.sordino/ledger.db`` in or above the working directory.
+            data: Name of the data set, chosen by you, never derived from a path. By default the
+                name that the ledger was made with. A ledger that was made without one knows data
+                sets by their questions, and where those are private a release counts in every one.
             budget: The limit on everything spent together on its unit. Needed to create; when the
-                ledger has a budget for that unit it must be this one (see :meth:`change_budget`),
-                and else it is recorded.
+                data set has a budget for that unit it must be this one (see
+                :meth:`change_budget`), and else it is recorded.
             unit: Whose changes are counted; by default the budget's, or the only one that has a
                 budget.
             expected_head: A digest noted earlier; a ledger that does not contain it is older
@@ -169,38 +189,32 @@ class Ledger:
 
         Raises:
             LedgerDamaged: The file was edited, is no ledger, or lacks ``expected_head``.
-            LedgerMismatch: It belongs to a data set of another name.
-            UsageError: It must be created and ``data`` or ``budget`` is missing, the budget differs
-                from the one on the ledger, or ``unit`` has none or is not said.
+            UsageError: It must be created and ``budget`` is missing, the budget differs from the
+                one on the ledger, or ``unit`` has none or is not said.
             FileSystemError: The file cannot be read or written.
         """
-        path = Path(path)
+        path = ledger_path(Path.cwd()) if path is None else Path(path)
         if not ledger_chain.exists(path):
             if expected_head is not None:
                 raise LedgerDamaged(f"There is no ledger {path.name}, but a head was expected.")
-            if data is None or budget is None:
+            if budget is None:
                 raise UsageError(
-                    f"There is no ledger {path.name} yet: to create it, give data (a name for the "
-                    "data set) and budget (a Guarantee)."
+                    f"There is no ledger {path.name} yet: to create it, give budget (a Guarantee), "
+                    "and data (a name for the data set) if its questions are private."
                 )
-            payload = {
-                "format": ledger_chain.FORMAT,
-                "version": ledger_chain.VERSION,
-                "data": ledger_chain.text("data", data),
-                "budget": budget.to_dict(),
-            }
-            time = _moment([budget.unit])
-            with suppress(FileExistsError):  # another process was faster: leave its ledger be
-                ledger_chain.create(path, kind="open", time=time, payload=canonical_json(payload))
+            cls.create(path, data=data, budget=budget)
         unit = budget.unit if budget is not None else unit
         with ledger_chain.connect(path) as connection:
-            ledger = cls(path, ledger_chain.verified(connection, path, expected_head), unit)
-        ledger.check_data(data, None)
+            ledger = cls(path, ledger_chain.verified(connection, path, expected_head), data, unit)
+        if budget is None and not ledger.budgets:
+            ledger._refuse_no_budget()  # before anything is written
+        ledger._bind(None)
         if unit is None and len(ledger.budgets) > 1:
             raise UsageError(
                 f"{path.name} counts {' and '.join(ledger.budgets)} changes. Nothing was done. Say "
                 "which are meant: unit=... (--unit)."
             )
+        ledger._unit = next(iter(ledger.budgets), "label") if unit is None else unit
         if budget is not None and budget.unit not in ledger.budgets:
             ledger._first_budget(budget)
         ledger._refuse_no_budget()
@@ -212,35 +226,127 @@ class Ledger:
         return ledger
 
     @classmethod
+    def create(
+        cls, path: Path, *, data: str | None = None, budget: Guarantee | None = None
+    ) -> Ledger:
+        """Return a new ledger, or the one that another process made meanwhile.
+
+        Raises:
+            FileSystemError: The folder cannot be written.
+        """
+        payload: dict[str, Any] = {"format": ledger_chain.FORMAT, "version": ledger_chain.VERSION}
+        if budget is not None:
+            payload["budget"] = budget.to_dict()
+        values = {
+            "data": EVERY if data is None else ledger_chain.text("data", data),
+            "time": _moment([] if budget is None else [budget.unit]),
+            "payload": canonical_json(payload),
+        }
+        make_home(path)
+        with suppress(FileExistsError):
+            ledger_chain.create(path, kind="open", **values)
+            list_ledger(path)
+        return cls.read(path)
+
+    @classmethod
     def read(
-        cls, path: str | Path, *, unit: Unit | None = None, expected_head: str | None = None
+        cls,
+        path: str | Path,
+        *,
+        data: str | None = None,
+        unit: Unit | None = None,
+        expected_head: str | None = None,
     ) -> Ledger:
         """Return the ledger at ``path`` for reading: no row is added, no file is left behind.
 
         Args:
             path: The SQLite file.
-            unit: Whose changes are counted; by default those of the ledger's first budget.
+            data: Name of the data set; by default the only one there is, or what counts in all.
+            unit: Whose changes are counted; by default those of the data set's first budget.
             expected_head: As in :meth:`open`.
 
         Raises:
             FileSystemError: There is no such file.
             LedgerDamaged: The file was edited, is no ledger, or lacks ``expected_head``.
+            LedgerMismatch: It knows no data set of that name.
             UsageError: ``unit`` has no budget on it.
         """
         path = Path(path)
         if not ledger_chain.exists(path):
             raise FileSystemError(f"There is no ledger {path.name} here.")
         with ledger_chain.connect_reader(path) as connection:
-            ledger = cls(path, ledger_chain.verified(connection, path, expected_head), unit)
-        ledger._refuse_no_budget()
+            rows = ledger_chain.verified(connection, path, expected_head)
+        ledger = cls(path, rows, None, unit)
+        if data is not None:
+            ledger = ledger.about(data)
+        elif len(ledger.data_sets) == 1:
+            ledger = ledger.about(*ledger.data_sets)
+        if unit is not None:
+            ledger._refuse_no_budget()  # noqa: SLF001 (of this class)
         return ledger
+
+    def is_about(self, data: str) -> bool:
+        """Return whether a name is one of this data set's."""
+        names = self._sets.names
+        return data == self._data or names.get(data, data) == names.get(self._data, self._data)
+
+    def about(self, data: str) -> Ledger:
+        """Return the ledger as read for another data set.
+
+        Raises:
+            LedgerMismatch: It knows none of that name.
+        """
+        if data != EVERY and data not in self._sets.names:
+            raise LedgerMismatch(f"{self.path.name} knows no data set {data!r}.")
+        found = Ledger(self.path, self._rows, data)
+        return found.counting(self._unit)
+
+    def asked(self, questions: np.ndarray | None) -> Ledger:
+        """Return the ledger as a release about some questions would find it; nothing is written."""
+        name, payload, _ = self._sets.resolved(self.path, self._opened, questions)
+        rows = [*self._rows]
+        if payload is not None:
+            rows.append(Row(sequence=0, kind="data", time="", data=name, payload=payload))
+        return Ledger(self.path, rows, name, self._unit)
+
+    def _bind(self, questions: np.ndarray | None) -> str | None:
+        """Be about the data set of some questions, and record what is new; return their digest."""
+        if questions is not None and getattr(questions, "dtype", None) != np.uint64:
+            raise UsageError("questions must be digests of 64 bits, as pairs.questions has them.")
+        digest = None if questions is None else ledger_chain.digest_of_questions(questions)
+        if digest == self._known:
+            return digest
+        if questions is not None:
+            self._refuse_known(questions)
+        resolve = partial(self._sets.resolved, self.path, self._opened, questions)
+        self._data, payload, _ = resolve()
+        if payload is not None:
+            with self._writing() as write:
+                self._data, payload, unseen = resolve()  # of all rows by now
+                if payload is not None:
+                    row = Row(sequence=0, kind="data", time="", data=self._data, payload=payload)
+                    refuse_joins([*self._rows, row])
+                    write(kind="data", data=self._data, payload=payload, questions=unseen)
+        self._known = digest
+        return digest
+
+    def _refuse_known(self, questions: np.ndarray) -> None:
+        """Refuse judgments of which another ledger of the project counts what was spent."""
+        for other in other_ledgers(self.path):
+            if known := Ledger.read(other)._sets.overlaps(other, questions):  # noqa: SLF001
+                raise LedgerMismatch(
+                    f"The ledger {other.name} of this project knows these judgments as the data "
+                    f"set {next(iter(known))!r}, and {self.path.name} would not count what was "
+                    "spent there. Nothing was released. Spend on that one: leave --ledger out, or "
+                    f"name {other.name}."
+                )
 
     def _first_budget(self, budget: Guarantee) -> None:
         """Record the budget of a unit, unless another process was faster."""
         with self._writing(budget.unit) as write:
             if budget.unit not in self.budgets:
                 self._books.refuse_other_terms(budget)
-                write(kind="budget", payload=canonical_json({"budget": budget.to_dict()}))
+                write(kind="budget", data=self._data, payload=_budget(budget))
 
     def _refuse_no_budget(self) -> None:
         if self._unit not in self.budgets:
@@ -252,11 +358,13 @@ class Ledger:
 
     def with_rows(self, rows: Sequence[Row]) -> Ledger:
         """Return the ledger as it was, or would be, with other rows; nothing is written."""
-        return Ledger(self.path, rows, self._unit)
+        return Ledger(self.path, rows, self._data, self._unit)
 
     def counting(self, unit: Unit) -> Ledger:
         """Return the ledger as read for another unit, or as it is if that has no budget."""
-        return Ledger(self.path, self._rows, unit) if unit in self.budgets else self
+        if unit not in self.budgets:
+            return self
+        return Ledger(self.path, self._rows, self._data, unit)
 
     @contextmanager
     def _writing(self, *units: Unit) -> Iterator[Callable[..., None]]:
@@ -269,10 +377,14 @@ class Ledger:
 
         time = _moment([*self.budgets, *units])
 
-        def write(*, request: str | None = None, **values: Any) -> None:
+        def write(
+            *, request: str | None = None, questions: np.ndarray | None = None, **values: Any
+        ) -> None:
             written.append(ledger_chain.append(connection, self._rows[-1], time=time, **values))
             if request is not None:
                 ledger_chain.note(connection, values["release_id"], request)
+            if questions is not None and len(questions):
+                ledger_chain.keep_questions(connection, written[-1], questions)
 
         with _ONE_THREAD, ledger_chain.connect(self.path) as connection:
             with ledger_chain.transaction(connection):
@@ -284,13 +396,18 @@ class Ledger:
 
     def _take(self, row: Row) -> None:
         """Take in a durable row: first what it costs, so that an interruption overcounts."""
-        self._books.take(row)
+        self._sets.take(row)
         self._rows.append(row)
 
     @property
     def data(self) -> str:
-        """Return the name of the data set."""
-        return self._books.data
+        """Return the name of the data set; none where a release counts in every one."""
+        return self._data
+
+    @property
+    def data_sets(self) -> tuple[str, ...]:
+        """Return the oldest name of each data set that the ledger knows."""
+        return self._sets.data_sets
 
     @property
     def unit(self) -> Unit:
@@ -300,6 +417,7 @@ class Ledger:
     @property
     def budget(self) -> Guarantee:
         """Return the limit that holds now for :attr:`unit`."""
+        self._refuse_no_budget()
         return self._books.budgets[self._unit]
 
     @property
@@ -319,19 +437,15 @@ class Ledger:
 
     @property
     def spends(self) -> tuple[Row, ...]:
-        """Return the rows that spend, oldest first."""
-        return tuple(row for row in self._rows if row.kind == "reserve")
+        """Return the rows that spend of this data set, oldest first."""
+        rows = (row for row in self._rows if row.kind == "reserve")
+        return tuple(row for row in rows if self._sets.counts(row, self._data))
 
     @property
     def events(self) -> Counter[Event]:
         """Return what was done at most to one of :attr:`unit`: events, and how often each."""
         spent = self._books.spent[self._unit]
         return spent.spend(spent.relation()).together()
-
-    @property
-    def public_digest(self) -> str | None:
-        """Return the digest of the public fields that this ledger is bound to, if any."""
-        return self._books.public_digest
 
     @property
     def open_entries(self) -> tuple[str, ...]:
@@ -352,7 +466,8 @@ class Ledger:
         Args:
             delta: Failure probability to compose for; the budget's own by default.
         """
-        return self._books.spent[self._unit].total(self.budget.delta if delta is None else delta)
+        delta = self.budget.delta if delta is None else delta
+        return self._sets.total(self._data, self._unit, delta)
 
     def accounts(self, *, delta: float | None = None) -> dict[Unit, Account]:
         """Return for each unit what everything spent so far promises to one that changes.
@@ -365,14 +480,20 @@ class Ledger:
             upper bounds, proved in docs/privacy.md, "Accounts by unit". Shown by
             tests/soundness/test_units.py.
         """
-        return self._books.accounts(delta)
+        return self._sets.accounts(self._data, delta)
 
     def remaining_epsilon(self) -> float:
         """Return the largest further pure epsilon that still fits, by bisection."""
-        return self._books.remaining_epsilon(self._unit)
+        return min(books.remaining_epsilon(self._unit) for books in self._sets.of(self._data))
 
     def check(
-        self, event: Event, *, promise: Guarantee, scope: str = EVERYTHING, count: int = 1
+        self,
+        event: Event,
+        *,
+        promise: Guarantee,
+        scope: str = EVERYTHING,
+        count: int = 1,
+        questions: np.ndarray | None = None,
     ) -> None:
         """Raise what :meth:`reserve` would raise, and write nothing.
 
@@ -382,7 +503,12 @@ class Ledger:
             BudgetExceeded: The total would pass the budget.
         """
         if self._begun(_columns(event, promise, scope, count)) is None:  # else paid already
-            self._books.check(event, promise, scope, count, name=self.path.name)
+            self.asked(questions)._refuse_excess(event, promise, scope, count)  # noqa: SLF001
+
+    def _refuse_excess(self, event: Event, promise: Guarantee, scope: str, count: int) -> None:
+        """Refuse what does not belong here, or would pass a budget of a data set it counts in."""
+        for books in self._sets.of(self._data):
+            books.check(event, promise, scope, count, data=self._data, name=self.path.name)
 
     def reserve(
         self,
@@ -391,7 +517,7 @@ class Ledger:
         promise: Guarantee,
         scope: str = EVERYTHING,
         count: int = 1,
-        public_digest: str | None = None,
+        questions: np.ndarray | None = None,
         details: dict[str, Any] | None = None,
         needed: Mapping[str, int | None] | None = None,
     ) -> Reservation:
@@ -403,7 +529,8 @@ class Ledger:
                 its relation.
             scope: Entries of one scope compose; see :meth:`declare_disjoint`.
             count: How many such events, one after the other, this entry stands for.
-            public_digest: Under unit ``label`` only, the digest of the public fields.
+            questions: Under unit ``label`` only, digests of what is asked, by which the data set is
+                known.
             details: Public numbers to keep with the entry (for example person totals).
             needed: Only for what is drawn answer by answer and stored elsewhere: how many events
                 one unit would have on each of :attr:`open_entries` if that were gone on with;
@@ -413,26 +540,25 @@ class Ledger:
             UsageError: An argument cannot be written.
             PrivacyError: The promise does not fit this ledger.
             BudgetExceeded: The total would pass the budget.
-            LedgerMismatch: The public fields are not those of this ledger's data set.
         """
-        if public_digest is not None and promise.unit != "label":
-            raise PrivacyError("Only under unit='label' may public fields be digested.")
+        if questions is not None and promise.unit != "label":
+            raise PrivacyError("Only under unit='label' may questions be digested.")
         columns = _columns(event, promise, scope, count)
         release_id = _random.new_release_id()
         payload: dict[str, Any] = {"caveats": list(promise.caveats)}
         payload |= {"details": details} if details else {}
-        if public_digest is not None:
-            payload["public_digest"] = ledger_chain.text("public_digest", public_digest)
+        if (asked := self._bind(questions)) is not None:
+            payload["asked"] = asked
         stored = ledger_chain.strict_json("details", payload)
         with self._writing() as write:
-            self.check_data(None, public_digest)
             columns |= {"payload": stored}
             if (begun := self._taken_over(columns, needed)) is not None:
                 return Reservation(self, begun)
-            self._books.check(event, promise, scope, count, name=self.path.name)
+            self._refuse_excess(event, promise, scope, count)
             own = self._attempt if self._attempt is not None and self._attempt.held else None
             write(
                 kind="reserve",
+                data=self._data,
                 release_id=release_id,
                 request=None if own is None else own.request,
                 **columns,
@@ -451,7 +577,7 @@ class Ledger:
         promise: Guarantee,
         stored: bool = True,
         count: int = 1,
-        public_digest: str | None = None,
+        questions: np.ndarray | None = None,
         details: dict[str, Any] | None = None,
     ) -> _Release[T]:
         """Pay for a draw, make it and record what came out, in this order.
@@ -464,16 +590,15 @@ class Ledger:
             stored: Whether the same command, given again after an interrupt, gets the same draw,
                 which must then be an array. What has no privacy is stored nowhere.
             count: How many events the entry stands for.
-            public_digest: Under unit ``label`` only, the digest of the public fields.
+            questions: As in :meth:`reserve`.
             details: Public numbers to keep with the entry.
 
         Raises:
             PrivacyError: The promise does not fit this ledger.
             BudgetExceeded: The total would pass the budget; nothing was drawn.
-            LedgerMismatch: The public fields are not those of this ledger's data set.
         """
         reservation = self.reserve(
-            event, promise=promise, count=count, public_digest=public_digest, details=details
+            event, promise=promise, count=count, questions=questions, details=details
         )
         value = cast("T", reservation.drawn_once(cast("Any", draw))) if stored else draw()
         artifact = digest(value)
@@ -577,7 +702,7 @@ class Ledger:
             known = ledger_chain.stored(connection, release_id, part)
         if known is not None:
             return known
-        if release_id in self._books.committed:
+        if release_id in self._sets.committed:
             raise PrivacyError("What this entry released is gone. Nothing was drawn again.")
         try:
             value = draw()
@@ -596,24 +721,6 @@ class Ledger:
         """Let no later run go on with some entries."""
         with ledger_chain.connect(self.path) as connection, ledger_chain.transaction(connection):
             ledger_chain.forget(connection, release_ids)
-
-    def check_data(self, data: str | None, public_digest: str | None) -> None:
-        """Refuse another data set, by its name or by its public fields.
-
-        Raises:
-            LedgerMismatch: Name or public fields differ from the ledger's.
-        """
-        if data is not None and data != self.data:
-            raise LedgerMismatch(
-                f"{self.path.name} keeps the spend of the data set {self.data!r}, not of "
-                f"{data!r}. Nothing was released. Use that data set's own ledger."
-            )
-        known = self.public_digest
-        if known and public_digest and known != public_digest:
-            raise LedgerMismatch(
-                f"{self.path.name} belongs to another data set: prompts or answers differ from "
-                "those it has seen. Nothing was released. Use that data set's own ledger."
-            )
 
     def repeat(self, release_id: str, artifact_digest: str, *, drawn: Iterable[bytes] = ()) -> None:
         """Record another artifact made of answers that an earlier entry paid for: it is free.
@@ -642,12 +749,12 @@ class Ledger:
         found = {"artifact": ledger_chain.text("artifact_digest", artifact_digest)} | _stored(drawn)
         payload = canonical_json(found)
         with self._writing() as write:
-            if release_id not in self._books.paid:
+            if release_id not in self._sets.paid:
                 raise LedgerMismatch(
                     f"{self.path.name} holds no entry {release_id!r}: these answers were paid for "
                     "on another ledger. Nothing was released. Use that ledger."
                 )
-            if kind == "commit" and release_id in self._books.committed:
+            if kind == "commit" and release_id in self._sets.committed:
                 if self._attempt is not None and self._committed(release_id) == found:
                     return  # an interrupted run came as far as this
                 raise PrivacyError(
@@ -655,7 +762,8 @@ class Ledger:
                 )
             if kind == "repeat":
                 self._refuse_undrawn(release_id, found)
-            write(kind=kind, release_id=release_id, payload=payload)
+            data = self._sets.paid[release_id]
+            write(kind=kind, data=data, release_id=release_id, payload=payload)
 
     def _refuse_undrawn(self, release_id: str, found: Mapping[str, str]) -> None:
         """Refuse to say of an entry that it paid for what it did not draw."""
@@ -714,7 +822,7 @@ class Ledger:
                 if row.kind == "receive" and row.payload == stored:
                     return row.release_id
             release_id = _random.new_release_id()
-            write(kind="receive", release_id=release_id, payload=stored)
+            write(kind="receive", data=self._data, release_id=release_id, payload=stored)
         return release_id
 
     def change_budget(self, budget: Guarantee) -> None:
@@ -724,8 +832,9 @@ class Ledger:
             PrivacyError: Relation or trust differ from the unit's budget: those never change.
         """
         with self._writing(budget.unit) as write:
-            self._books.refuse_other_terms(budget)
-            write(kind="budget", payload=canonical_json({"budget": budget.to_dict()}))
+            for books in self._sets.of(EVERY if budget.unit == "person" else self._data):
+                books.refuse_other_terms(budget)
+            write(kind="budget", data=self._data, payload=_budget(budget))
 
     def declare_disjoint(self, scopes: Sequence[str], *, rule: str) -> None:
         """Record that scopes share no unit by a public rule, so that only the largest counts.
@@ -742,8 +851,13 @@ class Ledger:
         """
         names = scopes if isinstance(scopes, str) else list(scopes)
         with self._writing() as write:
-            self._books.check_disjoint(names, rule)
-            write(kind="disjoint", payload=canonical_json({"scopes": names, "rule": rule}))
+            for books in self._sets.of(self._data):
+                books.check_disjoint(names, rule)
+            write(
+                kind="disjoint",
+                data=self._data,
+                payload=canonical_json({"scopes": names, "rule": rule}),
+            )
 
     def __enter__(self) -> Ledger:  # noqa: PYI034 (Self cannot be checked at run time)
         return self
@@ -780,6 +894,11 @@ def _stored(drawn: Iterable[bytes]) -> dict[str, str]:
         digest.update(part)
         some = True
     return {"drawn": digest.hexdigest()} if some else {}
+
+
+def _budget(budget: Guarantee) -> str:
+    """Return the payload of a row that sets a budget."""
+    return canonical_json({"budget": budget.to_dict()})
 
 
 def _columns(event: Event, promise: Guarantee, scope: str, count: int) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, SordinoE
 from .guarantee import Event, Guarantee, event_from_row
 
 FORMAT = "sordino.ledger"
-VERSION = 1
+VERSION = 2
 _GENESIS = "0" * 64
 _BUSY_SECONDS = 60.0
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: no encoding holds it
@@ -65,7 +65,8 @@ OUTER = _HELD | _REFUSED
 class Row:
     """One row: what happened, to whom, and the digest that chains it to the row before.
 
-    ``kind`` is ``open`` (name and budget), ``reserve`` (a spend, durable before its noise),
+    ``kind`` is ``open`` (name and budget, if any), ``data`` (a name of a data set, its questions,
+    or which data sets are one), ``reserve`` (a spend, durable before its noise),
     ``commit`` (the digest of what was released), ``repeat`` (more from stored answers, free),
     ``receive`` (a file that was already private), ``budget`` (the owner changed the limit) or
     ``disjoint`` (scopes that share no unit).
@@ -74,6 +75,7 @@ class Row:
     sequence: int
     kind: str
     time: str
+    data: str = ""  # the data set that it is about; none where it is about all of them
     release_id: str = ""
     scope: str = ""
     event: str = ""
@@ -298,6 +300,11 @@ def verified(
         found, version = None, None
     if found != FORMAT or type(version) is not int or version < 1:
         raise LedgerDamaged(f"{path.name} is not a sordino ledger. Nothing was released.")
+    if version < VERSION:
+        raise LedgerDamaged(
+            f"{path.name} was written by an older sordino (ledger version {version}), which kept "
+            "one ledger for each data set. Nothing was released. Start a new one."
+        )
     if version > VERSION:
         raise LedgerDamaged(
             f"{path.name} was written by a newer sordino (ledger version {version}); this one "
@@ -362,6 +369,37 @@ def _remove(path: Path, ids: str) -> None:
     with suppress(OSError, ValueError):
         for name in filter(drafts.fullmatch, os.listdir(path.parent)):  # noqa: PTH208 (names)
             path.with_name(name).unlink(missing_ok=True)
+
+
+_INDEX = "CREATE TABLE IF NOT EXISTS questions (sequence INTEGER PRIMARY KEY, value BLOB) STRICT"
+
+
+def digest_of_questions(questions: np.ndarray) -> str:
+    """Return the SHA-256 of digests of questions, as a row has it."""
+    return hashlib.sha256(questions.astype("<u8").tobytes()).hexdigest()
+
+
+def keep_questions(connection: sqlite3.Connection, row: Row, questions: np.ndarray) -> None:
+    """Store the questions that a row is about; call inside the transaction that writes the row."""
+    connection.execute(_INDEX)
+    value = (row.sequence, questions.astype("<u8").tobytes())
+    connection.execute("INSERT OR REPLACE INTO questions VALUES (?, ?)", value)
+
+
+def questions_of(connection: sqlite3.Connection, row: Row) -> np.ndarray:
+    """Return the questions that a row is about; refuse others than those that it was about."""
+    query = "SELECT value FROM questions WHERE sequence = ?"
+    try:
+        found = connection.execute(query, (row.sequence,)).fetchone()
+    except sqlite3.OperationalError:  # no such table
+        found = None
+    value = found[0] if found is not None and isinstance(found[0], bytes) else b""
+    if hashlib.sha256(value).hexdigest() != json.loads(row.payload)["questions"]:
+        raise LedgerDamaged(
+            "The questions that a ledger knows its data sets by were changed. Nothing was "
+            "released. Restore the ledger from a backup whose head you noted."
+        )
+    return np.frombuffer(value, "<u8")
 
 
 _SCHEMA = """

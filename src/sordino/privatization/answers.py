@@ -33,7 +33,6 @@ from sordino.preferences.pairs import (
     answer_lines,
     digest_of_answers,
     manifest_path,
-    stem,
 )
 from sordino.preferences.records import Record
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
@@ -121,9 +120,9 @@ def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | Non
         people |= set(pairs.persons or ()) if len(people) < 2 else set()  # noqa: PLR2004 (one, or several)
         if memo is not None:
             memo.stage(memo_keys(pairs.keys, pairs.persons))
-        else:  # 64 bits per question suffice to warn of repeats, in constant memory per record
-            short = b"".join(key[:8] for key in pairs.keys)
-            questions.append(np.frombuffer(short, dtype=np.uint64))
+        # 64 bits per question suffice to warn of repeats, in constant memory per record
+        short = b"".join(key[:8] for key in pairs.keys)
+        questions.append(np.frombuffer(short, dtype="<u8"))
     if not n and not isinstance(rows, MemoryRows):
         raise DataError("No pair is left: every record has identical answers.")
     together = np.sort(np.concatenate(questions))
@@ -131,15 +130,16 @@ def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | Non
         n=n,
         dropped=dropped,
         public_digest=public_digest,
+        questions=np.unique(together),
         several_people=len(people) > 1,
-        repeats=bool((together[1:] == together[:-1]).any()),
+        repeats=memo is None and bool((together[1:] == together[:-1]).any()),
         counts=None if memo is None else memo.counts(cap),
         coins_on=lambda entry: None if memo is None else memo.coins_on(entry, cap),
     )
 
 
 def plan_answers(
-    rows: MemoryRows | FileRows, randomization: Randomization, *, data: str
+    rows: MemoryRows | FileRows, randomization: Randomization
 ) -> tuple[dict[str, Any], Survey]:
     """Return what :func:`privatize`, or :func:`privatize_file`, would spend and promise."""
     # Every record is checked and nothing on disk is touched: an unusable file leaves no ledger.
@@ -147,7 +147,7 @@ def plan_answers(
         survey = _survey(rows, memo, randomization.cap)
         # A file states its own promise; what is in memory is certified by the entries that paid.
         covering = memo.release_ids() if memo and isinstance(rows, MemoryRows) else None
-        return randomization.plan(survey, data=data, covering=covering), survey
+        return randomization.plan(survey, covering=covering), survey
 
 
 def count_labels(rows: FileRows) -> int:
@@ -339,11 +339,6 @@ def manifest_of(
     )
 
 
-def default_ledger_path(destination: Path) -> Path:
-    """Return where the spend of a privatized file is kept unless a ledger is given."""
-    return destination.with_name(f"{stem(destination)}.spend.db")
-
-
 def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> PrivatePairs:
     """Return raw judgments in the form of answers that were never flipped.
 
@@ -358,7 +353,7 @@ def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> P
         digest=lambda _: digest,  # of the public fields: raw labels are not digested
         promise=promise,
         stored=False,
-        public_digest=digest,
+        questions=pairs.questions,
     )
     return PrivatePairs(
         **{name: getattr(pairs, name) for name in Comparisons.__dataclass_fields__},

@@ -92,7 +92,7 @@ def privatize_choices(
         lambda: mechanism.release(_first_choices(used, entropy), entropy=entropy),
         digest=lambda answers: digest_of_answers(used.public_digest, answers),
         promise=promise,
-        public_digest=rankings.public_digest,
+        questions=rankings.questions,
     )
     return PrivateChoices(
         **{name: getattr(used, name) for name in Slates.__dataclass_fields__},

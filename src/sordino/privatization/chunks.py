@@ -147,7 +147,6 @@ def plan_chunks(
     chunks: Chunks,
     randomization: Randomization,
     *,
-    data: str,
     engine: Engine,
     scratch: str | Path | None = None,
     surveyed: ChunkSurvey | None = None,
@@ -157,7 +156,7 @@ def plan_chunks(
     # Nothing is written but what is exchanged between tasks, and that is gone afterwards.
     _refuse_others(chunks, engine)
     with _surveyed(chunks, randomization, engine, scratch, surveyed, taken, dry_run=True) as known:
-        return randomization.plan(known.survey, data=data)
+        return randomization.plan(known.survey)
 
 
 def _refuse_others(chunks: object, engine: Engine) -> None:
@@ -200,6 +199,7 @@ def _surveyed(
                 n=found.n,
                 dropped=found.dropped,
                 public_digest=found.public_digest,
+                questions=found.questions,
                 several_people=False,  # nobody says here that this is one person's device
                 repeats=found.repeats,
                 counts=None if tally is None else tally.counts,

@@ -169,6 +169,7 @@ class Survey:
     n: int
     dropped: int
     public_digest: str
+    questions: np.ndarray = field(repr=False)  # 64 bits of each: a ledger knows data sets by them
     several_people: bool  # whether more than one person is named
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     counts: Counts | None  # what is about to be answered; None where persons are not known
@@ -313,7 +314,7 @@ class Randomization:
             self.mechanism.event,
             promise=self.promise(survey),
             count=fresh,
-            public_digest=survey.public_digest if self.unit == "label" else None,
+            questions=survey.questions if self.unit == "label" else None,
             details=self._details(survey),
             needed=needed if survey.linked else None,
         )
@@ -338,17 +339,15 @@ class Randomization:
         }
         return total if self.cap is None else total | {"cap": self.cap}
 
-    def plan(
-        self, survey: Survey, *, data: str, covering: Collection[str] | None = None
-    ) -> dict[str, Any]:
+    def plan(self, survey: Survey, *, covering: Collection[str] | None = None) -> dict[str, Any]:
         """Return what :meth:`pay` would spend; nothing is written."""
         # No number depends on which questions a cap will leave in.
         promise, fresh = self.promise(survey), self._fresh(survey.counts)
         if covering is not None:
             promise = self.covering(promise, covering, fresh=fresh)
-        self.ledger.check_data(data, survey.public_digest)
         if fresh:
-            self.ledger.check(self.mechanism.event, promise=promise, count=fresh)
+            asked = survey.questions if self.unit == "label" else None
+            self.ledger.check(self.mechanism.event, promise=promise, count=fresh, questions=asked)
             if self.ledger.was_paid(self.mechanism.event, promise, fresh):
                 fresh = 0
         spend = [(self.mechanism.event, fresh)]

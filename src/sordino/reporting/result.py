@@ -292,20 +292,23 @@ def describe_guarantee_and_caveats(guarantee: Guarantee) -> dict[str, Any]:
 
 def describe_ledger_rows(ledger: Ledger) -> dict[str, Any]:
     """Return what a report and ``ledger show`` say of a ledger."""
-    total = ledger.total()
+    limited = bool(ledger.budgets)  # a new project has no budget yet
+    total = ledger.total() if limited else None
     # A budget has no caveats of its own: it limits promises like those that were made.
     caveats = {} if total is None else {"caveats": list(total.caveats)}
     return {
         "data": ledger.data,
-        "budget": ledger.budget.to_dict() | caveats,
+        "data_sets": list(ledger.data_sets),
+        "budget": ledger.budget.to_dict() | caveats if limited else None,
         "total": None if total is None else total.to_dict(),
         "accounts": {unit: held.to_dict() for unit, held in ledger.accounts().items()},
-        "remaining_epsilon": ledger.remaining_epsilon(),
+        "remaining_epsilon": ledger.remaining_epsilon() if limited else None,
         "head": ledger.head.digest,
         "rows": ledger.head.rows,
         "entries": [
             {
                 "sequence": row.sequence,
+                "data": row.data,
                 "kind": row.kind,
                 "time": row.time,
                 "release_id": row.release_id,

@@ -34,6 +34,7 @@ from sordino.mechanisms.score_sensitivity import (
     shrunken_mean_range,
 )
 from sordino.preferences.bandit_logs import BanditLogs
+from sordino.preferences.comparisons import digests_of_questions
 from sordino.privacy.guarantee import Event, NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
@@ -110,7 +111,7 @@ class ArmMeans(WithheldFit):
             shrinkage=self._usable(shrinkage),
             penalty=size("penalty", penalty, zero=True),
             center=middle,
-            public_digest=arms_digest(logs) if unit == "label" else None,
+            questions=arms_pulled(logs) if unit == "label" else None,
             _arms=k,
         )
 
@@ -177,9 +178,13 @@ def arms_of(candidates: object, k: int, *, distinct: bool = False) -> Int64[np.n
     return arms.astype(np.int64)
 
 
-def arms_digest(logs: BanditLogs) -> str:
-    """Return the SHA-256 of which arm was pulled in which row, where that is public."""
-    return hashlib.sha256(b"arms\n" + logs.arms.astype("<i8").tobytes()).hexdigest()
+def arms_pulled(logs: BanditLogs) -> np.ndarray:
+    """Return digests of the arms that were pulled, each in its context, where that is public."""
+    asked = logs.arms.astype("<f8")[:, None]
+    if logs.contexts is not None:
+        asked = np.hstack([asked, logs.contexts.astype("<f8")])
+    rows = np.unique(asked, axis=0)
+    return digests_of_questions(hashlib.sha256(b"arms\n" + row.tobytes()).digest() for row in rows)
 
 
 class ScreenedMeans(ArmMeans):

@@ -177,17 +177,17 @@ class Judged:
         """Return the digest of all that is public of all judgments, held out or not."""
         return self.source.public_digest
 
+    def questions(self, promise: Guarantee) -> np.ndarray | None:
+        """Return by what a ledger of labels knows these judgments."""
+        return self.source.questions if promise.unit == "label" else None
+
     def promise(self, mechanism: LabelMechanism, ledger: Ledger, entropy: Entropy) -> Guarantee:
         """Return what a release promises; refuse what the ledger would refuse."""
         terms = {"linked": self.linked, "repeats": self.repeats}
         promise = promise_of(mechanism, ledger, entropy, n=self.n, **terms)
-        ledger.check_data(None, self.bound_digest(promise))
-        ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
+        asked = self.questions(promise)
+        ledger.check(mechanism.event, promise=promise, questions=asked)  # before the public work
         return promise
-
-    def bound_digest(self, promise: Guarantee) -> str | None:
-        """Return the digest that binds a ledger of labels to these judgments."""
-        return self.public_digest if promise.unit == "label" else None
 
     def part(self, part: Part) -> Judged:
         """Return those on one side of the public rule for held-out rows."""
@@ -267,7 +267,7 @@ def release_sum(
         draw,
         digest=lambda value: digest_of_statistic(judged.public_digest, value),
         promise=promise,
-        public_digest=judged.bound_digest(promise),
+        questions=judged.questions(promise),
         details={**({} if most is None else {"cap": most}), **details} or None,
     )
     return LabelSum(

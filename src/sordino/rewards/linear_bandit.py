@@ -5,7 +5,6 @@ It is linear in features of a context and an arm together, which are public and 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +23,7 @@ from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 
-from .arm_means import arms_digest, arms_of
+from .arm_means import arms_of, arms_pulled
 from .withheld import WithheldFit, changes_of, linear_scores, refuse_other_terms
 
 _BLOCK = 1 << 20  # numbers held at once
@@ -207,12 +206,6 @@ class BallRidge(WithheldFit):
         moment, pull = _sums(logs, features, _within("ridge", ridge, 1e-6, 1e60))
         weights = _minimize_in_ball(moment, pull, bound)
         factor = cholesky(moment, lower=True)
-        public = None
-        if unit == "label":
-            digest = hashlib.sha256(arms_digest(logs).encode())
-            if logs.contexts is not None:
-                digest.update(logs.contexts.astype("<f8").tobytes())
-            public = digest.hexdigest()
         for held in (weights, factor):
             held.setflags(write=False)
         hide(self, logs=logs, weights=weights, factor=factor)
@@ -224,7 +217,7 @@ class BallRidge(WithheldFit):
             ball=bound,
             penalty=size("penalty", penalty, zero=True),
             features=features,
-            public_digest=public,
+            questions=arms_pulled(logs) if unit == "label" else None,
         )
 
     def options(self, context: object, candidates: object) -> Float[np.ndarray, "c d"]:

@@ -463,9 +463,8 @@ def release_rankings(
         refuse_unlinked(f"a limit of {most} records of one person")
     entropy = entropy_of(simulate_seed)
     promise = ranking_promise(rankings, mechanism, ledger, entropy)
-    digest = rankings.public_digest if promise.unit == "label" else None
-    ledger.check_data(None, digest)
-    ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
+    asked = rankings.questions if promise.unit == "label" else None
+    ledger.check(mechanism.event, promise=promise, questions=asked)  # before the public work
     slates = _slate_rows(rankings, features)
     design = mechanism.prepare(
         slates.rows,
@@ -479,7 +478,7 @@ def release_rankings(
         lambda: mechanism.release(rankings.doubled_ranks(), design=design, entropy=entropy).value,
         digest=lambda value: digest_of_statistic(rankings.public_digest, value),
         promise=promise,
-        public_digest=digest,
+        questions=asked,
         details=None if most is None else {"cap": most},
     )
     rows, starts, counts = slates.of_ballots(np.flatnonzero(design.used))
@@ -686,7 +685,7 @@ def fit_unprotected_rankings(
         digest=lambda _: digest,  # of the public fields: raw ranks are not digested
         promise=promise,
         stored=False,
-        public_digest=digest,
+        questions=rankings.questions,
     )
     outright: Released[_BallotEvidence] = Released(
         evidence=ballots,

@@ -306,7 +306,7 @@ class WithheldFit(Withholding):
     caveats: tuple[str, ...] = ()  # names of what qualifies every promise made with it
     unit: Unit  # whose change a draw hides
     neighbors: NeighboringRelation  # what one change is; `REPLACE_ONE` for labels
-    public_digest: str | None  # of what is public in the data, which binds a ledger; or None
+    questions: np.ndarray | None  # digests of what is asked, if public; a ledger knows data by them
 
     @property
     def payments(self) -> tuple[tuple[str, Event], ...]:
@@ -468,7 +468,7 @@ class WithheldReward(WithheldFit):
             unit=unit,
             neighbors=neighbors,
             caveats=withheld_caveats(pairs, unit, features),
-            public_digest=pairs.public_digest if unit == "label" else None,
+            questions=pairs.questions if unit == "label" else None,
             _size=None if neighbors is ADD_OR_REMOVE_ONE else len(labels) + pairs.dropped,
         )
 
@@ -567,7 +567,7 @@ class WithheldReward(WithheldFit):
             digest=digest_of_array,
             promise=promise,
             stored=False,
-            public_digest=self.public_digest,
+            questions=self.questions,
         )
         return RewardModel(
             weights=released.value,

@@ -5,7 +5,7 @@ import pytest
 from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, UsageError
 from sordino.privacy import ledger_chain
 
-FIRST = {"kind": "open", "time": "t", "payload": '{"format":"sordino.ledger","version":1}'}
+FIRST = {"kind": "open", "time": "t", "payload": '{"format":"sordino.ledger","version":2}'}
 
 
 @pytest.fixture

@@ -497,7 +497,7 @@ def test_whole_people_are_protected_with_a_cap(tmp_path):
     [row] = ledger.spends
     payload = json.loads(row.payload)
     assert payload["details"] == {"cap": 3}
-    assert "public_digest" not in payload
+    assert "asked" not in payload
 
 
 def test_which_rows_of_a_person_count_is_public_and_ignores_labels_and_order():

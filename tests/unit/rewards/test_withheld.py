@@ -356,7 +356,7 @@ def test_what_is_public_can_be_read():
     repeated = withheld(rows=np.vstack([ROWS, ROWS[:1]]), labels=[*LABELS, 1])
     assert repeated.caveats == ("real-arithmetic", "repeats-not-linked")
     record = withheld(RECORD, rows=np.vstack([ROWS, ROWS[:1]]), labels=[*LABELS, 1])
-    assert (record.caveats, record.public_digest) == (("real-arithmetic", "person-group"), None)
+    assert (record.caveats, record.questions) == (("real-arithmetic", "person-group"), None)
     assert repr(found) == "WithheldReward(withheld, d=2, unit='label', neighbors=REPLACE_ONE)"
     assert "withheld" in found._repr_html_()
 
@@ -422,7 +422,7 @@ def test_a_revealed_reward_of_records_says_their_number_where_it_is_public(tmp_p
     ledger = open_ledger(tmp_path, unit="record", neighbors=size)
     model = withheld(RECORD, neighbors=size).reveal(ledger=ledger)
     assert model.pairs == (None if size is ADD_OR_REMOVE_ONE else 5)
-    assert ledger.public_digest is None
+    assert "asked" not in ledger.spends[0].payload
 
 
 def test_nothing_is_revealed_without_an_infinite_budget(tmp_path):

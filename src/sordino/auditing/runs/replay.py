@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sordino.auditing.findings import Audit, Finding
 from sordino.certificates import claims_more, paid_guarantee
-from sordino.errors import LedgerDamaged, PrivacyError, UsageError
-from sordino.privacy.books import Books
+from sordino.errors import LedgerDamaged, LedgerMismatch, PrivacyError, UsageError
+from sordino.privacy.data_sets import DataSets
 from sordino.privacy.guarantee import Guarantee, float_to_json
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import promise_of
+from sordino.privacy.project import ledger_of_run
 
 from .claims import check_mechanism
 from .stored import RESULT, REWARD, StoredRun, check_report, check_strays, read_ledger
 
-_LEDGER = "spend.db"
 _UNSUPPORTED = "Without a ledger that can be trusted there is nothing to check this against."
 _NO_LEDGER = (
     "There is no ledger {name} here, so nothing can be compared with what was paid for. If it lies "
@@ -50,7 +51,7 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
     """
     folder = Path(folder)
     run = StoredRun.read(folder)
-    path = folder / _LEDGER if ledger is None else Path(ledger)
+    path = ledger_of_run(folder) if ledger is None else Path(ledger)
     heads = None  # the digests of the rows from the certificate's head on
     lacks: tuple[str, ...] = ()
     lost = ("head", "entries", *_OF_PAYMENT, "budget")
@@ -99,6 +100,8 @@ class _Case:
 
     @classmethod
     def of(cls, run: StoredRun, ledger: Ledger) -> _Case:
+        with suppress(LedgerMismatch):
+            ledger = ledger.about(run.certificate.data)
         ledger = ledger.counting(run.claim.unit)
         digests = [row.digest for row in ledger.rows]
         head = run.certificate.ledger_head.digest
@@ -133,7 +136,7 @@ def _supported(case: _Case) -> Iterator[Finding]:
         )
     elif case.position != certificate.ledger_head.rows:
         head.append("The certificate counts other rows up to its head than the ledger holds.")
-    if certificate.data != case.ledger.data:
+    if not case.ledger.is_about(certificate.data):
         head.append("The certificate is about a data set of another name than the ledger.")
     yield Finding.judged(
         "head",
@@ -248,11 +251,12 @@ def _check_promises(run: StoredRun, paid: Guarantee) -> Iterator[Finding]:
 def _check_budget(ledger: Ledger) -> Finding:
     """Return whether the total was within the budget after every spend, row by row."""
     # A budget that was lowered below what was spent before forbids the next spend, not the last.
-    first, *rows = ledger.rows
-    books = Books.of(first)
-    for row in rows:
-        books.take(row)
-        if row.kind == "reserve" and not books.fits(promise_of(row)):
+    sets = DataSets([])
+    for row in ledger.rows:
+        sets.take(row)
+        if row.kind != "reserve":
+            continue
+        if not all(books.fits(promise_of(row)) for books in sets.of(row.data)):
             over = f"Row {row.sequence} of the ledger spends more than its budget allowed."
             return Finding.judged("budget", wrong=over, details={"row": row.sequence})
     return Finding.judged("budget", clear="Every spend was within the budget of its time.")

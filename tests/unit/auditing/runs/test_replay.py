@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from tests.apart import apart
 
 from sordino import cli
 from sordino._files import to_json
@@ -34,7 +35,7 @@ def made(tmp_path_factory):
     data = home / "raw.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ["align", data, "--epsilon", 1, "--dimension", 8, "--out", home / "run"]
-    assert cli.run([str(word) for word in words]) == 0
+    assert cli.run(apart(words)) == 0
     return home
 
 

@@ -1,0 +1,218 @@
+"""The data sets of a project, as its ledger knows them, and what counts in which of them.
+
+Judgments that share a question are one data set, whatever they are called: each release of any of
+them counts in it. A release whose questions are private, and that names no data set, counts in
+every one. A person may have judged in several, so persons have one account for all. The proof is in
+docs/privacy.md, "Data sets".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sordino.errors import LedgerDamaged, PrivacyError
+
+from . import ledger_chain
+from .books import UNITS, Account, Books, names_of
+from .guarantee import DECLARED_DISJOINT, REPLACE_ONE, Guarantee, Unit, merge
+from .ledger_chain import Row, canonical_json
+
+EVERY = ""
+"""In place of the name of a data set: the questions are private, so it may be any of them."""
+
+_UNNAMED = "preferences"  # the data set that nobody named
+_NOT_OURS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    PrivacyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)  # what reading a value that this library never writes may raise
+
+
+class DataSets:
+    """The books of every data set on one ledger; every row is checked as it is taken in."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        """Take in all rows of a ledger."""
+        self.names: dict[str, str] = {}  # every name, and the oldest of the same data set
+        self.questions: list[Row] = []  # the rows that say which questions are whose
+        self.paid: dict[str, str] = {}  # ids of the entries that spent or received, and of what
+        self.committed: set[str] = set()  # ids of the entries whose outcome is recorded
+        self._books = {EVERY: Books(EVERY)}
+        self._entered: list[tuple[Row, dict[str, Any]]] = []
+        self._opened = False
+        for row in rows:
+            self.take(row)
+
+    @property
+    def data_sets(self) -> tuple[str, ...]:
+        """Return the data sets by their oldest names."""
+        return tuple(name for name in self._books if name != EVERY)
+
+    def of(self, data: str) -> tuple[Books, ...]:
+        """Return the books that a release of a data set counts in, its own first."""
+        if data == EVERY or data not in self.names:
+            return tuple(self._books.values())
+        return (self._books[self.names[data]],)
+
+    def take(self, row: Row) -> None:
+        """Take in the next row."""
+        try:
+            payload = {**json.loads(row.payload), **json.loads(row.parameters)}
+            if (row.kind == "open") is self._opened:  # the first row, and no other
+                raise LookupError(row.kind)
+            self._opened = True
+            if row.kind in {"open", "data"}:
+                self._name(row, names_of(payload.get("joins", [])))
+            if "questions" in payload:
+                self.questions.append(row)
+            if row.kind == "open" and "budget" in payload:
+                self._enter(replace(row, kind="budget"), payload)
+            elif row.kind in {"commit", "repeat", "receive"}:
+                self._outcome(row, payload)
+            elif row.kind not in {"open", "data"}:
+                self._enter(row, payload)
+        except _NOT_OURS:
+            raise LedgerDamaged(
+                f"Row {row.sequence} of the ledger says what no sordino writes. Nothing was "
+                "released. Restore the ledger from a backup whose head you noted."
+            ) from None
+
+    def _outcome(self, row: Row, payload: dict[str, Any]) -> None:
+        """Take in the digest of what an earlier entry paid for, or of what was private before."""
+        if not isinstance(payload["artifact"], str):
+            raise TypeError(row.kind)
+        if row.kind == "receive":
+            Guarantee.from_dict(payload["promise"], names_of(payload["caveats"]))
+            self.paid[row.release_id] = row.data
+        elif row.release_id not in self.paid:
+            raise LookupError(row.kind)
+        elif row.kind == "commit":
+            self.committed.add(row.release_id)
+
+    def _name(self, row: Row, joins: Sequence[str]) -> None:
+        """Take in a name of a data set, and with which others it is one."""
+        if row.data == EVERY:
+            return
+        same = {self.names[name] for name in joins} | {self.names.get(row.data, row.data)}
+        oldest = next((name for name in self.names.values() if name in same), row.data)
+        self.names |= {name: oldest for name, first in self.names.items() if first in same}
+        self.names[row.data] = oldest
+        if same == {oldest} and oldest in self._books:
+            return
+        self._books = {name: books for name, books in self._books.items() if name not in same}
+        books = self._books[oldest] = Books(oldest)
+        for entered, payload in self._entered:
+            if self._is_about(entered, oldest):
+                books.take(entered, payload, ("label", "record"))
+        books.spent["person"] = self._books[EVERY].spent["person"]
+
+    def _is_about(self, row: Row, data: str) -> bool:
+        return row.data == EVERY or self.names[row.data] == data
+
+    def counts(self, row: Row, data: str) -> bool:
+        """Return whether a row counts in a data set."""
+        return EVERY in {row.data, data} or self.names[row.data] == self.names.get(data)
+
+    def total(self, data: str, unit: Unit, delta: float) -> Guarantee | None:
+        """Return what everything promises to one unit of a data set, or of whichever it is."""
+        spent = [books.spent[unit] for books in self.of(data)]
+        relations = {held.relation() for held in spent if held.promises}
+        relation = relations.pop() if len(relations) == 1 else REPLACE_ONE
+        found = [total for held in spent if (total := held.total(delta, relation)) is not None]
+        return self._with_names(data, found) if found else None
+
+    def accounts(self, data: str, delta: float | None) -> dict[Unit, Account]:
+        """Return what all releases promise together to each unit; see ``Ledger.accounts``."""
+        each = [books.accounts(delta) for books in self.of(data)]
+        found: dict[Unit, Account] = {}
+        for unit in UNITS:
+            uncovered = dict.fromkeys(name for one in each for name in one[unit].uncovered)
+            held = [one[unit].guarantee for one in each]
+            deltas = [one.delta for one in held if one is not None]
+            total = None if uncovered or not deltas else self.total(data, unit, max(deltas))
+            found[unit] = Account(unit, total, tuple(uncovered))
+        return found
+
+    def _with_names(self, data: str, totals: Sequence[Guarantee]) -> Guarantee:
+        """Return the largest of some totals, which may rest on the names of data sets."""
+        total = merge(
+            totals,
+            epsilon=max(one.epsilon for one in totals),
+            delta=max(one.delta for one in totals),
+        )
+        # Questions tell data sets apart; where some release has none, their names alone do.
+        rows = [row for row, _ in self._entered if row.kind == "reserve" and row.data != EVERY]
+        if total.unit == "person" or all(self.counts(row, data) for row in rows):
+            return total
+        asked = all("asked" in json.loads(row.payload) for row in rows)
+        return total if asked else total.with_caveats(DECLARED_DISJOINT)
+
+    def overlaps(self, path: Path, questions: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the data sets that have some of the questions, and which of them each has."""
+        found: dict[str, np.ndarray] = {}
+        if not self.questions:  # and there may be no file yet
+            return found
+        with ledger_chain.connect_reader(path) as connection:
+            for row in self.questions:
+                has = np.isin(questions, ledger_chain.questions_of(connection, row))
+                if has.any():
+                    name = self.names[row.data]
+                    found[name] = found.get(name, has) | has
+        return found
+
+    def resolved(
+        self, path: Path, name: str, questions: np.ndarray | None
+    ) -> tuple[str, str | None, np.ndarray | None]:
+        """Return which data set is meant, the row that must say so, and what is new in it."""
+        if questions is None:
+            return name, None if name == EVERY or name in self.names else "{}", None
+        shared = self.overlaps(path, questions)
+        seen = np.zeros(len(questions), dtype=bool)
+        for has in shared.values():
+            seen |= has
+        others = [other for other in self.data_sets if other in shared]  # the oldest first
+        numbered = (f"{_UNNAMED}-{number}" for number in count(2))
+        new = next(other for other in chain([_UNNAMED], numbered) if other not in self.names)
+        name = name or next(iter(others), new)
+        payload: dict[str, Any] = {}
+        if joins := [other for other in others if other != self.names.get(name)]:
+            payload["joins"] = joins
+        if not seen.all():
+            payload["questions"] = ledger_chain.digest_of_questions(questions[~seen])
+        said = canonical_json(payload) if payload or name not in self.names else None
+        return name, said, questions[~seen]
+
+    def _enter(self, row: Row, payload: dict[str, Any]) -> None:
+        """Enter a row in the books that it is about, and once in the account of persons."""
+        if row.kind == "budget" and payload["budget"]["unit"] == "person":
+            row = replace(row, data=EVERY)
+        units: Collection[Unit] = UNITS
+        for name, books in self._books.items():
+            if self._is_about(row, name):
+                books.take(row, payload, units)
+                units = ("label", "record")
+        self._entered.append((row, payload))
+        if row.kind == "reserve":
+            self.paid[row.release_id] = row.data
+
+
+def refuse_joins(rows: Iterable[Row]) -> None:
+    """Refuse that data sets are one if what was spent of them cannot be added up."""
+    try:
+        DataSets(rows)
+    except LedgerDamaged:
+        raise PrivacyError(
+            "These questions are of data sets that were released under relations or kinds of "
+            "trust that cannot be added up. Nothing was released."
+        ) from None

@@ -1,0 +1,209 @@
+"""One project has one ledger, and knows a data set whatever its file is called."""
+
+import json
+import random
+from contextlib import chdir
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sordino import cli
+from sordino.privacy.ledger import Ledger
+from sordino.privacy.project import LEDGER
+
+EPSILON = 0.5
+N = 40
+
+
+@pytest.fixture
+def project(folder, monkeypatch):
+    """A folder in which no command is told where its ledger is."""
+    monkeypatch.setattr("tests.cli.conftest.apart", lambda words: [str(word) for word in words])
+    monkeypatch.setattr(f"{type(folder).__module__}.apart", lambda words: [str(w) for w in words])
+    return folder
+
+
+def rows_of(n, *, first=0):
+    return [
+        {"prompt": f"p{at}", "chosen": f"yes {at}", "rejected": f"no {at}"}
+        for at in range(first, first + n)
+    ]
+
+
+def accounts(folder):
+    """What `ledger show` says was spent, by unit."""
+    said = folder.run("ledger", "show", "--json")
+    assert said.code == 0, said.err
+    return {unit: told["epsilon"] for unit, told in said.value["accounts"].items()}
+
+
+def spent(folder):
+    """Rows that spend, as the one ledger of the project has them."""
+    return Ledger.read(folder / LEDGER).rows
+
+
+def test_the_first_command_that_spends_makes_the_project_and_says_where(project):
+    project.write("in.jsonl", rows_of(N))
+    said = project.run("privatize", "in.jsonl", "--epsilon", EPSILON, "--out", "out.jsonl")
+    assert said.code == 0, said.err
+    assert "This folder is a project now" in said.err
+    assert str(LEDGER) in said.err
+    assert (project / ".sordino/.gitignore").read_text() == "*\n"
+    assert not list(project.path.glob("*.db"))
+    (project / "deep/down").mkdir(parents=True)
+    again = project.run("privatize", "in.jsonl", "--epsilon", EPSILON, "--out", "again.jsonl")
+    assert again.code == 3  # the first release set the budget
+    assert "sordino budget set" in again.err or "raise the budget" in again.err
+
+
+def test_a_dry_run_makes_no_project(project):
+    project.write("in.jsonl", rows_of(N))
+    before = project.names()
+    for command in ("align", "privatize"):
+        said = project.run(command, "in.jsonl", "--epsilon", 1, "--out", "out.jsonl", "--dry-run")
+        assert said.code == 0, said.err
+    assert project.names() == before
+
+
+def test_a_project_is_made_once_and_found_from_inside(project, monkeypatch):
+    assert project.run("init").code == 0
+    (project / "deep/down").mkdir(parents=True)
+    assert project.run("init", "deep/down").code == 2
+    assert project.run("ledger", "show").code == 0
+    assert project.run("budget", "set", "label", 3).code == 0
+    monkeypatch.chdir(project / "deep/down")
+    project.write("deep/down/in.jsonl", rows_of(N))
+    said = project.run("privatize", "in.jsonl", "--epsilon", 1, "--out", "out.jsonl")
+    assert (said.code, "project now" in said.err) == (0, False)
+    assert accounts(project)["label"] == 1.0
+
+
+def changed(rows, how, seed):
+    """The same judgments in other files: lists of rows, one for each file."""
+    rng = random.Random(seed)  # noqa: S311 (which form is tried)
+    rows = [dict(row) for row in rows]
+    if how == "shuffled":
+        rng.shuffle(rows)
+    elif how == "field added":
+        rows = [{"id": at, **row, "note": "x"} for at, row in enumerate(rows)]
+    elif how == "answered anew":
+        rows = [
+            {**row, "chosen": row["rejected"], "rejected": row["chosen"]}
+            if rng.random() < 0.5
+            else row
+            for row in rows
+        ]
+    elif how == "halved":
+        rows = rng.sample(rows, len(rows) // 2)
+    elif how == "doubled":
+        rows += rows_of(len(rows), first=len(rows))
+    elif how == "split in ten":
+        cuts = [*range(0, len(rows), len(rows) // 10), len(rows)]
+        return [rows[a:b] for a, b in pairwise(cuts)]
+    return [rows]
+
+
+def words_of(at):
+    return ["privatize", f"in{at}.jsonl", "--epsilon", str(EPSILON)]
+
+
+HOW = ["renamed", "shuffled", "field added", "answered anew", "halved", "doubled", "split in ten"]
+
+
+@settings(max_examples=12)
+@given(st.lists(st.sampled_from(HOW), min_size=1, max_size=2), st.integers(0, 99))
+def test_the_same_judgments_in_another_file_are_the_same_data_set(tmp_path_factory, hows, seed):
+    where = tmp_path_factory.mktemp("project")
+    rows = rows_of(N)
+    files = [rows]
+    for how in hows:
+        files += changed(files[-1], how, seed)
+    assert cli.run(["init", str(where)]) == 0
+    with chdir(where):
+        assert cli.run(["budget", "set", "label", str(EPSILON * len(files))]) == 0
+        for at, file in enumerate(files):
+            text = "".join(json.dumps(row) + "\n" for row in file)
+            Path(f"in{at}.jsonl").write_text(text)
+            assert cli.run([*words_of(at), "--out", f"{at}.jsonl"]) == 0
+        ledger = Ledger.read(LEDGER)
+        assert ledger.data_sets == ("preferences",)
+        assert ledger.total().epsilon == pytest.approx(EPSILON * len(files), rel=1e-9)
+        # nothing more fits, whichever of the files it is of
+        for at in range(len(files)):
+            assert cli.run([*words_of(at), "--out", "more.jsonl"]) == 3
+
+
+def test_other_questions_are_another_data_set_until_a_file_has_both(project):
+    project.run("init")
+    project.run("budget", "set", "label", 2 * EPSILON)
+    one = project.write("one.jsonl", rows_of(N))
+    other = project.write("other.jsonl", rows_of(N, first=N))
+    for name in (one, other):
+        said = project.run("privatize", name, "--epsilon", EPSILON, "--out", f"p-{name}")
+        assert said.code == 0, said.err
+    assert accounts(project)["label"] == EPSILON  # no label is in both
+    assert Ledger.read(project / LEDGER).data_sets == ("preferences", "preferences-2")
+    both = project.write("both.jsonl", rows_of(2 * N))
+    said = project.run("privatize", both, "--epsilon", EPSILON, "--out", "p-both.jsonl")
+    assert said.code == 3  # all three are one data set now
+    assert "over the budget" in said.err
+    assert project.run("budget", "set", "label", 3 * EPSILON).code == 0
+    said = project.run("privatize", both, "--epsilon", EPSILON, "--out", "p-both.jsonl")
+    assert said.code == 0, said.err
+    assert Ledger.read(project / LEDGER).data_sets == ("preferences",)
+    assert accounts(project)["label"] == 3 * EPSILON
+
+
+def test_records_without_a_name_count_in_every_data_set(project):
+    project.run("init")
+    for unit in ("label", "record"):
+        project.run("budget", "set", unit, 4, "--delta", 1e-5)
+    one = project.write("one.jsonl", rows_of(N))
+    other = project.write("other.jsonl", rows_of(N, first=N))
+    project.run("privatize", one, "--epsilon", EPSILON, "--out", "p-one.jsonl")
+    words = ["--noise", "estimate", "--unit", "record", "--epsilon", 1, "--delta", 1e-6]
+    said = project.run("align", other, *words, "--out", "run")
+    assert said.code == 0, said.err
+    ledger = Ledger.read(project / LEDGER)
+    record = ledger.accounts()["record"]
+    assert record.uncovered  # labels of the first file were released with public prompts
+    first = ledger.about("preferences").accounts()["label"].guarantee.epsilon
+    assert first > EPSILON  # the records may be the same file
+    said = project.run("privatize", other, "--epsilon", EPSILON, "--out", "p-other.jsonl")
+    assert said.code == 0, said.err
+    second = Ledger.read(project / LEDGER).about("preferences-2").accounts()["label"]
+    assert second.guarantee.epsilon == first  # also in data sets that are known later only
+
+
+def test_records_with_a_name_count_there_and_the_total_says_that_it_rests_on_names(project):
+    project.run("init")
+    for unit in ("label", "record"):
+        project.run("budget", "set", unit, 4, "--delta", 1e-5)
+    one = project.write("one.jsonl", rows_of(N))
+    project.run("privatize", one, "--epsilon", EPSILON, "--out", "p-one.jsonl", "--data", "one")
+    words = ["--noise", "estimate", "--unit", "record", "--epsilon", 1, "--delta", 1e-6]
+    said = project.run("align", one, *words, "--out", "run", "--data", "another")
+    assert said.code == 0, said.err
+    held = Ledger.read(project / LEDGER).about("one").accounts()["label"].guarantee
+    assert held.epsilon == pytest.approx(EPSILON, rel=1e-3)  # at a delta that the coin can use
+    assert "declared-disjoint" in held.caveats
+
+
+def test_the_report_the_audit_and_the_ledger_say_the_same_total(project):
+    project.run("init")
+    project.run("budget", "set", "label", 3)
+    project.write("in.jsonl", rows_of(N))
+    project.write("renamed.jsonl", rows_of(N)[::-1])
+    assert project.run("align", "in.jsonl", "--epsilon", 1, "--out", "one").code == 0
+    assert project.run("align", "renamed.jsonl", "--epsilon", 2, "--out", "two").code == 0
+    told = json.loads((project / "two/result.json").read_text())["spent"]["label"]["epsilon"]
+    rows = [row for row in spent(project) if row.kind == "reserve"]
+    by_hand = sum(json.loads(row.parameters)["epsilon"] * row.count for row in rows)
+    assert told == accounts(project)["label"] == by_hand == 3.0
+    audit = project.run("audit", "run", "two", "--json")
+    assert audit.code == 0, audit.out + audit.err
+    assert project.run("report", "one", "--force").code == 0
+    assert "3" in (project / "one/report.html").read_text()
