@@ -15,7 +15,7 @@ from .conftest import CANARY, refused, same_bytes
 
 KEYS = {
     "format", "version", "guarantee", "temperature", "regularization", "draws", "per_draw",
-    "caveats", "spent", "seconds",
+    "caveats", "spent", "seconds", "verdict", "odds_bound",
 }  # fmt: skip
 COMMON = ["bandit", "logs.csv", "--arm", "item", "--reward", "click", "--out", "out"]
 PUBLIC = ["--arms", "3", "--reward-range", "0", "1"]
@@ -206,13 +206,11 @@ def test_a_ledger_with_less_delta_says_so(ready):
     refused(ready, more, 3, "delta=1e-06", "allows delta=0", "--budget-delta")
 
 
-def test_a_vacuous_guarantee_is_said(ready):
+def test_a_vacuous_guarantee_is_refused_unless_it_is_accepted(ready):
     words = [*COMMON, *PUBLIC, "--temperature", "0.01", "--regularization", "1"]
-    plan = ready.run(*words, "--dry-run")
-    assert (plan.code, plan.err.count("PrivacyWarning")) == (0, 1)
-    assert "epsilon=25" in plan.err
-    said = ready.run(*words)
-    assert (said.code, said.err.count("PrivacyWarning")) == (0, 1)
+    refused(ready, words, 2, "epsilon=24.99", "--accept-weak")
+    said = ready.run(*words, "--accept-weak")
+    assert (said.code, said.err) == (0, "")
     assert "epsilon=25" in said.out
     quiet = ready.run(*words[:-3], "0.02", "--regularization", "1", "--force", "--budget", "99")
     assert (quiet.code, quiet.err) == (0, "")

@@ -44,6 +44,7 @@ UNBOUGHT = "not measured (--metrics-epsilon buys it)"
 
 def made(mechanism=LABELS, *, unit="label", neighbors="REPLACE_ONE", data=None, **changes):
     return {
+        "verdict": {"word": "usable", "says": "Better than a guess."},
         "noise": "estimate",
         "guarantee": {
             **TERMS, "unit": unit, "neighbors": neighbors, "trust": "central",
@@ -67,8 +68,8 @@ RUNS = {
     "labels": (
         {"reward": FREE},
         {"mechanism": "one noised sum of labels, epsilon=1, delta=1e-06", "accuracy": UNBOUGHT,
-         "log loss": "0.610 ± 0.020 (from the released sum, free)", "pairs": "4,000",
-         "calibration slope": "0.90 ± 0.10 (from the released sum, free)", "seconds": "1.5"},
+         "log loss": "0.610 ± 0.039 (95%) (from the released sum, free)", "pairs": "4,000",
+         "calibration slope": "0.90 ± 0.20 (95%) (from the released sum, free)", "seconds": "1.5"},
         {"win rate", "metrics", "neighbors", "left out", "dropped"},
     ),
     "persons": (
@@ -95,8 +96,8 @@ RUNS = {
         {"metrics": BOUGHT, "policy": WON,
          "reward": FREE | {"accuracy": 0.66, "accuracy_standard_error": 0.02}},
         {"metrics": "bought: epsilon=0.5, delta=1e-07, counted in the guarantee",
-         "accuracy": "0.660 ± 0.020 (held out, bought)", "log loss": "(held out, bought)",
-         "win rate": "0.600 [0.550, 0.650] at temperature 0.5"},
+         "accuracy": "0.660 ± 0.039 (95%) (held out, bought)", "log loss": "(held out, bought)",
+         "win rate": "0.600 [0.550, 0.650] (95%) at temperature 0.5"},
         set(),
     ),
     "bought, and drowned": (
@@ -106,7 +107,7 @@ RUNS = {
     "rankings": (
         {"mechanism": BORDA, "data": BALLOTS, "items": ITEMS},
         {"mechanism": "one noised sum of ranks, epsilon=1, delta=1e-06", "ballots": "1,504",
-         "best items": "item 4: -1.00 [-1.50, -0.50]\nand 2 more", "accuracy": UNSCORED},
+         "best items": "item 4: -1.00 [-1.50, -0.50] (95%)\nand 2 more", "accuracy": UNSCORED},
         {"pairs", "win rate", "dropped", "left out", "log loss"},
     ),
     "rankings of persons": (
@@ -127,7 +128,7 @@ RUNS = {
     "a name takes one line, and nothing has no sign of less": (
         {"mechanism": BORDA, "data": BALLOTS,
          "items": [{"name": "a\nname  of\tparts", "worth": -0.001, "interval": [-0.5, 0.498]}]},
-        {"best items": "a name of parts: +0.00 [-0.50, +0.50]"}, set(),
+        {"best items": "a name of parts: +0.00 [-0.50, +0.50] (95%)"}, set(),
     ),
 }  # fmt: skip
 PLANS = {

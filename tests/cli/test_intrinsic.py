@@ -48,7 +48,7 @@ def test_align_spends_nothing_and_writes_no_weight(ready, more):
     assert set(result) == {
         "format", "version", "sordino", "noise", "guarantee", "caveats", "temperature", "ridge",
         "ball", "bound", "draws", "per_draw", "dimension", "reading", "data", "public_digest",
-        "spent",
+        "spent", "verdict",
     }  # fmt: skip
     assert result["noise"] == "draws"
     ledger = Ledger.read(ready / "run/spend.db")
@@ -206,10 +206,12 @@ def test_a_ledger_of_other_data_is_refused_before_anything_is_fitted(prepared, m
     refused(prepared, [*CHOOSE, "--ledger", "l.db"], 8, "'other'")
 
 
-def test_a_vacuous_answer_is_warned_of_once(ready):
+def test_a_vacuous_answer_is_refused_unless_it_is_accepted(ready):
     assert ready.run(*ALIGN, *DRAWS, "--budget", "100000").code == 0
-    said = ready.run(*CHOOSE, "--temperature", "0.0005")
-    assert (said.code, said.err.count("PrivacyWarning")) == (0, 1)
+    command = [*CHOOSE, "--temperature", "0.0005"]
+    refused(ready, command, 2, "--accept-weak")
+    said = ready.run(*command, "--accept-weak")
+    assert (said.code, said.err.count("PrivacyWarning")) == (0, 0)
 
 
 def test_judgments_are_needed_and_must_be_the_same(prepared, pairs):

@@ -21,7 +21,7 @@ from sordino.privacy import accounting
 from sordino.privacy.guarantee import REPLACE_ONE, BoundedRangeEvent, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.release_checks import refuse_large_delta
+from sordino.rewards.release_checks import weighed
 from sordino.rewards.withheld import label_rows, withheld_caveats
 
 from ._align_run import AlignRun
@@ -58,11 +58,12 @@ class DrawNoise(AlignRun):
         """Return what one draw and all draws would spend; nothing is touched."""
         settings, terms = self.settings, self._terms()
         one = BoundedRangeEvent(terms["per_draw"]["bounded_range"])
-        ledger.check(one, promise=self._promise(0.0), count=settings.count)
+        ledger.check(one, promise=self._promise(0.0, ledger), count=settings.count)
         epsilon = accounting.composed_epsilon(
             [(one, settings.count)], neighbors=settings.relation, delta=settings.failure
         )
-        return {"spend": 0.0, **describe_guarantee_and_caveats(self._promise(epsilon)), **terms}
+        promise = self._promise(epsilon, ledger)
+        return {"spend": 0.0, **describe_guarantee_and_caveats(promise), **terms}
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         """Return a plan in lines."""
@@ -165,7 +166,7 @@ class DrawNoise(AlignRun):
         squares = np.asarray((rows**2).sum(axis=1), dtype=np.float64)
         return math.sqrt(float(squares.max(initial=0.0))) or 1.0
 
-    def _promise(self, epsilon: float) -> Guarantee:
+    def _promise(self, epsilon: float, ledger: Ledger) -> Guarantee:
         settings = self.settings
         promise = Guarantee(
             epsilon,
@@ -175,5 +176,4 @@ class DrawNoise(AlignRun):
             trust="central",
             caveats=withheld_caveats(self._pairs, settings.unit.whose),
         )
-        refuse_large_delta(promise, None)
-        return promise
+        return weighed(promise, None, ledger)

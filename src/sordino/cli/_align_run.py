@@ -21,6 +21,7 @@ from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs, PrivatePairs, most_questions
 from sordino.preferences.rankings import Rankings
+from sordino.privacy.guarantee import PUBLIC_OVERLAP
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.html import render_report
@@ -56,6 +57,7 @@ class Inputs:
 
     data: Pairs | PrivatePairs | Rankings | Chunks
     public: Pairs | None = None
+    shares: bool = False  # whether the public file has questions of the private one
     truth: TrueReward | None = None
     drop_identical: bool
     source: Path | None = None
@@ -78,6 +80,11 @@ class AlignRun(FolderRun):
     settings: Align
     inputs: Inputs
     started: float  # when, by the clock of `_random`
+
+    @property
+    def overlap(self) -> tuple[str, ...]:
+        """Return the caveat of a public file that shares questions with the private one."""
+        return (PUBLIC_OVERLAP,) if self.inputs.shares else ()
 
     def central_limit(self, epsilon: float) -> Limit:
         """Return the limit of a curator's new ledger."""

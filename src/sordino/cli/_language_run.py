@@ -584,6 +584,11 @@ class _OnAnswers(_Training):
         return spending_limit(spend, settings.limits, unit="label", trust="central")
 
     @property
+    def losses(self) -> tuple[float, ...]:
+        """Return what may be too weak a promise; nothing where answers arrived private."""
+        return () if isinstance(self.pairs, PrivatePairs) else super().losses
+
+    @property
     def pays(self) -> bool:
         """Return whether a ledger takes note: where answers arrived private, one that is named."""
         return not (isinstance(self.pairs, PrivatePairs) and self.settings.ledger is None)
@@ -741,7 +746,8 @@ class _OnJudgments(_Training):
         settings, privacy = self.settings, self.privacy
         if not settings.is_begun:  # else the trainer knows which steps are left
             ledger.check(privacy.event(privacy.steps), promise=self.promise)
-        promise = _promise_with_start(self.promise, settings.model)
+        own = self.promise.with_caveats(*(ledger.accepted or ()))
+        promise = _promise_with_start(own, settings.model)
         return {**self.told(promise, privacy.epsilon), "privacy": privacy.to_dict()}
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:

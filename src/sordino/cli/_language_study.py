@@ -212,6 +212,7 @@ class Releases:
     budget: Budget = field(default_factory=Budget)  # as `--budget`; None for what the study spends
     simulate_seed: int | None = None  # as `--simulate-seed`
     held: ExitStack = field(default_factory=ExitStack, repr=False)  # what ends with the study
+    accepted: tuple[str, ...] | None = None  # as of a `Ledger`
     _unprotected: list[PrivatePairs] = field(default_factory=list, repr=False)
 
     @property
@@ -237,6 +238,7 @@ class Releases:
     def check(self, *, anew: bool) -> None:
         """Refuse what the ledger has not enough left for; nothing is touched."""
         ledger = future_ledger(self.path, self.data, self.limit)
+        ledger.accepted = self.accepted
         for epsilon in self.epsilons:
             whole = math.isinf(epsilon)
             mechanism = NonPrivate() if whole else RandomizedResponse(epsilon)
@@ -250,7 +252,9 @@ class Releases:
 
     def open(self) -> Ledger:
         """Return the ledger."""
-        return open_ledger(self.path, self.data, self.limit)
+        ledger = open_ledger(self.path, self.data, self.limit)
+        ledger.accepted = self.accepted
+        return ledger
 
     def paid_answers(self, epsilon: float, seed: int) -> tuple[PrivatePairs, PrivatePairs]:
         """Return training and held-out answers of one release, which is paid for first."""
@@ -341,6 +345,7 @@ class CentralRows:
     # As `--central-budget`; None for what the study spends.
     budget: Budget = field(default_factory=Budget)
     simulate_seed: int | None = None  # as `--simulate-seed`
+    accepted: tuple[str, ...] | None = None  # as of a `Ledger`
 
     @property
     def delta(self) -> float:
@@ -398,6 +403,7 @@ class CentralRows:
     def check(self, *, anew: bool) -> None:
         """Refuse what the ledger has not enough left for; nothing is touched."""
         ledger = future_ledger(self.path, self.data, self.limit)
+        ledger.accepted = self.accepted
         try:
             for epsilon, seed in self.runs:
                 if anew or not self.kept(epsilon, seed).exists():
@@ -413,7 +419,9 @@ class CentralRows:
 
     def open(self) -> Ledger:
         """Return the ledger."""
-        return open_ledger(self.path, self.data, self.limit)
+        ledger = open_ledger(self.path, self.data, self.limit)
+        ledger.accepted = self.accepted
+        return ledger
 
     @contextmanager
     def run(self, contest: Contest, epsilon: float, seed: int) -> Iterator[dict[str, Any]]:

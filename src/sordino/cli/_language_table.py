@@ -189,6 +189,7 @@ def compare(settings: Comparison) -> None:
         )
     epsilons, methods, central = settings.rows(), settings.methods(), settings.central_rows()
     settings.refuse_models(central=bool(central))
+    settings.accepted((*epsilons, *central))  # refuses
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             settings.source,
@@ -247,6 +248,7 @@ def _study(
         request=settings.request,
         budget=settings.limits,
         simulate_seed=settings.simulate_seed,
+        accepted=settings.accepted(epsilons),
     )
     return Study(
         folder=settings.out,
@@ -294,6 +296,7 @@ def _central(
         declare_unread=settings.declare_unread,
         budget=Budget(settings.central_budget, settings.central_budget_delta),
         simulate_seed=settings.simulate_seed,
+        accepted=settings.accepted(epsilons),
     )
 
 

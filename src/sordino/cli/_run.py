@@ -43,18 +43,17 @@ from sordino.privacy.guarantee import (
     Unit,
     event_to_row,
     merge,
-    never_less,
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
 from sordino.privacy.project import ledger_path as project_ledger
+from sordino.reporting.verdict import judge
 
 from ._app import finish
 from ._settings import Budget, IntoFolder, Paying, Spending
-from ._tables import plan_rows
+from ._tables import plan_rows, verdict_rows
 
 _RESULT = "result.json"
-_VACUOUS = 20.0  # as for a policy in Python
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,19 +184,6 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def warn_if_vacuous(bounded_range: float, way_out: str) -> None:
-    """Warn where one draw protects nobody; call it before anything is drawn."""
-    # Warns:
-    #     PrivacyWarning: One draw may have a privacy loss above 20.
-    if bounded_range > _VACUOUS:
-        warnings.warn(
-            f"One draw has epsilon={never_less(bounded_range)}, which protects nobody. Nothing "
-            f"was drawn yet. {way_out}",
-            PrivacyWarning,
-            stacklevel=2,
-        )
-
-
 def paid_here(ledger: Ledger, delta: float) -> Guarantee:
     """Return what the entries of the command on its way promise together, composed anew."""
     own = ledger.own_entries
@@ -220,6 +206,16 @@ class Run(ABC):
         """Return the name of the data set on the ledger."""
         assert isinstance(self.settings, Paying)  # noqa: S101 - else a run says it
         return self.settings.data
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Return what may be too weak a promise; nothing where answers arrived private."""
+        return (self.limit.run.epsilon,)
+
+    @property
+    def overlap(self) -> tuple[str, ...]:
+        """Return the caveats of public files that share questions with the private one."""
+        return ()
 
     @property
     @abstractmethod
@@ -258,13 +254,16 @@ class Run(ABC):
 
     def account(self, *, planning: bool) -> Ledger:
         """Return the ledger that pays, or one as it would be: then nothing on disk is touched."""
-        path = self.settings.ledger_path
+        path, request = self.settings.ledger_path, self.settings.request
+        accepted = self.settings.accepted(self.losses)
         if planning:
-            return future_ledger(path, self.data, self.limit, request=self.settings.request)
-        new = not path.exists()
-        ledger = open_ledger(path, self.data, self.limit)
-        if new and path == project_ledger(Path.cwd()):
-            typer.echo(f"This folder is a project now. Its ledger is {path}.", err=True)
+            ledger = future_ledger(path, self.data, self.limit, request=request)
+        else:
+            new = not path.exists()
+            ledger = open_ledger(path, self.data, self.limit)
+            if new and path == project_ledger(Path.cwd()):
+                typer.echo(f"This folder is a project now. Its ledger is {path}.", err=True)
+        ledger.accepted = None if accepted is None else (*accepted, *self.overlap)
         return ledger
 
     @contextmanager
@@ -289,7 +288,7 @@ class Run(ABC):
             return self.plan_rows(told), told
         with self.ready() as ready:
             told, ledger = ready.perform()
-        return self.rows(told, ledger), told
+        return verdict_rows(told) | self.rows(told, ledger), told
 
     def tell(self, rows: dict[str, str], told: dict[str, Any]) -> None:
         """Print an outcome."""
@@ -327,6 +326,7 @@ class FolderRun(Run):
         settings = self.settings
         force = settings.force or settings.is_begun
         told, files = self.draw(ledger)
+        told = {"verdict": judge(told), **told}
         told["spent"] = {unit: held.to_dict() for unit, held in ledger.accounts().items()}
         publish(settings.out, {**files, _RESULT: to_json(told)}, force=force)
         return told

@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, replace
 from enum import StrEnum
@@ -28,7 +28,13 @@ from sordino._files import refuse_existing, sha256_of
 from sordino.errors import MissingExtra, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy import guarantee
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.guarantee import (
+    REPLACE_ONE,
+    WEAK_PROMISE,
+    WEAKEST_EPSILON,
+    Guarantee,
+    never_less,
+)
 from sordino.privacy.ledger_chain import is_begun, request_of
 from sordino.privacy.project import ledger_path
 from sordino.privatization.randomization import coin_for_person
@@ -402,6 +408,26 @@ class Spending(Output):
     simulate_seed: Annotated[
         int | None, PrivacyOption("Draw coins from a seed, for study: NOT PRIVATE.", min=0)
     ] = None
+    accept_weak: Annotated[
+        bool,
+        PrivacyOption(
+            f"Go on although next to nobody is protected: epsilon above {WEAKEST_EPSILON:g}, delta "
+            "not below 1 in the number of units, or a file declared public that shares questions "
+            "with the private one. A caveat then stays with what is released."
+        ),
+    ] = False
+
+    def accepted(self, losses: Iterable[float]) -> tuple[str, ...] | None:
+        """Return the caveats that were accepted, None without; refuse an ε that nobody accepted."""
+        # An infinite one is another matter, which has an option of its own.
+        weak = [each for each in losses if WEAKEST_EPSILON < each < math.inf]
+        if weak and not self.accept_weak:
+            raise UsageError(
+                f"epsilon={never_less(max(weak))} is above {WEAKEST_EPSILON:g}, which protects "
+                "nobody. Nothing was released. Use a smaller --epsilon; or say --accept-weak, and "
+                f"the caveat {WEAK_PROMISE} stays with the release."
+            )
+        return ((WEAK_PROMISE,) if weak else ()) if self.accept_weak else None
 
     @property
     def ledger_path(self) -> Path:

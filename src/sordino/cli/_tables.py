@@ -12,6 +12,8 @@ from typing import Any
 
 from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import Guarantee, never_less
+from sordino.reporting.verdict import MEANINGLESS
+from sordino.rewards.metrics import REACH
 
 _UNBOUGHT = "not measured (--metrics-epsilon buys it)"
 UNREAD = "not measured: files are read in pieces"
@@ -39,20 +41,27 @@ def describe_promise(values: Mapping[str, Any]) -> str:
     )
 
 
+def verdict_rows(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return the line with which a closing summary begins, where there is a verdict."""
+    found = told.get("verdict")
+    return {"verdict": f"{found['word']}. {found['says']}"} if found else {}
+
+
 def _number(value: float | None, digits: int = 3) -> str:
     return "not available" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def _estimate(measured: Mapping[str, Any], name: str, digits: int = 3) -> str:
-    """Return a measured number with its standard error, or a sentence where there is none."""
+    """Return a measured number with its 95% interval, or a sentence where there is none."""
     if measured[name] is None:
         return str(measured.get(f"{name}_reason") or "not available: none fits what was released")
-    error = _number(measured.get(f"{name}_standard_error"), digits)
-    return f"{_number(measured[name], digits)} ± {error}"
+    error = measured.get(f"{name}_standard_error")
+    reach = "" if error is None else f" ± {_number(REACH * error, digits)} (95%)"
+    return f"{_number(measured[name], digits)}{reach}"
 
 
 def describe_accuracy(measured: Mapping[str, Any]) -> str:
-    """Return an accuracy with its standard error."""
+    """Return an accuracy with its 95% interval."""
     return _estimate(measured, "accuracy")
 
 
@@ -101,9 +110,14 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
         **({} if pairs is None else {"pairs": f"{pairs:,}{_in_files(result['data'])}"}),
         **_ballot_rows(result, result["data"]),
         **dropped_row(result["data"]["dropped_identical"]),
-        **(_central_metrics(result) if central else {}),
     }
-    if not central:  # randomized answers tell it for nothing
+    told = {"accuracy", "negative_log_likelihood", "accuracy_reason"}
+    some = any(result["reward"].get(name) is not None for name in told)
+    if some and result["verdict"]["word"] in MEANINGLESS:
+        rows["measured"] = "nothing that tells more than a guess (the numbers are in result.json)"
+    elif central:
+        rows |= _central_metrics(result)
+    else:  # randomized answers tell it for nothing
         rows["accuracy"] = f"{describe_accuracy(result['reward'])} (held out, debiased)"
         rows["calibration slope"] = _estimate(result["reward"], "calibration_slope", 2)
         rows["win rate"] = _wins(result["policy"])
@@ -142,7 +156,7 @@ def _ballot_rows(told: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, 
 def _item(item: Mapping[str, Any]) -> str:
     """Return the worth of one item, less the mean of all, in one line."""
     low, high = item["interval"] or (None, None)
-    name, ends = " ".join(item["name"].split()), f" [{_signed(low)}, {_signed(high)}]"
+    name, ends = " ".join(item["name"].split()), f" [{_signed(low)}, {_signed(high)}] (95%)"
     if item["worth"] is None:
         return f"{name}: no data (no ballot was offered it)"
     return f"{name}: {_signed(item['worth'])}{'' if low is None else ends}"
@@ -159,7 +173,7 @@ def _wins(policy: Mapping[str, Any]) -> str:
         return f"{reason}, at temperature {policy['temperature']:g}"
     low, high = policy["win_rate_interval"]
     return (
-        f"{_number(policy['win_rate'])} [{_number(low)}, {_number(high)}] at temperature "
+        f"{_number(policy['win_rate'])} [{_number(low)}, {_number(high)}] (95%) at temperature "
         f"{policy['temperature']:g}"
     )
 

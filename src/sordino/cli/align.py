@@ -10,7 +10,7 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
-from sordino.privacy.guarantee import UNDECIDED
+from sordino.privacy.guarantee import PUBLIC_OVERLAP, UNDECIDED
 from sordino.rewards.evidence import refuse_too_few
 
 from ._align_run import AlignRun, Inputs
@@ -98,9 +98,11 @@ def _pairs(settings: Align, source: Path) -> Inputs:
             "--truth compares the policy with the truth on the prompts of the data, which --unit "
             "record protects. Nothing was done. Give public ones: --evaluate PUBLIC."
         )
+    public, shares = (None, False) if evaluate is None else _public(evaluate, pairs, settings)
     return Inputs(
         data=pairs,
-        public=None if evaluate is None else _public(evaluate, pairs, settings),
+        public=public,
+        shares=shares,
         truth=None if truth is None else TrueReward.load(truth),
         drop_identical=drop_identical,
         source=source,
@@ -150,23 +152,24 @@ def _refuse_for_chunks(settings: Align) -> None:
     )
 
 
-def _public(path: Path, pairs: Pairs | PrivatePairs, settings: Align) -> Pairs:
-    """Return judgments that the user declares public, without questions of the private file."""
-    # Where it is private too which questions are in the private file, shared ones stay, and nothing
-    # is refused for them: either would tell. Public labels are the user's word.
+def _public(path: Path, pairs: Pairs | PrivatePairs, settings: Align) -> tuple[Pairs, bool]:
+    """Return judgments that the user declares public, and whether it shares private questions."""
+    # Those are left out. Where it is private too which questions are in the private file, they
+    # stay, and nothing is refused for them: either would tell. Public labels are the user's word.
     with named_option("--evaluate"):
         public = read_pairs(path, drop_identical=True, person_field=settings.person_field)
     if isinstance(public, PrivatePairs):
         raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
-    if not settings.hides_texts:
-        private = set(pairs.keys)
-        if sum(key in private for key in public.keys) * 2 >= len(public):
+    private = set() if settings.hides_texts else set(pairs.keys)
+    if shares := not private.isdisjoint(public.keys):
+        if not settings.accept_weak:
             raise PrivacyError(
-                "--evaluate holds the private judgments themselves: at least half of its pairs are "
-                "in both files, and their labels would show in the metrics. Nothing was done. Give "
-                "a file whose judgments are public."
+                "--evaluate was declared public, and questions in it are in the private file too: "
+                "it may hold the private judgments themselves. Nothing was done. Give a file of "
+                "other questions; or say --accept-weak, which leaves the shared ones out, and the "
+                f"caveat {PUBLIC_OVERLAP} stays with the result."
             )
         public = public.without(private)
     if (public.labels == UNDECIDED).all():
-        raise DataError("--evaluate: every judgment in it is undecided. Nothing was spent.")
-    return public
+        raise DataError("--evaluate: no decided judgment is left in it. Nothing was spent.")
+    return public, shares

@@ -43,7 +43,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
 from sordino.rewards.linear_bandit import BallRidge
-from sordino.rewards.release_checks import entropy_of, refuse_large_delta
+from sordino.rewards.release_checks import entropy_of, weighed
 
 from ._app import Bar, app
 from ._run import (
@@ -53,7 +53,6 @@ from ._run import (
     paid_here,
     quiet,
     spending_limit,
-    warn_if_vacuous,
     with_spend,
 )
 from ._settings import (
@@ -79,6 +78,7 @@ _PROBABILITY = "probability"
 _SUM_ATOL = 1e-9
 _BELOW = 1 - 1e-12  # the parts of a sum of floats, so that they never pass the whole
 _RIDGE = 1.0
+_FARTHEST = 700.0  # logarithm of the largest odds that a float holds, about
 _FORMAT = "sordino.bandit"
 _VERSION = 1
 _BLOCK = 1024  # questions whose features are held at once
@@ -741,7 +741,7 @@ class BanditRun(FolderRun):
             randomness=entropy_of(settings.simulate_seed).randomness,
             caveats=() if policy is None else policy.estimate.caveats,
         )
-        refuse_large_delta(promise, None)
+        promise = weighed(promise, None, ledger)
         after = ledger
         try:
             if policy is None:
@@ -792,6 +792,12 @@ class BanditRun(FolderRun):
         with quiet():
             drawn = self._draws(policy, ledger)
         names = self.inputs.logs.catalogue.names
+        # How far any log could move the odds of two arms from the reference's, where that is known.
+        held, (low, high), bound = policy.estimate, settings.ends, None
+        if isinstance(held, ScreenedMeans) and (held.least_count or 0) < 1:
+            bound = 1.0  # all draws are from the reference
+        elif settings.method is Method.multi_armed and not settings.penalty:
+            bound = math.exp(min((high - low) / policy.temperature, _FARTHEST))
         timed = settings.unit is Unit.label  # else a time tells how many records there were
         result: dict[str, Any] = finite(
             {
@@ -802,6 +808,7 @@ class BanditRun(FolderRun):
                 "regularization": _regularization(policy),
                 "draws": [names[arm] for arm in drawn.tolist()],
                 "per_draw": self._per_draw(policy),
+                "odds_bound": bound,
                 "seconds": round(_random.clock() - self.started, 3) if timed else None,
             }
         )
@@ -886,6 +893,4 @@ def bandit(settings: Bandit) -> None:
     run = BanditRun(
         settings=settings, inputs=inputs, policy=_policy(settings, inputs), started=started
     )
-    way_out = "Use a smaller --epsilon, or a larger --temperature or --regularization."
-    warn_if_vacuous(run.one.bounded_range, way_out)
     run.tell(*run.outcome())

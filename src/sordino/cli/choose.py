@@ -35,12 +35,12 @@ from sordino.privacy.project import ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.estimation import fit_reward
 from sordino.rewards.model import RewardModel
-from sordino.rewards.release_checks import entropy_of
+from sordino.rewards.release_checks import entropy_of, weighed
 
 from ._align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from ._align_run import remake_policy
 from ._app import Bar, app, finish, say_simulated
-from ._run import Limit, Run, describe_draw, paid_here, quiet, warn_if_vacuous
+from ._run import Limit, Run, describe_draw, paid_here, quiet
 from ._settings import (
     Argument,
     Budget,
@@ -146,6 +146,7 @@ def _draw_freely(settings: Choose) -> None:
             "--ledger": settings.ledger,
             "--dry-run": settings.dry_run,
             "--resume": settings.resume,
+            "--accept-weak": settings.accept_weak,
         },
         "the reward of this run was paid for, and answers drawn from it are free",
     )
@@ -265,18 +266,32 @@ class _WithheldDraws(Run):
         with quiet():
             return max(self.policy.bounded_range(*question) for question in self.questions)
 
+    @property
+    def losses(self) -> tuple[float, ...]:
+        return ()  # what these draws cost is said by their ledger
+
+    def account(self, *, planning: bool) -> Ledger:
+        ledger = super().account(planning=planning)
+        ledger.accepted = self.settings.accepted([self._epsilon(ledger)])
+        return ledger
+
+    def _epsilon(self, ledger: Ledger) -> float:
+        events = [(BoundedRangeEvent(self.widest), len(self.questions))]
+        relation = self.policy.estimate.neighbors
+        return accounting.composed_epsilon(events, neighbors=relation, delta=ledger.budget.delta)
+
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         held, one, count = self.policy.estimate, BoundedRangeEvent(self.widest), len(self.questions)
-        delta = ledger.budget.delta
         promise = Guarantee(
-            accounting.composed_epsilon([(one, count)], neighbors=held.neighbors, delta=delta),
-            delta=delta,
+            self._epsilon(ledger),
+            delta=ledger.budget.delta,
             unit=held.unit,
             neighbors=held.neighbors,
             trust="central",
             randomness=entropy_of(self.settings.simulate_seed).randomness,
             caveats=held.caveats,
         )
+        promise = weighed(promise, None, ledger)
         try:
             ledger.check(one, promise=promise, count=count, questions=held.questions)
         except BudgetExceeded as error:
@@ -362,8 +377,6 @@ def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
     with Bar.shown("Choosing") as bar:
         questions = list(_questions(settings.prompts, bar))
     draws = _WithheldDraws(settings=settings, run=run, policy=policy, questions=questions)
-    way_out = "Use a higher --temperature, or prepare a run with a larger ridge."
-    warn_if_vacuous(draws.widest, way_out)
     outcome = draws.outcome()
     if settings.dry_run:
         draws.tell(*outcome)

@@ -12,6 +12,7 @@ from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
+from sordino.reporting.verdict import MEANINGLESS, judge
 from sordino.rewards.answer_files import fit_and_measure_chunks
 from sordino.rewards.evidence import Released, refuse_too_few
 from sordino.rewards.metrics import cross_fit
@@ -30,7 +31,7 @@ from ._settings import (
     Reading,
     command,
 )
-from ._tables import describe_accuracy, describe_promise
+from ._tables import describe_accuracy, describe_promise, verdict_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +59,15 @@ def fit(settings: Fit) -> None:
     reward.save(settings.out, force=settings.force)
     promise = reward.guarantee
     value = {**describe_guarantee_and_caveats(promise), "reward": measured, **more}
+    coin = {"name": "randomized-response", "epsilon_per_label": promise.epsilon}
+    known = {"data": {"pairs": reward.pairs}, "mechanism": coin if promise.unit == "label" else {}}
+    value = {"verdict": judge(value | known), **value}
+    folded = value["verdict"]["word"] in MEANINGLESS
     rows = {
+        **verdict_rows(value),
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(promise.caveats) or "none",
-        "accuracy": describe_accuracy(measured),
+        **({} if folded else {"accuracy": describe_accuracy(measured)}),
         "written": settings.out.name,
     }
     finish("sordino fit", rows, value, as_json=settings.as_json, simulated=promise.simulated)

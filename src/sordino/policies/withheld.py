@@ -16,6 +16,7 @@ from sordino.errors import PrivacyError, PrivacyWarning, UsageError
 from sordino.mechanisms.gibbs import Scores, SoftmaxMechanism
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import (
+    WEAKEST_EPSILON,
     BoundedRangeEvent,
     Event,
     Guarantee,
@@ -25,7 +26,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
-from sordino.rewards.release_checks import entropy_of, refuse_large_delta
+from sordino.rewards.release_checks import entropy_of, weighed
 
 
 @runtime_checkable
@@ -68,7 +69,6 @@ class WithheldEstimate(Protocol):
 
 
 _MOST = 100_000_000  # draws of one call, which are held in memory
-_VACUOUS = 20.0  # e^20: one draw could single out a person among half a billion
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -235,8 +235,7 @@ class WithheldPolicy(Withholding):
                 f"{ledger.path.name}. Nothing was drawn. Use the ledger of the test."
             )
         entropy = entropy_of(simulate_seed)
-        promise = self._promise(event, count, ledger.budget.delta)
-        refuse_large_delta(promise, None)
+        promise = weighed(self._promise(event, count, ledger.budget.delta), None, ledger)
         promise = replace(promise, randomness=entropy.randomness)
         released = ledger.charge(
             event,
@@ -282,7 +281,7 @@ class WithheldPolicy(Withholding):
             neighbors=self.estimate.neighbors,
             draws=draws,
         )
-        if sampling.bounded_range > _VACUOUS:
+        if sampling.bounded_range > WEAKEST_EPSILON:
             warnings.warn(
                 f"One draw has epsilon={never_less(sampling.bounded_range)}: at temperature "
                 f"{self.temperature!r} it protects nobody. Nothing was drawn yet. Use a larger "

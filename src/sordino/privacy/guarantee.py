@@ -42,6 +42,11 @@ Unit = Literal["label", "record", "person"]
 Trust = Literal["local", "central"]
 
 DECLARED_DISJOINT = "declared-disjoint"
+PUBLIC_OVERLAP = "public-overlap"
+WEAK_PROMISE = "weak-promise"
+
+WEAKEST_EPSILON: Final = 20.0
+"""An ε above it, for one unit, protects nobody: e^20 singles out one among half a billion."""
 
 CAVEATS: Mapping[str, str] = {
     DECLARED_DISJOINT: "Of entries on the ledger that are said to concern different people, labels "
@@ -54,6 +59,8 @@ CAVEATS: Mapping[str, str] = {
     "protected with m times epsilon at most, and with more than m times delta.",
     "person-total": "Epsilon is per label. A person who judged m different pairs is protected "
     "with m times epsilon in total; the ledger records the largest such total.",
+    PUBLIC_OVERLAP: "A file that was declared public shares questions with the private one. These "
+    "were left out where it was used; if the rest of it is private too, the numbers tell of that.",
     "randomized-at-ingestion": "Labels were randomized when this program read them: whoever ran "
     "it, and whoever holds the raw file, saw the raw labels.",
     "real-arithmetic": "The noise is floating-point noise; the proof is for real numbers.",
@@ -65,6 +72,8 @@ CAVEATS: Mapping[str, str] = {
     "records before is what the user declared; it was not checked.",
     "timing": "How long the draw took depends on the data: whoever can time it learns more than "
     "what was released.",
+    WEAK_PROMISE: "Epsilon is above 20, or delta is not below 1 in the number of units, so next to "
+    "nobody is protected. Whoever made the release accepted that.",
 }
 """What every caveat means, in one sentence."""
 

@@ -155,6 +155,8 @@ class Ledger:
         self._opened: str = rows[0].data if data is None else data
         self._data = self._opened
         self._unit: Unit = next(iter(self.budgets), "label") if unit is None else unit
+        # Caveats of what whoever spends has accepted; None where a weak promise is refused.
+        self.accepted: tuple[str, ...] | None = None
 
     @property
     def _books(self) -> Books:
@@ -298,8 +300,10 @@ class Ledger:
         """
         if data != EVERY and data not in self._sets.names:
             raise LedgerMismatch(f"{self.path.name} knows no data set {data!r}.")
-        found = Ledger(self.path, self._rows, data)
-        return found.counting(self._unit)
+        found = self.with_rows(self._rows, data)
+        if self._unit not in found.budgets:
+            found._unit = next(iter(found.budgets), self._unit)
+        return found
 
     def asked(self, questions: np.ndarray | None) -> Ledger:
         """Return the ledger as a release about some questions would find it; nothing is written."""
@@ -307,7 +311,7 @@ class Ledger:
         rows = [*self._rows]
         if payload is not None:
             rows.append(Row(sequence=0, kind="data", time="", data=name, payload=payload))
-        return Ledger(self.path, rows, name, self._unit)
+        return self.with_rows(rows, name)
 
     def _bind(self, questions: np.ndarray | None) -> str | None:
         """Be about the data set of some questions, and record what is new; return their digest."""
@@ -356,15 +360,19 @@ class Ledger:
                 f"{self._unit})."
             )
 
-    def with_rows(self, rows: Sequence[Row]) -> Ledger:
+    def with_rows(self, rows: Sequence[Row], data: str | None = None) -> Ledger:
         """Return the ledger as it was, or would be, with other rows; nothing is written."""
-        return Ledger(self.path, rows, self._data, self._unit)
+        other = Ledger(self.path, rows, self._data if data is None else data, self._unit)
+        other.accepted = self.accepted
+        return other
 
     def counting(self, unit: Unit) -> Ledger:
         """Return the ledger as read for another unit, or as it is if that has no budget."""
         if unit not in self.budgets:
             return self
-        return Ledger(self.path, self._rows, self._data, unit)
+        found = self.with_rows(self._rows)
+        found._unit = unit
+        return found
 
     @contextmanager
     def _writing(self, *units: Unit) -> Iterator[Callable[..., None]]:

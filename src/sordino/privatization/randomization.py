@@ -284,7 +284,10 @@ class Randomization:
             "simulated": self.entropy.randomness == "simulated",
         }
         return replace(
-            promise.with_caveats(*(name for name, applies in caveats.items() if applies)),
+            promise.with_caveats(
+                *(name for name, applies in caveats.items() if applies),
+                *(self.ledger.accepted or ()),
+            ),
             randomness=self.entropy.randomness,
         )
 

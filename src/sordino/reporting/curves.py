@@ -27,6 +27,7 @@ from sordino.rewards.forecast import (
     growth_curve,
     utility_curve,
 )
+from sordino.rewards.metrics import REACH
 
 from .wording import Json, at_least, belief_percent, percent, plain
 
@@ -349,8 +350,8 @@ def describe_forecast(forecast: Forecast) -> dict[str, str]:
 
 def _outcome(found: Prediction) -> str:
     return (
-        f"accuracy {found.accuracy:.3f}; an estimated reward difference is off by "
-        f"± {plain(found.standard_error, 2)}"
+        f"accuracy {found.accuracy:.3f}; an estimated reward difference is off by at most "
+        f"± {plain(REACH * found.standard_error, 2)} (95%)"
     )
 
 

@@ -23,14 +23,14 @@ from sordino.preferences.records import Text
 from sordino.privacy.guarantee import UNDECIDED, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.forecast import utility_curve
-from sordino.rewards.metrics import HeldOut, legible, measure_predictions
+from sordino.rewards.metrics import REACH, HeldOut, legible, measure_predictions
 from sordino.rewards.model import RewardModel
+
+from .verdict import ASSUMED
 
 _LONGEST = 400  # characters of a text that are shown
 _ADDRESS = "://"
-_Z = 1.96  # a 95% interval, normal approximation
 _CURVE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0)
-_ASSUMED = 0.65  # how well a perfect reward predicts one judgment
 _SAMPLE = 2000  # rows that say enough about the directions of the features
 _SEARCHED = 1000  # pairs among which examples are looked for
 
@@ -184,9 +184,9 @@ def calibration_bins(
     for index in np.unique(group):
         inside = group == index
         pairs, share = int(inside.sum()), float(np.mean(targets[inside]))
-        center = (share + _Z**2 / (2 * pairs)) / (1 + _Z**2 / pairs)
-        half = math.sqrt(share * (1 - share) / pairs + (_Z / (2 * pairs)) ** 2)
-        half *= _Z / (1 + _Z**2 / pairs)
+        center = (share + REACH**2 / (2 * pairs)) / (1 + REACH**2 / pairs)
+        half = math.sqrt(share * (1 - share) / pairs + (REACH / (2 * pairs)) ** 2)
+        half *= REACH / (1 + REACH**2 / pairs)
         observed, low, high = (
             (value - flip) / (1 - 2 * flip) for value in (share, center - half, center + half)
         )
@@ -259,13 +259,13 @@ def predict_utility(
         pairs,
         dimension=round(dimension),
         epsilons=losses,
-        accuracy=_ASSUMED,
+        accuracy=ASSUMED,
         noise=noise,
         delta=delta,
     )
     return {
         "curve": [{key: row[key] for key in ("epsilon", "accuracy")} for row in rows],
-        "assumed_accuracy": _ASSUMED,
+        "assumed_accuracy": ASSUMED,
         "effective_dimension": round(dimension),
         "chosen_epsilon": chosen if inside else None,
     }

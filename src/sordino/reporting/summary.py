@@ -43,6 +43,9 @@ from sordino.reporting.wording import (
     real,
     whole,
 )
+from sordino.rewards.metrics import REACH
+
+from .verdict import MEANINGLESS, WEAK, judge
 
 _METHODS = {
     "debiased": "Debiased logistic regression: every randomized answer is corrected for its "
@@ -351,7 +354,6 @@ def _order(groups: Sequence[Sequence[Json]]) -> str:
     return f"{told} Where intervals overlap, the order of these is not settled.{line}"
 
 
-_Z = 1.96  # a 95% interval, normal approximation
 _GUESSING = f"log\u00a02\u00a0=\u00a0{math.log(2):.3f}"
 _REASON = "This run did not release it: it was not measured, or measuring it would have cost more."
 _FEW = "There are too few answers to tell: the standard error would be larger than what is told."
@@ -415,7 +417,7 @@ def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any
     error = real(f"{key}_standard_error", source.get(f"{key}_standard_error"))
     ends = both_ends(key, source.get(f"{key}_interval"))
     if error is not None:
-        half = _Z * error
+        half = REACH * error
         low, high = value - half, value + half
         metric |= {
             "interval": [max(low, 0.0), min(high, 1.0)] if share else [low, high],
@@ -472,6 +474,10 @@ def summarize(
     measured = None if reward is None else {"metrics": _metrics(reward, reasons, *scores)}
     accuracy = measured["metrics"][0] if measured else None
     tried = describe_audits(audits)
+    verdict = judge(result)
+    if refuted := any(audit["refuted"] for audit in tried):
+        verdict = {"word": WEAK, "says": "An audit refutes what is claimed."}
+    folded = verdict["word"] in MEANINGLESS
     # The total of a ledger may rest on a declaration.
     budget = ((ledger or {}).get("budget") or {}).get("caveats") or ()
     declared = [name for name in budget if name == DECLARED_DISJOINT]
@@ -479,13 +485,14 @@ def summarize(
     return {
         "format": "sordino.summary",
         "version": 1,
+        "verdict": {**verdict, "folded": folded},
         "title": f"Privacy report: {data}" if data else "Privacy report",
         "statement": _statement(
             result,
             words,
             counts,
             simulated=simulated,
-            refuted=any(audit["refuted"] for audit in tried),
+            refuted=refuted,
         ),
         "simulated": simulated,
         "simulated_text": SIMULATED,
@@ -506,7 +513,7 @@ def summarize(
         "fit": _describe_fit(reward),
         "calibration": _calibration(calibration, counted=counted),
         "prediction": _describe_prediction(
-            result.get("utility"), accuracy, pairs=counts.get("pairs")
+            result.get("utility"), None if folded else accuracy, pairs=counts.get("pairs")
         ),
         "decisive": _describe_decisive(
             result.get("decisive"), texts_are_public=not hides_texts(guarantee)

@@ -39,7 +39,7 @@ from sordino.privacy.guarantee import Event, NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 
-from .release_checks import entropy_of, refuse_large_delta
+from .release_checks import entropy_of, weighed
 from .withheld import WithheldFit, changes_of, refuse_other_terms
 
 STEPS: Final = 2**20  # of one reward: sums of 2^32 of them stay exact
@@ -241,7 +241,7 @@ class ScreenedMeans(ArmMeans):
             test.guarantee(unit="record", neighbors=self.neighbors, trust="central"),
             randomness=entropy.randomness,
         )
-        refuse_large_delta(promise, None)
+        promise = weighed(promise, None, ledger)
         released = ledger.charge(
             test.event,
             lambda: test.release(confidential(self).counts, entropy=entropy),

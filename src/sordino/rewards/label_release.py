@@ -31,9 +31,9 @@ from .release_checks import (
     UNREAD,
     entropy_of,
     held_out_rows,
-    refuse_large_delta,
     refuse_one_sided,
     refuse_own_rows,
+    weighed,
 )
 
 
@@ -309,7 +309,7 @@ def promise_of(
         neighbors=REPLACE_ONE,
         trust="central",
     )
-    refuse_large_delta(promise, n)
+    promise = weighed(promise, n, ledger)
     caveats = {
         "person-group": promise.unit == "label" and linked,
         "repeats-not-linked": repeats,

@@ -51,6 +51,9 @@ _SHARES = ("accuracy", "win_rate")
 _MOST_STEPS = 1000  # of Newton's method; about six are needed
 _CLOSE = 1e-8  # relative: what such a last step leaves is about its square
 
+REACH: Final = 1.96
+"""Half of a 95% interval, in standard errors, where a normal approximation holds."""
+
 FARTHEST = 4.0**166
 """Of slopes, in units of one over the largest difference: beyond it there is none."""
 

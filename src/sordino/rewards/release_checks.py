@@ -24,7 +24,7 @@ from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
 from sordino.preferences.folds import held_out_questions, refuse_one_side
 from sordino.preferences.pairs import Pairs
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, WEAK_PROMISE, Guarantee
 from sordino.privacy.ledger import Ledger
 
 LARGEST_DELTA = 1e-3
@@ -54,8 +54,17 @@ def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
         raise UsageError(
             f"delta must be below 1/n=1/{n}, got {promise.delta!r}: with so large a delta a "
             f"mechanism may publish one {promise.unit} outright and still keep its promise. "
-            f"{ways}{0.01 / n:.0e}."
+            f"{ways}{0.01 / n:.0e}; commands go on all the same with --accept-weak."
         )
+
+
+def weighed(promise: Guarantee, n: int | None, ledger: Ledger) -> Guarantee:
+    """Return a promise with the caveats that were accepted; refuse a δ that nobody accepted."""
+    public = n is not None and promise.neighbors != ADD_OR_REMOVE_ONE
+    if ledger.accepted is None or not public or promise.delta * (n or 0) < 1:
+        refuse_large_delta(promise, n)
+        return promise.with_caveats(*(ledger.accepted or ()))
+    return promise.with_caveats(*ledger.accepted, WEAK_PROMISE)
 
 
 NOTE: Final = "held_out"
@@ -111,8 +120,9 @@ def record_promise(
             "records does not. Nothing was released. Use a ledger with unit='record', or a "
             "mechanism for labels."
         )
-    promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
-    refuse_large_delta(promise, n)
+    promise = weighed(
+        mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central"), n, ledger
+    )
     # always a group, for whether records name persons is as private as all else of them
     named = promise.with_caveats("person-group", *caveats_of_features(features))
     if entropy.randomness == "simulated":

@@ -416,7 +416,7 @@ class CentralTraining(PrivateTraining):
         self._units = units_of(pairs, self._tokens, privacy)
         self._read = TextsRead.on(*starts, self._tokens.tokenizer)
         caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
-        promise = privacy.promise(simulate_seed).with_caveats(*caveats)
+        promise = privacy.promise(simulate_seed).with_caveats(*caveats, *(ledger.accepted or ()))
         settings = {"max_length": self._tokens.max_length, "privacy": privacy.to_dict(), **training}
         settings |= {} if args.loss == "debiased" else {"preference_loss": args.loss}
         carried = folder_promises(*starts)

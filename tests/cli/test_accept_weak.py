@@ -1,0 +1,153 @@
+"""A promise that protects nobody is refused, or accepted by name; a verdict comes first."""
+
+import json
+
+import pytest
+
+import sordino
+from sordino.preferences.pairs import read_manifest
+from sordino.privacy.ledger import Ledger
+from sordino.reporting.verdict import judge
+
+from .conftest import pair, refused
+from .test_bandit import PUBLIC, records, write
+
+ACCEPT = "--accept-weak"
+CHOOSE = ["choose", "run", "q.jsonl", "--judgments", "in.jsonl"]
+ALIGN = ["align", "in.jsonl", "--out", "out"]
+ESTIMATE = [*ALIGN, "--noise", "estimate"]
+BANDIT = ["bandit", "logs.csv", "--arm", "item", "--reward", "click", "--out", "out", *PUBLIC]
+WEAK = {
+    "labels": [*ALIGN, "--epsilon", "21"],
+    "estimate": [*ESTIMATE, "--epsilon", "21"],
+    "with metrics": [*ESTIMATE, "--epsilon", "12", "--metrics-epsilon", "19"],
+    "records": [*ESTIMATE, "--unit", "record", "--epsilon", "21"],
+    "delta of labels": [*ESTIMATE, "--epsilon", "1", "--delta", "0.05"],
+    "delta of records": [*ESTIMATE, "--unit", "record", "--epsilon", "1", "--delta", "0.05"],
+    "draws": [*ALIGN, "--noise", "draws", "--draws", "2", "--epsilon", "21"],
+    "privatize": ["privatize", "in.jsonl", "--out", "a.jsonl", "--epsilon", "21"],
+    "bandit": [*BANDIT, "--epsilon", "21"],
+    "bandit by temperature": [*BANDIT, "--temperature", "0.001", "--regularization", "1"],
+}
+
+
+@pytest.fixture
+def ready(folder, pairs):
+    folder.write("in.jsonl", pairs)
+    folder.write("q.jsonl", [{"prompt": "q", "candidates": ["yes, then", "no, sorry"]}])
+    write(folder / "logs.csv", records(300))
+    return folder
+
+
+def caveats_of(path):
+    return [set(json.loads(row.payload)["caveats"]) for row in Ledger.read(path).spends]
+
+
+@pytest.mark.parametrize("case", WEAK)
+def test_a_weak_promise_is_refused_before_anything_is_spent(ready, case):
+    refused(ready, WEAK[case], 2, ACCEPT)
+
+
+@pytest.mark.parametrize("case", WEAK)
+def test_what_was_accepted_stays_with_what_is_released(ready, case):
+    said = ready.run(*WEAK[case], ACCEPT, "--json")
+    assert said.code == 0, said.err
+    assert "weak-promise" in said.value["caveats"]
+    (ledger,) = ready.path.rglob("*.db")
+    spends = caveats_of(ledger)
+    assert spends or case == "draws"
+    assert all("weak-promise" in names for names in spends)
+    if case == "privatize":
+        assert "weak-promise" in read_manifest(ready / "a.jsonl").guarantee.caveats
+        return
+    result = json.loads((ready / "out/result.json").read_text())
+    assert next(iter(result)) == "verdict"
+    assert result["verdict"]["word"] == "too weak a promise"
+    assert "weak-promise" in result["caveats"]
+    if "certificate" in result:
+        assert "weak-promise" in result["certificate"]["caveats"]
+        reward = sordino.RewardModel.load(ready / "out/reward.json")
+        assert "weak-promise" in reward.guarantee.caveats
+        page = (ready / "out/report.html").read_text()
+        assert "Too weak a promise" in page
+        assert "<code>weak-promise</code>" in page
+        assert ready.run("audit", "run", "out").code == 0
+
+
+def test_the_flag_alone_says_nothing_of_a_promise_that_is_not_weak(ready):
+    result = ready.run(*ALIGN, "--epsilon", "20", ACCEPT, "--json").value
+    assert "weak-promise" not in result["caveats"]
+    command = [*ALIGN, "--epsilon", "20.001", ACCEPT, "--budget", "99", "--force", "--dry-run"]
+    assert "weak-promise" in ready.run(*command, "--json").value["caveats"]
+
+
+def test_many_draws_are_weak_together(ready):
+    prepared = ["align", "in.jsonl", "--out", "run", "--noise", "draws", "--draws", "2"]
+    assert ready.run(*prepared, "--epsilon", "19", "--budget", "1000").code == 0
+    many = [{"prompt": f"q{n}", "candidates": ["yes, then", "no, sorry"]} for n in range(40)]
+    ready.write("q.jsonl", many)
+    refused(ready, CHOOSE, 2, ACCEPT)
+    said = ready.run(*CHOOSE, ACCEPT, "--json")
+    assert said.code == 0, said.err
+    assert "weak-promise" in said.value["caveats"]
+    assert all("weak-promise" in names for names in caveats_of(ready / "run/spend.db"))
+
+
+def test_one_question_that_is_shared_makes_a_public_file_doubtful(ready, pairs):
+    ready.write("public.jsonl", [pairs[0], *(pair(index) for index in range(100, 130))])
+    command = [*ESTIMATE, "--epsilon", "1", "--evaluate", "public.jsonl"]
+    refused(ready, command, 2, ACCEPT)
+    result = ready.run(*command, ACCEPT, "--json").value
+    assert result["public_evaluation"]["pairs"] == 30
+    for place in (result, result["certificate"]):
+        assert {"public-overlap"} == set(place["caveats"]) & {"public-overlap", "weak-promise"}
+    assert caveats_of(ready / "out/spend.db")[0] >= {"public-overlap"}
+    ready.write("public.jsonl", pairs)
+    said = ready.run(*command, ACCEPT, "--force")
+    assert (said.code, "no decided judgment" in said.err) == (4, True)
+
+
+def test_of_records_it_is_not_told_whether_a_public_file_shares_them(ready, pairs):
+    ready.write("public.jsonl", pairs)
+    command = [*ESTIMATE, "--unit", "record", "--epsilon", "1", "--evaluate", "public.jsonl"]
+    result = ready.run(*command, "--json").value
+    assert "public-overlap" not in result["caveats"]
+    assert result["public_evaluation"]["pairs"] == len(pairs)
+
+
+@pytest.mark.parametrize("noise", ["labels", "estimate"])
+def test_a_verdict_comes_first_and_is_made_of_what_was_released_alone(ready, noise):
+    """Whoever holds result.json alone finds the same word: no neighbor could change it."""
+    said = ready.run(*ALIGN, "--noise", noise, "--epsilon", "1", "--dimension", "16")
+    result = json.loads((ready / "out/result.json").read_text())
+    verdict = result.pop("verdict")
+    assert judge(result) == verdict
+    lines = said.out.splitlines()
+    assert lines[1].split()[0] == "verdict"
+    assert verdict["word"] in lines[1]
+    page = (ready / "out/report.html").read_text()
+    first = page.index(verdict["word"].capitalize())
+    assert first < page.index("What is promised")
+
+
+def test_numbers_that_mean_nothing_are_folded_away(ready):
+    said = ready.run(*ALIGN, "--epsilon", "0.1", "--dimension", "16")
+    verdict = json.loads((ready / "out/result.json").read_text())["verdict"]
+    assert verdict["word"] == "too few answers"
+    assert verdict["answers_needed"] > 1000
+    assert f"{verdict['answers_needed']:,}" in " ".join(said.out.split())
+    names = {line.split("  ")[0] for line in said.out.splitlines()}
+    assert "measured" in names
+    assert not names & {"accuracy", "calibration slope", "win rate"}
+    page = (ready / "out/report.html").read_text()
+    opened = page.index('<details class="folded">')
+    assert page.count('<details class="folded">') >= 2
+    assert 'id="reward"' in page[:opened]
+    assert "Calibration slope" not in page[:opened]
+
+
+def test_a_fit_has_a_verdict_too(ready):
+    assert ready.run("privatize", "in.jsonl", "--out", "a.jsonl", "--epsilon", "0.5").code == 0
+    value = ready.run("fit", "a.jsonl", "--out", "r.json", "--json").value
+    assert next(iter(value)) == "verdict"
+    assert value["verdict"]["word"] == "too few answers"
