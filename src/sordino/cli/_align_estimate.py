@@ -43,12 +43,7 @@ from sordino.reporting.result import (
 )
 from sordino.rewards.confidence import least_ridge
 from sordino.rewards.estimation import EXPECTED_PASSES, fit_reward
-from sordino.rewards.label_release import (
-    countable_rows,
-    label_promise,
-    promise_of,
-    release_labels,
-)
+from sordino.rewards.label_release import countable_rows, label_promise, promise_of, release_labels
 from sordino.rewards.metrics import legible, measure_statistic
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metrics import (

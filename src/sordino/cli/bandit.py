@@ -46,15 +46,7 @@ from sordino.rewards.linear_bandit import BallRidge
 from sordino.rewards.release_checks import entropy_of, weighed
 
 from ._app import Bar, app
-from ._run import (
-    FolderRun,
-    Limit,
-    describe_draw,
-    paid_here,
-    quiet,
-    spending_limit,
-    with_spend,
-)
+from ._run import FolderRun, Limit, describe_draw, paid_here, quiet, spending_limit, with_spend
 from ._settings import (
     DELTA,
     Argument,
@@ -202,8 +194,7 @@ class Bandit(IntoFolder):
         ),
     ] = None
     action_features: Annotated[
-        Path | None,
-        _LinearOption("Linear: public features of every arm.", metavar="CATALOGUE"),
+        Path | None, _LinearOption("Linear: public features of every arm.", metavar="CATALOGUE")
     ] = None
     action_columns: Annotated[
         str | None,
@@ -216,15 +207,14 @@ class Bandit(IntoFolder):
     context_columns: Annotated[
         str | None,
         _LinearOption(
-            "Linear: fields of the logs that were known before the pull, likewise.",
-            metavar="A,B:8",
+            "Linear: fields of the logs that were known before the pull, likewise.", metavar="A,B:8"
         ),
     ] = None
     context_bound: Annotated[
         float | None,
         _LinearOption(
             "Norm to which contexts are shortened; by default the root of the number of fields, "
-            "which leaves fields within -1 and 1 as they are.",
+            "which leaves fields within -1 and 1 as they are."
         ),
     ] = None
     contexts: Annotated[
@@ -420,11 +410,7 @@ class Bandit(IntoFolder):
         """Return the bounded range that one draw may have."""
         epsilon, delta = self.rest
         return bounded_range_of_draws(
-            epsilon,
-            delta,
-            self.draws * questions,
-            neighbors=self.relation,
-            adaptive=questions > 1,
+            epsilon, delta, self.draws * questions, neighbors=self.relation, adaptive=questions > 1
         )
 
     @property
@@ -447,7 +433,7 @@ def _refuse_no_part(name: str, value: float | None, of: str, whole: float) -> No
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inputs:
+class _Inputs:
     """What a run reads, checked before anything is spent."""
 
     logs: BanditLogs  # raw records; confidential
@@ -462,7 +448,7 @@ class Inputs:
         return [None] if self.contexts is None else list(self.contexts)
 
 
-def _inputs(settings: Bandit) -> Inputs:
+def _inputs(settings: Bandit) -> _Inputs:
     _refuse_own(settings)
     catalogue = _catalogue(settings)
     reference = _reference(settings, catalogue)
@@ -486,7 +472,7 @@ def _inputs(settings: Bandit) -> Inputs:
             contexts = logs.contexts_of(settings.contexts)
             if not len(contexts):
                 raise DataError("no context in it. Nothing was drawn.")
-    return Inputs(logs=logs, contexts=contexts, reference=reference)
+    return _Inputs(logs=logs, contexts=contexts, reference=reference)
 
 
 def _split_names(option: str, given: str | None) -> tuple[str, ...]:
@@ -585,7 +571,7 @@ def _stated(path: Path, column: str) -> Iterable[tuple[str, Any, Any]]:
 # What is drawn from, and what that costs.
 
 
-def _policy(settings: Bandit, inputs: Inputs) -> WithheldPolicy | None:
+def _policy(settings: Bandit, inputs: _Inputs) -> WithheldPolicy | None:
     """Return what will be drawn from, at no cost; None where a test comes first."""
     if settings.tested:
         return None
@@ -616,7 +602,7 @@ def _no_colder(policy: WithheldPolicy, settings: Bandit) -> WithheldPolicy:
     return replace(policy, temperature=max(policy.temperature, settings.temperature or 0.0))
 
 
-def _linear_policy(settings: Bandit, inputs: Inputs, *, sharp: bool) -> WithheldPolicy:
+def _linear_policy(settings: Bandit, inputs: _Inputs, *, sharp: bool) -> WithheldPolicy:
     count, epsilon, ridge = len(inputs.questions), settings.epsilon, settings.regularization
     private = epsilon is not None and not sharp
     policy = linear_policy(
@@ -653,11 +639,11 @@ def _regularization(policy: WithheldPolicy) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BanditRun(FolderRun):
+class _BanditRun(FolderRun):
     """A run that was prepared: nothing is spent, and nothing was written."""
 
     settings: Bandit  # what the user chose
-    inputs: Inputs  # what was read
+    inputs: _Inputs  # what was read
     policy: WithheldPolicy | None  # what will be drawn from; None where a test comes first
     started: float  # when, by the clock of `_random`
 
@@ -824,9 +810,7 @@ class BanditRun(FolderRun):
             return policy.draw_many(count, question, ledger=ledger, simulate_seed=seed)
         parts = [
             policy.draw_each(
-                block,
-                ledger=ledger,
-                simulate_seed=None if seed is None else seed + place * _BLOCK,
+                block, ledger=ledger, simulate_seed=None if seed is None else seed + place * _BLOCK
             )
             for place, block in enumerate(self._blocks)
         ]
@@ -890,7 +874,7 @@ def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
 def bandit(settings: Bandit) -> None:
     """Draw arms from a private policy of logged pulls; the randomness of the draws is the noise."""
     started, inputs = _random.clock(), _inputs(settings)
-    run = BanditRun(
+    run = _BanditRun(
         settings=settings, inputs=inputs, policy=_policy(settings, inputs), started=started
     )
     run.tell(*run.outcome())

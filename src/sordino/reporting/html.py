@@ -1,33 +1,378 @@
-"""One self-contained page: no script, no font, no image and no address outside itself."""
+"""One self-contained page: no script, no font, no image and no address outside itself.
+
+Figures are inline SVG that follows the page's colors, each also in words for whoever cannot see it.
+Most coordinates across are percentages, so that text keeps its size at every width.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sordino._files import write_text
 from sordino._markup import harmless
 from sordino.auditing.findings import Audit
 from sordino.certificates import Certificate
 from sordino.errors import DataError, UsageError
+from sordino.privacy.guarantee import float_from_json
 from sordino.privacy.ledger import Ledger
 
 from .audits import describe_audits
-from .figures import (
-    bar_values,
-    calibration_values,
-    curve_values,
-    environment,
-    interval_values,
-    item_values,
-    share_values,
-)
 from .result import describe_ledger_rows
-from .summary import summarize
-from .wording import SIMULATED, Json
+from .summary import signed_worth, summarize
+from .wording import SIMULATED, Json, percent, plain, shortened
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 __all__ = ["_render_audit", "render_report", "write_audit", "write_report", "write_sign_off"]
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Where a number stands on a line; what is outside stands at the nearer end."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool = False
+
+    def at(self, value: float) -> float:
+        inside = min(self.high, max(self.low, value))
+        if self.logarithmic:
+            part = math.log(inside / self.low) / math.log(self.high / self.low)
+        else:
+            part = (inside - self.low) / (self.high - self.low)
+        return self.start + (self.end - self.start) * part
+
+
+@cache
+def _environment() -> Environment:
+    """Return the environment that renders pages and figures: it escapes, and knows no default."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+
+    made = Environment(
+        loader=PackageLoader("sordino.reporting", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {
+        "share": _share,
+        "percent": percent,
+        "plain": plain,
+        "place": lambda value: f"{value:.1f}",
+        "complement": lambda text: f"{100 - Decimal(text.rstrip('%'))}%",
+    }
+    return made
+
+
+def _share(value: float) -> str:
+    """Return a share of the width, moved into [0, 1], as an SVG coordinate."""
+    return f"{100 * min(1.0, max(0.0, value)):.2f}%"
+
+
+_ROW, _HEAD = 52, 26
+_LONGEST = 36  # characters of a name beside a bar
+
+
+def _bar_values(decisive: Json) -> dict[str, Any]:
+    """Return what the template needs to draw a bar for each feature, left or right of zero."""
+    rows = decisive["rows"]
+    largest = max(abs(row["effect"]) for row in rows) or 1.0
+    told = ", ".join(f"{row['name']} {row['effect_text']}" for row in rows)
+    drawn = []
+    for place, row in enumerate(rows):
+        effect = row["effect"] / largest / 2
+        drawn.append(
+            {
+                "y": _HEAD + _ROW * place,
+                "name": shortened(row["name"], _LONGEST),
+                "text": row["effect_text"],
+                "x": _share(0.5 + min(0.0, effect)),
+                "width": _share(abs(effect)),
+            }
+        )
+    return {
+        "label": f"Effect of a usual difference on the log odds of being preferred: {told}.",
+        "height": _HEAD + _ROW * len(rows),
+        "rows": drawn,
+    }
+
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 372.0, 30.0, 248.0
+_USUAL = (0.1, 10.0)  # epsilons that the axis always covers
+_MARKS = (1.0, 3.0)  # of every power of ten
+_STEP = 0.05  # between shares on the axis; doubled where there are many
+_LINES = 7
+_OVER = 2  # steps that an interval may add to the axis before it is cut
+
+
+def _curve_values(prediction: Json) -> dict[str, Any]:
+    """Return what the template needs to draw accuracy against ε."""
+    epsilons = [epsilon for epsilon, _ in prediction["points"]]
+    low, high = min(_USUAL[0], *epsilons), max(_USUAL[1], *epsilons)
+    first, last = _steps_shown(prediction)
+    x = _Scale(low, high, _LEFT, _RIGHT, logarithmic=True)
+    y = _Scale(first * _STEP, last * _STEP, _BOTTOM, _TOP)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    marks = [mark * 10.0**power for power in powers for mark in _MARKS]
+    step = 1 if last - first <= _LINES else 2
+    shares = [_STEP * number for number in range(first, last + 1) if number % step == 0]
+    chosen, measured = prediction["chosen"], prediction["measured"]
+    at = x.at(chosen["epsilon"]) if chosen else _RIGHT
+    left_half = at < (_LEFT + _RIGHT) / 2
+    path = " L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in prediction["points"])
+    ends = (measured and measured["interval"]) or [measured["value"]] * 2 if measured else [0, 1]
+    return {
+        "label": _curve_label(prediction),
+        "x": x,
+        "y": y,
+        "x_ticks": [mark for mark in marks if low * 0.999 <= mark <= high * 1.001],
+        "y_ticks": shares,
+        "path": f"M{path}",
+        "ceiling": prediction["ceiling"],
+        "ceiling_text": f"without privacy: {prediction['ceiling_text']}",
+        # The lines are named on the side where no ε is marked; the text of an ε stays inside.
+        "aside": {"x": _RIGHT - 4, "side": "end"}
+        if left_half
+        else {"x": _LEFT + 4, "side": "start"},
+        "side": "middle" if _LEFT + 24 < at < _RIGHT - 24 else "start" if left_half else "end",
+        "chosen": chosen,
+        "measured": measured,
+        "ends": ends,
+        "cut_low": ends[0] < y.low - 1e-9,
+        "cut_high": ends[1] > y.high + 1e-9,
+    }
+
+
+def _steps_shown(prediction: Json) -> tuple[int, int]:
+    """Return the shares between which the plot extends, in whole steps."""
+    measured, ceiling = prediction["measured"], prediction["ceiling"]
+    shares = [0.5 - _STEP, 0.5, *(accuracy for _, accuracy in prediction["points"])]
+    shares += [] if ceiling is None else [ceiling + _STEP / 2]
+    shares += [measured["value"]] if measured else []
+    low, high = math.floor(min(shares) / _STEP), math.ceil(max(shares) / _STEP)
+    ends = (measured and measured["interval"]) or [low * _STEP, high * _STEP]
+    wanted = math.floor(ends[0] / _STEP), math.ceil(ends[1] / _STEP)
+    low, high = max(low - _OVER, min(low, wanted[0])), min(high + _OVER, max(high, wanted[1]))
+    return max(0, low), min(round(1 / _STEP), high)
+
+
+def _curve_label(prediction: Json) -> str:
+    """Return the figure in words."""
+    (first, low), (last, high) = prediction["points"][0], prediction["points"][-1]
+    chosen, measured = prediction["chosen"], prediction["measured"]
+    start = f"Predicted accuracy goes from {percent(low)} at ε = {plain(first)}"
+    told = [f"{start} to {percent(high)} at ε = {plain(last)}"]
+    told += [f"{chosen['text']} at the chosen ε = {chosen['epsilon_text']}"] if chosen else []
+    if chosen and measured:
+        interval = f", 95% interval {measured['detail']}" if measured["detail"] else ""
+        told.append(f"measured there {measured['text']}{interval}")
+    ceiling = prediction["ceiling_text"]
+    told += [f"{ceiling} is assumed without privacy"] if ceiling else []
+    return "; ".join([*told, "guessing is 50%"]) + "."
+
+
+def _calibration_values(bins: Sequence[Json]) -> dict[str, Any]:
+    """Return what the template needs to draw observed against predicted shares."""
+    return {
+        "x": _Scale(0.0, 1.0, 52.0, 372.0),
+        "y": _Scale(0.0, 1.0, 332.0, 12.0),
+        "largest": max((row["pairs"] or 1.0 for row in bins), default=1.0),  # its dot is largest
+    }
+
+
+_AT_ONCE = 20  # items before the others are folded away
+_EDGE = 0.03  # of a chart left free at each end
+_TIGHT = 4  # a text beside zero takes up to this part of the axis
+
+
+def _item_values(items: Json) -> dict[str, Any]:
+    """Return what the template needs to draw the interval of every item on one common axis."""
+    rows = items["rows"]
+    ends = [end for row in rows for end in (row["worth"], *(row["ends"] or ()), 0.0)]
+    low, high = min(ends), max(ends)
+    span = (high - low) or 1.0
+    scale = _Scale(low, low + span, _EDGE, 1 - _EDGE)
+    return {
+        "scale": scale,
+        "low": low,
+        "low_text": signed_worth(low) if low < -span / _TIGHT else "",
+        "high": high,
+        "high_text": signed_worth(high) if high > span / _TIGHT else "",
+        "first": rows[:_AT_ONCE],
+        "others": rows[_AT_ONCE:],
+    }
+
+
+_LINEAR = 10.0  # times the claim up to which steps are equal; beyond it, each is ten times more
+_BELOW = 0.7  # powers of ten that a logarithmic axis shows below the claim
+_ZERO = 0.12  # of the width: from 0 to the first power of ten
+_ENDLESS = 0.87  # of the width: where numbers end if there is an infinite one
+_ROOM, _LOG_ROOM = 1.15, 2.5  # times the largest number: there is always room for an arrow
+_LARGEST, _SMALLEST = 1e300, 1e-300
+_TICKS = 4
+_LETTER = 0.012  # of the width: half a letter on a phone
+_STEPS = (1.0, 2.0, 5.0, 10.0)
+_ASIDE = 0.25  # of the width at either end: text there is written inward
+_PANEL_HEAD, _PANEL_ROW, _ROW_WITH_POWER, _FOOT = 26, 54, 78, 44
+_BAR_HEAD, _BAR_ROW, _BAR_FOOT = 26, 40, 20
+_MOST_BARS = 12
+_LONGEST_TITLE = 34  # characters beside a bar
+
+
+class _LossAxis:
+    """Where a loss stands between 0 and the largest number, or infinity."""
+
+    def __init__(self, claimed: float, numbers: Sequence[float]) -> None:
+        finite = [number for number in (claimed, *numbers) if number < math.inf]
+        largest = min(_LARGEST, max(finite, default=0.0))
+        top = (largest if largest > _SMALLEST else 1.0) * _ROOM
+        self.endless = math.inf in numbers
+        self.end = _ENDLESS if self.endless else 1.0
+        self.logarithmic = _SMALLEST < claimed < largest / _LINEAR
+        if self.logarithmic:  # linear from 0 to the first power of ten
+            first = math.floor(math.log10(claimed) - _BELOW)
+            powers = math.log10(largest * _LOG_ROOM) - first
+            self._start = _Scale(0.0, 10.0**first, 0.0, _ZERO)
+            self._scale = _Scale(float(first), first + powers, _ZERO, self.end)
+            last, every = first + math.floor(powers), math.ceil(math.floor(powers) / _TICKS)
+            self._marks = [10.0**power for power in range(first, last + 1, max(1, every))]
+        else:
+            self._scale = _Scale(0.0, top, 0.0, self.end)
+            power = 10.0 ** math.floor(math.log10(top / _TICKS))
+            step = next(step * power for step in _STEPS if step * power * _TICKS >= top * 0.999)
+            self._marks = [step * number for number in range(1, math.floor(top / step) + 1)]
+
+    def at(self, loss: float) -> float:
+        if loss == math.inf:
+            return 1.0
+        if not self.logarithmic:
+            return self._scale.at(loss)
+        return (
+            self._start.at(loss) if loss <= self._start.high else self._scale.at(math.log10(loss))
+        )
+
+    def ticks(self) -> list[dict[str, str]]:
+        """Return place and text of every mark below the axis; the text stays inside the figure."""
+        ticks = []
+        for mark in [0.0, *self._marks, *([math.inf] if self.endless else [])]:
+            x, text = self.at(mark), plain(mark, 6).removeprefix("1 × ")
+            side = "start" if x == 0 else "end" if x > 1 - _LETTER * len(text) else "middle"
+            ticks.append({"x": _share(x), "text": text, "side": side})
+        return ticks
+
+
+def _inward(place: float) -> str:
+    """Return on which side of a place text stays inside the figure."""
+    return "start" if place < _ASIDE else "end" if place > 1 - _ASIDE else "middle"
+
+
+def _interval_values(audit: Json) -> list[dict[str, Any]]:
+    """Return what the template needs to draw claimed against measured, for every claim in turn."""
+    panels: dict[tuple[str, Any], list[Json]] = {}
+    for found in audit["measured"]:
+        panels.setdefault((found["metric"], found["claimed"]), []).append(found)
+    return [_panel(rows, audit) for rows in panels.values()]
+
+
+def _panel(rows: Sequence[Json], audit: Json) -> dict[str, Any]:
+    """Return one figure: measurements on one scale, against one claim."""
+    first, claimed = rows[0], float_from_json(rows[0]["claimed"])
+    numbers = [
+        float_from_json(row[key])
+        for row in rows
+        for key in ("lower", "upper", "power")
+        if row[key] is not None and not (key != "lower" and row[key] == "inf")
+    ]
+    axis, y, drawn = _LossAxis(claimed, numbers), _PANEL_HEAD, []
+    claim_text = f"claimed: {first['claimed_text']}"
+    if claimed == math.inf:
+        claim_text = "no limit is claimed"
+    told = [claim_text]
+    for row in rows:
+        drawn.append(_interval(axis, row, y))
+        y += _ROW_WITH_POWER if drawn[-1]["power"] else _PANEL_ROW
+        upper = "" if row["upper"] in {None, "inf"} else f" and at most {row['upper_text']}"
+        told.append(f"measured {drawn[-1]['text']}{upper} {drawn[-1]['aside']}")
+        if row["power_text"]:
+            told.append(f"would have detected {row['power_text']} or more")
+    per = f" per {audit['claim']['unit']}" if first["metric"] == "epsilon" else ""
+    return {
+        "title": f"{first['scale'].capitalize()}, claimed against measured",
+        "label": f"{first['scale']}: {'; '.join(told)}.",
+        "height": y + _FOOT,
+        "bottom": y,
+        "endless": claimed == math.inf,
+        "claim": _share(axis.at(claimed)),
+        "claim_text": claim_text,
+        "claim_side": "start" if claimed == math.inf else _inward(axis.at(claimed)),
+        "rows": drawn,
+        "ticks": axis.ticks(),
+        "logarithmic": axis.logarithmic,
+        "scale": f"{first['symbol']}{per}: less privacy to the right",
+    }
+
+
+def _interval(axis: _LossAxis, row: Json, y: int) -> dict[str, Any]:
+    """Return where one measurement stands: a bar to its lower bound, a line to its upper one."""
+    lower = float_from_json(row["lower"])
+    upper, power = (
+        math.inf if row[key] is None else float_from_json(row[key]) for key in ("upper", "power")
+    )
+    is_open = upper == math.inf > lower
+    return {
+        "y": y,
+        "text": "unlimited" if lower == math.inf else f"at least {row['lower_text']}",
+        "aside": f"with {row['confidence_text']} confidence",
+        "low": _share(axis.at(lower)),
+        "high": _share(axis.end if is_open else axis.at(max(lower, upper))),
+        "open": is_open,
+        "breaks": row["breaks"],
+        "power": None if power == math.inf else _share(axis.at(power)),
+        "power_text": f"would have detected {row['symbol']} ≥ {row['power_text']}",
+    }
+
+
+def _share_values(audit: Json) -> dict[str, Any] | None:
+    """What the template needs to draw the labels read out, or None if no attack reads any."""
+    rows = [found for found in audit["findings"] if found["recovered"] is not None]
+    if not rows:
+        return None
+    shown = rows[:_MOST_BARS]
+    limited, allowed = audit["claim"]["promise"], audit["allowed"]
+    bottom = (head := _BAR_HEAD if limited else 0) + _BAR_ROW * len(shown)
+    told = ", ".join(f"{row['title']} {row['recovered_text']}" for row in shown)
+    limit = f"; the claim allows {audit['allowed_text']}" if limited else ""
+    return {
+        "label": f"Share of labels that each attack reads out: {told}{limit}; a coin toss is right "
+        "in 50%.",
+        "height": bottom + _BAR_FOOT,
+        "bottom": bottom,
+        "allowed": _share(allowed) if limited else None,
+        "allowed_text": f"allowed: {audit['allowed_text']}",
+        "allowed_side": _inward(allowed),
+        "rows": [
+            {
+                "y": head + _BAR_ROW * place,
+                "title": shortened(row["title"], _LONGEST_TITLE),
+                "text": row["recovered_text"],
+                "width": _share(row["recovered"]),
+                "breaks": row["outcome"] == "refutes",
+            }
+            for place, row in enumerate(shown)
+        ],
+        "total": len(rows) if len(rows) > len(shown) else None,
+    }
 
 
 def render_report(summary: Json) -> str:
@@ -37,13 +382,13 @@ def render_report(summary: Json) -> str:
     if summary.get("format") != "sordino.summary" or summary.get("version") != 1:
         raise DataError("summary must be what summarize returned, version 1.")
     bins = summary["calibration"]
-    figures = {"prediction": curve_values, "decisive": bar_values, "worths": item_values}
+    figures = {"prediction": _curve_values, "decisive": _bar_values, "worths": _item_values}
     drawn = {name: values(summary[name]) for name, values in figures.items() if summary[name]}
     return _page(
         "report.html.j2",
         summary["audits"],
         summary=summary,
-        drawn=drawn | {"calibration": calibration_values(bins)},
+        drawn=drawn | {"calibration": _calibration_values(bins)},
         clipped=sum(row["low"] < 0 or row["high"] > 1 for row in bins),
     )
 
@@ -68,7 +413,7 @@ def _render_audit(audits: Audit | Sequence[Audit]) -> str:
 def _page(name: str, audits: Sequence[Json], **values: object) -> str:
     """Return a page in which nothing hides and nothing is an address."""
     text = (
-        environment()
+        _environment()
         .get_template(name)
         .render(
             audits=[_with_figures(audit) for audit in audits],
@@ -83,12 +428,12 @@ def _page(name: str, audits: Sequence[Json], **values: object) -> str:
 
 def _with_figures(audit: Json) -> dict[str, Any]:
     """Return an audit with its figures, and what has to be said about them."""
-    measured, panels = audit["measured"], interval_values(audit)
+    measured, panels = audit["measured"], _interval_values(audit)
     rows = [row for panel in panels for row in panel["rows"]]
     return {
         **audit,
         "panels": panels,
-        "shares": share_values(audit),
+        "shares": _share_values(audit),
         "breaks_measured": any(row["breaks"] for row in measured),
         "unclear": any(row["beyond"] and not row["breaks"] for row in measured),
         "powered": any(row["power"] for row in rows),

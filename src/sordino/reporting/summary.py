@@ -91,12 +91,7 @@ _COVERAGE = (
 )
 _UNSURE: NumberRows = (
     ("Radius", "radius", at_least, "{}: what the width of an answer is multiplied by."),
-    (
-        "Coverage",
-        "mean_uncertainty",
-        plain,
-        _COVERAGE,
-    ),
+    ("Coverage", "mean_uncertainty", plain, _COVERAGE),
     (
         "Largest shift",
         "max_density_ratio",
@@ -487,13 +482,7 @@ def summarize(
         "version": 1,
         "verdict": {**verdict, "folded": folded},
         "title": f"Privacy report: {data}" if data else "Privacy report",
-        "statement": _statement(
-            result,
-            words,
-            counts,
-            simulated=simulated,
-            refuted=refuted,
-        ),
+        "statement": _statement(result, words, counts, simulated=simulated, refuted=refuted),
         "simulated": simulated,
         "simulated_text": SIMULATED,
         "data": data,

@@ -258,7 +258,6 @@ def test_nothing_about_the_data_is_digested_under_other_units(path, unit):
         {"details": {"m": math.nan}},
         {"questions": 3},
         {"questions": np.arange(3.0)},
-
     ],
 )
 def test_an_argument_that_cannot_be_written_is_refused_before_anything_is(path, argument):

@@ -12,8 +12,7 @@ from sordino.auditing.findings import Finding
 from sordino.errors import UsageError
 from sordino.reporting import render_report, summarize
 from sordino.reporting.audits import ATTACKS, _describe_audit
-from sordino.reporting.figures import interval_values, share_values
-from sordino.reporting.html import _render_audit, write_audit
+from sordino.reporting.html import _interval_values, _render_audit, _share_values, write_audit
 
 from .pages import Reader, audit, claim, found, measured, words
 
@@ -229,7 +228,7 @@ def place(text):
 
 
 def one_panel(*numbers, promise=None):
-    (panel,) = interval_values(_describe_audit(audit(*numbers, promise=promise)))
+    (panel,) = _interval_values(_describe_audit(audit(*numbers, promise=promise)))
     return panel
 
 
@@ -297,28 +296,28 @@ def test_every_size_stands_inside_and_in_order(claimed, lower):
 
 
 def test_each_scale_and_each_claim_has_a_figure_of_its_own(kept):
-    panels = interval_values(_describe_audit(kept))
+    panels = _interval_values(_describe_audit(kept))
     assert [panel["scale"] for panel in panels] == [
         "ε per label: less privacy to the right",
         "μ: less privacy to the right",
         "bounded range: less privacy to the right",
     ]
     mixed = audit(measured(0.1), measured(0.2, metric="mu"), measured(0.3))
-    assert [len(panel["rows"]) for panel in interval_values(_describe_audit(mixed))] == [2, 1]
+    assert [len(panel["rows"]) for panel in _interval_values(_describe_audit(mixed))] == [2, 1]
 
 
 def test_figures_say_in_words_what_they_show(leaking, kept):
-    panels = interval_values(_describe_audit(leaking))
+    panels = _interval_values(_describe_audit(leaking))
     assert panels[0]["label"] == (
         "ε: claimed: 0.1; measured at least 5.723 with 99.9% confidence; measured at least 0.02 "
         "and at most 0.211 with 99.9% confidence; would have detected 0.31 or more."
     )
-    shares = share_values(_describe_audit(leaking))
+    shares = _share_values(_describe_audit(leaking))
     assert (
         "Order of the two answers 100%, Coin flips that can be repeated 99.96%" in shares["label"]
     )
     assert "the claim allows 52.5%; a coin toss is right in 50%" in shares["label"]
-    assert share_values(_describe_audit(kept)) is None
+    assert _share_values(_describe_audit(kept)) is None
     page = _render_audit([leaking, kept])
     figures = re.findall(r'<svg[^>]*role="img" aria-label="([^"]+)".*?</svg>', page, re.DOTALL)
     assert len(figures) == 1 + 1 + 3
@@ -326,11 +325,11 @@ def test_figures_say_in_words_what_they_show(leaking, kept):
 
 
 def test_bars_are_red_only_where_an_attack_refutes(leaking):
-    shares = share_values(_describe_audit(leaking))
+    shares = _share_values(_describe_audit(leaking))
     assert [row["breaks"] for row in shares["rows"]] == [True, True, True, False]
     assert [row["width"] for row in shares["rows"]] == ["100.00%", "99.96%", "100.00%", "50.30%"]
     assert shares["allowed"] == "52.50%"
-    assert [row["breaks"] for row in interval_values(_describe_audit(leaking))[0]["rows"]] == [
+    assert [row["breaks"] for row in _interval_values(_describe_audit(leaking))[0]["rows"]] == [
         True,
         False,
     ]
@@ -339,9 +338,9 @@ def test_bars_are_red_only_where_an_attack_refutes(leaking):
 def test_a_count_of_flips_reads_out_no_label():
     """Whoever believes every answer is right as often as the coin is honest."""
     rows = [found("flip-rate", recovered=0.75), found("position", recovered=0.6), found("seed")]
-    shares = share_values(_describe_audit(audit(findings=rows)))
+    shares = _share_values(_describe_audit(audit(findings=rows)))
     assert [row["title"] for row in shares["rows"]] == ["Order of the two answers"]
-    assert share_values(_describe_audit(audit(findings=rows[:1]))) is None
+    assert _share_values(_describe_audit(audit(findings=rows[:1]))) is None
     assert "Reads out 75%" not in words(_render_audit(audit(findings=rows)))
 
 
@@ -360,7 +359,7 @@ def test_names_of_a_file_that_are_too_long_are_cut():
 
 def test_many_attacks_draw_the_first_and_say_so():
     several = audit(findings=[found(f"attack {i}", recovered=0.5) for i in range(40)])
-    shares = share_values(_describe_audit(several))
+    shares = _share_values(_describe_audit(several))
     assert (len(shares["rows"]), shares["total"]) == (12, 40)
     told = words(_render_audit(several))
     assert "the first 12 of 40 attacks" in told

@@ -7,7 +7,7 @@ import pytest
 
 from sordino.errors import DataError
 from sordino.reporting import render_report, summarize
-from sordino.reporting.figures import item_values
+from sordino.reporting.html import _item_values
 from sordino.reporting.summary import _describe_items
 
 from .pages import (
@@ -300,7 +300,7 @@ def test_the_chart_has_one_axis_for_all():
     assert ">−3.00</text>" in shown
     assert ">+1.50</text>" in shown
     rows = [("Ada", 0.0, None), ("Bo", -0.0, None)]  # all alike
-    values = item_values(_describe_items(of_rankings(rows), records=True))
+    values = _item_values(_describe_items(of_rankings(rows), records=True))
     assert (values["low_text"], values["high_text"]) == ("", "")
     assert {row["text"] for row in values["first"]} == {"+0.00"}
     assert set(drawn(page_of(of_rankings(rows)), 'circle class="dot', "cx")) == {"3.00%"}
