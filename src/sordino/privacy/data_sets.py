@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from sordino.errors import LedgerDamaged, PrivacyError
+from sordino.errors import LedgerDamaged, LedgerMismatch, PrivacyError
 
 from . import ledger_chain
 from .books import UNITS, Account, Books, names_of
 from .guarantee import DECLARED_DISJOINT, REPLACE_ONE, Guarantee, Unit, merge
 from .ledger_chain import Row, canonical_json
+from .project import other_ledgers
 
 EVERY = ""
 """In place of the name of a data set: the questions are private, so it may be any of them."""
@@ -216,3 +217,17 @@ def refuse_joins(rows: Iterable[Row]) -> None:
             "These questions are of data sets that were released under relations or kinds of "
             "trust that cannot be added up. Nothing was released."
         ) from None
+
+
+def refuse_known(path: Path, questions: np.ndarray) -> None:
+    """Refuse judgments of which another ledger of the project counts what was spent."""
+    for other in other_ledgers(path):
+        with ledger_chain.connect_reader(other) as connection:
+            sets = DataSets(ledger_chain.verified(connection, other))
+        if known := sets.overlaps(other, questions):
+            raise LedgerMismatch(
+                f"The ledger {other.name} of this project knows these judgments as the data set "
+                f"{next(iter(known))!r}, and {path.name} would not count what was spent there. "
+                "Nothing was released. Spend on that one: leave --ledger out, or name "
+                f"{other.name}."
+            )

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_ch
 
 import numpy as np
 
-from sordino import _random, _validate
+from sordino import _random
 from sordino._files import sha256_of, sole_holder
 from sordino._markup import card
 from sordino.errors import (
@@ -32,7 +32,6 @@ from sordino.privacy.guarantee import (
     Guarantee,
     Unit,
     anchor,
-    event_to_row,
     never_more,
     size,
 )
@@ -40,9 +39,9 @@ from sordino.privacy.guarantee import (
 from . import ledger_chain
 from .accounting import EVERYTHING
 from .books import Account, Books
-from .data_sets import EVERY, DataSets, refuse_joins
+from .data_sets import EVERY, DataSets, refuse_joins, refuse_known
 from .ledger_chain import Row, canonical_json
-from .project import ledger_path, list_ledger, make_home, other_ledgers
+from .project import ledger_path, list_ledger, make_home
 
 __all__ = ["Head", "Ledger", "Reservation"]
 
@@ -218,7 +217,7 @@ class Ledger:
             )
         ledger._unit = next(iter(ledger.budgets), "label") if unit is None else unit
         if budget is not None and budget.unit not in ledger.budgets:
-            ledger._first_budget(budget)
+            ledger.change_budget(budget, first=True)
         ledger._refuse_no_budget()
         if budget is not None and budget.to_dict() != ledger.budget.to_dict():
             raise UsageError(
@@ -301,9 +300,8 @@ class Ledger:
         if data != EVERY and data not in self._sets.names:
             raise LedgerMismatch(f"{self.path.name} knows no data set {data!r}.")
         found = self.with_rows(self._rows, data)
-        if self._unit not in found.budgets:
-            found._unit = next(iter(found.budgets), self._unit)
-        return found
+        known = self._unit in found.budgets
+        return found if known else found.counting(next(iter(found.budgets), self._unit))
 
     def asked(self, questions: np.ndarray | None) -> Ledger:
         """Return the ledger as a release about some questions would find it; nothing is written."""
@@ -321,7 +319,7 @@ class Ledger:
         if digest == self._known:
             return digest
         if questions is not None:
-            self._refuse_known(questions)
+            refuse_known(self.path, questions)
         resolve = partial(self._sets.resolved, self.path, self._opened, questions)
         self._data, payload, _ = resolve()
         if payload is not None:
@@ -334,24 +332,6 @@ class Ledger:
         self._known = digest
         return digest
 
-    def _refuse_known(self, questions: np.ndarray) -> None:
-        """Refuse judgments of which another ledger of the project counts what was spent."""
-        for other in other_ledgers(self.path):
-            if known := Ledger.read(other)._sets.overlaps(other, questions):  # noqa: SLF001
-                raise LedgerMismatch(
-                    f"The ledger {other.name} of this project knows these judgments as the data "
-                    f"set {next(iter(known))!r}, and {self.path.name} would not count what was "
-                    "spent there. Nothing was released. Spend on that one: leave --ledger out, or "
-                    f"name {other.name}."
-                )
-
-    def _first_budget(self, budget: Guarantee) -> None:
-        """Record the budget of a unit, unless another process was faster."""
-        with self._writing(budget.unit) as write:
-            if budget.unit not in self.budgets:
-                self._books.refuse_other_terms(budget)
-                write(kind="budget", data=self._data, payload=_budget(budget))
-
     def _refuse_no_budget(self) -> None:
         if self._unit not in self.budgets:
             raise UsageError(
@@ -360,19 +340,18 @@ class Ledger:
                 f"{self._unit})."
             )
 
-    def with_rows(self, rows: Sequence[Row], data: str | None = None) -> Ledger:
+    def with_rows(
+        self, rows: Sequence[Row], data: str | None = None, unit: Unit | None = None
+    ) -> Ledger:
         """Return the ledger as it was, or would be, with other rows; nothing is written."""
-        other = Ledger(self.path, rows, self._data if data is None else data, self._unit)
+        whose = self._data if data is None else data
+        other = Ledger(self.path, rows, whose, self._unit if unit is None else unit)
         other.accepted = self.accepted
         return other
 
     def counting(self, unit: Unit) -> Ledger:
         """Return the ledger as read for another unit, or as it is if that has no budget."""
-        if unit not in self.budgets:
-            return self
-        found = self.with_rows(self._rows)
-        found._unit = unit
-        return found
+        return self.with_rows(self._rows, unit=unit) if unit in self.budgets else self
 
     @contextmanager
     def _writing(self, *units: Unit) -> Iterator[Callable[..., None]]:
@@ -510,7 +489,9 @@ class Ledger:
             PrivacyError: The unit has no budget, or another relation or stronger trust.
             BudgetExceeded: The total would pass the budget.
         """
-        if self._begun(_columns(event, promise, scope, count)) is None:  # else paid already
+        if (
+            self._begun(ledger_chain.columns_of(event, promise, scope, count)) is None
+        ):  # else paid already
             self.asked(questions)._refuse_excess(event, promise, scope, count)  # noqa: SLF001
 
     def _refuse_excess(self, event: Event, promise: Guarantee, scope: str, count: int) -> None:
@@ -551,7 +532,7 @@ class Ledger:
         """
         if questions is not None and promise.unit != "label":
             raise PrivacyError("Only under unit='label' may questions be digested.")
-        columns = _columns(event, promise, scope, count)
+        columns = ledger_chain.columns_of(event, promise, scope, count)
         release_id = _random.new_release_id()
         payload: dict[str, Any] = {"caveats": list(promise.caveats)}
         payload |= {"details": details} if details else {}
@@ -634,7 +615,7 @@ class Ledger:
 
         The next spend of that kind finds the next entry.
         """
-        row = self._begun(_columns(event, promise, EVERYTHING, count))
+        row = self._begun(ledger_chain.columns_of(event, promise, EVERYTHING, count))
         if row is None or self._attempt is None:
             return False
         self._attempt.used.add(row.release_id)
@@ -833,16 +814,23 @@ class Ledger:
             write(kind="receive", data=self._data, release_id=release_id, payload=stored)
         return release_id
 
-    def change_budget(self, budget: Guarantee) -> None:
+    def change_budget(self, budget: Guarantee, *, first: bool = False) -> None:
         """Record a new limit, by decision of the data's owner; for another unit, a further one.
+
+        Args:
+            budget: The limit on everything spent together on its unit.
+            first: Whether to leave a budget as it is that another process set meanwhile.
 
         Raises:
             PrivacyError: Relation or trust differ from the unit's budget: those never change.
         """
         with self._writing(budget.unit) as write:
+            if first and budget.unit in self.budgets:
+                return
             for books in self._sets.of(EVERY if budget.unit == "person" else self._data):
                 books.refuse_other_terms(budget)
-            write(kind="budget", data=self._data, payload=_budget(budget))
+            payload = canonical_json({"budget": budget.to_dict()})
+            write(kind="budget", data=self._data, payload=payload)
 
     def declare_disjoint(self, scopes: Sequence[str], *, rule: str) -> None:
         """Record that scopes share no unit by a public rule, so that only the largest counts.
@@ -902,23 +890,3 @@ def _stored(drawn: Iterable[bytes]) -> dict[str, str]:
         digest.update(part)
         some = True
     return {"drawn": digest.hexdigest()} if some else {}
-
-
-def _budget(budget: Guarantee) -> str:
-    """Return the payload of a row that sets a budget."""
-    return canonical_json({"budget": budget.to_dict()})
-
-
-def _columns(event: Event, promise: Guarantee, scope: str, count: int) -> dict[str, Any]:
-    """Return what a row says of a spend, but for its payload."""
-    kind, parameters = event_to_row(event)
-    return {
-        "scope": ledger_chain.text("scope", scope),
-        "event": kind,
-        "parameters": canonical_json(parameters),
-        "count": _validate.integer("count", count, at_least=1),
-        "unit": promise.unit,
-        "neighbors": promise.neighbors.name,
-        "trust": promise.trust,
-        "randomness": promise.randomness,
-    }

@@ -36,11 +36,12 @@ from typing import Any
 
 import numpy as np
 
+from sordino import _validate
 from sordino._files import refuse_special, settle
 from sordino._random import new_release_id
 from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, SordinoError, UsageError
 
-from .guarantee import Event, Guarantee, event_from_row
+from .guarantee import Event, Guarantee, event_from_row, event_to_row
 
 FORMAT = "sordino.ledger"
 VERSION = 2
@@ -107,6 +108,21 @@ def promise_of(row: Row) -> Guarantee:
         raise TypeError(caveats)
     terms = {name: getattr(row, name) for name in ("unit", "neighbors", "trust", "randomness")}
     return Guarantee.from_dict({"epsilon": math.inf, "delta": 0.0, **terms}, caveats)
+
+
+def columns_of(event: Event, promise: Guarantee, scope: str, count: int) -> dict[str, Any]:
+    """Return what a row says of a spend, but for its payload."""
+    kind, parameters = event_to_row(event)
+    return {
+        "scope": text("scope", scope),
+        "event": kind,
+        "parameters": canonical_json(parameters),
+        "count": _validate.integer("count", count, at_least=1),
+        "unit": promise.unit,
+        "neighbors": promise.neighbors.name,
+        "trust": promise.trust,
+        "randomness": promise.randomness,
+    }
 
 
 _COLUMNS = tuple(field.name for field in fields(Row))
