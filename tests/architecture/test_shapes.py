@@ -45,7 +45,7 @@ with install_import_hook("sordino", "lenient.check"):
     result.measure_policy(held_out, 0.5)
     result.measure_public(reward, pairs, 0.5)
     result.measure_truth(policy, pairs, truth)
-    result.calibration(held_out)
+    result.calibration_bins(held_out.differences, held_out.answers, 0.25)
     given = sordino.Pairs.from_features([[1.0, 0.5]] * 30 + [[0.1, 2.0]] * 30, [0, 1] * 30)
     account = sordino.Ledger.open(folder + "/two.db", data="x", budget=budget)
     fit_reward(sordino.privatize(given, sordino.RandomizedResponse(2.0), ledger=account))

@@ -49,11 +49,6 @@ class DrawNoise(AlignRun):
         assert isinstance(self.inputs.data, Pairs)  # noqa: S101 - for the type checker
         return self.inputs.data
 
-    @property
-    def _public_digest(self) -> str | None:
-        """Return the digest of public questions; None where questions are hidden."""
-        return None if self.settings.hides_texts else self._pairs.public_digest
-
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what one draw and all draws would spend; nothing is touched."""
         settings, terms = self.settings, self._terms()
@@ -104,7 +99,8 @@ class DrawNoise(AlignRun):
                 "person_field": settings.person_field,
             },
             "data": ledger.data,
-            "public_digest": self._public_digest,
+            # of public questions; None where questions are hidden
+            "public_digest": None if settings.hides_texts else self._pairs.public_digest,
         }
         return result, {}
 

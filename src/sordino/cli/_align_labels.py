@@ -14,7 +14,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import MemoryRows, plan_answers, privatize
 from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import (
-    calibration,
+    calibration_bins,
     describe_fit_settings,
     describe_guarantee_and_caveats,
     measure_decisive,
@@ -182,6 +182,8 @@ class LabelNoise(LearningRun):
             ),
             "decisive": measure_decisive(reward, design.differences, source="comparisons"),
             "examples": show_examples(policy, public=inputs.public, released=arrived),
-            "calibration": calibration(held_out),
+            "calibration": calibration_bins(
+                held_out.differences, held_out.answers, held_out.flip_probability
+            ),
         }
         return Learned(reward=reward, policy=policy, parts=parts, timed=True)

@@ -223,7 +223,19 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
         if self.noise is NoiseOn.estimate:
             self._refuse_on_estimate()
         elif self.noise is NoiseOn.draws:
-            self._refuse_on_draws()
+            if self.unit is Unit.person:
+                raise UsageError(
+                    "--unit person: a withheld reward bounds what one label or one record shows. "
+                    "Nothing was done. Use --unit label or record, or --noise estimate for persons."
+                )
+            _validate.telling("--epsilon", self.total)
+            _validate.failure_probability("--delta", self.failure)
+            _validate.integer("--draws", self.count, at_least=1)
+            refuse_given({"--simulate-seed": self.simulate_seed}, _FOREIGN["draws"])
+            if self.unit is Unit.label:
+                refuse_relation(self.neighbors)
+                why = "it is for --unit record; labels are hidden alone"
+                refuse_given({"--bound": self.bound}, why)
         else:
             refuse_relation(self.neighbors)
             refuse_records(self.unit)
@@ -252,22 +264,6 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
             f"--unit {self.unit} protects labels; prompts and answers are public then, and "
             "their moments with them",
         )
-
-    def _refuse_on_draws(self) -> None:
-        if self.unit is Unit.person:
-            raise UsageError(
-                "--unit person: a withheld reward bounds what one label or one record shows. "
-                "Nothing was done. Use --unit label or record, or --noise estimate for persons."
-            )
-        _validate.telling("--epsilon", self.total)
-        _validate.failure_probability("--delta", self.failure)
-        _validate.integer("--draws", self.count, at_least=1)
-        refuse_given({"--simulate-seed": self.simulate_seed}, _FOREIGN["draws"])
-        if self.unit is Unit.label:
-            refuse_relation(self.neighbors)
-            refuse_given(
-                {"--bound": self.bound}, "it is for --unit record; labels are hidden alone"
-            )
 
     def refuse_matrices(self, dimension: int) -> None:
         """Refuse settings of a policy that no reward could meet, before anything is spent."""

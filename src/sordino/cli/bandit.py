@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 
 from sordino import _random, _validate
 from sordino._files import explained, finite
@@ -257,10 +257,7 @@ class Bandit(IntoFolder):
         return tuple(self.public.values())
 
     def __post_init__(self) -> None:
-        self._refuse_missing()
-        with named_option("--reward-range"):
-            usable_reward_range(self.ends)
-        self._refuse_out_of_range()
+        self._refuse_values()
         if self.unit is Unit.person:
             raise UsageError(
                 "--unit person: what is bounded is one record or one label, not all records of a "
@@ -274,8 +271,15 @@ class Bandit(IntoFolder):
         linear = self.method is Method.linear
         other = Method.multi_armed if linear else Method.linear
         refuse_foreign(self, self.method, f"this is for --method {other}")
-        if linear:
-            self._refuse_in_linear()
+        if self.action_columns is not None and self.action_features is None:
+            raise UsageError(
+                "--action-columns names columns of --action-features: give both. Nothing was done."
+            )
+        if linear and self.context_columns is None:
+            of_contexts = {"--contexts": self.contexts, "--context-bound": self.context_bound}
+            refuse_given(of_contexts, "without --context-columns the logs have no contexts")
+        if self.unit is Unit.label:
+            refuse_given({"--ball": self.ball}, "a ball is for --unit record")
         if self.tested:
             self._refuse_in_test()
         elif self.test_delta is not None:
@@ -284,8 +288,8 @@ class Bandit(IntoFolder):
             self._refuse_amounts()
         self.refuse_folder()
 
-    def _refuse_missing(self) -> None:
-        """Refuse to read from the logs what would be released by that."""
+    def _refuse_values(self) -> None:
+        """Refuse to read from the logs what would be released by that, and what is out of range."""
         if self.arms is None:
             raise UsageError(
                 "--arms is needed: the number of arms, or CATALOGUE.csv:COLUMN of a public file "
@@ -303,21 +307,14 @@ class Bandit(IntoFolder):
                 "can be, such as 0 1 for clicks. Read from the logs, it would be released with the "
                 "draws. Nothing was done."
             )
-
-    def _refuse_out_of_range(self) -> None:
+        with named_option("--reward-range"):
+            usable_reward_range(self.ends)
         _validate.integer("--draws", self.draws, at_least=1, at_most=_MOST_DRAWS)
         _validate.failure_probability("--delta", self.delta)
         _validate.non_negative("--penalty", self.penalty)
-        positive = {
-            "--epsilon": self.epsilon,
-            "--temperature": self.temperature,
-            "--regularization": self.regularization,
-            "--ball": self.ball,
-            "--context-bound": self.context_bound,
-        }
-        for name, value in positive.items():
-            if value is not None:
-                _validate.positive(name, value)
+        for name in ("epsilon", "temperature", "regularization", "ball", "context_bound"):
+            if (value := getattr(self, name)) is not None:
+                _validate.positive(f"--{name.replace('_', '-')}", value)
         if self.records is not None:
             _validate.integer("--records", self.records, at_least=1)
         low, high = self.ends
@@ -326,18 +323,6 @@ class Bandit(IntoFolder):
                 f"--center must lie within --reward-range, {low:g} to {high:g}, got "
                 f"{self.center:g}. Nothing was done."
             )
-
-    def _refuse_in_linear(self) -> None:
-        """Refuse what a regression has no use for without something else."""
-        if self.action_columns is not None and self.action_features is None:
-            raise UsageError(
-                "--action-columns names columns of --action-features: give both. Nothing was done."
-            )
-        if self.context_columns is None:
-            of_contexts = {"--contexts": self.contexts, "--context-bound": self.context_bound}
-            refuse_given(of_contexts, "without --context-columns the logs have no contexts")
-        if self.unit is Unit.label:
-            refuse_given({"--ball": self.ball}, "a ball is for --unit record")
 
     def _refuse_in_test(self) -> None:
         """Refuse what a test of counts has no use for, or takes the place of."""
@@ -449,7 +434,15 @@ class _Inputs:
 
 
 def _inputs(settings: Bandit) -> _Inputs:
-    _refuse_own(settings)
+    for option, path in settings.public.items():
+        own = False
+        with suppress(OSError, ValueError):
+            own = path is not None and path.samefile(settings.logs)
+        if own:
+            raise UsageError(
+                f"{option} must not be the file of the logs: what was pulled, and for whom, would "
+                "be released. Nothing was read. Give a file that is public."
+            )
     catalogue = _catalogue(settings)
     reference = _reference(settings, catalogue)
     declared = _split_names("--context-columns", settings.context_columns)
@@ -484,19 +477,6 @@ def _split_names(option: str, given: str | None) -> tuple[str, ...]:
             "empty. Nothing was done."
         )
     return names
-
-
-def _refuse_own(settings: Bandit) -> None:
-    """Refuse to take what must be public from the logs."""
-    for option, path in settings.public.items():
-        own = False
-        with suppress(OSError, ValueError):
-            own = path is not None and path.samefile(settings.logs)
-        if own:
-            raise UsageError(
-                f"{option} must not be the file of the logs: what was pulled, and for whom, would "
-                "be released. Nothing was read. Give a file that is public."
-            )
 
 
 def _catalogue(settings: Bandit) -> Catalogue:
@@ -575,40 +555,32 @@ def _policy(settings: Bandit, inputs: _Inputs) -> WithheldPolicy | None:
     """Return what will be drawn from, at no cost; None where a test comes first."""
     if settings.tested:
         return None
+    count, epsilon, ridge = len(inputs.questions), settings.epsilon, settings.regularization
     # Labels alone are hidden: the design is public too, and decides how far a reward can move the
     # scores, so that the policy may be as sharp as that allows.
-    sharp = settings.unit is Unit.label and settings.epsilon is not None
-    if settings.method is Method.linear:
-        return _linear_policy(settings, inputs, sharp=sharp)
-    policy = multi_armed_policy(
-        inputs.logs,
-        unit=settings.unit.whose,
-        neighbors=settings.relation,
-        epsilon=settings.epsilon,
-        delta=settings.delta if settings.epsilon is not None else 0.0,
-        draws=settings.draws,
-        temperature=None if sharp else settings.temperature,
-        shrinkage=settings.regularization,
-        penalty=settings.penalty,
-        center=None if settings.center is None else settings.center - settings.ends[0],
-        records=settings.records,
-        reference=inputs.reference,
-    )
-    return _no_colder(policy, settings) if sharp else policy
-
-
-def _no_colder(policy: WithheldPolicy, settings: Bandit) -> WithheldPolicy:
-    """Return the policy at the temperature that was asked for, if that is as private."""
-    return replace(policy, temperature=max(policy.temperature, settings.temperature or 0.0))
-
-
-def _linear_policy(settings: Bandit, inputs: _Inputs, *, sharp: bool) -> WithheldPolicy:
-    count, epsilon, ridge = len(inputs.questions), settings.epsilon, settings.regularization
+    sharp = settings.unit is Unit.label and epsilon is not None
+    terms: dict[str, Any] = {
+        "unit": settings.unit.whose,
+        "neighbors": settings.relation,
+        "penalty": settings.penalty,
+        "records": settings.records,
+        "reference": inputs.reference,
+    }
+    if settings.method is Method.multi_armed:
+        policy = multi_armed_policy(
+            inputs.logs,
+            epsilon=epsilon,
+            delta=settings.delta if epsilon is not None else 0.0,
+            draws=settings.draws,
+            temperature=None if sharp else settings.temperature,
+            shrinkage=ridge,
+            center=None if settings.center is None else settings.center - settings.ends[0],
+            **terms,
+        )
+        return _no_colder(policy, settings) if sharp else policy
     private = epsilon is not None and not sharp
     policy = linear_policy(
         inputs.logs,
-        unit=settings.unit.whose,
-        neighbors=settings.relation,
         epsilon=epsilon if private else None,
         delta=settings.delta if private else 0.0,
         draws=settings.draws * count,
@@ -616,9 +588,7 @@ def _linear_policy(settings: Bandit, inputs: _Inputs, *, sharp: bool) -> Withhel
         temperature=1.0 if sharp else settings.temperature,
         ridge=ridge or _RIDGE if sharp else ridge,
         ball=settings.ball,
-        penalty=settings.penalty,
-        records=settings.records,
-        reference=inputs.reference,
+        **terms,
     )
     if epsilon is None or (settings.temperature is not None and not sharp):
         return policy
@@ -627,6 +597,11 @@ def _linear_policy(settings: Bandit, inputs: _Inputs, *, sharp: bool) -> Withhel
     widest = max(held.score_range(held.options(asked, None)) for asked in inputs.questions)
     least = least_temperature(widest, settings.share(count))
     return _no_colder(replace(policy, temperature=least), settings)
+
+
+def _no_colder(policy: WithheldPolicy, settings: Bandit) -> WithheldPolicy:
+    """Return the policy at the temperature that was asked for, if that is as private."""
+    return replace(policy, temperature=max(policy.temperature, settings.temperature or 0.0))
 
 
 def _regularization(policy: WithheldPolicy) -> float:
@@ -759,11 +734,12 @@ class _BanditRun(FolderRun):
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the result of drawing, after each entry on the ledger."""
-        settings, policy = self.settings, self.policy
+        settings, policy, seed = self.settings, self.policy, self.settings.simulate_seed
+        logs, questions = self.inputs.logs, self.inputs.questions
         if policy is None:  # the test is spent here
             epsilon, delta = settings.rest
             policy = count_tested_policy(
-                self.inputs.logs,
+                logs,
                 neighbors=settings.relation,
                 epsilon=epsilon,
                 delta=delta,
@@ -773,11 +749,25 @@ class _BanditRun(FolderRun):
                 penalty=settings.penalty,
                 reference=self.inputs.reference,
                 ledger=ledger,
-                simulate_seed=settings.simulate_seed,
+                simulate_seed=seed,
             )
+            seed = None if seed is None else seed + 1  # the test had the first
+        # Arms drawn for one context stand together, in the order of the contexts.
         with quiet():
-            drawn = self._draws(policy, ledger)
-        names = self.inputs.logs.catalogue.names
+            if len(questions) == 1:
+                drawn = policy.draw_many(
+                    settings.draws, questions[0], ledger=ledger, simulate_seed=seed
+                )
+            else:
+                parts = [
+                    policy.draw_each(
+                        block,
+                        ledger=ledger,
+                        simulate_seed=None if seed is None else seed + place * _BLOCK,
+                    )
+                    for place, block in enumerate(self._blocks)
+                ]
+                drawn = np.concatenate(parts)
         # How far any log could move the odds of two arms from the reference's, where that is known.
         held, (low, high), bound = policy.estimate, settings.ends, None
         if isinstance(held, ScreenedMeans) and (held.least_count or 0) < 1:
@@ -792,29 +782,13 @@ class _BanditRun(FolderRun):
                 **describe_guarantee_and_caveats(paid_here(ledger, settings.delta)),
                 "temperature": policy.temperature,
                 "regularization": _regularization(policy),
-                "draws": [names[arm] for arm in drawn.tolist()],
+                "draws": [logs.catalogue.names[arm] for arm in drawn.tolist()],
                 "per_draw": self._per_draw(policy),
                 "odds_bound": bound,
                 "seconds": round(_random.clock() - self.started, 3) if timed else None,
             }
         )
         return result, {}
-
-    def _draws(self, policy: WithheldPolicy, ledger: Ledger) -> Int64[np.ndarray, " n"]:
-        """Return drawn arms, those for one context together, in the order of the contexts."""
-        seed = self.settings.simulate_seed
-        if policy is not self.policy and seed is not None:
-            seed += 1  # the test had the first
-        if len(self.inputs.questions) == 1:
-            count, (question,) = self.settings.draws, self.inputs.questions
-            return policy.draw_many(count, question, ledger=ledger, simulate_seed=seed)
-        parts = [
-            policy.draw_each(
-                block, ledger=ledger, simulate_seed=None if seed is None else seed + place * _BLOCK
-            )
-            for place, block in enumerate(self._blocks)
-        ]
-        return np.concatenate(parts)
 
     def _per_draw(self, drawn_from: WithheldPolicy | None = None) -> dict[str, Any]:
         """Return what one draw costs, and what is public of how it came about."""
@@ -842,11 +816,9 @@ def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
         "caveats": ", ".join(told["caveats"]) or "none",
         "each draw": f"epsilon={never_less(one['epsilon'])}",
     }
-    if "test" in one:
-        test = one["test"]
-        rows["test of counts"] = (
-            f"epsilon={never_less(test['epsilon'])}, delta={never_less(test['delta'])}"
-        )
+    if test := one.get("test"):
+        spent = f"epsilon={never_less(test['epsilon'])}, delta={never_less(test['delta'])}"
+        rows["test of counts"] = spent
     if "least_count" in one:
         least = one["least_count"]
         rows["test of counts"] += (
@@ -854,14 +826,12 @@ def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
             if least >= 1
             else "; an arm may be too rare, so all draws are from the reference"
         )
-    if told["temperature"] is None:
-        rows["policy"] = "as sharp as the test allows"
-    else:
-        rows["policy"] = (
-            f"temperature {told['temperature']:.6g}, regularization {told['regularization']:.6g}"
-        )
-    if "contexts" in one:
-        given = one["contexts"]
+    rows["policy"] = (
+        "as sharp as the test allows"
+        if told["temperature"] is None
+        else f"temperature {told['temperature']:.6g}, regularization {told['regularization']:.6g}"
+    )
+    if given := one.get("contexts"):
         rows["contexts"] = (
             "one, of zeros (--contexts FILE draws for others)"
             if given == "zeros"
@@ -874,7 +844,6 @@ def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
 def bandit(settings: Bandit) -> None:
     """Draw arms from a private policy of logged pulls; the randomness of the draws is the noise."""
     started, inputs = _random.clock(), _inputs(settings)
-    run = _BanditRun(
-        settings=settings, inputs=inputs, policy=_policy(settings, inputs), started=started
-    )
+    policy = _policy(settings, inputs)
+    run = _BanditRun(settings=settings, inputs=inputs, policy=policy, started=started)
     run.tell(*run.outcome())

@@ -63,10 +63,10 @@ _STYLE = {
 _Look = dict[str, Any]  # what matplotlib draws a line with
 
 
-def _picture(
-    kind: str, height: float, fill: Callable[[Figure], None], *, title: str, text: str
-) -> bytes:
-    """Return a picture that was drawn, as bytes: the same drawing gives the same bytes."""
+def _write_picture(
+    path: Path, height: float, fill: Callable[[Figure], None], *, title: str, text: str, force: bool
+) -> None:
+    """Write a picture in the format that its name ends in: the same drawing, the same bytes."""
     # Title and description are inside, and no time stamp. Screen readers announce an SVG as one
     # picture with a description.
     import matplotlib as mpl  # noqa: PLC0415 (slow to import)
@@ -77,16 +77,18 @@ def _picture(
         "png": {"Description": text},
         "pdf": {"Subject": text, "CreationDate": None},
     }
-    buffer = io.BytesIO()
+    kind, buffer = path.suffix.lower().removeprefix("."), io.BytesIO()
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(10.4, height), layout="constrained")
         fill(figure)
         metadata = {"Title": title, **details[kind]}
         figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
-    if kind != "svg":
-        return buffer.getvalue()
-    label = f'<svg role="img" aria-label="{html.escape(text)}" '.encode()
-    return buffer.getvalue().replace(b"<svg ", label, 1)
+    drawn = buffer.getvalue()
+    if kind == "svg":
+        label = f'<svg role="img" aria-label="{html.escape(text)}" '.encode()
+        drawn = drawn.replace(b"<svg ", label, 1)
+    with atomic_writer(path, force=force) as file:
+        file.write(drawn)
 
 
 def _rule(axes: Axes) -> None:
@@ -159,15 +161,14 @@ def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None
             x=0.01, ha="left", fontsize=10.5, color="#3b4148",
         )  # fmt: skip
 
-    drawn = _picture(
-        path.suffix.lower().removeprefix("."),
+    _write_picture(
+        path,
         4.9,
         fill,
         title="Predicted accuracy of a reward learned from private judgments",
         text=_describe_curves(forecast),
+        force=force,
     )
-    with atomic_writer(path, force=force) as file:
-        file.write(drawn)
 
 
 def _describe_curves(forecast: Forecast) -> str:
@@ -232,7 +233,7 @@ def _draw_epsilons(axes: Axes, forecast: Forecast) -> None:
     few = high / low < 2000  # noqa: PLR2004
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if few else (1,), numticks=12))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: plain(value)))
+    axes.xaxis.set_major_formatter(lambda value, _: plain(value))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
 
 
@@ -268,7 +269,7 @@ def _draw_labels(axes: Axes, forecast: Forecast) -> None:
 
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(ticker.LogLocator(numticks=7))
-    axes.xaxis.set_major_formatter(ticker.FuncFormatter(written))
+    axes.xaxis.set_major_formatter(written)
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
 
 
@@ -333,7 +334,14 @@ def describe_forecast(forecast: Forecast) -> dict[str, str]:
             f"{belief_percent(way.belief)}, {slack}; {flips}"
         )
     rows |= {IN_WORDS[name]: reason for name, reason in forecast.left_out.items()}
-    rows["compared"] = _compared(forecast)
+    best, local = forecast.ways[forecast.best], forecast.ways["labels"]
+    parts = [f"{IN_WORDS[forecast.best]} is best here"]
+    if (gain := best.accuracy - local.accuracy) > 0:
+        parts[0] += f", by {plain(100 * gain, 2)} points of accuracy over noise on labels"
+    if forecast.break_even is not None:
+        count = _count(forecast.break_even)
+        parts.append(f"one noised sum of labels errs less than noise on labels from {count} on")
+    rows["compared"] = "; ".join([*parts, _NEEDS])
     rows["one person"] = _person(forecast)
     if forecast.target is not None:
         ways = {IN_WORDS[name]: way.labels_needed for name, way in forecast.ways.items()}
@@ -353,20 +361,6 @@ def _outcome(found: Prediction) -> str:
         f"accuracy {found.accuracy:.3f}; an estimated reward difference is off by at most "
         f"± {plain(REACH * found.standard_error, 2)} (95%)"
     )
-
-
-def _compared(forecast: Forecast) -> str:
-    """Return which way is foreseen to be best, from where on, and what a curator's way needs."""
-    best, local = forecast.ways[forecast.best], forecast.ways["labels"]
-    parts = [f"{IN_WORDS[forecast.best]} is best here"]
-    if (gain := best.accuracy - local.accuracy) > 0:
-        parts[0] += f", by {plain(100 * gain, 2)} points of accuracy over noise on labels"
-    if forecast.break_even is not None:
-        parts.append(
-            "one noised sum of labels errs less than noise on labels from "
-            f"{_count(forecast.break_even)} on"
-        )
-    return "; ".join([*parts, _NEEDS])
 
 
 def _person(forecast: Forecast) -> str:
@@ -429,9 +423,8 @@ def write_training_curves(
             figure.suptitle(_SIMULATED, color="#b00020", fontweight="bold", gid="simulated")
 
     text = _describe_training(curves, simulated=simulated)
-    drawn = _picture("svg", 4.6, fill, title="Training on randomized answers", text=text)
-    with atomic_writer(path, force=force) as file:
-        file.write(drawn)
+    title = "Training on randomized answers"
+    _write_picture(path, 4.6, fill, title=title, text=text, force=force)
 
 
 def _describe_training(curves: Sequence[Json], *, simulated: bool = False) -> str:

@@ -143,11 +143,6 @@ def mean_kl(margins: Float[np.ndarray, " n"], temperature: float) -> float:
     return float((both * logs).sum(axis=0).mean())
 
 
-def calibration(held_out: HeldOut) -> list[dict[str, Any]]:
-    """Return predicted against debiased observed shares, for the calibration plot."""
-    return calibration_bins(held_out.differences, held_out.answers, held_out.flip_probability)
-
-
 def calibration_bins(
     differences: Float[np.ndarray, " n"],
     targets: Shaped[np.ndarray, " n"],

@@ -352,54 +352,40 @@ def _order(groups: Sequence[Sequence[Json]]) -> str:
 _GUESSING = f"log\u00a02\u00a0=\u00a0{math.log(2):.3f}"
 _REASON = "This run did not release it: it was not measured, or measuring it would have cost more."
 _FEW = "There are too few answers to tell: the standard error would be larger than what is told."
-_METRICS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
-    "accuracy": (
-        "Accuracy",
-        "How often the reward ranks a pair as the person did. Guessing gives 50%.",
-        percent,
-    ),
-    "negative_log_likelihood": (
-        "Log loss",
-        f"Average surprise per pair; lower is better. Guessing gives {_GUESSING}.",
-        lambda value: f"{value:.3f}".replace("-", "−"),
-    ),
-    "calibration_slope": (
-        "Calibration slope",
-        "1 means that predicted odds hold. Below 1 they are too bold; above 1, too timid.",
-        plain,
-    ),
-    "win_rate": (
-        "Win rate",
-        "How often the policy picks the answer that was preferred. Choosing at random: 50%.",
-        percent,
-    ),
-    "kl": (
-        "Distance from the reference",
-        "KL divergence in nats: how far the policy has moved from where it started.",
-        plain,
-    ),
-    "temperature": (
-        "Temperature",
-        "In units of reward: the higher, the closer the policy stays to the reference.",
-        plain,
-    ),
-    "kl_regret": (
-        "KL regret",
-        "What the policy loses against the best policy at the same temperature; 0 is best.",
-        plain,
-    ),
-    "value": ("Value", "True regularized value of the policy.", plain),
-    "best_value": ("Best value", "True regularized value of the best policy.", plain),
+_METRICS = {
+    "accuracy": "Accuracy: How often the reward ranks a pair as the person did. Guessing gives "
+    "50%.",
+    "negative_log_likelihood": "Log loss: Average surprise per pair; lower is better. Guessing "
+    f"gives {_GUESSING}.",
+    "calibration_slope": "Calibration slope: 1 means that predicted odds hold. Below 1 they are "
+    "too bold; above 1, too timid.",
+    "win_rate": "Win rate: How often the policy picks the answer that was preferred. Choosing at "
+    "random: 50%.",
+    "kl": "Distance from the reference: KL divergence in nats: how far the policy has moved from "
+    "where it started.",
+    "temperature": "Temperature: In units of reward: the higher, the closer the policy stays to "
+    "the reference.",
+    "kl_regret": "KL regret: What the policy loses against the best policy at the same "
+    "temperature; 0 is best.",
+    "value": "Value: True regularized value of the policy.",
+    "best_value": "Best value: True regularized value of the best policy.",
+}
+"""A label, and one sentence on what it is."""
+_SHOWN: Mapping[str, Callable[[float], str]] = {
+    "accuracy": percent,
+    "win_rate": percent,
+    "negative_log_likelihood": lambda value: f"{value:.3f}".replace("-", "−"),
 }
 
 
 def _metrics(source: Json, reasons: Mapping[str, str], *keys: str) -> list[dict[str, Any]]:
+    """Return metrics: label, text, explanation, and a reason if there is no value."""
     return [_metric(source, key, reasons) for key in keys]
 
 
 def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any]:
-    """Return one metric: label, text, explanation, and a reason if there is no value."""
-    label, explained, shown = _METRICS[key]
+    label, _, explained = _METRICS[key].partition(": ")
+    shown = _SHOWN.get(key, plain)
     metric: dict[str, Any] = {"key": key, "label": label, "explained": explained}
     metric |= {"interval": None, "detail": ""}
     value = real(key, source.get(key))
@@ -421,21 +407,6 @@ def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any
     elif ends:
         metric |= {"interval": ends, "detail": f"{' to '.join(map(shown, ends))} (95%)"}
     return {**metric, "value": value, "text": shown(value), "reason": ""}
-
-
-def _describe_public(result: Json, reasons: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return metrics on public data and against a known truth, or None if there are neither."""
-    public, truth = result.get("public_evaluation"), result.get("truth")
-    if public is None and truth is None:
-        return None
-    pairs = real("public_evaluation.pairs", (public or {}).get("pairs"))
-    scores = ("accuracy", "negative_log_likelihood", "win_rate")
-    values = ("kl_regret", "value", "best_value")
-    return {
-        "pairs": None if pairs is None else whole(pairs),
-        "metrics": [] if public is None else _metrics(public, reasons, *scores),
-        "truth": [] if truth is None else _metrics(truth, reasons, *values),
-    }
 
 
 def summarize(
@@ -465,9 +436,12 @@ def summarize(
     noise = str(result.get("noise") or "")
     reasons = explain_missing(result, guarantee) if noise == "estimate" else {}
     reward, policy = result.get("reward"), result.get("policy")
-    scores = ("accuracy", "negative_log_likelihood", "calibration_slope")
-    measured = None if reward is None else {"metrics": _metrics(reward, reasons, *scores)}
-    accuracy = measured["metrics"][0] if measured else None
+    public, truth = result.get("public_evaluation"), result.get("truth")
+    scores = ("accuracy", "negative_log_likelihood")
+    told = [] if reward is None else _metrics(reward, reasons, *scores, "calibration_slope")
+    measured = None if reward is None else {"metrics": told}
+    pairs = real("public_evaluation.pairs", (public or {}).get("pairs"))
+    accuracy = told[0] if told else None
     tried = describe_audits(audits)
     verdict = judge(result)
     if refuted := any(audit["refuted"] for audit in tried):
@@ -512,7 +486,15 @@ def summarize(
         else {"metrics": _metrics(policy, reasons, "win_rate", "kl", "temperature")},
         "confidence": _describe_confidence(policy),
         "examples": _describe_examples(result.get("examples")),
-        "public": _describe_public(result, reasons),
+        "public": None
+        if public is None and truth is None
+        else {
+            "pairs": None if pairs is None else whole(pairs),
+            "metrics": [] if public is None else _metrics(public, reasons, *scores, "win_rate"),
+            "truth": []
+            if truth is None
+            else _metrics(truth, reasons, "kl_regret", "value", "best_value"),
+        },
         "caveats": [
             {"name": name, "text": CAVEATS.get(name, "No sentence is on file for this caveat.")}
             for name in dict.fromkeys(caveats)
@@ -545,16 +527,10 @@ def _statement(
 
 def _calibration(bins: Iterable[Json], *, counted: bool) -> list[dict[str, Any]]:
     """Return the bins whose numbers are all there, counts hidden where they are a secret."""
-    rows = []
-    for row in bins:
-        values = {
-            key: real(f"calibration.{key}", row.get(key))
-            for key in ("predicted", "observed", "low", "high", "pairs")
-        }
-        pairs = values.pop("pairs")
-        if None not in values.values():
-            rows.append({**values, "pairs": pairs if counted else None})
-    return rows
+    keys = ("predicted", "observed", "low", "high", "pairs")
+    rows = [{key: real(f"calibration.{key}", row.get(key)) for key in keys} for row in bins]
+    whole_rows = [row for row in rows if None not in [row[key] for key in keys[:-1]]]
+    return [row | {"pairs": row["pairs"] if counted else None} for row in whole_rows]
 
 
 def _provenance(result: Json, *, counted: bool) -> dict[str, Any]:

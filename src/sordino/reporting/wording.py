@@ -399,8 +399,15 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
     """Return what a curator released and how it is hidden, as names and sentences."""
     told, bought = result.get("mechanism") or {}, result.get("metrics")
     name = str(told.get("name"))
-    if result.get("noise") == "labels":
-        return _coin_rows(told, guarantee)
+    label, flips = told.get("epsilon_per_label"), told.get("flip_probability")
+    if result.get("noise") == "labels":  # what a promise to a person means for one of their labels
+        if guarantee.unit != "person" or not label or flips is None:
+            return None
+        most, all_of = round(guarantee.epsilon / label), at_least(guarantee.epsilon)
+        return [
+            ["One label", f"ε = {at_least(label)}: a coin turns {percent(flips)} of them around."],
+            ["One person", f"At most {most:,} labels, ε = {all_of} together."],
+        ]
     if result.get("noise") != "estimate":
         return None
     if name in _TILTED:
@@ -425,18 +432,6 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
             ["Metrics alone", f"{_price(bought)}: {kept}, and metrics read those alone."],
         ]
     return rows
-
-
-def _coin_rows(told: Json, guarantee: Guarantee) -> Rows | None:
-    """Return what a promise to a whole person means for one of their labels; None for others."""
-    label, flips = told.get("epsilon_per_label"), told.get("flip_probability")
-    if guarantee.unit != "person" or not label or flips is None:
-        return None
-    most = round(guarantee.epsilon / label)
-    return [
-        ["One label", f"ε = {at_least(label)}: a coin turns {percent(flips)} of them around."],
-        ["One person", f"At most {most:,} labels, ε = {at_least(guarantee.epsilon)} together."],
-    ]
 
 
 def _sum_rows(told: Json, guarantee: Guarantee, one: str, counted: str) -> Rows:
@@ -507,15 +502,11 @@ def explain_missing(result: Json, guarantee: Guarantee) -> dict[str, str]:
         return dict.fromkeys((*_SOLD, *slope), _UNREAD_SHORT + ("" if records else _FOR_SALE))
     if not records:
         told = dict.fromkeys(slope, "No finite slope fits what was released.")
-        return (
-            told
-            if bought
-            else told
-            | {
-                "accuracy": f"Held-out accuracy {_NOT_FREE}",
-                "win_rate": f"The win rate {_NOT_FREE}",
-            }
-        )
+        free = {
+            "accuracy": f"Held-out accuracy {_NOT_FREE}",
+            "win_rate": f"The win rate {_NOT_FREE}",
+        }
+        return told if bought else told | free
     sold = (
         "It was bought, and too few records are held out for it to stand out from the noise."
         if bought
