@@ -11,6 +11,7 @@ import math
 import os
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -18,19 +19,13 @@ from decimal import Decimal
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from sordino import _validate
 from sordino._files import explained, sha256_of
 from sordino._version import __version__
 from sordino.certificates import claims_more, paid_guarantee
-from sordino.errors import (
-    FileSystemError,
-    LedgerDamaged,
-    PrivacyError,
-    SordinoError,
-    UsageError,
-)
+from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError, SordinoError, UsageError
 from sordino.preferences.pairs import MANIFEST_FORMAT, Manifest, digest_of_files, read_manifest
 from sordino.privacy.accountants import decimal
 from sordino.privacy.books import Account, covers
@@ -53,15 +48,11 @@ from .runs.replay import audit_run
 from .runs.stored import RESULT_FORMAT, REWARD, malformed, read_ledger
 
 _State = Literal["met", "warning", "not met"]
-_Views = Sequence[tuple[str, Ledger]]
-_Promises = Sequence[tuple[Row, Guarantee]]
 
 _KEYS = ("epsilon", "delta", "covered", "audits", "caveats_not_allowed", "head")
 _AUDITS = ("run",)
 _PLANNED = "sordino.intrinsic"  # a run that released nothing: its draws come later
-_TOLD_ELSEWHERE = {
-    f"sordino.{name}" for name in ("bandit", "certificate", "language-run", "language-table")
-}  # whose promise names no digest of this file
+_UNNAMED_FORMATS = ("bandit", "certificate", "language-run", "language-table")
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth"}
 _RELEASED = (".jsonl", ".jsonl.gz", ".parquet")
 _FOREIGN = (
@@ -120,39 +111,30 @@ class Policy:
         """
         with explained(f"{path.name} cannot be read"):
             raw = path.read_bytes()
-        problem = ""
         try:
-            values = _table(path.name, tomllib.loads(raw.decode()), ("policy",)).get("policy", {})
-            return replace(
-                cls._of(_table("[policy]", values, _KEYS)),
-                name=path.name,
-                digest=sha256(raw).hexdigest(),
-            )
+            return cls._of(path.name, raw)
         except (UsageError, ValueError, RecursionError) as error:  # of TOML and Unicode
-            problem = str(error)
-        raise UsageError(
-            f"{path.name} is no policy: {problem} Nothing was checked. docs/what_to_sign.md shows "
-            "a whole one."
-        )
+            raise UsageError(
+                f"{path.name} is no policy: {error} Nothing was checked. docs/what_to_sign.md "
+                "shows a whole one."
+            ) from None
 
     @classmethod
-    def _of(cls, values: Mapping[str, Any]) -> Policy:
+    def _of(cls, name: str, raw: bytes) -> Policy:
+        values = _table(name, tomllib.loads(raw.decode()), ("policy",)).get("policy", {})
+        values = _table("[policy]", values, _KEYS)
         limits: dict[Unit, Guarantee] = {}
         units: tuple[Unit, ...] = get_args(Unit)
         written = _table("[policy.epsilon]", values.get("epsilon", {}), units)
-        for unit in (unit for unit in units if unit in written):
-            told = written[unit]
+        for unit in sorted(written, key=units.index):
+            told, of = written[unit], f"epsilon of a {unit}"
             given = told if isinstance(told, Mapping) else {"at_most": told}
-            given = _table(f"epsilon of a {unit}", given, ("at_most", "neighbors"))
+            given = _table(of, given, ("at_most", "neighbors"))
             relation = given.get("neighbors", REPLACE_ONE.name)
             _validate.one_of("neighbors", relation, tuple(NeighboringRelation.__members__))
-            limits[unit] = Guarantee(
-                _validate.positive(f"epsilon of a {unit}", given.get("at_most")),
-                delta=0.0,
-                unit=unit,
-                neighbors=NeighboringRelation[relation],
-                trust="central",
-            )
+            change = NeighboringRelation[relation]
+            most = _validate.positive(of, given.get("at_most"))
+            limits[unit] = Guarantee(most, delta=0.0, unit=unit, neighbors=change, trust="central")
         if not limits:
             raise UsageError(f"[policy.epsilon] must limit a {' or a '.join(units)}.")
         covered = _words("covered", values.get("covered", []), units)
@@ -165,24 +147,18 @@ class Policy:
                     of = "people" if unit == "person" else "records"
                     below[unit] = Fraction(1, _validate.integer(of, told.get(of), at_least=1))
                 else:
-                    bound = _validate.failure_probability("below", told.get("below"), zero=False)
-                    below[unit] = Fraction(repr(bound))
+                    most = _validate.failure_probability("below", told.get("below"), zero=False)
+                    below[unit] = Fraction(repr(most))
         head = values.get("head")
         if head is not None and not (isinstance(head, str) and re.fullmatch("[0-9a-f]{64}", head)):
             raise UsageError("head must be 64 hexadecimal digits, as sordino ledger verify prints.")
-        return cls(
-            limits=limits,
-            below=below,
-            covered=covered,
-            audits=_words("audits", values.get("audits", []), _AUDITS),
-            caveats_not_allowed=_words(
-                "caveats_not_allowed", values.get("caveats_not_allowed", []), sorted(CAVEATS)
-            ),
-            head=head,
-        )
+        lists = (("audits", _AUDITS), ("caveats_not_allowed", sorted(CAVEATS)))
+        words = {key: _words(key, values.get(key, []), permitted) for key, permitted in lists}
+        known = {"name": name, "digest": sha256(raw).hexdigest(), "head": head}
+        return cls(limits=limits, below=below, covered=covered, **words, **known)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Clause:
     """One sentence of a policy beside what was found."""
 
@@ -190,13 +166,13 @@ class _Clause:
     allowed: str
     found: str
     state: _State
-    way_out: str = ""
+    way_out: str = ""  # of what is not met
 
     @classmethod
-    def of(cls, subject: str, allowed: str, found: str, *, met: bool, way_out: str) -> _Clause:
-        """Return a sentence that is met or not; what is met needs no way out."""
-        known = {"subject": subject, "allowed": allowed, "found": found}
-        return cls(**known, state="met") if met else cls(**known, state="not met", way_out=way_out)
+    def of(cls, subject: str, allowed: str, found: str, way_out: str, *, met: bool) -> _Clause:
+        """Return a sentence that is met or not."""
+        more: tuple[_State, str] = ("met", "") if met else ("not met", way_out)
+        return cls(subject, allowed, found, *more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,32 +202,30 @@ class _Artifact:
         }
 
 
-def _ledger_views(path: Path) -> _Views:
-    """Return every data set on a ledger, with the ledger as it is read for that data set."""
-    ledger = read_ledger(path, given=True)
-    return [(name, ledger.about(name)) for name in ledger.data_sets or (ledger.data,)]
+class _View(NamedTuple):
+    """A ledger as it is read for one of its data sets."""
+
+    data: str
+    ledger: Ledger
+    told: Sequence[tuple[Row, Guarantee]]  # by what something was paid for or arrived
+    outcomes: Mapping[str, set[str]]  # digests of what was released, by the entry that paid for it
+
+    @classmethod
+    def of(cls, data: str, ledger: Ledger) -> _View:
+        """Return what a ledger tells of a data set."""
+        told, outcomes = [], defaultdict[str, set[str]](set)
+        for row in ledger.rows:
+            payload = json.loads(row.payload)
+            if row.kind == "reserve":
+                told.append((row, promise_of(row)))
+            elif row.kind == "receive":
+                told.append((row, Guarantee.from_dict(payload["promise"], payload["caveats"])))
+            if row.kind in {"commit", "repeat", "receive"}:
+                outcomes[row.release_id].add(payload["artifact"])
+        return cls(data, ledger, told, dict(outcomes))
 
 
-def _promises_on(ledger: Ledger) -> Iterator[tuple[Row, Guarantee]]:
-    """Yield every row by which something was paid for or arrived, with its promise."""
-    for row in ledger.rows:
-        if row.kind == "reserve":
-            yield row, promise_of(row)
-        elif row.kind == "receive":
-            told = json.loads(row.payload)
-            yield row, Guarantee.from_dict(told["promise"], told["caveats"])
-
-
-def _outcomes_on(ledger: Ledger) -> dict[str, set[str]]:
-    """Return the digests of what was released, by the entry that paid for it."""
-    found: dict[str, set[str]] = {}
-    for row in ledger.rows:
-        if row.kind in {"commit", "repeat", "receive"}:
-            found.setdefault(row.release_id, set()).add(json.loads(row.payload)["artifact"])
-    return found
-
-
-def _totals(ledger: Ledger) -> dict[Unit, Account]:
+def _totals(view: _View) -> dict[Unit, Account]:
     """Return the accounts of a ledger, with the promises of what arrived already private.
 
     Guarantee:
@@ -260,25 +234,22 @@ def _totals(ledger: Ledger) -> dict[Unit, Account]:
     """
     # What arrived costs a ledger nothing. For all that anybody knows it is of the same people, so
     # here it counts.
-    arrived = [each for each in _promises_on(ledger) if each[0].kind == "receive"]
-    found = ledger.accounts()
+    arrived = [each for each in view.told if each[0].kind == "receive"]
+    found = view.ledger.accounts()
     for unit, held in [*found.items()] if arrived else ():
         bare = [row.release_id for row, told in arrived if not covers(told, unit)]
         if held.uncovered or bare:
             found[unit] = Account(unit, None, (*held.uncovered, *bare))
             continue
-        known = [told for _, told in arrived]
-        known += [] if held.guarantee is None else [held.guarantee]
+        known = [told for told in (*(told for _, told in arrived), held.guarantee) if told]
         parts = [replace(told, unit=unit, neighbors=REPLACE_ONE) for told in known]
         epsilon, delta = (
             float_up(sum((decimal(getattr(part, size)) for part in parts), Decimal(0)))
             for size in ("epsilon", "delta")
         )
-        adds_up = delta < 1 and all(told.neighbors is REPLACE_ONE for told in known)
-        sizes = (
-            {"epsilon": epsilon, "delta": delta} if adds_up else {"epsilon": math.inf, "delta": 0.0}
-        )
-        found[unit] = Account(unit, merge(parts, **sizes))
+        if delta >= 1 or any(told.neighbors is not REPLACE_ONE for told in known):
+            epsilon, delta = math.inf, 0.0  # they do not add up
+        found[unit] = Account(unit, merge(parts, epsilon=epsilon, delta=delta))
     return found
 
 
@@ -288,9 +259,7 @@ def _some(releases: Iterable[str]) -> str:
     return f"{first} and {len(others)} more" if others else first
 
 
-def _held(
-    policy: Policy, data: str, accounts: Mapping[Unit, Account], told: _Promises
-) -> Iterator[_Clause]:
+def _held(policy: Policy, view: _View, accounts: Mapping[Unit, Account]) -> Iterator[_Clause]:
     """Yield what a policy says of one data set, beside what its ledger says."""
     for unit in dict.fromkeys((*policy.limits, *policy.covered)):
         account, limit = accounts[unit], policy.limits.get(unit)
@@ -307,40 +276,34 @@ def _held(
                     f'{{at_most = ..., neighbors = "{promise.neighbors.name}"}}.'
                 )
             most = never_more(limit.epsilon, 15)
+            allowed = f"at most {most} when {limit.change} ({limit.neighbors.name})"
             yield _Clause.of(
-                f"{data}: epsilon of one {unit}",
-                f"at most {most} when {limit.change} ({limit.neighbors.name})",
+                f"{view.data}: epsilon of one {unit}",
+                allowed,
                 str(account),
+                way,
                 met=same and epsilon <= limit.epsilon,
-                way_out=way,
             )
         if (bound := policy.below.get(unit)) is not None:
             yield _Clause.of(
-                f"{data}: delta of one {unit}",
+                f"{view.data}: delta of one {unit}",
                 f"below {bound if bound.numerator == 1 else float(bound)}",
                 "not protected" if account.uncovered else never_less(delta, 15),
+                f"Have the data's owner lower it: sordino budget set {unit} ... --delta.",
                 met=Fraction(repr(delta)) < bound,
-                way_out=f"Have the data's owner lower it: sordino budget set {unit} ... --delta.",
             )
         if unit in policy.covered:
-            yield _Clause.of(
-                f"{data}: protection of one {unit}",
-                "by every release",
-                "by every release" if epsilon < math.inf else str(account),
-                met=epsilon < math.inf,
-                way_out=f"Release it with --unit {unit}, on a ledger without those releases.",
-            )
-    whole = [("the total", held.guarantee) for held in accounts.values() if held.guarantee]
+            all_of_them, covers_it = "by every release", epsilon < math.inf
+            found = all_of_them if covers_it else str(account)
+            way = f"Release it with --unit {unit}, on a ledger without those releases."
+            subject = f"{view.data}: protection of one {unit}"
+            yield _Clause.of(subject, all_of_them, found, way, met=covers_it)
+    named = [(row.release_id, promise) for row, promise in view.told]
+    named += [("the total", held.guarantee) for held in accounts.values() if held.guarantee]
     for caveat in policy.caveats_not_allowed:
-        named = [*((row.release_id, promise) for row, promise in told), *whole]
         having = [name for name, promise in named if caveat in promise.caveats]
-        yield _Clause.of(
-            f"{data}: caveat {caveat}",
-            "not allowed",
-            _some(having or ["none"]),
-            met=not having,
-            way_out=CAVEATS[caveat],
-        )
+        told = (f"{view.data}: caveat {caveat}", "not allowed", _some(having or ["none"]))
+        yield _Clause.of(*told, CAVEATS[caveat], met=not having)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,11 +312,15 @@ class _Inventory:
 
     folder: Path
     ledger: Path
-    views: _Views
+    views: Sequence[_View]
     audits: tuple[str, ...]  # those that the policy asks for
 
     def __iter__(self) -> Iterator[_Artifact]:
-        found = [each for path in self._files() for each in self._read(path)]
+        found: list[_Artifact] = []
+        for here, below, names in os.walk(self.folder):
+            below[:] = sorted(name for name in below if not name.startswith("."))
+            for path in (Path(here) / name for name in sorted(names)):
+                found += self._read(path) if path.is_file() else ()
         for each in found:
             parts = {one.manifest for one in found if one.release_ids == each.release_ids}
             try:
@@ -361,21 +328,15 @@ class _Inventory:
             except SordinoError as error:  # of an audit
                 yield replace(each, state="not met", problem=str(error))
 
-    def _files(self) -> Iterator[Path]:
-        for here, below, names in os.walk(self.folder):
-            below[:] = sorted(name for name in below if not name.startswith("."))
-            paths = (Path(here) / name for name in sorted(names))
-            yield from (path for path in paths if path.is_file())
-
     def _read(self, path: Path) -> Iterator[_Artifact]:
         """Yield what a file says, if it says what it promises."""
         name = path.relative_to(self.folder).as_posix()
-        told: object = None  # what it holds as JSON
+        told: Any = None  # what it holds as JSON
         if path.suffix.lower() == ".db":
             with suppress(SordinoError):  # a memo, or no database
                 head = read_ledger(path).head.digest
                 # Else it is this ledger, or an older copy of it.
-                if all(head != row.digest for _, held in self.views for row in held.rows):
+                if all(head != row.digest for view in self.views for row in view.ledger.rows):
                     kind, why = "another ledger", _ELSEWHERE
                     yield _Artifact(name=name, kind=kind, sha256=head, state="not met", problem=why)
         if path.suffix.lower() != ".json":
@@ -388,14 +349,16 @@ class _Inventory:
         plain = _Artifact(name=name, kind=kind, sha256=sha256_of(path))
         try:
             with malformed(path.name):
-                reader = self._answers if kind == MANIFEST_FORMAT else self._statement
-                yield from reader(plain, path, cast("dict[str, Any]", told))
+                if kind == MANIFEST_FORMAT:
+                    yield from self._answers(plain, path)
+                elif told.get("guarantee") is not None:
+                    yield from self._statement(plain, path, told)
         except SordinoError as error:
             yield replace(plain, state="not met", problem=str(error))
 
-    def _answers(self, plain: _Artifact, path: Path, _: object) -> Iterator[_Artifact]:
+    def _answers(self, plain: _Artifact, path: Path) -> Iterator[_Artifact]:
         stem = path.name.removesuffix(".manifest.json")
-        near = [path.with_name(f"{stem}{ending}") for ending in _RELEASED]
+        near = (path.with_name(f"{stem}{ending}") for ending in _RELEASED)
         files = [file for file in near if file.is_file()]
         for file in files:
             manifest = read_manifest(file, path)
@@ -412,10 +375,8 @@ class _Inventory:
             yield replace(plain, state="warning", problem=_ALONE)
 
     def _statement(self, plain: _Artifact, path: Path, told: dict[str, Any]) -> Iterator[_Artifact]:
-        if told.get("guarantee") is None:
-            return
         promise = Guarantee.from_dict(told["guarantee"], told["caveats"])
-        if plain.kind in _TOLD_ELSEWHERE:
+        if plain.kind.removeprefix("sordino.") in _UNNAMED_FORMATS:
             yield replace(plain, guarantee=promise, state="warning", problem=_UNNAMED)
             return
         sources = told.get("sources") or [told]
@@ -428,12 +389,8 @@ class _Inventory:
         delta = min(math.fsum(part.delta for part in parts), math.nextafter(1.0, 0.0))
         whole = merge(parts, epsilon=math.fsum(part.epsilon for part in parts), delta=delta)
         for one, part in zip(sources, parts, strict=True):
-            found = replace(
-                plain,
-                guarantee=part,
-                release_ids=tuple(map(str, one["release_ids"])),
-                artifact=str(one["artifact"]),
-            )
+            ids, digest = tuple(map(str, one["release_ids"])), str(one["artifact"])
+            found = replace(plain, guarantee=part, release_ids=ids, artifact=digest)
             if claims_more(promise, whole):
                 found = replace(found, state="not met", problem=_MORE)
             yield found
@@ -444,9 +401,11 @@ class _Inventory:
 
     def _supported(self, found: _Artifact, together: str) -> _Artifact:
         """Return a file with the entries that paid for it, or with what is wrong."""
-        for data, held in self.views if found.state == "met" else ():
-            outcomes, ids = _outcomes_on(held), found.release_ids
-            entries = {row.release_id: row for row, _ in _promises_on(held)}
+        if found.state != "met":
+            return found
+        for data, held, told, outcomes in self.views:
+            ids = found.release_ids
+            entries = {row.release_id: row for row, _ in told}
             if not ids or not entries.keys() >= set(ids):
                 # It names none; or it is, byte for byte, what was released or arrived already.
                 same = not ids or found.artifact == found.sha256
@@ -480,8 +439,6 @@ class _Inventory:
                 state: _State = "not met" if wrong else "warning" if audit.reasons else "met"
                 why = " ".join(audit.reasons)
                 return replace(found, audit=audit.verdict, state=state, problem=why)
-            return found
-        if found.state != "met":
             return found
         return replace(found, state="not met", problem=_FOREIGN)
 
@@ -528,8 +485,10 @@ class Compliance:
         """
         if not folder.is_dir():
             raise FileSystemError(f"There is no folder {folder.name}. Nothing was checked.")
-        views = _ledger_views(ledger)
-        rows = {row.digest for _, held in views for row in held.rows}
+        whole = read_ledger(ledger, given=True)
+        names = whole.data_sets or (whole.data,)
+        views = [_View.of(name, whole.about(name)) for name in names]
+        rows = {row.digest for view in views for row in view.ledger.rows}
         if policy is not None and policy.head is not None and policy.head not in rows:
             raise LedgerDamaged(
                 f"{ledger.name} does not contain the head that {policy.name} notes: rows were cut "
@@ -537,44 +496,39 @@ class Compliance:
             )
         audits = () if policy is None else policy.audits
         files = tuple(_Inventory(folder=folder, ledger=ledger, views=views, audits=audits))
-        accounts = {data: _totals(held) for data, held in views}
+        accounts = {view.data: _totals(view) for view in views}
         clauses: list[_Clause] = []
         if policy is None:
-            clauses.append(_warned("policy", "one", "none was given, so no limit was checked"))
+            absent = "none was given, so no limit was checked"
+            clauses.append(_Clause("policy", "one", absent, "warning"))
         elif audits and not any(each.kind == RESULT_FORMAT for each in files):
-            clauses.append(_warned("audits", "run", "no run is in the folder"))
-        seeds: list[str] = []
-        for data, held in views:
-            told = [*_promises_on(held)]
+            clauses.append(_Clause("audits", "run", "no run is in the folder", "warning"))
+        simulated = False
+        for view in views:
+            data, allowed = view.data, "the operating system's"
             seeded = [
                 row.release_id
-                for row, promise in told
+                for row, promise in view.told
                 if promise.simulated or "simulated" in promise.caveats
             ]
-            seeds += seeded
-            clauses.append(
-                _Clause.of(
-                    f"{data}: randomness",
-                    "the operating system's",
-                    f"simulated: {_some(seeded)}" if seeded else "the operating system's",
-                    met=not seeded,
-                    way_out="Release it without a seed, on a ledger without simulations.",
-                )
-            )
-            clauses += _held(policy, data, accounts[data], told) if policy is not None else ()
+            simulated |= bool(seeded)
+            found = f"simulated: {_some(seeded)}" if seeded else allowed
+            way = "Release it without a seed, on a ledger without simulations."
+            clauses.append(_Clause.of(f"{data}: randomness", allowed, found, way, met=not seeded))
+            clauses += _held(policy, view, accounts[data]) if policy is not None else ()
             here = {name for each in files for name in each.release_ids if each.data == data}
-            if gone := sorted(_outcomes_on(held).keys() - here):
+            if gone := sorted(view.outcomes.keys() - here):
                 absent = f"not here: what {_some(gone)} paid for"
-                clauses.append(_warned(f"{data}: files", "all here", absent))
+                clauses.append(_Clause(f"{data}: files", "all here", absent, "warning"))
         return cls(
             policy=policy,
             ledger=ledger.name,
-            head=views[0][1].head,
+            head=whole.head,
             accounts=accounts,
             clauses=tuple(clauses),
             artifacts=files,
             strict=strict,
-            simulated=bool(seeds),
+            simulated=simulated,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -596,7 +550,3 @@ class Compliance:
         }
         # On paper it ties the sheet that is signed to the sheets before it.
         return told | {"sha256": digest_of_json(told)}
-
-
-def _warned(subject: str, allowed: str, found: str) -> _Clause:
-    return _Clause(subject=subject, allowed=allowed, found=found, state="warning")

@@ -53,17 +53,16 @@ class _SetBudget(Json):
 
 
 @command(budget, _SetBudget, name="set")
-def set_budget(settings: _SetBudget) -> None:
+def _set(settings: _SetBudget) -> None:
     """Set the limit on what all releases may spend of one unit; the ledger records it."""
     unit, path = settings.unit.whose, settings.ledger or ledger_path(Path.cwd())
     known = Ledger(path, Ledger.read(path).rows, settings.data) if path.exists() else None
     before = None if known is None else known.budgets.get(unit)
     relation = REPLACE_ONE if unit == "label" else REPLACE_SPECIAL
-    if before is not None:
-        relation = before.neighbors
+    delta, relation = (before.delta, before.neighbors) if before else (0.0, relation)
     limit = Guarantee(
         settings.epsilon,
-        delta=(before.delta if before else 0.0) if settings.delta is None else settings.delta,
+        delta=delta if settings.delta is None else settings.delta,
         unit=unit,
         neighbors=relation if settings.neighbors is None else settings.neighbors.relation,
         trust="central" if known is None or not known.budgets else (before or known.budget).trust,
@@ -73,15 +72,14 @@ def set_budget(settings: _SetBudget) -> None:
     else:
         ledger = Ledger.open(path, data=settings.data, unit=unit)
         ledger.change_budget(limit)
+    accounts, now = ledger.accounts(), ledger.budget.to_dict()
     rows = {
         "ledger": str(path),
         "before": "none" if before is None else describe_promise(before.to_dict()),
-        "now": describe_promise(ledger.budget.to_dict()),
-        **{f"one {name}": str(held) for name, held in ledger.accounts().items()},
+        "now": describe_promise(now),
+        **{f"one {name}": str(held) for name, held in accounts.items()},
     }
-    value = {
-        "budget": ledger.budget.to_dict(),
-        "accounts": {name: held.to_dict() for name, held in ledger.accounts().items()},
-    }
-    simulated = any(held.simulated for held in ledger.accounts().values())
+    told = {name: held.to_dict() for name, held in accounts.items()}
+    value = {"budget": now, "accounts": told}
+    simulated = any(held.simulated for held in accounts.values())
     finish("sordino budget", rows, value, as_json=settings.as_json, simulated=simulated)

@@ -15,26 +15,21 @@ from ._settings import Argument, Json, command
 
 
 @dataclass(frozen=True, kw_only=True)
-class Init(Json):
+class _Init(Json):
     """Where the project is."""
 
     folder: Annotated[Path, Argument("The project's folder.", metavar="[FOLDER]")] = Path()
 
 
-@command(app, Init)
-def init(settings: Init) -> None:
+@command(app, _Init)
+def init(settings: _Init) -> None:
     """Make a folder a project: every command in it, or below, spends on its one ledger."""
-    path, known = settings.folder / LEDGER, nearest_ledger(settings.folder)
-    if known is not None:
+    path = settings.folder / LEDGER
+    if (known := nearest_ledger(settings.folder)) is not None:
         raise UsageError(
             f"This is a project already: its ledger is {known}. Nothing was done. A second ledger "
             "would not count what was spent on the first."
         )
-    ledger = Ledger.create(path)
-    rows = {
-        "ledger": str(path),
-        "head": ledger.head.digest,
-        "next": "sordino budget set label EPSILON, or spend: the first release sets its budget",
-    }
-    value = {"ledger": str(path), "head": ledger.head.digest}
-    finish("sordino init", rows, value, as_json=settings.as_json)
+    value = {"ledger": str(path), "head": Ledger.create(path).head.digest}
+    way = "sordino budget set label EPSILON, or spend: the first release sets its budget"
+    finish("sordino init", value | {"next": way}, value, as_json=settings.as_json)

@@ -29,7 +29,7 @@ app.add_typer(ledger, name="ledger")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Show(Json):
+class _Show(Json):
     """Which ledger is meant."""
 
     path: Annotated[
@@ -50,8 +50,8 @@ class Show(Json):
         finish(title, rows, value, as_json=self.as_json, simulated=simulated)
 
 
-@command(ledger, Show)
-def show(settings: Show) -> None:
+@command(ledger, _Show, name="show")
+def _show(settings: _Show) -> None:
     """Show the budget, the total and every entry."""
     found = Ledger.read(settings.where, data=settings.data)
     view = describe_ledger_rows(found)
@@ -81,7 +81,7 @@ def _short(held: Account) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Verify(Show):
+class _Verify(_Show):
     """Which head must be in it."""
 
     head: Annotated[
@@ -89,8 +89,8 @@ class _Verify(Show):
     ] = None
 
 
-@command(ledger, _Verify)
-def verify(settings: _Verify) -> None:
+@command(ledger, _Verify, name="verify")
+def _verify(settings: _Verify) -> None:
     """Check that no row was edited, and that the ledger is not older than a noted head."""
     head = settings.head
     if head is not None and not re.fullmatch("[0-9a-fA-F]{64}", head):
@@ -108,7 +108,7 @@ def verify(settings: _Verify) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(Show):
+class _Export(_Show):
     """In which form."""
 
     form: Annotated[
@@ -116,24 +116,23 @@ class Export(Show):
     ] = "model-card"
 
 
-@command(ledger, Export)
-def export(settings: Export) -> None:
+@command(ledger, _Export, name="export")
+def _export(settings: _Export) -> None:
     """Print the promise of everything on a ledger for dp_accounting, OpenDP's registry or the Hub.
 
     Redirect it to a file. Nothing is spent, and a simulated promise is never exported as one that
     protects.
     """
-    text = exports.export(
-        Ledger.read(settings.where, data=settings.data), cast("Form", settings.form)
-    )
+    found = Ledger.read(settings.where, data=settings.data)
+    text = exports.export(found, cast("Form", settings.form))
     if settings.as_json:
         finish("", {}, {"form": settings.form, "text": text}, as_json=True)
     else:
         sys.stdout.write(text)
 
 
-@command(ledger, Json)
-def support(settings: Json) -> None:
+@command(ledger, Json, name="support")
+def _support(settings: Json) -> None:
     """Show which events can be composed under which relation, and how."""
     rows = support_table()
     if settings.as_json:

@@ -97,18 +97,36 @@ def dp_event(
 
     promise = _promise(promised)
     _refuse_simulated(promise)
-    counts, own = _done(promised), promise.neighbors
-    if any(isinstance(event, NonPrivateEvent) for event in counts):
+    own, size = promise.neighbors, promise.epsilon
+    counts: Counts = {NonPrivateEvent(): 1}
+    if isinstance(promised, Ledger):
+        counts = promised.events
+    elif math.isfinite(size):
+        delta = promise.delta
+        counts = {ApproximateEvent(size, delta) if delta > 0 else PureEvent(size): 1}
+    kinds = {type(event) for event in counts}
+    if NonPrivateEvent in kinds:
         return dp.NonPrivateDpEvent(), dp.NeighboringRelation[own.name]
-    if _is_better_by_orders(counts, own, promise.delta):
-        found, relation = list(_by_orders(counts, own)), own
-    else:
-        fails = any(isinstance(event, ApproximateEvent) for event in counts)
-        relation = REPLACE_ONE if fails else own
-        found = list(_by_losses(counts, own, relation))
-    if len(found) == 1:
-        return found[0], dp.NeighboringRelation[relation.name]
-    return dp.ComposedDpEvent(found), dp.NeighboringRelation[relation.name]
+    fails, by_orders = ApproximateEvent in kinds, ZeroConcentratedEvent in kinds
+    sampled = PoissonGaussianEvent in kinds and own == REPLACE_ONE
+    if BoundedRangeEvent in kinds and promise.delta > 0 and not (by_orders or sampled or fails):
+        # dp_accounting knows no bounded range, so that of a draw it is told less, in either way.
+        ways = Counter[Event](), Counter[Event]()
+        for event, n in counts.items():
+            told: tuple[Event, Event] = (event, event)
+            times = n
+            if isinstance(event, BoundedRangeEvent):
+                rho = bounded_range_to_zcdp(event.bounded_range)
+                told = (PureEvent(event.bounded_range), ZeroConcentratedEvent(rho))
+                times = n * event.draws
+            for way, each in zip(ways, told, strict=True):
+                way[each] += times
+        pure, orders = (composed_epsilon(way, neighbors=own, delta=promise.delta) for way in ways)
+        by_orders = orders < pure
+    relation = REPLACE_ONE if fails and not by_orders else own
+    found = [*(_by_orders(counts, own) if by_orders else _by_losses(counts, own, relation))]
+    whole = found[0] if len(found) == 1 else dp.ComposedDpEvent(found)
+    return whole, dp.NeighboringRelation[relation.name]
 
 
 def export(
@@ -155,13 +173,31 @@ def export(
     _validate.one_of("form", form, get_args(Form))
     promise = _promise(promised)
     name = title or (promised.data if isinstance(promised, Ledger) else "A private release")
-    words = [*_words(promise), *_scope(promised), *said]
-    if form == "dp-event":
-        return _event_text(promised, promise, words)
+    words = [*_words(promised, promise), *said]
     if form == "opendp-registry":
         _refuse_simulated(promise)
         return _block(_record(promised, promise, name, words))
-    return model_card(promise, title=name, said=words)
+    if form == "model-card":
+        return model_card(promise, title=name, said=words)
+    event, relation = dp_event(promised)
+    read = (
+        "The event loses at least as much as the releases when dp_accounting composes it under "
+        f"{relation.name}, and under no other relation. What one change of the data is, the "
+        "promise says."
+    )
+    value = {
+        "format": "sordino.dp_event",
+        "version": 1,
+        "event": _plain(event.to_named_tuple()),
+        "compose_with": {
+            "library": "dp_accounting",
+            "accountant": "RdpAccountant" if "ZCDpEvent" in str(event) else "PLDAccountant",
+            "neighboring_relation": relation.name,
+        },
+        "promise": {**promise.to_dict(), "caveats": list(promise.caveats)},
+        "said": [read, *words],
+    }
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _promise(promised: Ledger | Guarantee) -> Guarantee:
@@ -173,26 +209,12 @@ def _promise(promised: Ledger | Guarantee) -> Guarantee:
         raise UsageError(
             "Nothing was spent on this ledger, so there is no promise. Nothing was exported."
         )
-    account = promised.accounts()[promised.unit]
-    if account.uncovered:
+    if (account := promised.accounts()[promised.unit]).uncovered:
         raise PrivacyError(
             f"There is no promise to one {promised.unit}: {account}. Nothing was exported. Export "
             "what is promised to a smaller unit: ledger.counting('label')."
         )
     return total
-
-
-def _done(promised: Ledger | Guarantee) -> Counter[Event]:
-    """Return what was done to one unit at most."""
-    if isinstance(promised, Ledger):
-        found: Counter[Event] = promised.events
-        return found
-    if math.isinf(promised.epsilon):
-        return Counter({NonPrivateEvent(): 1})
-    size = promised.epsilon
-    return Counter(
-        [ApproximateEvent(size, promised.delta) if promised.delta > 0 else PureEvent(size)]
-    )
 
 
 def _refuse_simulated(promise: Guarantee) -> None:
@@ -202,31 +224,6 @@ def _refuse_simulated(promise: Guarantee) -> None:
             "Nothing was exported. Run again without a seed; a model card can be written of it, "
             "and says that nothing is private."
         )
-
-
-def _is_better_by_orders(counts: Counts, own: NeighboringRelation, delta: float) -> bool:
-    """Return whether the event is to be read by Rényi orders, and not by loss distributions."""
-    kinds = {type(event) for event in counts}
-    if ZeroConcentratedEvent in kinds:
-        return True
-    sampled = PoissonGaussianEvent in kinds and own == REPLACE_ONE
-    if BoundedRangeEvent not in kinds or delta == 0 or sampled or ApproximateEvent in kinds:
-        return False
-    # dp_accounting knows no bounded range, so that of a draw it is told less, in either way.
-    ways = [
-        Counter[Event]({event: n for event, n in counts.items() if type(event) in _NO_DRAWS})
-        for _ in range(2)
-    ]
-    for event, n in counts.items():
-        if isinstance(event, BoundedRangeEvent):
-            size, times = event.bounded_range, event.draws * n
-            ways[0][PureEvent(size)] += times
-            ways[1][ZeroConcentratedEvent(bounded_range_to_zcdp(size))] += times
-    pure, orders = (composed_epsilon(way, neighbors=own, delta=delta) for way in ways)
-    return orders < pure
-
-
-_NO_DRAWS = {RandomizedResponseEvent, GaussianEvent, PureEvent, PoissonGaussianEvent}
 
 
 def _by_losses(
@@ -246,28 +243,34 @@ def _by_losses(
             yield from _noised(event, n, relation)
         elif isinstance(event, RandomizedResponseEvent) and relation == own:
             coins[event] += n
+        elif isinstance(event, RandomizedResponseEvent):
+            pure[randomized_response_loss(event, own)] += n
+        elif isinstance(event, BoundedRangeEvent):
+            pure[event.bounded_range] += n * event.draws
         else:
-            loss, repeated = _loss(event, own)
-            pure[loss] += n * repeated
+            assert isinstance(event, PureEvent | ApproximateEvent)  # noqa: S101 - for type checkers
+            pure[event.epsilon] += n
             failures[getattr(event, "delta", 0.0)] += n
     del pure[0.0], failures[0.0]
-    for loss, n in pure.items():
-        if relation == REPLACE_ONE:
-            coins[RandomizedResponseEvent(loss)] += n
-        else:
-            yield _repeated(dp.DiscreteLaplaceDpEvent(loss, 1), n)
-    if coins or failures:
-        yield from _copies(coins, failures)
-
-
-def _loss(event: Event, own: NeighboringRelation) -> tuple[float, int]:
-    """Return the largest finite loss of a release without Gaussian noise, and how many it is."""
-    if isinstance(event, BoundedRangeEvent):
-        return event.bounded_range, event.draws
-    if isinstance(event, RandomizedResponseEvent):
-        return randomized_response_loss(event, own), 1
-    assert isinstance(event, PureEvent | ApproximateEvent)  # noqa: S101 - for the type checker
-    return event.epsilon, 1
+    if relation == REPLACE_ONE:
+        coins.update({RandomizedResponseEvent(loss): n for loss, n in pure.items()})
+    else:
+        yield from (_repeated(dp.DiscreteLaplaceDpEvent(loss, 1), n) for loss, n in pure.items())
+    several = coins.total() + failures.total()
+    lost = sum(coin.epsilon * n for coin, n in coins.items())
+    if several > _MOST_COPIES or lost > (_MOST_LOSS if failures else 7 * _MOST_LOSS):
+        raise PrivacyError(
+            "dp_accounting drops how often a coin was flipped, so that each flip is an event of "
+            f"its own, and {several} of a loss of {lost:g} together are too many. {_INSTEAD}"
+        )
+    for coin, n in coins.items():  # one by one: PLDAccountant of dp_accounting 0.6.0 drops counts
+        yield from n * [dp.RandomizedResponseDpEvent(noise_parameter(coin), coin.categories)]
+    for delta, n in failures.items():
+        # With chance delta the answer names its input, among so many that nobody else would name
+        # it: a loss so large that whatever else was lost cannot hide it.
+        kept = 1 - delta * _UP
+        answers = math.ceil(math.exp(_MOST_LOSS + 2 * lost) / (1 - kept))
+        yield from n * [dp.RandomizedResponseDpEvent(kept, answers)]
 
 
 def _noised(
@@ -285,27 +288,6 @@ def _noised(
         yield dp.PoissonSampledDpEvent(1.0, dp.GaussianDpEvent(noise))
     elif event.mu > 0:
         yield _repeated(dp.GaussianDpEvent(1 / (event.mu * _UP)), n)
-
-
-def _copies(coins: Counter[RandomizedResponseEvent], failures: Counter[float]) -> Iterable[Any]:
-    """Yield coins one by one: PLDAccountant of dp_accounting 0.6.0 drops their count."""
-    import dp_accounting as dp  # noqa: PLC0415 - slow
-
-    several = coins.total() + failures.total()
-    lost = sum(coin.epsilon * n for coin, n in coins.items())
-    if several > _MOST_COPIES or lost > (_MOST_LOSS if failures else 7 * _MOST_LOSS):
-        raise PrivacyError(
-            "dp_accounting drops how often a coin was flipped, so that each flip is an event of "
-            f"its own, and {several} of a loss of {lost:g} together are too many. {_INSTEAD}"
-        )
-    for coin, n in coins.items():
-        yield from n * [dp.RandomizedResponseDpEvent(noise_parameter(coin), coin.categories)]
-    for delta, n in failures.items():
-        # With chance delta the answer names its input, among so many that nobody else would name
-        # it: a loss so large that whatever else was lost cannot hide it.
-        kept = 1 - delta * _UP
-        answers = math.ceil(math.exp(_MOST_LOSS + 2 * lost) / (1 - kept))
-        yield from n * [dp.RandomizedResponseDpEvent(kept, answers)]
 
 
 def _by_orders(counts: Counts, own: NeighboringRelation) -> Iterable[Any]:
@@ -326,8 +308,7 @@ def _by_orders(counts: Counts, own: NeighboringRelation) -> Iterable[Any]:
         elif isinstance(event, BoundedRangeEvent):
             rho, n = bounded_range_to_zcdp(event.bounded_range), n * event.draws
         elif isinstance(event, PoissonGaussianEvent) and own != REPLACE_ONE:
-            for (noise, chance), steps in samples({event: n}).items():
-                yield _repeated(dp.PoissonSampledDpEvent(chance, dp.GaussianDpEvent(noise)), steps)
+            yield from _noised(event, n, own)
             continue
         else:
             kind, _ = event_to_row(event)
@@ -342,29 +323,6 @@ def _repeated(event: Any, n: int) -> Any:
     import dp_accounting as dp  # noqa: PLC0415 - slow
 
     return event if n == 1 else dp.SelfComposedDpEvent(event, n)
-
-
-def _event_text(promised: Ledger | Guarantee, promise: Guarantee, words: list[str]) -> str:
-    event, relation = dp_event(promised)
-    orders = "ZCDpEvent" in str(event)
-    read = (
-        "The event loses at least as much as the releases when dp_accounting composes it under "
-        f"{relation.name}, and under no other relation. What one change of the data is, the "
-        "promise says."
-    )
-    value = {
-        "format": "sordino.dp_event",
-        "version": 1,
-        "event": _plain(event.to_named_tuple()),
-        "compose_with": {
-            "library": "dp_accounting",
-            "accountant": "RdpAccountant" if orders else "PLDAccountant",
-            "neighboring_relation": relation.name,
-        },
-        "promise": {**promise.to_dict(), "caveats": list(promise.caveats)},
-        "said": [read, *words],
-    }
-    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -393,27 +351,20 @@ _TRUST = {
 }
 
 
-def _words(promise: Guarantee) -> list[str]:
-    """Return in sentences what no form has a field for."""
-    return [
+def _words(promised: Ledger | Guarantee, promise: Guarantee) -> list[str]:
+    """Return in sentences what no form has a field for, and of which releases the promise is."""
+    said = [
         f"The unit is {_UNITS[promise.unit]}.",
         f"One change: {promise.change} ({promise.neighbors.name}). {_RELATIONS[promise.neighbors]}",
         _TRUST[promise.trust],
         *(f"{name}: {CAVEATS[name]}" for name in promise.caveats),
     ]
-
-
-def _scope(promised: Ledger | Guarantee) -> list[str]:
-    """Return which releases the promise is of."""
     if isinstance(promised, Guarantee):
-        return []
-    received = sum(row.kind == "receive" for row in promised.rows)
+        return said
     digest, rows = promised.head
-    said = [
-        f"It is of everything on one ledger together: head {digest} after {rows} rows.",
-        *(f"To one {unit}, {account}." for unit, account in promised.accounts().items()),
-    ]
-    if received:
+    said.append(f"It is of everything on one ledger together: head {digest} after {rows} rows.")
+    said += [f"To one {unit}, {account}." for unit, account in promised.accounts().items()]
+    if received := sum(row.kind == "receive" for row in promised.rows):
         said.append(
             f"{received} more files arrived already private: what they promise stands in their "
             "manifests, and is no part of this."
@@ -427,61 +378,52 @@ def _record(
     """Return a draft of a record of OpenDP's registry of deployments."""
     if math.isinf(promise.epsilon):
         raise PrivacyError("There is no finite epsilon, so no record of it. Nothing was exported.")
-    done, releases = [], 1
+    done, releases = [f"Made with sordino {__version__}"], 1
     if isinstance(promised, Ledger):
         releases = len(promised.spends)
         for event, n in promised.events.items():
             kind, numbers = event_to_row(event)
             sizes = ", ".join(f"{key} {value!r}" for key, value in numbers.items())
             done.append(f"{n} × {kind} ({sizes})")
-    public = promise.unit == "label" or "labels-only" in promise.caveats
-    unprotected = "Prompts, answers, their order and who judged what are treated as public."
-    numbers = {"epsilon": promise.epsilon} | ({"delta": promise.delta} if promise.delta else {})
-    unknown = dict.fromkeys(
-        ("description", "intended_use", "data_product_region", "data_product_type"), TO_BE_FILLED_IN
-    )
-    return {
-        "url_slug": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "release",
-        "deployment": {
-            "basic": {
-                "name": name,
-                "data_curators": [
-                    {"data_curator_name": TO_BE_FILLED_IN, "data_curator_type": TO_BE_FILLED_IN}
-                ],
-                **unknown,
-                "publication_date": TO_BE_FILLED_IN,
-            },
-            "dp_variant": {
-                "variant_name": "Approximate DP" if promise.delta else "Pure DP",
-                "data_domain": "Preference judgments.",
-                **({"unprotected_quantities": unprotected} if public else {}),
-            },
-            "privacy_loss": {
-                "privacy_unit": promise.unit,
-                "privacy_unit_details": " ".join(words[:2]),
-                "privacy_parameters": numbers,
-                "privacy_parameters_details": " ".join(words[3:]) or "No caveats.",
-            },
-            "deployment_model": {
-                "model_name": promise.trust.capitalize(),
-                "model_name_details": words[2],
-                "release_type": "One release" if releases == 1 else "Many releases",
-                "data_source_type": TO_BE_FILLED_IN,
-                "access_type": TO_BE_FILLED_IN,
-            },
-            "implementation": {
-                "mechanisms": "; ".join([f"Made with sordino {__version__}", *done]) + ".",
-                "composition": "Adaptive composition of dominating pairs of distributions; every "
-                "spend is on an append-only ledger before its noise is drawn.",
-                "post_processing": "Whatever is computed of the releases alone.",
-            },
-            "administrative": {
-                "status": "Draft",
-                "registry_authors": [TO_BE_FILLED_IN],
-                "tier": 2,
-            },
+    curator = dict.fromkeys(("data_curator_name", "data_curator_type"), TO_BE_FILLED_IN)
+    unknown = ("description", "intended_use", "data_product_region", "data_product_type")
+    deployment: dict[str, dict[str, object]] = {
+        "basic": {
+            "name": name,
+            "data_curators": [curator],
+            **dict.fromkeys((*unknown, "publication_date"), TO_BE_FILLED_IN),
         },
+        "dp_variant": {
+            "variant_name": "Approximate DP" if promise.delta else "Pure DP",
+            "data_domain": "Preference judgments.",
+        },
+        "privacy_loss": {
+            "privacy_unit": promise.unit,
+            "privacy_unit_details": " ".join(words[:2]),
+            "privacy_parameters": {"epsilon": promise.epsilon}
+            | ({"delta": promise.delta} if promise.delta else {}),
+            "privacy_parameters_details": " ".join(words[3:]) or "No caveats.",
+        },
+        "deployment_model": {
+            "model_name": promise.trust.capitalize(),
+            "model_name_details": words[2],
+            "release_type": "One release" if releases == 1 else "Many releases",
+            **dict.fromkeys(("data_source_type", "access_type"), TO_BE_FILLED_IN),
+        },
+        "implementation": {
+            "mechanisms": "; ".join(done) + ".",
+            "composition": "Adaptive composition of dominating pairs of distributions; every "
+            "spend is on an append-only ledger before its noise is drawn.",
+            "post_processing": "Whatever is computed of the releases alone.",
+        },
+        "administrative": {"status": "Draft", "registry_authors": [TO_BE_FILLED_IN], "tier": 2},
     }
+    if promise.unit == "label" or "labels-only" in promise.caveats:
+        deployment["dp_variant"]["unprotected_quantities"] = (
+            "Prompts, answers, their order and who judged what are treated as public."
+        )
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "release"
+    return {"url_slug": slug, "deployment": deployment}
 
 
 def model_card(
@@ -510,11 +452,7 @@ def model_card(
         "---",
         "",
         f"# {' '.join(harmless(title).split())}",
-        *(
-            ["", "**SIMULATED: a seed was used, so nothing here is private.**"]
-            if promise.simulated
-            else []
-        ),
+        *["", "**SIMULATED: a seed was used, so nothing here is private.**"] * promise.simulated,
         *(["", f"A {kind} trained on private preferences with Sordino."] if kind else []),
         "",
         f"**Promise:** {promise}. One change: {promise.change}.",

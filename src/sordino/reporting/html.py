@@ -377,8 +377,6 @@ def _share_values(audit: Json) -> dict[str, Any] | None:
 
 def render_report(summary: Json) -> str:
     """Return the report as one HTML file."""
-    # The page loads nothing and runs nothing, follows light and dark mode, and prints. The same
-    # summary gives the same bytes.
     if summary.get("format") != "sordino.summary" or summary.get("version") != 1:
         raise DataError("summary must be what summarize returned, version 1.")
     bins = summary["calibration"]
@@ -395,9 +393,8 @@ def render_report(summary: Json) -> str:
 
 def _render_audit(audits: Audit | Sequence[Audit]) -> str:
     """Return one audit or several as one HTML file."""
-    # The page loads nothing and runs nothing, follows light and dark mode, and prints. The same
-    # audits give the same bytes. If one of them was computed from raw judgments, the page says on
-    # top that it is not for publication.
+    # If one of them was computed from raw judgments, the page says on top that it is not for
+    # publication.
     described = describe_audits(audits)
     if not described:
         raise UsageError("audits must hold at least one audit; no page was made.")
@@ -412,34 +409,26 @@ def _render_audit(audits: Audit | Sequence[Audit]) -> str:
 
 def _page(name: str, audits: Sequence[Json], **values: object) -> str:
     """Return a page in which nothing hides and nothing is an address."""
-    text = (
-        _environment()
-        .get_template(name)
-        .render(
-            audits=[_with_figures(audit) for audit in audits],
-            refuted=any(audit["refuted"] for audit in audits),
-            inconclusive=any(audit["inconclusive"] for audit in audits),
-            **values,
-        )
-    )
+    # It loads nothing and runs nothing, follows light and dark mode, and prints. The same values
+    # give the same bytes.
+    drawn = []
+    for audit in audits:  # with its figures, and what has to be said about them
+        measured, panels = audit["measured"], _interval_values(audit)
+        rows = [row for panel in panels for row in panel["rows"]]
+        about = {
+            "panels": panels,
+            "shares": _share_values(audit),
+            "breaks_measured": any(row["breaks"] for row in measured),
+            "unclear": any(row["beyond"] and not row["breaks"] for row in measured),
+            "powered": any(row["power"] for row in rows),
+            "open": any(row["open"] for row in rows),
+            "logarithmic": any(panel["logarithmic"] for panel in panels),
+        }
+        drawn.append({**audit, **about})
+    said = {word: any(each[word] for each in audits) for word in ("refuted", "inconclusive")}
+    text = _environment().get_template(name).render(audits=drawn, **said, **values)
     # Names chosen by users may look like addresses; as an entity they read the same.
     return harmless(text).replace("://", ":&#47;&#47;")
-
-
-def _with_figures(audit: Json) -> dict[str, Any]:
-    """Return an audit with its figures, and what has to be said about them."""
-    measured, panels = audit["measured"], _interval_values(audit)
-    rows = [row for panel in panels for row in panel["rows"]]
-    return {
-        **audit,
-        "panels": panels,
-        "shares": _share_values(audit),
-        "breaks_measured": any(row["breaks"] for row in measured),
-        "unclear": any(row["beyond"] and not row["breaks"] for row in measured),
-        "powered": any(row["power"] for row in rows),
-        "open": any(row["open"] for row in rows),
-        "logarithmic": any(panel["logarithmic"] for panel in panels),
-    }
 
 
 def write_report(
