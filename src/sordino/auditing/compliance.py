@@ -126,7 +126,7 @@ class Policy:
         limits: dict[Unit, Guarantee] = {}
         units: tuple[Unit, ...] = get_args(Unit)
         written = _table("[policy.epsilon]", values.get("epsilon", {}), units)
-        for unit in sorted(written, key=units.index):
+        for unit in (unit for unit in units if unit in written):
             told, of = written[unit], f"epsilon of a {unit}"
             given = told if isinstance(told, Mapping) else {"at_most": told}
             given = _table(of, given, ("at_most", "neighbors"))
@@ -153,9 +153,9 @@ class Policy:
         if head is not None and not (isinstance(head, str) and re.fullmatch("[0-9a-f]{64}", head)):
             raise UsageError("head must be 64 hexadecimal digits, as sordino ledger verify prints.")
         lists = (("audits", _AUDITS), ("caveats_not_allowed", sorted(CAVEATS)))
-        words = {key: _words(key, values.get(key, []), permitted) for key, permitted in lists}
-        known = {"name": name, "digest": sha256(raw).hexdigest(), "head": head}
-        return cls(limits=limits, below=below, covered=covered, **words, **known)
+        more: dict[str, Any] = {key: _words(key, values.get(key, []), own) for key, own in lists}
+        more |= {"name": name, "digest": sha256(raw).hexdigest(), "head": head}
+        return cls(limits=limits, below=below, covered=covered, **more)
 
 
 @dataclass(frozen=True)
@@ -226,14 +226,9 @@ class _View(NamedTuple):
 
 
 def _totals(view: _View) -> dict[Unit, Account]:
-    """Return the accounts of a ledger, with the promises of what arrived already private.
-
-    Guarantee:
-        upper bounds, if those of the ledger are: losses add up. Shown by
-        tests/soundness/test_compliance.py.
-    """
+    """Return the accounts of a ledger, with the promises of what arrived already private."""
     # What arrived costs a ledger nothing. For all that anybody knows it is of the same people, so
-    # here it counts.
+    # here it counts. Losses add up, so these are upper bounds if those of the ledger are.
     arrived = [each for each in view.told if each[0].kind == "receive"]
     found = view.ledger.accounts()
     for unit, held in [*found.items()] if arrived else ():
@@ -278,10 +273,7 @@ def _held(policy: Policy, view: _View, accounts: Mapping[Unit, Account]) -> Iter
             most = never_more(limit.epsilon, 15)
             allowed = f"at most {most} when {limit.change} ({limit.neighbors.name})"
             yield _Clause.of(
-                f"{view.data}: epsilon of one {unit}",
-                allowed,
-                str(account),
-                way,
+                *(f"{view.data}: epsilon of one {unit}", allowed, str(account), way),
                 met=same and epsilon <= limit.epsilon,
             )
         if (bound := policy.below.get(unit)) is not None:
@@ -361,16 +353,10 @@ class _Inventory:
         near = (path.with_name(f"{stem}{ending}") for ending in _RELEASED)
         files = [file for file in near if file.is_file()]
         for file in files:
-            manifest = read_manifest(file, path)
-            yield replace(
-                plain,
-                name=file.relative_to(self.folder).as_posix(),
-                sha256=manifest.sha256,
-                guarantee=manifest.guarantee,
-                release_ids=(manifest.release_id,),
-                artifact=manifest.sha256,
-                manifest=manifest,
-            )
+            found = read_manifest(file, path)
+            name, digest = file.relative_to(self.folder).as_posix(), found.sha256
+            known = replace(plain, guarantee=found.guarantee, release_ids=(found.release_id,))
+            yield replace(known, name=name, sha256=digest, artifact=digest, manifest=found)
         if not files:
             yield replace(plain, state="warning", problem=_ALONE)
 
@@ -417,14 +403,10 @@ class _Inventory:
             if not ids:
                 continue
             digests = set().union(*(outcomes.get(name, set()) for name in ids))
-            found = replace(
-                found,
-                release_ids=ids,
-                data=data,
-                entries=tuple(f"row {entries[name].sequence}: {name}" for name in ids),
-                # many files of one release have one digest on the ledger
-                artifact=found.artifact if found.artifact in digests else together,
-            )
+            paid_by = tuple(f"row {entries[name].sequence}: {name}" for name in ids)
+            found = replace(found, release_ids=ids, data=data, entries=paid_by)
+            if found.artifact not in digests:  # many files of one release have one on the ledger
+                found = replace(found, artifact=together)
             try:
                 paid = paid_guarantee(cast("Any", found), held)
             except PrivacyError:
@@ -443,7 +425,7 @@ class _Inventory:
         return replace(found, state="not met", problem=_FOREIGN)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Compliance:
     """A policy, held against a ledger and the files of a folder.
 
@@ -520,16 +502,8 @@ class Compliance:
             if gone := sorted(view.outcomes.keys() - here):
                 absent = f"not here: what {_some(gone)} paid for"
                 clauses.append(_Clause(f"{data}: files", "all here", absent, "warning"))
-        return cls(
-            policy=policy,
-            ledger=ledger.name,
-            head=whole.head,
-            accounts=accounts,
-            clauses=tuple(clauses),
-            artifacts=files,
-            strict=strict,
-            simulated=simulated,
-        )
+        checked = (tuple(clauses), files, strict, simulated)
+        return cls(policy, ledger.name, whole.head, accounts, *checked)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict, each sentence and each file as JSON holds it, with one digest."""

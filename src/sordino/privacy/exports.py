@@ -113,11 +113,10 @@ def dp_event(
         # dp_accounting knows no bounded range, so that of a draw it is told less, in either way.
         ways = Counter[Event](), Counter[Event]()
         for event, n in counts.items():
-            told: tuple[Event, Event] = (event, event)
-            times = n
+            told, times = [event, event], n
             if isinstance(event, BoundedRangeEvent):
                 rho = bounded_range_to_zcdp(event.bounded_range)
-                told = (PureEvent(event.bounded_range), ZeroConcentratedEvent(rho))
+                told = [PureEvent(event.bounded_range), ZeroConcentratedEvent(rho)]
                 times = n * event.draws
             for way, each in zip(ways, told, strict=True):
                 way[each] += times
@@ -296,7 +295,6 @@ def _by_orders(counts: Counts, own: NeighboringRelation) -> Iterable[Any]:
 
     for given, times in counts.items():
         event, n = plain(given, times, own, least_chance=1.0)
-        rho = 0.0
         if isinstance(event, GaussianEvent):
             rho = event.mu**2 / 2
         elif isinstance(event, ZeroConcentratedEvent):
