@@ -96,7 +96,6 @@ def dp_event(
     import dp_accounting as dp  # noqa: PLC0415 - slow
 
     promise = _promise(promised)
-    _refuse_simulated(promise)
     own, size = promise.neighbors, promise.epsilon
     counts: Counts = {NonPrivateEvent(): 1}
     if isinstance(promised, Ledger):
@@ -170,11 +169,10 @@ def export(
         'PLDAccountant'
     """
     _validate.one_of("form", form, get_args(Form))
-    promise = _promise(promised)
+    promise = _promise(promised, card=form == "model-card")
     name = title or (promised.data if isinstance(promised, Ledger) else "A private release")
     words = [*_words(promised, promise), *said]
     if form == "opendp-registry":
-        _refuse_simulated(promise)
         return _block(_record(promised, promise, name, words))
     if form == "model-card":
         return model_card(promise, title=name, said=words)
@@ -199,30 +197,28 @@ def export(
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _promise(promised: Ledger | Guarantee) -> Guarantee:
-    """Return what is promised; refuse a ledger on which nothing is."""
-    if isinstance(promised, Guarantee):
-        return promised
-    total = promised.total()
-    if total is None:
+def _promise(promised: Ledger | Guarantee, *, card: bool = False) -> Guarantee:
+    """Return what is promised; refuse where nothing is, and a seed unless a card tells of it."""
+    promise = promised if isinstance(promised, Guarantee) else promised.total()
+    if promise is None:
         raise UsageError(
             "Nothing was spent on this ledger, so there is no promise. Nothing was exported."
         )
-    if (account := promised.accounts()[promised.unit]).uncovered:
+    account = promised.accounts()[promised.unit] if isinstance(promised, Ledger) else None
+    if account is not None and account.uncovered:
         raise PrivacyError(
-            f"There is no promise to one {promised.unit}: {account}. Nothing was exported. Export "
+            f"There is no promise to one {account.unit}: {account}. Nothing was exported. Export "
             "what is promised to a smaller unit: ledger.counting('label')."
         )
-    return total
-
-
-def _refuse_simulated(promise: Guarantee) -> None:
+    if card:
+        return promise
     if promise.simulated:
         raise PrivacyError(
             "Randomness was simulated: whoever knows the seed can undo it, so nothing is promised. "
             "Nothing was exported. Run again without a seed; a model card can be written of it, "
             "and says that nothing is private."
         )
+    return promise
 
 
 def _by_losses(
