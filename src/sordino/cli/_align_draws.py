@@ -25,7 +25,7 @@ from sordino.rewards.release_checks import weighed
 from sordino.rewards.withheld import label_rows, withheld_caveats
 
 from ._align_run import AlignRun
-from ._run import Limit, describe_draw
+from ._run import describe_draw
 from ._tables import describe_promise
 
 INTRINSIC_FORMAT = "sordino.intrinsic"
@@ -38,11 +38,6 @@ _EVEN = (0.5, 0.5)
 @dataclass(frozen=True, kw_only=True)
 class DrawNoise(AlignRun):
     """A run that settles how draws will be made, and releases nothing by itself."""
-
-    @property
-    def limit(self) -> Limit:
-        """Return the limit of a new ledger."""
-        return self.central_limit(self.settings.total)
 
     @property
     def _pairs(self) -> Pairs:

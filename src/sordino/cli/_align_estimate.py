@@ -79,7 +79,7 @@ from ._align_run import (
 )
 from ._align_settings import Align
 from ._app import Bar
-from ._run import Limit, Run, with_spend
+from ._run import Run, with_spend
 from ._settings import Passes, Unit
 
 _METRICS_SHARE = 0.25  # of delta, where the estimate needs a delta of its own
@@ -231,9 +231,8 @@ class _Estimate(LearningRun):
         """Return ``data`` and what the page shows besides metrics, from what is public alone."""
 
     @property
-    def limit(self) -> Limit:
-        settings = self.settings
-        return self.central_limit(self.noise.epsilon(settings, settings.failure))
+    def allowed(self) -> float:
+        return self.noise.epsilon(self.settings, self.settings.failure)
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         settings, noise = self.settings, self.noise
@@ -308,8 +307,9 @@ class _OfLabels(_Estimate):
             n = len(data)
         elif survey is not None and self.dimension is None:
             n = survey.counted
+        terms: dict[str, Any] = {"delta": delta, "records_per_person": most}
         if n is None:
-            estimate = LabelGaussian(settings.total, delta=delta, records_per_person=most)
+            estimate = LabelGaussian(settings.total, **terms)
         else:
             features = settings.features(n)
             estimate = LabelGaussian.for_sizes(
@@ -317,12 +317,9 @@ class _OfLabels(_Estimate):
                 n=n,
                 d=features.dimension,
                 feature_bound=features.feature_bound,
-                delta=delta,
-                records_per_person=most,
+                **terms,
             )
-        metrics = None
-        if wanted is not None:
-            metrics = LabelGaussian(wanted, delta=delta, records_per_person=most)
+        metrics = None if wanted is None else LabelGaussian(wanted, **terms)
         return _Noise(estimate=estimate, metrics=metrics, metrics_epsilon=wanted)
 
     @property
@@ -581,9 +578,8 @@ class _OfRankings(_Estimate):
     """Rankings: ballots of an election, or ordered answers to prompts."""
 
     @property
-    def limit(self) -> Limit:
-        """Return the limit of a new ledger: what was asked for."""
-        return self.central_limit(self.settings.total)
+    def allowed(self) -> float:
+        return self.settings.total
 
     @property
     def rankings(self) -> Rankings:

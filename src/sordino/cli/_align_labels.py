@@ -81,8 +81,26 @@ class LabelNoise(LearningRun):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
         settings, pairs = self.settings, self._pairs
-        if isinstance(pairs, PrivatePairs):
-            return self._plan_received(pairs)
+        if isinstance(pairs, PrivatePairs):  # what is private already costs nothing
+            promise, wanted = pairs.guarantee, []
+            if settings.epsilon is not None and settings.epsilon < promise.epsilon:
+                wanted.append(f"--epsilon {settings.epsilon!r}")
+            if settings.unit is Unit.person and promise.unit != "person":
+                wanted.append("--unit person")
+            if wanted:
+                options = " and ".join(text.partition(" ")[0] for text in wanted)
+                raise UsageError(
+                    f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
+                    f"{promise.unit}; {' and '.join(wanted)} cannot be promised of them any more. "
+                    f"Nothing was done. Leave {options} out."
+                )
+            if settings.cap is not None:
+                raise UsageError(
+                    "--cap chooses among raw judgments, before they are randomized; these answers "
+                    "are randomized already. Nothing was done. Leave it out."
+                )
+            counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
+            return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
         randomization = Randomization.of(
             self._coin(pairs),
             ledger,
@@ -101,29 +119,6 @@ class LabelNoise(LearningRun):
                     "the least. Nothing was spent. Raise --cap, or take in more people."
                 )
         return planned
-
-    def _plan_received(self, pairs: PrivatePairs) -> dict[str, Any]:
-        """Return what answers cost that are private already: nothing."""
-        settings, promise = self.settings, pairs.guarantee
-        wanted = []
-        if settings.epsilon is not None and settings.epsilon < promise.epsilon:
-            wanted.append(f"--epsilon {settings.epsilon!r}")
-        if settings.unit is Unit.person and promise.unit != "person":
-            wanted.append("--unit person")
-        if wanted:
-            raise UsageError(
-                f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
-                f"{promise.unit}; {' and '.join(wanted)} cannot be promised of them any more. "
-                f"Nothing was done. Leave "
-                f"{' and '.join(text.partition(' ')[0] for text in wanted)} out."
-            )
-        if settings.cap is not None:
-            raise UsageError(
-                "--cap chooses among raw judgments, before they are randomized; these answers are "
-                "randomized already. Nothing was done. Leave it out."
-            )
-        counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
-        return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
 
     def learn(self, ledger: Ledger) -> Learned:
         """Return what randomized answers teach; raw ones are randomized first."""

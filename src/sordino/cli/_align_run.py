@@ -86,11 +86,17 @@ class AlignRun(FolderRun):
         """Return the caveat of a public file that shares questions with the private one."""
         return (PUBLIC_OVERLAP,) if self.inputs.shares else ()
 
-    def central_limit(self, epsilon: float) -> Limit:
+    @property
+    def allowed(self) -> float:
+        """Return the epsilon that a curator's new ledger allows."""
+        return self.settings.total
+
+    @property
+    def limit(self) -> Limit:
         """Return the limit of a curator's new ledger."""
         settings = self.settings
         return spending_limit(
-            epsilon,
+            self.allowed,
             settings.limits,
             unit=settings.unit.whose,
             trust="central",
@@ -117,6 +123,15 @@ class LearningRun(AlignRun):
         learned = self.learn(ledger)
         certificate = certify(learned.policy, ledger, for_study=True)
         model = to_json(learned.reward.to_dict())
+        measured: dict[str, Any] = {}
+        public, truth = self.inputs.public, self.inputs.truth
+        if public is not None:
+            temperature = learned.policy.temperature
+            measured["public_evaluation"] = measure_public(learned.reward, public, temperature)
+        if truth is not None:
+            known = public if self.settings.hides_texts else self.inputs.data
+            assert isinstance(known, Comparisons)  # noqa: S101 - for the type checker
+            measured["truth"] = measure_truth(learned.policy, known, truth)
         result: dict[str, Any] = finite(
             {
                 "format": RESULT_FORMAT,
@@ -125,27 +140,13 @@ class LearningRun(AlignRun):
                 "noise": self.settings.noise.value,
                 **describe_guarantee_and_caveats(certificate.guarantee),
                 **learned.parts,
-                **self._measured(learned),
+                **measured,
                 "certificate": certificate.to_dict(),
                 "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
                 "seconds": round(_random.clock() - self.started, 3) if learned.timed else None,
             }
         )
         return result, {"reward.json": model, "report.html": page(result, ledger)}
-
-    def _measured(self, learned: Learned) -> dict[str, Any]:
-        """Return the metrics that need a public file or a known truth."""
-        measured: dict[str, Any] = {}
-        public, truth = self.inputs.public, self.inputs.truth
-        if public is not None:
-            measured["public_evaluation"] = measure_public(
-                learned.reward, public, learned.policy.temperature
-            )
-        if truth is not None:
-            known = public if self.settings.hides_texts else self.inputs.data
-            assert isinstance(known, Comparisons)  # noqa: S101 - for the type checker
-            measured["truth"] = measure_truth(learned.policy, known, truth)
-        return measured
 
 
 def page(result: dict[str, Any], ledger: Ledger) -> str:

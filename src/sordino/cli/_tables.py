@@ -218,7 +218,10 @@ def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
 
 def _mechanism(told: Mapping[str, Any]) -> str:
     if is_noised_sum(told["name"]):
-        return _sum(told)
+        what, of_person = _SUMS[told.get("statistic")]
+        most = told["records_per_person"]
+        cap = "" if most is None else f", at most {most:,} {of_person} of a person"
+        return f"one noised sum of {what}, {_loss(told)}{cap}"
     if hides_ballots(told["name"]):
         return (
             f"weights of a tilted objective, {_loss(told)}, features cut to {told['bound']:g}, at "
@@ -229,13 +232,6 @@ def _mechanism(told: Mapping[str, Any]) -> str:
         f"weights of a tilted objective{moment}, {_loss(told)}, records cut to {told['bound']:g}, "
         f"ridge {told['ridge']:.4g}"
     )
-
-
-def _sum(told: Mapping[str, Any]) -> str:
-    what, of_person = _SUMS[told.get("statistic")]
-    most = told["records_per_person"]
-    cap = "" if most is None else f", at most {most:,} {of_person} of a person"
-    return f"one noised sum of {what}, {_loss(told)}{cap}"
 
 
 def _loss(told: Mapping[str, Any]) -> str:
@@ -260,8 +256,7 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
             f"epsilon={never_less(plan['largest_person_epsilon'])} "
             f"({plan['largest_person_labels']} labels)"
         )
-    if "files" in plan:
-        rows |= _files_rows(plan["files"])
+    rows |= _files_rows(plan["files"]) if "files" in plan else {}
     return rows | {"touched": "nothing (dry run)"}
 
 

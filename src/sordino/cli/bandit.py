@@ -653,7 +653,6 @@ class _BanditRun(FolderRun):
 
     @property
     def limit(self) -> Limit:
-        """Return the limit of a new ledger: what this run may spend."""
         settings = self.settings
         return spending_limit(
             self._epsilon if settings.epsilon is None else settings.epsilon,
@@ -665,7 +664,6 @@ class _BanditRun(FolderRun):
         )
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
-        """Return a plan in lines."""
         return {
             "would spend": f"epsilon={never_less(plan['spend'])}",
             **_told_rows(plan),
@@ -691,7 +689,6 @@ class _BanditRun(FolderRun):
         }
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
-        """Return what the run would spend; nothing is touched."""
         settings, policy = self.settings, self.policy
         promise = Guarantee(
             self._epsilon,

@@ -23,7 +23,6 @@ from sordino.rewards.forecast import (
     IN_WORDS,
     Forecast,
     Prediction,
-    WayForecast,
     growth_curve,
     utility_curve,
 )
@@ -370,19 +369,19 @@ def _person(forecast: Forecast) -> str:
             len(forecast.ways) > 1
         )
         return f"who gives m labels is protected with m times epsilon with noise on labels{curator}"
-    parts = [_together(name, way, labels) for name, way in forecast.ways.items()]
+    parts = []
+    for name, way in forecast.ways.items():
+        # Where no epsilon is known at the same delta, it is that of a group at the group's delta.
+        epsilon, delta = way.person_epsilon, way.delta
+        if epsilon is None:
+            epsilon, delta = group_approximate(way.epsilon, way.delta, labels)
+        slack = f" (delta {at_least(delta)})" if delta > 0 else ""
+        parts.append(
+            f"epsilon {at_least(epsilon)} with {IN_WORDS[name]}{slack}"
+            if delta < 1
+            else f"nothing with {IN_WORDS[name]} (only single {way.unit}s are)"
+        )
     return f"who gives {labels:,} label{'s' * (labels != 1)} is protected with " + ", ".join(parts)
-
-
-def _together(name: str, way: WayForecast, labels: int) -> str:
-    # Where no epsilon is known at the same delta, it is that of a group at the group's delta.
-    epsilon, delta = way.person_epsilon, way.delta
-    if epsilon is None:
-        epsilon, delta = group_approximate(way.epsilon, way.delta, labels)
-    if delta >= 1:
-        return f"nothing with {IN_WORDS[name]} (only single {way.unit}s are)"
-    slack = f" (delta {at_least(delta)})" if delta > 0 else ""
-    return f"epsilon {at_least(epsilon)} with {IN_WORDS[name]}{slack}"
 
 
 def _count(needed: int) -> str:

@@ -182,15 +182,6 @@ def _curve_label(prediction: Json) -> str:
     return "; ".join([*told, "guessing is 50%"]) + "."
 
 
-def _calibration_values(bins: Sequence[Json]) -> dict[str, Any]:
-    """Return what the template needs to draw observed against predicted shares."""
-    return {
-        "x": _Scale(0.0, 1.0, 52.0, 372.0),
-        "y": _Scale(0.0, 1.0, 332.0, 12.0),
-        "largest": max((row["pairs"] or 1.0 for row in bins), default=1.0),  # its dot is largest
-    }
-
-
 _AT_ONCE = 20  # items before the others are folded away
 _EDGE = 0.03  # of a chart left free at each end
 _TIGHT = 4  # a text beside zero takes up to this part of the axis
@@ -386,7 +377,14 @@ def render_report(summary: Json) -> str:
         "report.html.j2",
         summary["audits"],
         summary=summary,
-        drawn=drawn | {"calibration": _calibration_values(bins)},
+        drawn=drawn
+        | {
+            "calibration": {  # observed against predicted shares
+                "x": _Scale(0.0, 1.0, 52.0, 372.0),
+                "y": _Scale(0.0, 1.0, 332.0, 12.0),
+                "largest": max((row["pairs"] or 1.0 for row in bins), default=1.0),
+            }
+        },
         clipped=sum(row["low"] < 0 or row["high"] > 1 for row in bins),
     )
 

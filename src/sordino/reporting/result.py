@@ -28,6 +28,7 @@ from sordino.rewards.model import RewardModel
 
 from .verdict import ASSUMED
 
+_ENTRY = ("sequence", "data", "kind", "time", "release_id", "event", "count", "scope")
 _LONGEST = 400  # characters of a text that are shown
 _ADDRESS = "://"
 _CURVE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0)
@@ -301,16 +302,9 @@ def describe_ledger_rows(ledger: Ledger) -> dict[str, Any]:
         "head": ledger.head.digest,
         "rows": ledger.head.rows,
         "entries": [
-            {
-                "sequence": row.sequence,
-                "data": row.data,
-                "kind": row.kind,
-                "time": row.time,
-                "release_id": row.release_id,
-                "event": row.event,
+            {name: getattr(row, name) for name in _ENTRY}
+            | {
                 "parameters": json.loads(row.parameters),
-                "count": row.count,
-                "scope": row.scope,
                 "details": json.loads(row.payload).get("details", {}),
             }
             for row in ledger.rows

@@ -7,7 +7,7 @@ was foreseen before anything was spent, accuracy against ε from sizes alone, st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from itertools import accumulate
 from typing import Any
@@ -409,6 +409,9 @@ def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any
     return {**metric, "value": value, "text": shown(value), "reason": ""}
 
 
+_BIN = ("predicted", "observed", "low", "high")  # a bin without all of these is left out
+
+
 def summarize(
     result: Json,
     *,
@@ -442,6 +445,10 @@ def summarize(
     measured = None if reward is None else {"metrics": told}
     pairs = real("public_evaluation.pairs", (public or {}).get("pairs"))
     accuracy = told[0] if told else None
+    bins = [
+        {key: real(f"calibration.{key}", row.get(key)) for key in (*_BIN, "pairs")}
+        for row in calibration
+    ]
     tried = describe_audits(audits)
     verdict = judge(result)
     if refuted := any(audit["refuted"] for audit in tried):
@@ -474,7 +481,11 @@ def summarize(
         else METRICS_NOTES["labels" if noise == "labels" else "other"],
         "reward": measured,
         "fit": _describe_fit(reward),
-        "calibration": _calibration(calibration, counted=counted),
+        "calibration": [
+            row | {"pairs": row["pairs"] if counted else None}
+            for row in bins
+            if None not in [row[key] for key in _BIN]
+        ],
         "prediction": _describe_prediction(
             result.get("utility"), None if folded else accuracy, pairs=counts.get("pairs")
         ),
@@ -523,14 +534,6 @@ def _statement(
         f"{opening}{nobody} who sees what was released {can} shift the odds "
         f"{words['question']} by more than a factor of {words['factor_text']}{aside}."
     )
-
-
-def _calibration(bins: Iterable[Json], *, counted: bool) -> list[dict[str, Any]]:
-    """Return the bins whose numbers are all there, counts hidden where they are a secret."""
-    keys = ("predicted", "observed", "low", "high", "pairs")
-    rows = [{key: real(f"calibration.{key}", row.get(key)) for key in keys} for row in bins]
-    whole_rows = [row for row in rows if None not in [row[key] for key in keys[:-1]]]
-    return [row | {"pairs": row["pairs"] if counted else None} for row in whole_rows]
 
 
 def _provenance(result: Json, *, counted: bool) -> dict[str, Any]:

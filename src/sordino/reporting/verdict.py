@@ -127,8 +127,10 @@ def _about(number: float) -> int:
 def _measured(result: Json) -> _Measured | None:
     """Return what decides whether a reward is better than a guess; None if nothing was released."""
     reward, public = result.get("reward") or {}, result.get("public_evaluation") or {}
-    accuracy, error = (
-        real(name, reward.get(name)) for name in ("accuracy", "accuracy_standard_error")
+    accuracy, error, loss, spread = (
+        real(name, reward.get(name))
+        for metric in ("accuracy", "negative_log_likelihood")
+        for name in (metric, f"{metric}_standard_error")
     )
     if accuracy is None and "accuracy_reason" in reward:
         told = "What was measured is too vague to be told."
@@ -139,17 +141,11 @@ def _measured(result: Json) -> _Measured | None:
     if share is not None and pairs:
         error = _HALF / math.sqrt(pairs)  # the largest that there is
         return _of_accuracy("Accuracy on public data", share, error, scales=False)
-    loss, error = (
-        real(name, reward.get(name))
-        for name in ("negative_log_likelihood", "negative_log_likelihood_standard_error")
-    )
-    if loss is None or error is None:
+    if loss is None or spread is None:
         return None
-    told = (
-        f"Log loss {plain(loss)} ± {plain(REACH * error, 2)} (95%); guessing gives "
-        f"{plain(math.log(2))}."
-    )
-    return _Measured(told=told, above=loss + REACH * error < math.log(2))
+    half, guess = REACH * spread, math.log(2)
+    told = f"Log loss {plain(loss)} ± {plain(half, 2)} (95%); guessing gives {plain(guess)}."
+    return _Measured(told=told, above=loss + half < guess)
 
 
 def _of_accuracy(name: str, value: float, error: float, *, scales: bool) -> _Measured:

@@ -219,6 +219,11 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
             f"become at most {belief_percent(belief)} after."
         )
     replaced = guarantee.neighbors.name == "REPLACE_ONE"
+    # What the promise does not cover, one sentence each.
+    gaps = _GAPS[_LABEL_SETS if label_sets else "record" if hides_texts(guarantee) else "label"]
+    if hides_texts(guarantee) and hides_counts(guarantee):
+        gaps = ()
+    several = () if guarantee.unit == "person" else (_SEVERAL.format(unit=guarantee.unit),)
     return {
         **guarantee.to_dict(),
         "epsilon": float_to_json(guarantee.epsilon),
@@ -241,18 +246,9 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
         "trust_text": _TRUST[guarantee.trust].format(
             seen="prompts, answers and labels" if hides_texts(guarantee) else "labels"
         ),
-        "unprotected": _unprotected(guarantee, label_sets=label_sets),
+        "unprotected": [*gaps, *several, _CROWD],
         "simulated": guarantee.simulated,
     }
-
-
-def _unprotected(guarantee: Guarantee, *, label_sets: bool) -> list[str]:
-    """Return what the promise does not cover, one sentence each."""
-    gaps = _GAPS[_LABEL_SETS if label_sets else "record" if hides_texts(guarantee) else "label"]
-    if hides_texts(guarantee) and hides_counts(guarantee):
-        gaps = ()
-    several = () if guarantee.unit == "person" else (_SEVERAL.format(unit=guarantee.unit),)
-    return [*gaps, *several, _CROWD]
 
 
 def _pair_text(epsilon: float | None, delta: float | None) -> str:
@@ -268,20 +264,17 @@ def describe_ledger(ledger: Json, *, counted: bool = True) -> dict[str, Any]:
     total = ledger.get("total") and read_guarantee("ledger.total", ledger["total"])
     entries = list(ledger.get("entries") or ())
     stated, limit = ledger.get("remaining_epsilon"), budget.epsilon
+    left = None if stated is None else max(0.0, float_from_json(stated))
     spent: float | None = 0.0
     if total:
         spent = total.epsilon
-    elif stated is not None and math.isfinite(limit):
-        spent = max(0.0, limit - float_from_json(stated))
+    elif left is not None and math.isfinite(limit):
+        spent = max(0.0, limit - left)
     elif any(entry.get("kind") == "reserve" for entry in entries):
         spent = None
-    if stated is not None:
-        left: float | None = max(0.0, float_from_json(stated))
-    elif spent is None:
-        left = None
-    else:
-        left = math.inf if math.isinf(limit) else max(0.0, limit - spent)
     share = None
+    if left is None and spent is not None:
+        left = math.inf if math.isinf(limit) else max(0.0, limit - spent)
     if spent is not None and not math.isinf(limit):
         share = min(1.0, spent / limit) if limit > 0 else 1.0
     over = spent is not None and spent > limit
