@@ -221,7 +221,21 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
         self.refuse_unworkable()
         refuse_foreign(self, self.noise, _FOREIGN[self.noise])
         if self.noise is NoiseOn.estimate:
-            self._refuse_on_estimate()
+            _validate.telling("--epsilon", self.total)
+            _validate.failure_probability("--delta", self.failure, zero=False)
+            if self.metrics_epsilon is not None:
+                _validate.telling("--metrics-epsilon", self.metrics_epsilon)
+            if self.unit is not Unit.person:
+                refuse_given({"--cap": self.cap}, "A cap is for --unit person")
+            if self.unit is Unit.record:
+                _validate.positive("--bound", self.clip)
+            else:
+                refuse_relation(self.neighbors)
+                refuse_given(
+                    {"--bound": self.bound, "--second-moment": self.second_moment},
+                    f"--unit {self.unit} protects labels; prompts and answers are public then, and "
+                    "their moments with them",
+                )
         elif self.noise is NoiseOn.draws:
             if self.unit is Unit.person:
                 raise UsageError(
@@ -247,23 +261,6 @@ class Align(IntoFolder, Fitting, Reading, ManyFiles):
                 "--all-offered and --named-offered exclude each other. Nothing was done. Give one."
             )
         self.refuse_folder()
-
-    def _refuse_on_estimate(self) -> None:
-        _validate.telling("--epsilon", self.total)
-        _validate.failure_probability("--delta", self.failure, zero=False)
-        if self.metrics_epsilon is not None:
-            _validate.telling("--metrics-epsilon", self.metrics_epsilon)
-        if self.unit is not Unit.person:
-            refuse_given({"--cap": self.cap}, "A cap is for --unit person")
-        if self.unit is Unit.record:
-            _validate.positive("--bound", self.clip)
-            return
-        refuse_relation(self.neighbors)
-        refuse_given(
-            {"--bound": self.bound, "--second-moment": self.second_moment},
-            f"--unit {self.unit} protects labels; prompts and answers are public then, and "
-            "their moments with them",
-        )
 
     def refuse_matrices(self, dimension: int) -> None:
         """Refuse settings of a policy that no reward could meet, before anything is spent."""

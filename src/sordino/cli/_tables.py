@@ -1,7 +1,4 @@
-"""Closing summaries: a few lines in the words of a person.
-
-Closing summaries of what is drawn from a withheld estimate, or will be.
-"""
+"""Closing summaries: a few lines in the words of a person, of what was done or will be."""
 
 from __future__ import annotations
 
@@ -247,10 +244,14 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         "guarantee": describe_promise(plan["guarantee"]),
         "caveats": "; ".join([", ".join(plan["caveats"]) or "none", *perhaps]),
         **(unit_rows(plan) if "epsilon_per_label" in plan else {}),
-        **_planned_rows(plan),
-        **_ballot_rows(plan, plan),
-        **dropped_row(plan.get("dropped_identical")),
     }
+    if "mechanism" in plan:
+        rows |= _curator_rows(plan)
+        if "files" in plan and not _is_for_sale(plan):
+            rows["accuracy"] = UNREAD
+        elif plan["metrics"] is None:
+            rows["accuracy"] = _UNSCORED if _of_rankings(plan) else _UNBOUGHT
+    rows |= _ballot_rows(plan, plan) | dropped_row(plan.get("dropped_identical"))
     if "largest_person_epsilon" in plan:
         rows["most about one person"] = (
             f"epsilon={never_less(plan['largest_person_epsilon'])} "
@@ -268,14 +269,3 @@ def _files_rows(planned: Mapping[str, Any]) -> dict[str, str]:
         "files": f"{planned['files']:,}, {size}, in {planned['blocks']:,} blocks",
         "passes": f"about {passes}{read} (engine {planned['engine']})",
     }
-
-
-def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
-    if "mechanism" not in plan:
-        return {}
-    rows = _curator_rows(plan)
-    if "files" in plan and not _is_for_sale(plan):
-        return rows | {"accuracy": UNREAD}
-    if "metrics" in rows:
-        return rows
-    return rows | {"accuracy": _UNSCORED if _of_rankings(plan) else _UNBOUGHT}

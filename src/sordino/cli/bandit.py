@@ -326,12 +326,8 @@ class Bandit(IntoFolder):
 
     def _refuse_in_test(self) -> None:
         """Refuse what a test of counts has no use for, or takes the place of."""
-        given = {
-            "--temperature": self.temperature,
-            "--regularization": self.regularization,
-            "--center": self.center,
-            "--records": self.records,
-        }
+        names = ("temperature", "regularization", "center", "records")
+        given = {f"--{name}": getattr(self, name) for name in names}
         refuse_given(given, "with --test-epsilon the test decides this")
         if self.unit is Unit.label:
             raise UsageError(
@@ -509,10 +505,8 @@ def _reference(settings: Bandit, catalogue: Catalogue) -> tuple[float, ...] | No
                 raise DataError(f"{where} names no arm of --arms.")
             if not math.isnan(chances[place]):
                 raise DataError(f"{where} names an arm a second time.")
-            try:  # texts of a table are read as numbers
+            with suppress(TypeError, ValueError):  # texts of a table are read as numbers
                 chances[place] = math.nan if isinstance(said, bool) else float(said)
-            except (TypeError, ValueError):
-                chances[place] = math.nan
             if not 0 <= chances[place] <= 1:
                 raise DataError(f"{where}: field {_PROBABILITY!r} must be a probability, 0 to 1.")
         for name, chance in zip(catalogue.names, chances, strict=True):

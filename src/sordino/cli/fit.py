@@ -21,16 +21,7 @@ from sordino.rewards.reward_fit import fit as fit_released
 
 from ._align_settings import Fitting
 from ._app import Bar, app, finish
-from ._settings import (
-    Argument,
-    FitOption,
-    ManyFiles,
-    Option,
-    Output,
-    Passes,
-    Reading,
-    command,
-)
+from ._settings import Argument, FitOption, ManyFiles, Option, Output, Passes, Reading, command
 from ._tables import describe_accuracy, describe_promise, verdict_rows
 
 

@@ -89,20 +89,14 @@ def measure_examples(
         prompt, *answers = (_clean(column[index]) for column in columns)
         if len(prompt) > _LONGEST:  # cut at its beginning: a chat ends with what was asked
             prompt = f"…{prompt[-_LONGEST:].lstrip()}"
-        chance = chances[index]
-        rows.append(
-            {
-                "prompt": prompt,
-                "answers": [
-                    {
-                        "text": text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}…",
-                        "reference": 0.5,
-                        "policy": after,
-                    }
-                    for text, after in zip(answers, (chance, 1 - chance), strict=True)
-                ],
-            }
-        )
+        shown = [
+            text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}…" for text in answers
+        ]
+        told = [
+            {"text": text, "reference": 0.5, "policy": chance}
+            for text, chance in zip(shown, (chances[index], 1 - chances[index]), strict=True)
+        ]
+        rows.append({"prompt": prompt, "answers": told})
     return {"source": source, "rows": rows}
 
 
@@ -201,13 +195,8 @@ def measure_public(reward: RewardModel, pairs: Pairs, temperature: float) -> dic
     gaps = np.asarray(pairs.differences(reward.features) @ reward.weights)[decided]
     public = HeldOut(differences=gaps, answers=pairs.labels[decided], flip_probability=0.0)
     measured = measure_predictions(public, temperature=temperature)
-    assert measured.win_rate is not None  # noqa: S101 - for the type checker
-    return {
-        "pairs": len(decided),
-        "accuracy": measured.accuracy.value,
-        "negative_log_likelihood": measured.negative_log_likelihood.value,
-        "win_rate": measured.win_rate.value,
-    }
+    names = ("accuracy", "negative_log_likelihood", "win_rate")
+    return {"pairs": len(decided), **{name: getattr(measured, name).value for name in names}}
 
 
 def measure_truth(

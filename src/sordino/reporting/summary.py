@@ -110,8 +110,7 @@ _TINY = 0.001  # chances below it, and above its complement, are not written out
 
 def _describe_fit(reward: Json | None) -> Rows | None:
     """Return how the reward was fitted, as names and sentences; None if it is not told."""
-    method = str((reward or {}).get("method") or "")
-    if reward is None or not method:
+    if reward is None or not (method := str(reward.get("method") or "")):
         return None
     noised, of_ballots = is_noised_sum(method), hides_ballots(method)
     of_sum = _SUM_OF_BALLOTS if of_ballots else _SUM_OF_LABELS
