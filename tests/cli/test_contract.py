@@ -58,7 +58,7 @@ def test_as_a_process_of_its_own(ready):
     said = ready.process(*PRIVATIZE, "--json")
     assert (said.code, said.err) == (0, "")
     assert said.value["spend"] == 1.0
-    assert said.value["ledger"]["rows"] == 4  # budget, data set, spend, digest
+    assert said.value["ledger"]["rows"] == 3
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """The pages say what was measured, lead somewhere, and none is missing from the index."""
 
 import json
+import math
 import re
 from pathlib import Path
 
 import pytest
+from scipy.stats import t
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAPS = ROOT / "docs" / "traps"
@@ -42,17 +44,25 @@ def test_the_index_lists_every_page():
     assert listed == {path.name for path in TRAPS.glob("*.md")} - {"README.md"}
 
 
+def interval(row, runs):
+    """A mean with its 95% interval; of two runs, how far they are apart."""
+    if runs == 2:
+        return f"{row['mean']:.3f}, {row['standard_deviation'] * math.sqrt(2):.3f} apart"
+    half = t.ppf(0.975, runs - 1) * row["standard_deviation"] / math.sqrt(runs)
+    return f"{row['mean']:.3f} ± {half:.3f}"
+
+
 @pytest.mark.parametrize(
     ("name", "trap"), [("plain-reward-loss", "reward_scale"), ("dpo-label-smoothing", "dpo_scale")]
 )
 def test_scales(measured, name, trap):
     found = measured[trap]
     for way, slope in found["slope"].items():
-        cells = f"{slope['mean']:.3f} ± {slope['standard_deviation']:.3f}"
+        cells = interval(slope, found["runs"])
         share = f"{found['share_of_unflipped'][way]:.2f}"
         assert f"| {way.replace('epsilon=', 'ε = ')} | {cells} | {share} |" in page(name), way
     assert f"{found['pairs']:,} pairs" in page(name)
-    assert f"of {found['runs']} runs" in page(name)
+    assert re.search(rf"(of|over) {found['runs']} runs", page(name))
 
 
 def test_the_smoothing_of_the_default_loss_is_ignored(measured):
@@ -145,7 +155,7 @@ def test_the_table_of_sentence_models_is_what_was_recorded():
     for features in {row["features"] for row in found["results"]}:
         rows = [row for row in found["results"] if row["features"] == features]
         cells = [
-            f"{row['mean']:.3f} ± {row['standard_deviation']:.3f}"
+            interval(row, found["runs"])
             for row in sorted(rows, key=lambda row: row["epsilon"])
         ]
         assert f"| {features} | {rows[0]['dimension']} | {' | '.join(cells)} |" in page

@@ -177,17 +177,17 @@ def test_questions_that_were_changed_are_seen(path, kind):
 @pytest.mark.parametrize(
     "change",
     [
-        {"payload": '{"joins":["nobody"]}'},
-        {"payload": '{"joins":"preferences"}'},
+        {"payload": '{"caveats":[],"joins":["nobody"]}'},
+        {"payload": '{"caveats":[],"joins":"preferences"}'},
         {"payload": "[]"},
         {"kind": "open"},
-        {"data": "nobody", "kind": "reserve"},
+        {"kind": "data"},
     ],
 )
 def test_rows_about_data_sets_that_no_sordino_writes_are_refused(path, change):
     Ledger.open(path, unit="label").reserve(COIN, promise=promise(LABEL), questions=asked(1, 2))
     rows = [asdict(row) for row in Ledger.read(path).rows]
-    (at,) = (at for at, row in enumerate(rows) if row["kind"] == "data")
+    (at,) = (at for at, row in enumerate(rows) if row["kind"] == "reserve")
     rows[at] |= change
     with pytest.raises(LedgerDamaged):
         Ledger(path, [ledger_chain.Row(**row) for row in rows])

@@ -22,7 +22,7 @@ from sordino.errors import LedgerDamaged, LedgerMismatch, PrivacyError
 from . import ledger_chain
 from .books import UNITS, Account, Books, names_of
 from .guarantee import DECLARED_DISJOINT, REPLACE_ONE, Guarantee, Unit, merge
-from .ledger_chain import Row, canonical_json
+from .ledger_chain import Row
 from .project import other_ledgers
 
 EVERY = ""
@@ -62,9 +62,9 @@ class DataSets:
 
     def of(self, data: str) -> tuple[Books, ...]:
         """Return the books that a release of a data set counts in, its own first."""
-        if data == EVERY or data not in self.names:
+        if data == EVERY:
             return tuple(self._books.values())
-        return (self._books[self.names[data]],)
+        return (self._books[self.names.get(data, EVERY)],)
 
     def take(self, row: Row) -> None:
         """Take in the next row."""
@@ -73,7 +73,7 @@ class DataSets:
             if (row.kind == "open") is self._opened:  # the first row, and no other
                 raise LookupError(row.kind)
             self._opened = True
-            if row.kind in {"open", "data"}:
+            if row.kind not in {"commit", "repeat"}:  # which have what they are about
                 self._name(row, names_of(payload.get("joins", [])))
             if "questions" in payload:
                 self.questions.append(row)
@@ -81,7 +81,7 @@ class DataSets:
                 self._enter(replace(row, kind="budget"), payload)
             elif row.kind in {"commit", "repeat", "receive"}:
                 self._outcome(row, payload)
-            elif row.kind not in {"open", "data"}:
+            elif row.kind != "open" and (row.sequence or row.kind != "data"):  # in no file
                 self._enter(row, payload)
         except _NOT_OURS:
             raise LedgerDamaged(
@@ -174,10 +174,10 @@ class DataSets:
 
     def resolved(
         self, path: Path, name: str, questions: np.ndarray | None
-    ) -> tuple[str, str | None, np.ndarray | None]:
-        """Return which data set is meant, the row that must say so, and what is new in it."""
+    ) -> tuple[str, dict[str, Any], np.ndarray | None]:
+        """Return which data set is meant, what a row must say of it, and which are new in it."""
         if questions is None:
-            return name, None if name == EVERY or name in self.names else "{}", None
+            return name, {}, None
         shared = self.overlaps(path, questions)
         seen = np.zeros(len(questions), dtype=bool)
         for has in shared.values():
@@ -191,8 +191,7 @@ class DataSets:
             payload["joins"] = joins
         if not seen.all():
             payload["questions"] = ledger_chain.digest_of_questions(questions[~seen])
-        said = canonical_json(payload) if payload or name not in self.names else None
-        return name, said, questions[~seen]
+        return name, payload, questions[~seen]
 
     def _enter(self, row: Row, payload: dict[str, Any]) -> None:
         """Enter a row in the books that it is about, and once in the account of persons."""
@@ -206,17 +205,6 @@ class DataSets:
         self._entered.append((row, payload))
         if row.kind == "reserve":
             self.paid[row.release_id] = row.data
-
-
-def refuse_joins(rows: Iterable[Row]) -> None:
-    """Refuse that data sets are one if what was spent of them cannot be added up."""
-    try:
-        DataSets(rows)
-    except LedgerDamaged:
-        raise PrivacyError(
-            "These questions are of data sets that were released under relations or kinds of "
-            "trust that cannot be added up. Nothing was released."
-        ) from None
 
 
 def refuse_known(path: Path, questions: np.ndarray) -> None:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
@@ -39,7 +38,7 @@ from sordino.privacy.guarantee import (
 from . import ledger_chain
 from .accounting import EVERYTHING
 from .books import Account, Books
-from .data_sets import EVERY, DataSets, refuse_joins, refuse_known
+from .data_sets import EVERY, DataSets, refuse_known
 from .ledger_chain import Row, canonical_json
 from .project import ledger_path, list_ledger, make_home
 
@@ -149,7 +148,7 @@ class Ledger:
         self._attempt: ledger_chain.Attempt | None = None
         self._rows = list(rows)
         self._sets = DataSets(rows)
-        self._known: str | None = ""  # digest of the questions that were asked about last
+        self._known = ""  # digest of the questions that were asked about last
         # The name that was given, or with which the ledger was made: none where questions decide.
         self._opened: str = rows[0].data if data is None else data
         self._data = self._opened
@@ -209,7 +208,6 @@ class Ledger:
             ledger = cls(path, ledger_chain.verified(connection, path, expected_head), data, unit)
         if budget is None and not ledger.budgets:
             ledger._refuse_no_budget()  # before anything is written
-        ledger._bind(None)
         if unit is None and len(ledger.budgets) > 1:
             raise UsageError(
                 f"{path.name} counts {' and '.join(ledger.budgets)} changes. Nothing was done. Say "
@@ -304,32 +302,40 @@ class Ledger:
         return found if known else found.counting(next(iter(found.budgets), self._unit))
 
     def asked(self, questions: np.ndarray | None) -> Ledger:
-        """Return the ledger as a release about some questions would find it; nothing is written."""
-        name, payload, _ = self._sets.resolved(self.path, self._opened, questions)
-        rows = [*self._rows]
-        if payload is not None:
-            rows.append(Row(sequence=0, kind="data", time="", data=name, payload=payload))
-        return self.with_rows(rows, name)
+        """Return the ledger as a release about some questions would find it; nothing is written.
 
-    def _bind(self, questions: np.ndarray | None) -> str | None:
-        """Be about the data set of some questions, and record what is new; return their digest."""
-        if questions is not None and getattr(questions, "dtype", None) != np.uint64:
+        Raises:
+            PrivacyError: They are of data sets of which what was spent cannot be added up.
+        """
+        return self._asked(questions)[0]
+
+    def _asked(
+        self, questions: np.ndarray | None
+    ) -> tuple[Ledger, dict[str, Any], np.ndarray | None]:
+        """Return :meth:`asked`, what a row must say of the data set, and which are new in it."""
+        name, said, unseen = self._sets.resolved(self.path, self._opened, questions)
+        rows = self._rows
+        if said or name not in {EVERY, *self._sets.names}:
+            payload = canonical_json(said)
+            rows = [*rows, Row(sequence=0, kind="data", time="", data=name, payload=payload)]
+        elif name == self._data:
+            return self, said, unseen
+        try:
+            return self.with_rows(rows, name), said, unseen
+        except LedgerDamaged:
+            raise PrivacyError(
+                "These questions are of data sets that were released under relations or kinds of "
+                "trust that cannot be added up. Nothing was released."
+            ) from None
+
+    def _digest_of(self, questions: np.ndarray) -> str:
+        """Return the digest of some questions; refuse those that another ledger here knows."""
+        if getattr(questions, "dtype", None) != np.uint64:
             raise UsageError("questions must be digests of 64 bits, as pairs.questions has them.")
-        digest = None if questions is None else ledger_chain.digest_of_questions(questions)
-        if digest == self._known:
-            return digest
-        if questions is not None:
+        digest = ledger_chain.digest_of_questions(questions)
+        if digest != self._known:
             refuse_known(self.path, questions)
-        resolve = partial(self._sets.resolved, self.path, self._opened, questions)
-        self._data, payload, _ = resolve()
-        if payload is not None:
-            with self._writing() as write:
-                self._data, payload, unseen = resolve()  # of all rows by now
-                if payload is not None:
-                    row = Row(sequence=0, kind="data", time="", data=self._data, payload=payload)
-                    refuse_joins([*self._rows, row])
-                    write(kind="data", data=self._data, payload=payload, questions=unseen)
-        self._known = digest
+            self._known = digest
         return digest
 
     def _refuse_no_budget(self) -> None:
@@ -343,7 +349,13 @@ class Ledger:
     def with_rows(
         self, rows: Sequence[Row], data: str | None = None, unit: Unit | None = None
     ) -> Ledger:
-        """Return the ledger as it was, or would be, with other rows; nothing is written."""
+        """Return the ledger as it was, or would be, with other rows; nothing is written.
+
+        Args:
+            rows: All of them.
+            data: The name of another data set.
+            unit: Whose changes are counted, if not as before.
+        """
         whose = self._data if data is None else data
         other = Ledger(self.path, rows, whose, self._unit if unit is None else unit)
         other.accepted = self.accepted
@@ -536,20 +548,23 @@ class Ledger:
         release_id = _random.new_release_id()
         payload: dict[str, Any] = {"caveats": list(promise.caveats)}
         payload |= {"details": details} if details else {}
-        if (asked := self._bind(questions)) is not None:
-            payload["asked"] = asked
-        stored = ledger_chain.strict_json("details", payload)
+        if questions is not None:
+            payload["asked"] = self._digest_of(questions)
+        columns["payload"] = ledger_chain.strict_json("details", payload)
         with self._writing() as write:
-            columns |= {"payload": stored}
             if (begun := self._taken_over(columns, needed)) is not None:
                 return Reservation(self, begun)
-            self._refuse_excess(event, promise, scope, count)
+            there, said, unseen = self._asked(questions)
+            there._refuse_excess(event, promise, scope, count)  # noqa: SLF001
+            columns["payload"] = canonical_json(payload | said)
+            self._data = there.data
             own = self._attempt if self._attempt is not None and self._attempt.held else None
             write(
                 kind="reserve",
                 data=self._data,
                 release_id=release_id,
                 request=None if own is None else own.request,
+                questions=unseen,
                 **columns,
             )
         if own is not None:

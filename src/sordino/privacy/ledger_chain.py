@@ -66,8 +66,8 @@ OUTER = _HELD | _REFUSED
 class Row:
     """One row: what happened, to whom, and the digest that chains it to the row before.
 
-    ``kind`` is ``open`` (name and budget, if any), ``data`` (a name of a data set, its questions,
-    or which data sets are one), ``reserve`` (a spend, durable before its noise),
+    ``kind`` is ``open`` (name and budget, if any), ``reserve`` (a spend, durable before its noise,
+    with what is new of the data set's questions, and with which data sets it is one),
     ``commit`` (the digest of what was released), ``repeat`` (more from stored answers, free),
     ``receive`` (a file that was already private), ``budget`` (the owner changed the limit) or
     ``disjoint`` (scopes that share no unit).
