@@ -138,7 +138,10 @@ def test_a_release_that_would_join_two_data_sets_fits_the_budget_of_both(tmp_pat
         both.check(COIN, promise=promise(LABEL), questions=asked(2, 3))
     with pytest.raises(BudgetExceeded):
         both.reserve(COIN, promise=promise(LABEL), questions=asked(2, 3))
-    assert Ledger.read(ledger.path).total().epsilon == 0.5
+    assert Ledger.read(ledger.path).total().epsilon == COIN.epsilon
+    ledger.change_budget(budget(LABEL, 0.75))
+    both.reserve(COIN, promise=promise(LABEL), questions=asked(2, 3))
+    assert Ledger.read(ledger.path).total().epsilon == 0.75
 
 
 def test_data_sets_under_relations_that_do_not_mix_are_not_joined(tmp_path):
@@ -248,12 +251,64 @@ def test_a_nameless_release_fits_the_budget_of_every_data_set(tmp_path):
     assert Ledger.read(ledger.path).head == before
 
 
-def test_a_total_that_rests_on_a_name_says_so(path):
+def test_a_total_that_rests_on_how_data_sets_are_told_apart_says_so(path):
     Ledger.open(path, unit="label").reserve(COIN, promise=promise(LABEL), questions=asked(1))
-    Ledger.open(path, unit="label").reserve(COIN, promise=promise(LABEL), questions=asked(2))
-    held = Ledger.read(path).about("preferences").accounts()["label"].guarantee
-    assert "declared-disjoint" not in held.caveats  # their questions tell them apart
+    held = Ledger.read(path).accounts()["label"].guarantee
+    assert "declared-disjoint" not in held.caveats  # there is no other
     Ledger.open(path, data="named", unit="record").reserve(PURE, promise=promise(RECORD))
-    for name in ("preferences", "named"):
+    for name in ("preferences", "named", ""):
         held = Ledger.read(path).about(name).accounts()["label"].guarantee
         assert "declared-disjoint" in held.caveats
+
+
+def test_a_limit_on_one_data_set_holds_whatever_is_said_of_all(tmp_path):
+    ledger = Ledger.create(tmp_path / LEDGER)
+    named = Ledger.open(ledger.path, data="A", budget=budget(LABEL, COIN.epsilon))
+    named.reserve(COIN, promise=promise(LABEL), questions=asked(1))
+    Ledger.open(ledger.path, data="B", budget=budget(LABEL, LARGE))
+    Ledger.open(ledger.path, budget=budget(LABEL, 5.0))
+    for name in ("A", "B", None):  # also under another name, which a question makes the same
+        held = Ledger.open(ledger.path, data=name, unit="label")
+        with pytest.raises(BudgetExceeded):
+            held.reserve(COIN, promise=promise(LABEL), questions=asked(1))
+    named.change_budget(budget(LABEL, 1.0))
+    named.reserve(COIN, promise=promise(LABEL), questions=asked(1))
+
+
+def test_scopes_of_one_data_set_say_nothing_of_a_release_that_may_be_of_any(path):
+    one = Ledger.open(path, data="one", budget=budget(RECORD))
+    one.declare_disjoint(["s1", "s2"], rule="slot")
+    one.reserve(PURE, promise=promise(RECORD), scope="s2")
+    Ledger.open(path, unit="record").reserve(PURE, promise=promise(RECORD), scope="s1")
+    held = Ledger.read(path, data="one", unit="record").accounts()["record"].guarantee
+    assert held.epsilon == 2 * PURE.epsilon
+
+
+@pytest.mark.parametrize("wrong", [3, asked(), np.array([2, 1], "<u8"), np.array([1, 1], "<u8")])
+def test_questions_that_are_none_are_refused(path, wrong):
+    with pytest.raises(SordinoError):
+        Ledger.open(path, unit="label").reserve(COIN, promise=promise(LABEL), questions=wrong)
+
+
+def test_numbers_name_no_data_set(path):
+    pairs = sordino.Pairs.from_features(np.eye(3), [0, 1, 1])
+    assert pairs.questions is None
+    for rows in (np.eye(3), 2 * np.eye(3)):
+        sordino.privatize(
+            sordino.Pairs.from_features(rows, [0, 1, 1]),
+            sordino.RandomizedResponse(0.5),
+            ledger=Ledger.open(path, unit="label"),
+        )
+    assert Ledger.read(path).accounts()["label"].guarantee.epsilon == pytest.approx(1.0)
+
+
+def test_a_ledger_of_the_project_that_is_gone_is_missed(tmp_path):
+    home = Ledger.create(tmp_path / LEDGER)
+    home.change_budget(budget(LABEL))
+    further = Ledger.open(tmp_path / "line\nbreak.db", data="x", budget=budget(LABEL))
+    further.reserve(COIN, promise=promise(LABEL), questions=asked(1))
+    with pytest.raises(LedgerMismatch, match="knows these"):
+        Ledger.open(home.path).reserve(COIN, promise=promise(LABEL), questions=asked(1))
+    further.path.unlink()
+    with pytest.raises(LedgerMismatch, match="is gone"):
+        Ledger.open(home.path).reserve(COIN, promise=promise(LABEL), questions=asked(2))

@@ -48,7 +48,8 @@ class DrawNoise(AlignRun):
         """Return what one draw and all draws would spend; nothing is touched."""
         settings, terms = self.settings, self._terms()
         one = BoundedRangeEvent(terms["per_draw"]["bounded_range"])
-        ledger.check(one, promise=self._promise(0.0, ledger), count=settings.count)
+        asked = None if settings.hides_texts else self._pairs.questions
+        ledger.check(one, promise=self._promise(0.0, ledger), count=settings.count, questions=asked)
         epsilon = accounting.composed_epsilon(
             [(one, settings.count)], neighbors=settings.relation, delta=settings.failure
         )

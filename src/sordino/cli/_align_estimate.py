@@ -248,9 +248,11 @@ class _Estimate(LearningRun):
                 "the limit with --budget-delta, which the ledger records."
             )
         promise = merge([alone], epsilon=epsilon, delta=delta)
-        after = with_spend(ledger, noise.estimate.event, promise)
+        known: Any = self.inputs.data if self.survey is None else self.survey
+        asked = known.questions if promise.unit == "label" and known is not None else None
+        after = with_spend(ledger, noise.estimate.event, promise, questions=asked)
         if noise.metrics is not None:
-            with_spend(after, noise.metrics.event, promise)
+            with_spend(after, noise.metrics.event, promise, questions=asked)
         return {
             "spend": promise.epsilon,
             **self.counts(),

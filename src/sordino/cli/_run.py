@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
 from sordino._files import (
@@ -86,7 +87,7 @@ def future_ledger(
         return imagined_ledger(path, data, limit)
     unit, known = limit.run.unit, _known_ledger(path, data)
     _refuse_other_terms(known, limit)
-    if limit.budget.given:
+    if limit.budget.given or unit not in known.budgets:
         budget = limit.budget.of(known.budgets.get(unit, limit.run)).to_dict()
         known = known.with_rows([*known.rows, _imagined("budget", known.data, {"budget": budget})])
     return known.counting(unit).continuing(request)
@@ -108,12 +109,12 @@ def open_ledger(path: Path, data: str | None, limit: Limit) -> Ledger:
     # What the user said of the limit becomes that of a ledger that is there, in a row of its own;
     # what was left out stays as it is on the ledger.
     if not path.exists():
-        return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
+        return Ledger.open(path, data=_whose(data), budget=limit.budget.of(limit.run))
     known = _known_ledger(path, data)
     _refuse_other_terms(known, limit)
     if limit.run.unit not in known.budgets:  # which is set by what the user said
-        return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
-    ledger = Ledger.open(path, data=data, unit=limit.run.unit)
+        return Ledger.open(path, data=_whose(data), budget=limit.budget.of(limit.run))
+    ledger = Ledger.open(path, data=_whose(data), unit=limit.run.unit)
     changed = limit.budget.of(ledger.budget)
     if changed.to_dict() != ledger.budget.to_dict():
         ledger.change_budget(changed)
@@ -122,12 +123,24 @@ def open_ledger(path: Path, data: str | None, limit: Limit) -> Ledger:
 
 def _known_ledger(path: Path, data: str | None) -> Ledger:
     """Return the ledger at a path, for reading, about the data set of a name if one was given."""
-    return Ledger(path, Ledger.read(path).rows, data).asked(None)
+    return Ledger(path, Ledger.read(path).rows, _whose(data)).asked(None)
 
 
-def with_spend(ledger: Ledger, event: Event, promise: Guarantee, count: int = 1) -> Ledger:
+def _whose(data: str | None) -> str:
+    """Return the data set that a command is about: without a name its questions say which."""
+    return EVERY if data is None else data
+
+
+def with_spend(
+    ledger: Ledger,
+    event: Event,
+    promise: Guarantee,
+    count: int = 1,
+    questions: np.ndarray | None = None,
+) -> Ledger:
     """Return the ledger as it would be after a spend, for planning the next one."""
-    ledger.check(event, promise=promise, count=count)
+    ledger.check(event, promise=promise, count=count, questions=questions)
+    ledger = ledger.asked(questions)
     if ledger.was_paid(event, promise, count):
         return ledger
     kind, parameters = event_to_row(event)

@@ -112,7 +112,7 @@ class _ChunkFacts:
     # How many records there are, and the sum of the digests of what they ask, of 2⁶⁴, in whatever
     # order: it finds copies that nobody made to deceive; it binds nothing.
     questions: tuple[int, int, int]
-    asked: np.ndarray  # 64 bits of each question, for the ledger
+    asked: np.ndarray | None  # 64 bits of each question, for the ledger; None of features
     # Whether persons are named, and whether prompts are what both answers began with.
     form: tuple[bool, bool] | None
 
@@ -140,7 +140,7 @@ class _FactsOf:
 
     def __call__(self, chunk: Chunk) -> _Facts:
         digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
-        start, asked = chunk.number << ROW_BITS, [np.zeros(0, np.uint64)]
+        start, asked = chunk.number << ROW_BITS, list[np.ndarray | None]()
         for pairs, dropped, cut in questions(self.chunks, chunk):
             digest.update(bytes.fromhex(pairs.public_digest))
             count += pairs.dropped
@@ -173,10 +173,16 @@ class _FactsOf:
             held_out=int(rows["held_out"].sum()),
             digest=digest.digest(),
             questions=(len(rows), int(high), int(low)),
-            asked=np.unique(np.concatenate(asked)),
+            asked=_all_asked(asked),
             form=form,
         )
         return _Facts(1, {chunk.number: facts})
+
+
+def _all_asked(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Return what all parts ask; None where one does not say it, or there is none."""
+    known = [part for part in parts if part is not None]
+    return np.unique(np.concatenate(known)) if known and len(known) == len(parts) else None
 
 
 def _entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.ndarray:
@@ -222,7 +228,7 @@ class ChunkSurvey:
     # identical answers; in whatever order the records are, and in whatever files. It is not that of
     # the same records in one file that is read as a whole.
     public_digest: str
-    questions: np.ndarray  # 64 bits of each, sorted, each once: a ledger knows the data set by them
+    questions: np.ndarray | None  # 64 bits of each, sorted: a ledger knows the data set by them
     linked: bool  # whether it is known who answered
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     selection: _Selection  # which rows count
@@ -309,7 +315,7 @@ def survey_chunks(
             counted=starts[-1] - len(together),
             dropped=sum(one.dropped for one in told),
             public_digest=hashlib.sha256(b"shards\n" + digests).hexdigest(),
-            questions=np.unique(np.concatenate([one.asked for one in told])),
+            questions=_all_asked([one.asked for one in told]),
             linked=linked,
             repeats=doubts.doubled and not linked,
             selection=_Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),

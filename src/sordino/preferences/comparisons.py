@@ -100,9 +100,12 @@ class Questions:
         return f"{type(self).__name__}(n={len(self)})"  # never data
 
     @cached_property
-    def questions(self) -> UInt64[np.ndarray, " q"]:
-        """Return 64 bits of each question, sorted, each once: a ledger knows the data set by it."""
-        return digests_of_questions(self.keys)
+    def questions(self) -> UInt64[np.ndarray, " q"] | None:
+        """Return 64 bits of each question, sorted, each once: a ledger knows the data set by it.
+
+        None of features: scaled, rounded or fewer of them are other numbers of the same judgments.
+        """
+        return None if getattr(self, "given", None) is not None else digests_of_questions(self.keys)
 
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its answers are in another order."""

@@ -185,9 +185,9 @@ class _Spent:
         return total.with_caveats(DECLARED_DISJOINT) if spend.rests_on_declaration else total
 
 
-def _scope(unit: Unit, data: str, scope: str) -> str:
-    """Return the name of a scope in an account: persons have one for all data sets."""
-    return f"{data}\0{scope}" if unit == "person" and data and scope != EVERYTHING else scope
+def _scope(data: str, scope: str) -> str:
+    """Return the name of a scope in an account: that of another data set is another scope."""
+    return f"{data}\0{scope}" if data and scope and scope != EVERYTHING else scope
 
 
 def _empty() -> dict[Unit, _Spent]:
@@ -200,6 +200,8 @@ class Books:
 
     data: str  # name of the data set
     budgets: dict[Unit, Guarantee] = field(default_factory=dict)  # the limits that hold now
+    # those that were set, by the name of the data set for which they were
+    limits: dict[Unit, dict[str, Guarantee]] = field(default_factory=dict)
     spent: dict[Unit, _Spent] = field(default_factory=_empty)
 
     def take(self, row: Row, payload: dict[str, Any], units: Collection[Unit] = UNITS) -> None:
@@ -209,18 +211,25 @@ class Books:
         elif row.kind == "budget":
             budget = Guarantee.from_dict(payload["budget"])
             self.refuse_other_terms(budget)
-            self.budgets[budget.unit] = budget
+            # A limit on one data set and one on each of them hold both, whichever was set last.
+            limits = self.limits.setdefault(budget.unit, {})
+            limits[row.data] = budget
+            self.budgets[budget.unit] = replace(
+                budget,
+                epsilon=min(limit.epsilon for limit in limits.values()),
+                delta=min(limit.delta for limit in limits.values()),
+            )
         elif row.kind == "disjoint":
             self._declare(names_of(payload["scopes"]), payload["rule"], row.data, units)
         else:
             raise LookupError(row.kind)
 
     def _declare(self, scopes: list[str], rule: str, data: str, units: Collection[Unit]) -> None:
-        self.check_disjoint(scopes, rule)
+        self.check_disjoint(scopes, rule, data)
         # Where all records of a person lie in one scope, all their labels do. A record that is
         # replaced may go to another person, and a person may have several slots.
         for unit in {"label", DISJOINT_RULES[rule]}.intersection(units):
-            named = frozenset(_scope(unit, data, scope) for scope in scopes)
+            named = frozenset(_scope(data, scope) for scope in scopes)
             for spend in (self.spent[unit].replaced, self.spent[unit].own):
                 spend.groups.append(named)
 
@@ -235,7 +244,7 @@ class Books:
         )  # refuses what no accountant supports
         for spent in (self.spent[unit] for unit in units):
             if covers(promise, spent.unit):
-                spent.add(event, promise, _scope(spent.unit, row.data, row.scope), count)
+                spent.add(event, promise, _scope(row.data, row.scope), count)
             else:
                 spent.uncovered.append(row.release_id)
 
@@ -258,7 +267,7 @@ class Books:
                 )
             limit = replace(budget, neighbors=relation)
             before, read = spent.spend(relation), event_for(event, promise, unit, relation)
-            after = before.with_one_more(_scope(unit, data, scope), read, count)
+            after = before.with_one_more(_scope(data, scope), read, count)
             if not after.fits(limit):
                 _refuse(before, after, limit, name, whose)
 
@@ -342,14 +351,16 @@ class Books:
                 "Nothing was recorded."
             )
 
-    def check_disjoint(self, scopes: Any, rule: str) -> None:
+    def check_disjoint(self, scopes: Any, rule: str, data: str) -> None:
         """Refuse a rule that one change could alter, and scopes of which that cannot be said."""
         unit = DISJOINT_RULES.get(rule)
         budget = self.budgets.get(unit) if unit else None
         if budget is None:
             budget = next(iter(self.budgets.values()))
         # Every release covers labels, so theirs are all the scopes that were spent in.
-        self.spent["label"].replaced.check_disjoint(scopes, rule, budget)
+        known = self.spent["label"].replaced
+        known.check_disjoint(scopes, rule, budget)
+        known.check_disjoint([_scope(data, scope) for scope in scopes], rule, budget)
 
 
 def _refuse(before: Spend, after: Spend, budget: Guarantee, name: str, whose: str) -> None:

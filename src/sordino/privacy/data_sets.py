@@ -152,12 +152,12 @@ class DataSets:
             epsilon=max(one.epsilon for one in totals),
             delta=max(one.delta for one in totals),
         )
-        # Questions tell data sets apart; where some release has none, their names alone do.
-        rows = [row for row, _ in self._entered if row.kind == "reserve" and row.data != EVERY]
-        if total.unit == "person" or all(self.counts(row, data) for row in rows):
-            return total
-        asked = all("asked" in json.loads(row.payload) for row in rows)
-        return total if asked else total.with_caveats(DECLARED_DISJOINT)
+        # Names tell data sets apart, or questions as they are written: who rewrites one, or writes
+        # it as numbers, has made another data set of the same judgments.
+        rows = (row for row, _ in self._entered if row.kind == "reserve" and row.data != EVERY)
+        sets = {self.names[row.data] for row in rows}
+        whole = len(sets) <= 1 if data == EVERY else sets <= {self.names.get(data)}
+        return total if total.unit == "person" or whole else total.with_caveats(DECLARED_DISJOINT)
 
     def overlaps(self, path: Path, questions: np.ndarray) -> dict[str, np.ndarray]:
         """Return the data sets that have some of the questions, and which of them each has."""

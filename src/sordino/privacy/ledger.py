@@ -193,7 +193,9 @@ class Ledger:
                 one on the ledger, or ``unit`` has none or is not said.
             FileSystemError: The file cannot be read or written.
         """
-        path = ledger_path(Path.cwd()) if path is None else Path(path)
+        if path is None:
+            path, data = ledger_path(Path.cwd()), EVERY if data is None else data
+        path = Path(path)
         if not ledger_chain.exists(path):
             if expected_head is not None:
                 raise LedgerDamaged(f"There is no ledger {path.name}, but a head was expected.")
@@ -203,6 +205,7 @@ class Ledger:
                     "and data (a name for the data set) if its questions are private."
                 )
             cls.create(path, data=data, budget=budget)
+        list_ledger(path)
         unit = budget.unit if budget is not None else unit
         with ledger_chain.connect(path) as connection:
             ledger = cls(path, ledger_chain.verified(connection, path, expected_head), data, unit)
@@ -237,14 +240,13 @@ class Ledger:
         if budget is not None:
             payload["budget"] = budget.to_dict()
         values = {
-            "data": EVERY if data is None else ledger_chain.text("data", data),
+            "data": ledger_chain.text("data", data) if data else EVERY,
             "time": _moment([] if budget is None else [budget.unit]),
             "payload": canonical_json(payload),
         }
         make_home(path)
         with suppress(FileExistsError):
             ledger_chain.create(path, kind="open", **values)
-            list_ledger(path)
         return cls.read(path)
 
     @classmethod
@@ -316,7 +318,8 @@ class Ledger:
         name, said, unseen = self._sets.resolved(self.path, self._opened, questions)
         rows = self._rows
         if said or name not in {EVERY, *self._sets.names}:
-            payload = canonical_json(said)
+            # without the questions, which are in no file yet
+            payload = canonical_json({"joins": said.get("joins", [])})
             rows = [*rows, Row(sequence=0, kind="data", time="", data=name, payload=payload)]
         elif name == self._data:
             return self, said, unseen
@@ -330,8 +333,9 @@ class Ledger:
 
     def _digest_of(self, questions: np.ndarray) -> str:
         """Return the digest of some questions; refuse those that another ledger here knows."""
-        if getattr(questions, "dtype", None) != np.uint64:
-            raise UsageError("questions must be digests of 64 bits, as pairs.questions has them.")
+        asked = np.asarray(questions)
+        if asked.dtype != np.uint64 or not asked.size or (asked[1:] <= asked[:-1]).any():
+            raise UsageError("questions must be sorted digests, as pairs.questions has them.")
         digest = ledger_chain.digest_of_questions(questions)
         if digest != self._known:
             refuse_known(self.path, questions)
@@ -374,7 +378,8 @@ class Ledger:
             raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
         written: list[Row] = []
 
-        time = _moment([*self.budgets, *units])
+        known = (unit for books in self._sets.of(EVERY) for unit in books.budgets)
+        time = _moment([*known, *units])
 
         def write(
             *, request: str | None = None, questions: np.ndarray | None = None, **values: Any
@@ -501,9 +506,10 @@ class Ledger:
             PrivacyError: The unit has no budget, or another relation or stronger trust.
             BudgetExceeded: The total would pass the budget.
         """
-        if (
-            self._begun(ledger_chain.columns_of(event, promise, scope, count)) is None
-        ):  # else paid already
+        if questions is not None:
+            self._digest_of(questions)
+        columns = ledger_chain.columns_of(event, promise, scope, count)
+        if self._begun(columns) is None:  # else paid already
             self.asked(questions)._refuse_excess(event, promise, scope, count)  # noqa: SLF001
 
     def _refuse_excess(self, event: Event, promise: Guarantee, scope: str, count: int) -> None:
@@ -767,6 +773,11 @@ class Ledger:
             if kind == "repeat":
                 self._refuse_undrawn(release_id, found)
             data = self._sets.paid[release_id]
+            if kind == "repeat" and EVERY not in {data, self._data} and not self.is_about(data):
+                raise LedgerMismatch(
+                    f"These answers were paid for as the data set {data!r}, not as {self._data!r}. "
+                    "Nothing was released. Use the first name, or start a new ledger."
+                )
             write(kind=kind, data=data, release_id=release_id, payload=payload)
 
     def _refuse_undrawn(self, release_id: str, found: Mapping[str, str]) -> None:
@@ -863,7 +874,7 @@ class Ledger:
         names = scopes if isinstance(scopes, str) else list(scopes)
         with self._writing() as write:
             for books in self._sets.of(self._data):
-                books.check_disjoint(names, rule)
+                books.check_disjoint(names, rule, self._data)
             write(
                 kind="disjoint",
                 data=self._data,

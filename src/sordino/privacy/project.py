@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Final
 
 from sordino._files import explained
+from sordino.errors import LedgerMismatch
 
 LEDGER: Final = Path(".sordino", "ledger.db")
 _FURTHER = "ledgers"  # beside it: where the project has further ledgers, one a line
@@ -38,27 +40,39 @@ def ledger_of_run(folder: Path) -> Path:
 
 
 def other_ledgers(path: Path) -> list[Path]:
-    """Return the further ledgers of the project that a ledger lies in, which know of its data."""
-    home = nearest_ledger(path.parent)
-    if home is None:
-        return []
-    listed = home.with_name(_FURTHER)
-    names = listed.read_text().splitlines() if listed.exists() else []
-    known = [home, *(home.parent.parent / name for name in names)]
-    return [other for other in known if other.exists() and not other.samefile(path)]
+    """Return the further ledgers of the project that a ledger lies in, or from which one spends.
+
+    Raises:
+        LedgerMismatch: One of them is gone, and with it what was spent there.
+    """
+    found: dict[Path, None] = {}
+    for home in {nearest_ledger(path.parent), nearest_ledger(Path.cwd())} - {None}:
+        assert home is not None  # noqa: S101 - for the type checker
+        listed = home.with_name(_FURTHER)
+        lines = listed.read_bytes().split(b"\n") if listed.exists() else []
+        further = [Path(os.fsdecode(json.loads(line).encode("latin-1"))) for line in lines if line]
+        if gone := [other.name for other in further if not other.exists()]:
+            raise LedgerMismatch(
+                f"The ledger {gone[0]} of this project is gone, and what was spent on it with it. "
+                f"Nothing was released. Put it back, or take its line out of {listed.parent.name}/"
+                f"{_FURTHER} if nothing that counts was spent there."
+            )
+        found |= dict.fromkeys([home, *further])
+    return [other for other in found if not (path.exists() and other.samefile(path))]
 
 
 def list_ledger(path: Path) -> None:
-    """Let the project that a new ledger lies in know of it."""
-    home = nearest_ledger(path.parent)
-    if home is None or path.resolve() == home:
-        return
-    place = os.path.relpath(path.resolve(), home.parent.parent)
-    with (
-        explained(f"{home.parent.name} cannot be written"),
-        home.with_name(_FURTHER).open("a") as file,
-    ):
-        file.write(f"{place}\n")
+    """Let the project that a ledger lies in, or from which one spends, know of it."""
+    for home in {nearest_ledger(path.parent), nearest_ledger(Path.cwd())} - {None}:
+        assert home is not None  # noqa: S101 - for the type checker
+        if path.resolve() == home.resolve():
+            continue
+        listed, line = home.with_name(_FURTHER), os.fsencode(path.resolve()).decode("latin-1")
+        with explained(f"{home.parent.name} cannot be written"):
+            known = listed.read_text().split("\n") if listed.exists() else []
+            if json.dumps(line) not in known:
+                with listed.open("a") as file:
+                    file.write(f"{json.dumps(line)}\n")
 
 
 def make_home(ledger: Path) -> None:

@@ -113,9 +113,10 @@ class FileRows:
 
 def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | None) -> Survey:
     """Return what the public fields say; the questions are then staged in the memo, if any."""
-    n, people, questions = 0, set[str](), [np.zeros(0, np.uint64)]
+    n, people, questions, texts = 0, set[str](), [np.zeros(0, np.uint64)], True
     for pairs in rows.batches(0):
         n += len(pairs)
+        texts = texts and pairs.given is None
         dropped, public_digest = pairs.dropped, pairs.public_digest  # of all so far
         people |= set(pairs.persons or ()) if len(people) < 2 else set()  # noqa: PLR2004 (one, or several)
         if memo is not None:
@@ -130,7 +131,7 @@ def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | Non
         n=n,
         dropped=dropped,
         public_digest=public_digest,
-        questions=np.unique(together),
+        questions=np.unique(together) if texts else None,
         several_people=len(people) > 1,
         repeats=memo is None and bool((together[1:] == together[:-1]).any()),
         counts=None if memo is None else memo.counts(cap),

@@ -169,7 +169,7 @@ class Survey:
     n: int
     dropped: int
     public_digest: str
-    questions: np.ndarray = field(repr=False)  # 64 bits of each: a ledger knows data sets by them
+    questions: np.ndarray | None = field(repr=False)  # by which a ledger knows data sets
     several_people: bool  # whether more than one person is named
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     counts: Counts | None  # what is about to be answered; None where persons are not known

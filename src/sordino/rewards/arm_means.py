@@ -6,7 +6,6 @@ often enough.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import (
@@ -34,7 +33,6 @@ from sordino.mechanisms.score_sensitivity import (
     shrunken_mean_range,
 )
 from sordino.preferences.bandit_logs import BanditLogs
-from sordino.preferences.comparisons import digests_of_questions
 from sordino.privacy.guarantee import Event, NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
@@ -111,7 +109,7 @@ class ArmMeans(WithheldFit):
             shrinkage=self._usable(shrinkage),
             penalty=size("penalty", penalty, zero=True),
             center=middle,
-            questions=arms_pulled(logs) if unit == "label" else None,
+            questions=None,  # who pulled an arm, in which of many contexts, tells logs apart badly
             _arms=k,
         )
 
@@ -176,15 +174,6 @@ def arms_of(candidates: object, k: int, *, distinct: bool = False) -> Int64[np.n
         kind = "different indices" if distinct else "indices"
         raise UsageError(f"candidates must be {kind} of arms, 0 to {k - 1}.")
     return arms.astype(np.int64)
-
-
-def arms_pulled(logs: BanditLogs) -> np.ndarray:
-    """Return digests of the arms that were pulled, each in its context, where that is public."""
-    asked = logs.arms.astype("<f8")[:, None]
-    if logs.contexts is not None:
-        asked = np.hstack([asked, logs.contexts.astype("<f8")])
-    rows = np.unique(asked, axis=0)
-    return digests_of_questions(hashlib.sha256(b"arms\n" + row.tobytes()).digest() for row in rows)
 
 
 class ScreenedMeans(ArmMeans):

@@ -23,7 +23,7 @@ from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 
-from .arm_means import arms_of, arms_pulled
+from .arm_means import arms_of
 from .withheld import WithheldFit, changes_of, linear_scores, refuse_other_terms
 
 _BLOCK = 1 << 20  # numbers held at once
@@ -217,7 +217,7 @@ class BallRidge(WithheldFit):
             ball=bound,
             penalty=size("penalty", penalty, zero=True),
             features=features,
-            questions=arms_pulled(logs) if unit == "label" else None,
+            questions=None,
         )
 
     def options(self, context: object, candidates: object) -> Float[np.ndarray, "c d"]:
