@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections import Counter
@@ -11,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -61,18 +60,6 @@ class Head(NamedTuple):
 
     digest: str
     rows: int
-
-
-@runtime_checkable
-class _Arrived(Protocol):
-    """What the manifest of a file says that arrived already private."""
-
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def release_id(self) -> str: ...
-    @property
-    def guarantee(self) -> Guarantee: ...
 
 
 @dataclass(frozen=True)
@@ -750,13 +737,15 @@ class Ledger:
     def check_drawn(self, release_id: str, drawn: Iterable[bytes]) -> None:
         """Raise what :meth:`repeat` would raise of what is stored, and write nothing."""
         with self._writing():
-            self._refuse_undrawn(release_id, _stored(drawn))
+            self._refuse_undrawn(release_id, ledger_chain.digest_of_drawn(drawn))
 
     def _outcome(
         self, kind: str, release_id: str, artifact_digest: str, drawn: Iterable[bytes]
     ) -> None:
         """Record what an entry paid for: as a commit once, as a repeat any number of times."""
-        found = {"artifact": ledger_chain.text("artifact_digest", artifact_digest)} | _stored(drawn)
+        found = {
+            "artifact": ledger_chain.text("artifact_digest", artifact_digest)
+        } | ledger_chain.digest_of_drawn(drawn)
         payload = canonical_json(found)
         with self._writing() as write:
             if release_id not in self._sets.paid:
@@ -806,7 +795,7 @@ class Ledger:
                 return dict(json.loads(row.payload))
         return {}
 
-    def receive(self, file: Path, manifest: _Arrived) -> str:
+    def receive(self, file: Path, manifest: ledger_chain.Arrived) -> str:
         """Record that data arrived already private, at no cost here; return the entry's id.
 
         A file arrives once: given again, it has the entry that it has.
@@ -907,12 +896,3 @@ class Ledger:
             ],
             simulated=budget.simulated or promised.simulated,
         )
-
-
-def _stored(drawn: Iterable[bytes]) -> dict[str, str]:
-    """Return the digest of what an entry drew as a row has it; nothing where nothing is stored."""
-    digest, some = hashlib.sha256(), False
-    for part in drawn:
-        digest.update(part)
-        some = True
-    return {"drawn": digest.hexdigest()} if some else {}

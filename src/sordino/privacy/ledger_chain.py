@@ -28,11 +28,11 @@ import math
 import os
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -142,6 +142,27 @@ def digest_of_json(value: object) -> str:
 def digest_of_array(values: np.ndarray) -> str:
     """Return the SHA-256 of numbers as 64-bit floats, the lowest byte first."""
     return hashlib.sha256(values.astype("<f8").tobytes()).hexdigest()
+
+
+def digest_of_drawn(drawn: Iterable[bytes]) -> dict[str, str]:
+    """Return the digest of what an entry drew as a row has it; nothing where nothing is stored."""
+    digest, some = hashlib.sha256(), False
+    for part in drawn:
+        digest.update(part)
+        some = True
+    return {"drawn": digest.hexdigest()} if some else {}
+
+
+@runtime_checkable
+class Arrived(Protocol):
+    """What the manifest of a file says that arrived already private."""
+
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def release_id(self) -> str: ...
+    @property
+    def guarantee(self) -> Guarantee: ...
 
 
 def strict_json(what: str, value: object) -> str:
