@@ -155,8 +155,7 @@ def test_the_table_of_sentence_models_is_what_was_recorded():
     for features in {row["features"] for row in found["results"]}:
         rows = [row for row in found["results"] if row["features"] == features]
         cells = [
-            interval(row, found["runs"])
-            for row in sorted(rows, key=lambda row: row["epsilon"])
+            interval(row, found["runs"]) for row in sorted(rows, key=lambda row: row["epsilon"])
         ]
         assert f"| {features} | {rows[0]['dimension']} | {' | '.join(cells)} |" in page
     assert found["train"] in page

@@ -248,8 +248,8 @@ class _Estimate(LearningRun):
                 "the limit with --budget-delta, which the ledger records."
             )
         promise = merge([alone], epsilon=epsilon, delta=delta)
-        known: Any = self.inputs.data if self.survey is None else self.survey
-        asked = known.questions if promise.unit == "label" and known is not None else None
+        known = self.inputs.data if self.survey is None else self.survey
+        asked = getattr(known, "questions", None) if promise.unit == "label" else None
         after = with_spend(ledger, noise.estimate.event, promise, questions=asked)
         if noise.metrics is not None:
             with_spend(after, noise.metrics.event, promise, questions=asked)

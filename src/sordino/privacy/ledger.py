@@ -338,23 +338,23 @@ class Ledger:
             )
 
     def with_rows(
-        self, rows: Sequence[Row], data: str | None = None, unit: Unit | None = None
+        self, rows: Sequence[Row], data: str | None = None, counted: Unit | None = None
     ) -> Ledger:
         """Return the ledger as it was, or would be, with other rows; nothing is written.
 
         Args:
             rows: All of them.
             data: The name of another data set.
-            unit: Whose changes are counted, if not as before.
+            counted: Whose changes are counted, if not as before.
         """
         whose = self._data if data is None else data
-        other = Ledger(self.path, rows, whose, self._unit if unit is None else unit)
+        other = Ledger(self.path, rows, whose, self._unit if counted is None else counted)
         other.accepted = self.accepted
         return other
 
     def counting(self, unit: Unit) -> Ledger:
         """Return the ledger as read for another unit, or as it is if that has no budget."""
-        return self.with_rows(self._rows, unit=unit) if unit in self.budgets else self
+        return self.with_rows(self._rows, counted=unit) if unit in self.budgets else self
 
     @contextmanager
     def _writing(self, *units: Unit) -> Iterator[Callable[..., None]]:

@@ -158,11 +158,16 @@ class Arrived(Protocol):
     """What the manifest of a file says that arrived already private."""
 
     @property
-    def sha256(self) -> str: ...
+    def sha256(self) -> str:
+        """Return the digest of the file."""
+
     @property
-    def release_id(self) -> str: ...
+    def release_id(self) -> str:
+        """Return the id of the release that made it."""
+
     @property
-    def guarantee(self) -> Guarantee: ...
+    def guarantee(self) -> Guarantee:
+        """Return what it promises."""
 
 
 def strict_json(what: str, value: object) -> str:

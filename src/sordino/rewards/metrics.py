@@ -424,7 +424,7 @@ def _totals(heat: float, part: _Predicted) -> list[np.ndarray]:
     gaps, targets = part.differences, part.targets
     limits = [((side - targets) * gaps).sum() for side in (gaps < 0, gaps > 0)]
     sums = np.array([len(gaps), *_values(part, heat).sum(axis=1), *limits])
-    return [sums, np.abs(gaps).max(initial=0.0)]
+    return [sums, np.asarray(np.abs(gaps).max(initial=0.0))]
 
 
 def _scores(unit: float, slope: float, part: _Predicted) -> Float[np.ndarray, " two"]:
