@@ -166,7 +166,7 @@ def test_records_leave_no_trace_but_their_number(tmp_path, monkeypatch, capsys, 
     command = [*RECORD, *ZERO_OUT, *more]
     result = same(tmp_path, monkeypatch, capsys, rows_of(2, N), rows_of(3, N), command)
     assert result["data"] == {
-        "name": "preferences",
+        "name": "",  # of whichever data set: the questions are private
         "pairs": N,
         "dropped_identical": None,
         "capped": None,

@@ -266,14 +266,6 @@ def test_a_ledger_about_something_else_is_refused(tmp_path, unit, neighbors, tru
     assert durable_kinds(ledger.path) == ["open"]
 
 
-def test_another_data_set_is_refused(tmp_path):
-    ledger = account(tmp_path)
-    sordino.fit_reward(pairs_of(labels_of()), mechanism=MECHANISM, ledger=ledger)
-    other = sordino.Pairs.from_features(np.ones((3, D)), [0, 1, 1])
-    with pytest.raises(sordino.LedgerMismatch):
-        sordino.fit_reward(other, mechanism=MECHANISM, ledger=ledger)
-
-
 def test_a_sum_is_released_under_its_own_promise_only(tmp_path):
     """Another mechanism than rows were checked for counts more of a person than is said."""
     ledger, pairs = account(tmp_path, unit="person"), pairs_of(labels_of(), persons=True)

@@ -137,7 +137,7 @@ def test_the_numbers_are_on_the_page(page):
         "Remaining: 1",
         "ab12" * 16,
         "after 4 rows",
-        "sordino ledger verify spend.db --head",
+        "sordino ledger verify --head",
         "deleted",
         "randomized-response",
         "epsilon 2.0, categories 2",
