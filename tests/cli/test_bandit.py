@@ -312,15 +312,16 @@ def test_rewards_alone(ready, method, more):
         assert result["guarantee"]["epsilon"] > 0.99
 
 
-def test_logs_of_the_same_arms_are_one_data_set_whatever_the_rewards(ready):
+def test_logs_add_up_whatever_their_arms_and_rewards(ready):
     words = [*LABEL, "--epsilon", "1", "--ledger", "l.db", "--force"]
     assert ready.run(*words, "--budget", "9").code == 0
     write(ready / "logs.csv", records(3000, seed=1))
-    assert ready.run(*words).code == 0  # of the same arms, so both are one data set
-    assert len(Ledger.read(ready / "l.db").data_sets) == 1
+    assert ready.run(*words).code == 0  # who was asked what does not tell logs apart: it adds up
+    first = Ledger.read(ready / "l.db").total().epsilon
     rows = [row.split(",") for row in records(3000)]
     write(ready / "logs.csv", [",".join([arm, "0.5", *rest]) for arm, _, *rest in rows])
     assert ready.run(*words).code == 0
+    assert Ledger.read(ready / "l.db").total().epsilon > first > 1
 
 
 @pytest.mark.parametrize(("n", "found"), [(3000, True), (30, False)])

@@ -163,7 +163,6 @@ def _refuse_other_terms(ledger: Ledger, limit: Limit) -> None:
     """Refuse a ledger that has no budget for the unit, or counts it under another relation."""
     # What a run tells (numbers of records, times) depends on the relation, so that the ledger's
     # must be the one that was asked for.
-    relation = ledger.budgets.get(limit.run.unit, limit.run).neighbors
     if ledger.budgets and limit.run.unit not in ledger.budgets and not limit.budget.given:
         raise PrivacyError(
             f"{ledger.path.name} has no budget for {limit.run.unit} changes, only for "
@@ -171,7 +170,7 @@ def _refuse_other_terms(ledger: Ledger, limit: Limit) -> None:
             f"set one: sordino budget set {limit.run.unit} EPSILON --ledger {ledger.path.name}, or "
             "--budget."
         )
-    if relation != limit.run.neighbors:
+    for relation in ledger.relations(limit.run.unit) - {limit.run.neighbors}:
         said = {
             REPLACE_SPECIAL: "zero-out",
             ADD_OR_REMOVE_ONE: "add-remove",
@@ -182,6 +181,7 @@ def _refuse_other_terms(ledger: Ledger, limit: Limit) -> None:
             f"{limit.run.neighbors.name}. Nothing was released. Relations cannot be mixed: use "
             f"--neighbors {said[relation]} or another ledger."
         )
+    ledger.refuse_other_terms(limit.run)
 
 
 def describe_draw(bounded_range: float) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from sordino.errors import (
 from sordino.privacy.guarantee import (
     Event,
     Guarantee,
+    NeighboringRelation,
     Unit,
     anchor,
     never_more,
@@ -415,6 +416,16 @@ class Ledger:
     def budgets(self) -> Mapping[Unit, Guarantee]:
         """Return the limits that hold now, by unit."""
         return MappingProxyType(self._books.budgets)
+
+    def relations(self, unit: Unit) -> set[NeighboringRelation]:
+        """Return under what a unit is counted in the data sets that a release counts in."""
+        each = (books.budgets.get(unit) for books in self._sets.of(self._data))
+        return {budget.neighbors for budget in each if budget is not None}
+
+    def refuse_other_terms(self, budget: Guarantee) -> None:
+        """Refuse a budget that counts something else than the unit's budget before."""
+        for books in self._sets.of(EVERY if budget.unit == "person" else self._data):
+            books.refuse_other_terms(budget)
 
     @property
     def head(self) -> Head:
@@ -842,8 +853,7 @@ class Ledger:
         with self._writing(budget.unit) as write:
             if first and budget.unit in self.budgets:
                 return
-            for books in self._sets.of(EVERY if budget.unit == "person" else self._data):
-                books.refuse_other_terms(budget)
+            self.refuse_other_terms(budget)
             payload = canonical_json({"budget": budget.to_dict()})
             write(kind="budget", data=self._data, payload=payload)
 

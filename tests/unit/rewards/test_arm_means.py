@@ -15,7 +15,7 @@ from sordino.mechanisms.exact_bounds import farthest_rows
 from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
-from sordino.rewards.arm_means import ArmMeans, ScreenedMeans, arms_pulled
+from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
 from sordino.rewards.linear_bandit import (
     BallRidge,
     JointFeatures,
@@ -68,8 +68,6 @@ def test_labels_show_less_where_their_arm_was_pulled_often():
     means = ArmMeans(logs, **LABELS, shrinkage=1.0, penalty=5.0)
     assert math.isclose(means.score_range(np.array([0, 1])), 1 / 5, rel_tol=1e-12)
     assert math.isclose(means.score_range(np.array([0, 2])), 1 / 10, rel_tol=1e-12)
-    assert np.array_equal(means.questions, arms_pulled(logs_of([1, 0], [0.0, 0.0])))  # any order
-    assert ArmMeans(logs, **TERMS, shrinkage=1.0).questions is None
 
 
 class Found(MinimumCount):
@@ -278,8 +276,7 @@ def test_labels_have_no_ball_and_bind_the_public_rows():
     settings = {"unit": "label", "neighbors": sordino.REPLACE_ONE, "ridge": 1.0}
     fit = BallRidge(logs, **settings)
     assert fit.caveats == ("real-arithmetic",)
-    other = BallRidge(logs_with_contexts(seed=1), **settings)
-    assert not np.isin(fit.questions, other.questions).any()
+    assert fit.questions is None  # scaled contexts would be others
     assert fit.score_range(fit.options(None, None)) > 0
     with pytest.raises(UsageError, match="ball is for unit='record'"):
         BallRidge(logs, **settings, ball=1.0)
