@@ -16,7 +16,7 @@ def apart(words):
     words = [str(word) for word in words]
     if "--ledger" in words or "--out" not in words[:-1] or "--help" in words:
         return words
-    out = Path(words[words.index("--out") + 1])
+    out = Path(words[len(words) - words[::-1].index("--out")])  # the last one holds
     if words[0] in _FOLDERS:
         return [*words, "--ledger", str(out / "spend.db")]
     if words[0] == "privatize" or (words[0] == "language" and words[1] in _LANGUAGE):

@@ -24,6 +24,10 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # it is a script
+
+from tests.apart import apart
+
 import sordino
 from sordino import _random, cli
 from sordino.cli import _align_run, _language_study, _run, bandit  # noqa: F401 (before the forks)
@@ -124,7 +128,7 @@ def run_one(folder, words, prepare, mark="drawn"):
     os.dup2(streams[0], 1)
     os.dup2(streams[1], 2)
     note_coins(mark)
-    code, sys.argv = 99, ["sordino", *words]
+    code, sys.argv = 99, ["sordino", *apart(words)]
     done = prepare()
     try:
         cli.main()
@@ -184,7 +188,7 @@ def at_lines(folder, template, words, shown, seed, count):
         load_language()
     # What is loaded and computed once, as the size of a noise, is inherited by every fork.
     with chdir(warm), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-        cli.run([*words, "--dry-run"] if words[0] == "language" else words)
+        cli.run(apart([*words, "--dry-run"] if words[0] == "language" else words))
     code = run_one(whole, words, lambda: stop_at_line(0, None))
     assert code == 0, (whole / "failed").read_text()
     chain = "--test-epsilon" in words

@@ -187,23 +187,13 @@ def test_all_planned_draws_fit_and_no_budget_is_passed(ready, more, monkeypatch)
 
 def test_another_ledger_and_another_temperature(ready):
     assert ready.run(*ALIGN, *DRAWS, "--ledger", "l.db").code == 0
-    refused(ready, CHOOSE, 7, "no ledger spend.db")
+    refused(ready, CHOOSE, 7, "no ledger ledger.db")
     words = [*CHOOSE, "--ledger", "l.db"]
     hot = ready.run(*words, "--temperature", "50", "--json").value
     usual = ready.run(*words, "--json").value
     assert hot["guarantee"]["epsilon"] < usual["guarantee"]["epsilon"] / 50
     refused(ready, [*words, "--temperature", "0.01"], 3, "--temperature")
     refused(ready, [*words, "--temperature", "0"], 2, "temperature")
-
-
-def test_a_ledger_of_other_data_is_refused_before_anything_is_fitted(prepared, monkeypatch):
-    def never(*_, **__):
-        raise AssertionError
-
-    monkeypatch.setattr("sordino.cli.choose.fit_reward", never)
-    budget = Ledger.read(prepared / "run/spend.db").budget
-    Ledger.open(prepared / "l.db", data="other", budget=budget)
-    refused(prepared, [*CHOOSE, "--ledger", "l.db"], 8, "'other'")
 
 
 def test_a_vacuous_answer_is_refused_unless_it_is_accepted(ready):

@@ -137,7 +137,7 @@ def test_a_dry_run_touches_nothing(ready, command):
         ([*PAID, "--model", "nowhere"], 7, "no folder"),
         ([*PAID, "--learning-rate", "0"], 2, "learning_rate"),
         ([*PAID, "--strict", "--sft", "chosen.jsonl"], 2, "seems to tell the judgments"),
-        ([*PAID, "--ledger", "full.db", "--data", "other"], 8, "data set"),
+        ([*PAID, "--ledger", "full.db", "--data", "other"], 3, "budget"),
     ],
 )
 def test_what_can_be_refused_is_refused_before_anything_is_spent(ready, words, code, said):

@@ -80,7 +80,7 @@ def test_output_never_fails_after_the_work(folder, odd):
         done = subprocess.run(shell, cwd=folder.path, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads((folder / "o/result.json").read_text())["guarantee"]["epsilon"] == 1.0
-    assert Ledger.read(folder / "o/spend.db").total().epsilon == 1.0
+    assert Ledger.read(folder / ".sordino/ledger.db").total().epsilon == 1.0
 
 
 def test_an_interrupt_while_modules_load_ends_in_one_line(folder):

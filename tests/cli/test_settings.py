@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from tests.apart import apart
 
 from sordino.cli._align_settings import Align, NoiseOn
 from sordino.cli._language_run import TrainingNoise, TrainReward
@@ -115,7 +116,7 @@ def test_what_is_there_is_kept(ready, command, name, content, code):
         path.symlink_to(ready / content)
     else:
         path.write_text(content)
-    words = ["exists", "--force"] if code == 2 else []
+    words = ["exists"] if code == 2 else []
     refused(ready, command, code, name.partition("/")[0], *words)
 
 
@@ -218,7 +219,7 @@ def test_a_limit_on_file_size_like_a_full_disk(folder, command, limit, spent):
         "in.jsonl", [pair(index, prompt="long " * 100 + str(index)) for index in range(200)]
     )
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(limit), *command, "1"],
+        [sys.executable, "-c", LIMITED, str(limit), *apart([*command, "1"])],
         capture_output=True, text=True, cwd=folder.path,
     )  # fmt: skip
     assert done.returncode == 7, done.stderr

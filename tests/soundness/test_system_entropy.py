@@ -202,7 +202,8 @@ FROM_SEEDS = {  # the only places that make a stream of something else, and of w
     ("rewards/evidence.py", "SimulatedEntropy", "int.from_bytes(digest[:8], 'big')"),
 }  # the last splits what was released
 MAKERS = {"entropy", "entropy_of", "entropy_of_part", "SimulatedEntropy"}
-GIVEN = {"None", "simulate_seed", "settings.simulate_seed", "self.seed", "task.seed"}
+GIVEN = {
+    "self.settings.simulate_seed", "self.simulate_seed","None", "simulate_seed", "settings.simulate_seed", "self.seed", "task.seed"}
 
 
 def test_no_spender_makes_its_source_of_anything_but_the_system_or_a_stated_seed():
