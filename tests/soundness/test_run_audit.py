@@ -225,7 +225,8 @@ def test_an_entry_that_a_crash_left_without_a_commit_is_honest(forged):
     reward["release_ids"] = ["a" * 16, "b" * 16]
     payload = {"caveats": reward["caveats"], "details": {"largest_person_labels": 5}}
     entry = {
-        "data": "preferences", "kind": "reserve", "scope": "all", "event": "randomized-response", "count": 1,
+        "data": "preferences", "kind": "reserve", "scope": "all", "count": 1,
+        "event": "randomized-response",
         "parameters": canonical_json({"categories": 2, "epsilon": 2.0}), "unit": "label",
         "neighbors": "REPLACE_ONE", "trust": "central", "randomness": "system",
         "payload": canonical_json(payload),
@@ -233,9 +234,7 @@ def test_an_entry_that_a_crash_left_without_a_commit_is_honest(forged):
     for release_id in reward["release_ids"]:
         copied.append(release_id=release_id, **entry)
     outcome = canonical_json({"artifact": reward["artifact"]})
-    copied.append(
-        kind="commit", data="preferences", release_id="b" * 16, payload=outcome
-    )
+    copied.append(kind="commit", data="preferences", release_id="b" * 16, payload=outcome)
     copied.write("reward.json", reward)
     result = copied.read("result.json")
     result["certificate"]["release_ids"] = reward["release_ids"]

@@ -203,7 +203,9 @@ FROM_SEEDS = {  # the only places that make a stream of something else, and of w
 }  # the last splits what was released
 MAKERS = {"entropy", "entropy_of", "entropy_of_part", "SimulatedEntropy"}
 GIVEN = {
-    "self.settings.simulate_seed", "self.simulate_seed","None", "simulate_seed", "settings.simulate_seed", "self.seed", "task.seed"}
+    "None", "simulate_seed", "settings.simulate_seed", "self.settings.simulate_seed",
+    "self.simulate_seed", "self.seed", "task.seed",
+}  # fmt: skip
 
 
 def test_no_spender_makes_its_source_of_anything_but_the_system_or_a_stated_seed():
