@@ -478,15 +478,10 @@ class _Training(Run):
         }
 
     def ledger_rows(self, ledger: Ledger) -> dict[str, str]:
-        rows = {
+        return {
             "ledger head": ledger.head.digest,
             "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
         }
-        if self.settings.ledger is None:
-            rows["beware"] = (
-                "releases of the same judgments add up; only one shared --ledger sees it"
-            )
-        return rows
 
 
 def _head(ledger: Ledger) -> dict[str, Any]:

@@ -102,10 +102,9 @@ class _Release(Generic[T]):
 class Ledger:
     """An append-only record of every spend of a project, kept in one SQLite file.
 
-    What is opened is the part of it that counts one data set. Data sets are known by a name and,
-    where they are public, by their questions: judgments that share a question are one data set.
-    It may be released under several units (label, record, person), each with a budget of
-    its own; what is opened counts one of them, and :meth:`accounts` tells of all.
+    What is opened counts one data set, known by a name or by its public questions (judgments that
+    share one are one data set), and one of the units (label, record, person) under which it may be
+    released, each with a budget of its own; :meth:`accounts` tells of all.
     Open it with :meth:`open`; it refuses to spend above its budget, and refuses to open if a
     row was edited. A reservation counts as spent from the moment it is written, whether or not
     anything was drawn afterwards: a crash overcounts, it never undercounts.
@@ -125,11 +124,7 @@ class Ledger:
     """
 
     def __init__(
-        self,
-        path: Path,
-        rows: Sequence[Row],
-        data: str | None = None,
-        unit: Unit | None = None,
+        self, path: Path, rows: Sequence[Row], data: str | None = None, unit: Unit | None = None
     ) -> None:
         """Hold verified rows; use :meth:`open` instead."""
         self.path = path
@@ -164,9 +159,8 @@ class Ledger:
         Args:
             path: The SQLite file, by convention ``*.db``; by default the project's own, the
                 nearest ``.sordino/ledger.db`` in or above the working directory.
-            data: Name of the data set, chosen by you, never derived from a path. By default the
-                name that the ledger was made with. A ledger that was made without one knows data
-                sets by their questions, and where those are private a release counts in every one.
+            data: Name of the data set, chosen by you; by default that with which the ledger was
+                made. Without one its questions say which it is; if private, it may be any.
             budget: The limit on everything spent together on its unit. Needed to create; when the
                 data set has a budget for that unit it must be this one (see
                 :meth:`change_budget`), and else it is recorded.
@@ -219,11 +213,7 @@ class Ledger:
     def create(
         cls, path: Path, *, data: str | None = None, budget: Guarantee | None = None
     ) -> Ledger:
-        """Return a new ledger, or the one that another process made meanwhile.
-
-        Raises:
-            FileSystemError: The folder cannot be written.
-        """
+        """Return a new ledger, or the one that another process made meanwhile."""
         payload: dict[str, Any] = {"format": ledger_chain.FORMAT, "version": ledger_chain.VERSION}
         if budget is not None:
             payload["budget"] = budget.to_dict()
@@ -280,11 +270,7 @@ class Ledger:
         return data == self._data or names.get(data, data) == names.get(self._data, self._data)
 
     def about(self, data: str) -> Ledger:
-        """Return the ledger as read for another data set.
-
-        Raises:
-            LedgerMismatch: It knows none of that name.
-        """
+        """Return the ledger as read for another data set; refuse a name that it does not know."""
         if data != EVERY and data not in self._sets.names:
             raise LedgerMismatch(f"{self.path.name} knows no data set {data!r}.")
         found = self.with_rows(self._rows, data)
@@ -419,8 +405,8 @@ class Ledger:
 
     def relations(self, unit: Unit) -> set[NeighboringRelation]:
         """Return under what a unit is counted in the data sets that a release counts in."""
-        each = (books.budgets.get(unit) for books in self._sets.of(self._data))
-        return {budget.neighbors for budget in each if budget is not None}
+        each = [books.budgets.get(unit) for books in self._sets.of(self._data)]
+        return {budget.neighbors for budget in each if budget}
 
     def refuse_other_terms(self, budget: Guarantee) -> None:
         """Refuse a budget that counts something else than the unit's budget before."""
@@ -773,9 +759,9 @@ class Ledger:
                 raise PrivacyError(
                     "This reservation was already committed: one entry pays for one draw."
                 )
+            data = self._sets.paid[release_id]
             if kind == "repeat":
                 self._refuse_undrawn(release_id, found)
-            data = self._sets.paid[release_id]
             if kind == "repeat" and EVERY not in {data, self._data} and not self.is_about(data):
                 raise LedgerMismatch(
                     f"These answers were paid for as the data set {data!r}, not as {self._data!r}. "
@@ -886,8 +872,8 @@ class Ledger:
     def __enter__(self) -> Ledger:  # noqa: PYI034 (Self cannot be checked at run time)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close nothing: every write has its own connection and is durable on return."""
+    def __exit__(self, *_: object) -> None:  # every write has its own connection
+        """Close nothing: what was written is durable."""
 
     def __repr__(self) -> str:
         return f"Ledger(data={self.data!r}, spent={self.total()}, rows={len(self._rows)})"

@@ -87,7 +87,7 @@ def test_a_ledger_that_is_not_there(run, tmp_path):
     shutil.move(run / "spend.db", tmp_path / "kept.db")
     audit = audit_run(run)
     assert (audit.verdict, audit.exit_code) == ("cannot tell", 6)
-    assert "no ledger spend.db" in audit.reasons[0]
+    assert "no ledger ledger.db" in audit.reasons[0]
     assert "ledger=... (--ledger)" in audit.reasons[0]
     with pytest.raises(AuditInconclusive, match="no ledger"):
         audit.require()
@@ -133,7 +133,7 @@ def test_a_ledger_of_a_newer_version_is_no_refutation(run):
     with closing(sqlite3.connect(run / "spend.db")) as connection:
         connection.execute("DROP TRIGGER no_update")
         connection.execute(
-            "UPDATE rows SET payload = replace(payload, '\"version\":1', '\"version\":2')"
+            "UPDATE rows SET payload = replace(payload, '\"version\":2', '\"version\":3')"
         )
         connection.commit()
     refused(LedgerError, run, "newer sordino", "Upgrade")
