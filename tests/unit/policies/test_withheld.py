@@ -11,7 +11,6 @@ import sordino
 from sordino.algorithms.offline_bandit import multi_armed_policy
 from sordino.errors import (
     BudgetExceeded,
-    LedgerMismatch,
     PrivacyError,
     PrivacyWarning,
     UsageError,
@@ -97,15 +96,6 @@ def test_draws_that_would_overspend_draw_nothing(policy, opened, monkeypatch):
 def test_a_ledger_of_other_terms_is_refused(policy, opened, terms):
     with pytest.raises(PrivacyError):
         policy.draw(ledger=opened(**terms))
-
-
-def test_labels_bind_the_ledger_to_the_public_arms(opened):
-    terms = {"unit": "label", "neighbors": sordino.REPLACE_ONE}
-    settings = {**terms, "temperature": 1.0, "shrinkage": 10.0}
-    ledger = opened(**terms)
-    multi_armed_policy(logs_of(), **settings).draw(ledger=ledger)
-    with pytest.raises(LedgerMismatch):
-        multi_armed_policy(logs_of(seed=1), **settings).draw(ledger=ledger)
 
 
 def test_nothing_of_the_estimate_shows(policy, opened):
