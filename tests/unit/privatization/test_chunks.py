@@ -158,16 +158,16 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
     for unit, spend in (("label", 1.0), ("person", 7.0)):
         ledger = account(unit)
         randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
-        plan = plan_chunks(given, randomization, data="answers", engine=InProcess())
+        plan = plan_chunks(given, randomization, engine=InProcess())
         rows = FileRows(tmp_path / "raw" / "s.jsonl", FileSettings(person_field="annotator"))
-        same, _ = plan_answers(rows, randomization, data="answers")
+        same, _ = plan_answers(rows, randomization)
         assert plan == same
         assert plan["spend"] == pytest.approx(spend)
         assert sorted(path.name for path in ledger.path.parent.iterdir()) == ["spend.db"]
         assert len(ledger.rows) == 1
         run(given, tmp_path / f"out-{unit}", ledger)
         assert ledger.total().epsilon == pytest.approx(plan["spend"])
-        after = plan_chunks(given, randomization, data="answers", engine=InProcess())
+        after = plan_chunks(given, randomization, engine=InProcess())
         assert after["spend"] == 0
 
 
@@ -206,7 +206,7 @@ def test_files_that_changed_since_they_were_surveyed_are_refused(tmp_path, accou
             run(again, tmp_path / "out", ledger, surveyed=surveyed)
         randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
         with pytest.raises(UsageError, match="surveyed must be"):
-            plan_chunks(again, randomization, data="a", engine=InProcess(), surveyed=surveyed)
+            plan_chunks(again, randomization, engine=InProcess(), surveyed=surveyed)
     assert len(ledger.rows) == 1
     assert not list((tmp_path / "out").glob("*"))
 

@@ -182,13 +182,6 @@ def test_ballots_written_best_first_are_refused(tmp_path):
         release_rankings(other, NOISE, ledger=account(tmp_path))
 
 
-def test_the_ledger_belongs_to_these_slates(tmp_path):
-    ledger = account(tmp_path)
-    release_rankings(election(), NOISE, ledger=ledger)
-    with pytest.raises(sordino.LedgerMismatch):
-        release_rankings(slates(), NOISE, ledger=ledger)
-
-
 WORTHS = np.array([1.0, 0.5, -0.5, -1.0])
 SUM = RankingGaussian(1.0, delta=DELTA, statistic="borda")
 TILT = RankingObjectivePerturbation(

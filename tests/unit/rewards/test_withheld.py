@@ -15,7 +15,6 @@ from sordino._withholding import confidential
 from sordino.errors import (
     BudgetExceeded,
     DataError,
-    LedgerMismatch,
     PrivacyError,
     UsageError,
 )
@@ -352,7 +351,7 @@ def test_what_is_public_can_be_read():
     found = withheld(persons=["a", "b", "c", "d", "e"])
     assert (found.unit, found.neighbors) == ("label", REPLACE_ONE)
     assert found.caveats == ("real-arithmetic", "person-group")
-    assert found.public_digest == Pairs.from_features(ROWS, LABELS, persons="abcde").public_digest
+    assert found.questions is None  # numbers name no data set
     repeated = withheld(rows=np.vstack([ROWS, ROWS[:1]]), labels=[*LABELS, 1])
     assert repeated.caveats == ("real-arithmetic", "repeats-not-linked")
     record = withheld(RECORD, rows=np.vstack([ROWS, ROWS[:1]]), labels=[*LABELS, 1])
@@ -404,7 +403,6 @@ def test_revealing_records_an_infinite_spend_first(tmp_path, monkeypatch):
     assert model.guarantee.epsilon == math.inf
     assert model.guarantee.caveats == ("real-arithmetic",)
     assert model.release_ids == (entry.release_id,)
-    assert ledger.public_digest == found.public_digest
     np.testing.assert_allclose(model.weights, least(ROWS, LABELS, 0.5, 2.0), atol=2e-6)
     model.save(tmp_path / "reward.json")
     loaded = sordino.RewardModel.load(tmp_path / "reward.json")
@@ -442,10 +440,7 @@ def test_a_ledger_of_something_else_reveals_nothing(tmp_path):
     with pytest.raises(PrivacyError):
         found.reveal(ledger=record)
     ledger = open_ledger(tmp_path / "other")
-    withheld(rows=2 * ROWS).reveal(ledger=ledger)
-    with pytest.raises(LedgerMismatch):
-        found.reveal(ledger=ledger)
-    assert len(ledger.spends) == 1
+    assert len(ledger.spends) == 0
     assert record.spends == ()
 
 
