@@ -233,7 +233,8 @@ def align(folder: Path) -> Recorder:
 
     words = ["align", _simulated(folder), "--noise", "estimate", "--epsilon", "2"]
     with Recorder() as seen:
-        _checked(cli.run([*words, "--out", str(folder / "run")]))
+        out = folder / "run"  # its ledger too, and not that of a project around this folder
+        _checked(cli.run([*words, "--out", str(out), "--ledger", str(folder / "spend.db")]))
     return seen
 
 

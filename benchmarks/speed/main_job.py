@@ -38,7 +38,7 @@ def measure(repeats: int) -> dict[str, Any]:
             job = "import subprocess, sys, tempfile; folder = tempfile.mkdtemp(); sys.exit("
             job += "subprocess.run([sys.executable, '-m', 'sordino', 'align', sys.argv[1], "
             job += "'--epsilon', sys.argv[2], '--out', folder + '/run', '--drop-identical', "
-            job += "'--json'], stdout=subprocess.DEVNULL).returncode)"
+            job += "'--json'], stdout=subprocess.DEVNULL, cwd=folder).returncode)"
             seconds[epsilon] = median_seconds(python("-c", job, str(source), epsilon), repeats)
     scipy = median_seconds(python("-c", "import scipy.optimize, scipy.special"), repeats)
     ours = median_seconds(python("-c", "import scipy.optimize, scipy.special, sordino"), repeats)

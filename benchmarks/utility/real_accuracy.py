@@ -40,7 +40,7 @@ def accuracy(epsilon: float, folder: str) -> float:
     done = subprocess.run(
         [sys.executable, "-m", "sordino", "align", str(DATA / "hh_helpful_b.jsonl.gz"),
          "--evaluate", str(DATA / "hh_helpful_a.jsonl.gz"), *words],
-        capture_output=True, check=True,
+        capture_output=True, check=True, cwd=folder,
     )  # fmt: skip
     return float(json.loads(done.stdout)["public_evaluation"]["accuracy"])
 
