@@ -54,7 +54,6 @@ DECIDING = [
 ]  # fmt: skip
 FILES = {str(SOURCE / name) for name in DECIDING}
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
-bandit._BLOCK = 4  # several entries of one run
 
 
 def stop_at(point, count, stop):
@@ -224,6 +223,7 @@ def at_lines(folder, template, words, shown, seed, count):
 
 
 if __name__ == "__main__":
+    bandit._BLOCK = 4  # several entries of one run
     scenarios = json.load(sys.stdin)
     print(json.dumps([
         at_lines(**one) if "template" in one else at_point(**one) for one in scenarios
