@@ -24,6 +24,10 @@ WEAK = {
     "records": [*ESTIMATE, "--unit", "record", "--epsilon", "21"],
     "delta of labels": [*ESTIMATE, "--epsilon", "1", "--delta", "0.05"],
     "delta of records": [*ESTIMATE, "--unit", "record", "--epsilon", "1", "--delta", "0.05"],
+    "delta of a private number": [
+        *[*ESTIMATE, "--unit", "record", "--neighbors", "add-remove", "--epsilon", "1"],
+        *["--delta", "0.05"],
+    ],
     "draws": [*ALIGN, "--noise", "draws", "--draws", "2", "--epsilon", "21"],
     "privatize": ["privatize", "in.jsonl", "--out", "a.jsonl", "--epsilon", "21"],
     "bandit": [*BANDIT, "--epsilon", "21"],

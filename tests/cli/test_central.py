@@ -385,7 +385,7 @@ def test_a_record_ledger_whose_delta_is_used_up_can_be_raised_and_says_so(ready)
     run = [*PAIRS, "--epsilon", "1", *RECORD, "--ledger", "l.db"]
     assert ready.run(*run, "--budget", "5").code == 0
     for more in ([], ["--budget", "9"], ["--delta", "1e-5"]):
-        refused(ready, [*run, "--force", *more], 3, "delta is used up", "--budget-delta")
+        refused(ready, [*run, "--force", *more], 3, "delta is used up", "set record")
     before = sordino.Ledger.read(ready / "l.db").rows
     assert ready.run(*run, "--force", "--budget-delta", "2e-6").code == 0
     account = sordino.Ledger.read(ready / "l.db")
@@ -398,7 +398,7 @@ def test_a_ledger_without_delta_says_what_to_do(ready):
     local = ["align", "prefs.jsonl", "--out", "local", "--epsilon", "1", "--dimension", "32"]
     assert ready.run(*local, "--ledger", "l.db").code == 0
     command = [*PAIRS, "--ledger", "l.db"]
-    refused(ready, command, 3, "delta is too small", "--budget-delta")
+    refused(ready, command, 3, "delta is too small", "--delta 1e-06")
     assert ready.run(*command, "--budget", "5", "--budget-delta", "1e-6").code == 0
     assert result_of(ready)["certificate"]["ledger"]["total"]["epsilon"] > 2
 

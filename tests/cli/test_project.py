@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+import shlex
 from contextlib import chdir
 from itertools import pairwise
 from pathlib import Path
@@ -56,7 +58,39 @@ def test_the_first_command_that_spends_makes_the_project_and_says_where(project)
     (project / "deep/down").mkdir(parents=True)
     again = project.run("privatize", "in.jsonl", "--epsilon", EPSILON, "--out", "again.jsonl")
     assert again.code == 3  # the first release set the budget
-    assert "sordino budget set" in again.err or "raise the budget" in again.err
+
+
+def command_in(message):
+    """The command that a message names, as a reader would type it."""
+    way = r"ave the data's owner [a-z ]+: change_budget, or on the command line sordino (.*?)[.:] "
+    return shlex.split(re.search(way, f"{' '.join(message.split())} ")[1])
+
+
+@pytest.mark.parametrize("case", ["epsilon", "delta", "of one data set", "none", "another ledger"])
+def test_the_command_that_a_refusal_names_is_what_its_way_out_takes(project, case):
+    project.write("in.jsonl", rows_of(N))
+    run = ["align", "in.jsonl", "--out", "run", "--dimension", 16, "--epsilon", 1]
+    more = {"of one data set": ["--data", "it's ours"], "another ledger": ["--ledger", "a b.db"]}
+    run += more.get(case, [])
+    limited = ["budget", "set", "label", 0.5]
+    if case in {"epsilon", "of one data set"}:
+        assert project.run("init").code == project.run(*limited, *more.get(case, [])).code == 0
+    else:
+        first = [*run, "--budget", 9] if case in {"delta", "none"} else run
+        assert project.run(*first).code == 0
+    if case == "of one data set":
+        assert project.run("budget", "set", "label", 99).code == 0
+    if case in {"delta", "none"}:
+        run += ["--noise", "estimate", "--unit", "label" if case == "delta" else "record"]
+    said = project.run(*run, "--force")
+    assert said.code in {2, 3}, said.err
+    for _ in range(2):  # a budget for records, and what records take of that of labels
+        if said.code:
+            command = command_in(said.err)
+            assert ("--data" in command) == (case == "of one data set")
+            assert project.run(*command).code == 0, command
+            said = project.run(*run, "--force")
+    assert said.code == 0, said.err
 
 
 def test_a_dry_run_makes_no_project(project):

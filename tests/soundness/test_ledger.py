@@ -706,7 +706,8 @@ def test_twenty_tenths_fit_into_two_and_one_more_is_refused_before_it_is_written
     message = str(caught.value)
     assert "would spend epsilon=2.1 in total, over the budget of epsilon=2 " in message
     assert " in spend.db; 0 is left. Nothing was released. Lower" in message
-    assert "raise the budget (the ledger records it)" in message
+    way = "the data's owner raise it: change_budget, or on the command line sordino budget set"
+    assert message.endswith(f"{way} label 2.1 --data answers --ledger spend.db.")
     assert caught.value.exit_code == 3
 
 

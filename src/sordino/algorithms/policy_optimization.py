@@ -32,7 +32,7 @@ from sordino.privacy import accounting
 from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
-from sordino.rewards.release_checks import entropy_of, refuse_large_delta
+from sordino.rewards.release_checks import entropy_of, weighed
 
 from .policy_updates import Direction, Update, UpdateBounds, update_of
 from .user_slots import RunUsers, Slots, UserSlots, interact, refuse_shifting
@@ -474,8 +474,7 @@ class _Loop:
 
     def _promise(self) -> Guarantee:
         """Return what one batch promises to each of its persons."""
-        promise = self.update.guarantee(self.neighbors)
-        refuse_large_delta(promise, None)
+        promise = weighed(self.update.guarantee(self.neighbors), None, self.ledger)
         if self.users.simulated:
             promise = promise.with_caveats("simulated")
         return replace(promise, randomness=self.users.entropy.randomness)

@@ -244,8 +244,8 @@ class _Estimate(LearningRun):
         if math.isinf(epsilon):
             raise BudgetExceeded(
                 f"A reward and its metrics have no finite epsilon at the delta={delta!r} of "
-                f"{ledger.path.name}. Nothing was released. Leave --metrics-epsilon out, or raise "
-                "the limit with --budget-delta, which the ledger records."
+                f"{ledger.path.name}. Nothing was released. Leave --metrics-epsilon out, or have "
+                "the data's owner raise its limit on delta: --budget-delta."
             )
         promise = merge([alone], epsilon=epsilon, delta=delta)
         known = self.inputs.data if self.survey is None else self.survey

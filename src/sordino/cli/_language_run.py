@@ -348,6 +348,7 @@ class Train(Paying, Reading):
             expected_batch=self.expected_batch,
             clip=_CLIP if self.clip is None else self.clip,
             cap=self.cap,
+            accept_weak=self.accept_weak,
         )
         return privacy
 

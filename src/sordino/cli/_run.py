@@ -32,11 +32,10 @@ from sordino.errors import PrivacyError, PrivacyWarning, SordinoError, UsageErro
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy import accounting
 from sordino.privacy.accounting import EVERYTHING
+from sordino.privacy.books import owners_way
 from sordino.privacy.data_sets import EVERY
 from sordino.privacy.guarantee import (
-    ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
-    REPLACE_SPECIAL,
     Event,
     Guarantee,
     NeighboringRelation,
@@ -166,20 +165,14 @@ def _refuse_other_terms(ledger: Ledger, limit: Limit) -> None:
     if ledger.budgets and limit.run.unit not in ledger.budgets and not limit.budget.given:
         raise PrivacyError(
             f"{ledger.path.name} has no budget for {limit.run.unit} changes, only for "
-            f"{' and '.join(ledger.budgets)} changes. Nothing was released. Have the data's owner "
-            f"set one: sordino budget set {limit.run.unit} EPSILON --ledger {ledger.path.name}, or "
-            "--budget."
+            f"{' and '.join(ledger.budgets)} changes. Nothing was released. H"
+            f"{owners_way('set one', limit.run, ledger.path.name)[1:]}."
         )
     for relation in ledger.relations(limit.run.unit) - {limit.run.neighbors}:
-        said = {
-            REPLACE_SPECIAL: "zero-out",
-            ADD_OR_REMOVE_ONE: "add-remove",
-            REPLACE_ONE: "replace",
-        }
         raise PrivacyError(
             f"{ledger.path.name} counts changes under {relation.name}; this release is about "
             f"{limit.run.neighbors.name}. Nothing was released. Relations cannot be mixed: use "
-            f"--neighbors {said[relation]} or another ledger."
+            f"--neighbors {relation.option} or another ledger."
         )
     ledger.refuse_other_terms(limit.run)
 

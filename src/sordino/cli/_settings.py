@@ -28,13 +28,7 @@ from sordino._files import refuse_existing, sha256_of
 from sordino.errors import MissingExtra, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy import guarantee
-from sordino.privacy.guarantee import (
-    REPLACE_ONE,
-    WEAK_PROMISE,
-    WEAKEST_EPSILON,
-    Guarantee,
-    never_less,
-)
+from sordino.privacy.guarantee import WEAKEST_EPSILON, Guarantee, weak_caveats
 from sordino.privacy.ledger_chain import is_begun, request_of
 from sordino.privacy.project import ledger_path
 from sordino.privatization.randomization import coin_for_person
@@ -224,11 +218,7 @@ class Neighbors(StrEnum):
     @property
     def relation(self) -> guarantee.NeighboringRelation:
         """Return the relation itself."""
-        return {
-            Neighbors.zero_out: guarantee.REPLACE_SPECIAL,
-            Neighbors.add_remove: guarantee.ADD_OR_REMOVE_ONE,
-            Neighbors.replace_one: REPLACE_ONE,
-        }[self]
+        return next(each for each in guarantee.NeighboringRelation if each.option == self.value)
 
 
 class Unit(StrEnum):
@@ -419,15 +409,8 @@ class Spending(Output):
 
     def accepted(self, losses: Iterable[float]) -> tuple[str, ...] | None:
         """Return the caveats that were accepted, None without; refuse an ε that nobody accepted."""
-        # An infinite one is another matter, which has an option of its own.
-        weak = [each for each in losses if WEAKEST_EPSILON < each < math.inf]
-        if weak and not self.accept_weak:
-            raise UsageError(
-                f"epsilon={never_less(max(weak))} is above {WEAKEST_EPSILON:g}, which protects "
-                "nobody. Nothing was released. Use a smaller --epsilon; or say --accept-weak, and "
-                f"the caveat {WEAK_PROMISE} stays with the release."
-            )
-        return ((WEAK_PROMISE,) if weak else ()) if self.accept_weak else None
+        caveats = weak_caveats(losses, accepted=self.accept_weak)
+        return caveats if self.accept_weak else None
 
     @property
     def ledger_path(self) -> Path:

@@ -9,7 +9,8 @@ by unit".
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -23,6 +24,7 @@ from .conversions import float_up, group_approximate
 from .guarantee import (
     DECLARED_DISJOINT,
     REPLACE_ONE,
+    REPLACE_SPECIAL,
     ApproximateEvent,
     BoundedRangeEvent,
     Event,
@@ -39,6 +41,7 @@ from .guarantee import (
     never_more,
 )
 from .ledger_chain import Row, event_of, promise_of
+from .project import LEDGER
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
 """From the smallest to the largest: what protects one protects those before it."""
@@ -252,7 +255,7 @@ class Books:
         self, event: Event, promise: Guarantee, scope: str, count: int, *, data: str, name: str
     ) -> None:
         """Refuse a spend that does not belong here, or that would pass the budget of a unit."""
-        self.refuse_mixing(promise)
+        self.refuse_mixing(promise, name)
         for unit in sorted(self.budgets, key=lambda unit: unit != promise.unit):  # its own first
             if not covers(promise, unit):
                 continue
@@ -269,7 +272,7 @@ class Books:
             before, read = spent.spend(relation), event_for(event, promise, unit, relation)
             after = before.with_one_more(_scope(data, scope), read, count)
             if not after.fits(limit):
-                _refuse(before, after, limit, name, whose)
+                _refuse(before, after, limit, name, whose, self.limits[unit])
 
     def remaining_epsilon(self, unit: Unit) -> float:
         """Return the largest further pure epsilon of a unit's own that still fits, by bisection."""
@@ -307,15 +310,14 @@ class Books:
                     break
         return found
 
-    def refuse_mixing(self, promise: Guarantee) -> None:
+    def refuse_mixing(self, promise: Guarantee, name: str = LEDGER.name) -> None:
         """Refuse a promise that cannot be counted here."""
         budget = self.budgets.get(promise.unit)
         if budget is None:
+            way = owners_way("set one", promise, name)
             raise PrivacyError(
-                f"This ledger has no budget for {promise.unit} changes, only for "
-                f"{' and '.join(self.budgets)} changes. Nothing was released. Have the data's "
-                "owner set one with change_budget (on the command line: sordino budget set "
-                f"{promise.unit}); the ledger records it."
+                f"{name} has no budget for {promise.unit} changes, only for "
+                f"{' and '.join(self.budgets)} changes. Nothing was released. H{way[1:]}."
             )
         if promise.unit == "record" and "labels-only" in promise.caveats:
             raise PrivacyError(
@@ -363,22 +365,43 @@ class Books:
         known.check_disjoint([_scope(data, scope) for scope in scopes], rule, budget)
 
 
-def _refuse(before: Spend, after: Spend, budget: Guarantee, name: str, whose: str) -> None:
+def owners_way(verb: str, limit: Guarantee, name: str, data: str = "") -> str:
+    """Return how the data's owner sets a budget: in Python, and on the command line."""
+    usual = REPLACE_ONE if limit.unit == "label" else REPLACE_SPECIAL
+    said = "" if limit.neighbors is usual or verb == "raise it" else limit.neighbors.option
+    options = {
+        "--delta": never_less(limit.delta) if limit.delta else "",
+        "--neighbors": said,
+        "--data": data and shlex.quote(data),
+        "--ledger": "" if name == LEDGER.name else shlex.quote(name),
+    }
+    command = f"sordino budget set {limit.unit} {never_less(limit.epsilon, 3)}"
+    command += "".join(f" {option} {value}" for option, value in options.items() if value)
+    return f"have the data's owner {verb}: change_budget, or on the command line {command}"
+
+
+_Limits = Mapping[str, Guarantee]  # by the name of the data set
+
+
+def _refuse(
+    before: Spend, after: Spend, budget: Guarantee, name: str, whose: str, limits: _Limits
+) -> None:
     """Refuse a spend that does not fit, with the way out."""
     would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
     if math.isinf(would):
-        _refuse_small_delta(before, after, budget, name, whose)
+        _refuse_small_delta(before, after, budget, name, whose, limits)
     left = never_more(before.remaining_epsilon(budget))
+    data = min(limits, key=lambda name: limits[name].epsilon)
     raise BudgetExceeded(
         f"This release would spend epsilon={never_less(would)} in total{whose}, over the budget of "
         f"epsilon={never_more(budget.epsilon, 15)} (delta={never_more(budget.delta, 15)}) in "
-        f"{name}; {left} is left. Nothing was released. Lower the mechanism's epsilon, or have "
-        "the data's owner raise the budget (the ledger records it)."
+        f"{name}; {left} is left. Nothing was released. Lower the mechanism's epsilon, or "
+        f"{owners_way('raise it', replace(budget, epsilon=would, delta=0.0), name, data)}."
     )
 
 
 def _refuse_small_delta(
-    before: Spend, after: Spend, budget: Guarantee, name: str, whose: str
+    before: Spend, after: Spend, budget: Guarantee, name: str, whose: str, limits: _Limits
 ) -> None:
     """Refuse a release that has no finite epsilon for want of delta, and name one that does."""
     for times in _OFFERED:  # a few round multiples, for the message: not the least
@@ -396,14 +419,13 @@ def _refuse_small_delta(
     )
     if not budget.delta or not before.events:
         problem = f"delta is too small{whose}: {name} allows {allowed}"
-    option = f"sordino budget set {budget.unit} EPSILON --delta" if whose else "--budget-delta"
+    enough = replace(budget, epsilon=max(epsilon, budget.epsilon), delta=delta)
+    data = min(limits, key=lambda name: limits[name].delta)
     raise BudgetExceeded(
         f"{problem} for this release to have a finite epsilon beside it. Nothing was released. "
-        "Use a mechanism with a smaller delta, or with none; or have the data's owner raise "
-        f"the limit on delta with change_budget (on the command line {option}), which the "
-        f"ledger records: at delta={never_less(delta)} everything together would have epsilon="
-        f"{never_less(epsilon)}, and the budget's epsilon is {never_more(budget.epsilon)}. A "
-        "new ledger would not count what was spent."
+        "Use a mechanism with a smaller delta, or with none; or "
+        f"{owners_way('raise it', enough, name, data)}: at that delta everything together would "
+        f"have epsilon={never_less(epsilon)}. A new ledger would not count what was spent."
     )
 
 

@@ -33,6 +33,11 @@ class NeighboringRelation(enum.Enum):
     REPLACE_ONE = 2
     REPLACE_SPECIAL = 3
 
+    @property
+    def option(self) -> str:
+        """Return the relation as the command line says it."""
+        return ("add-remove", "replace", "zero-out")[self.value - 1]
+
 
 ADD_OR_REMOVE_ONE = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
@@ -47,6 +52,8 @@ WEAK_PROMISE = "weak-promise"
 
 WEAKEST_EPSILON: Final = 20.0
 """An ε above it, for one unit, protects nobody: e^20 singles out one among half a billion."""
+LARGEST_DELTA: Final = 1e-3
+"""From here on a δ is too large where nobody may know how many records or persons there are."""
 
 CAVEATS: Mapping[str, str] = {
     DECLARED_DISJOINT: "Of entries on the ledger that are said to concern different people, labels "
@@ -192,6 +199,14 @@ class Guarantee:
         """Return whether a seed was used, so that nothing is hidden from whoever knows it."""
         return self.randomness == "simulated"
 
+    def may_publish(self, n: int | None) -> bool:
+        """Return whether δ permits to publish one of n units outright; None if n is private."""
+        # Who publishes one of n records at random keeps δ = 1/n.
+        # Source: docs/privacy.md, "How large delta may be".
+        if n is None or self.neighbors is ADD_OR_REMOVE_ONE:
+            return self.delta >= LARGEST_DELTA
+        return self.delta * n >= 1
+
     def with_caveats(self, *names: str) -> Guarantee:
         """Return the same promise with more caveats."""
         return replace(self, caveats=(*self.caveats, *names))
@@ -240,6 +255,21 @@ class Guarantee:
 
     def _repr_html_(self) -> str:
         return card("Guarantee", promise_rows(self), simulated=self.simulated)
+
+
+def weak_caveats(
+    epsilons: Iterable[float], *, accepted: bool, unit: str = "", ways: str = "--epsilon"
+) -> tuple[str, ...]:
+    """Return the caveat of a weak promise, if there is one and it was accepted; else refuse it."""
+    # An infinite one is another matter, which has an option of its own.
+    weak = [each for each in epsilons if WEAKEST_EPSILON < each < math.inf]
+    if weak and not accepted:
+        raise UsageError(
+            f"epsilon={never_less(max(weak))}{unit} is above {WEAKEST_EPSILON:g}, which protects "
+            f"nobody. Nothing was released. Use a smaller {ways}; or say --accept-weak, and the "
+            f"caveat {WEAK_PROMISE} stays with the release."
+        )
+    return (WEAK_PROMISE,) if weak else ()
 
 
 def promise_rows(guarantee: Guarantee) -> list[tuple[str, object]]:

@@ -37,7 +37,7 @@ from sordino.privacy.guarantee import (
 
 from . import ledger_chain
 from .accounting import EVERYTHING
-from .books import Account, Books
+from .books import Account, Books, owners_way
 from .data_sets import EVERY, DataSets, refuse_known
 from .ledger_chain import Row, canonical_json
 from .project import ledger_path, list_ledger, make_home
@@ -205,7 +205,7 @@ class Ledger:
         if budget is not None and budget.to_dict() != ledger.budget.to_dict():
             raise UsageError(
                 f"{path.name} has a budget of {ledger.budget}; you gave {budget}. Leave budget "
-                "out, or have the data's owner change it with change_budget (it is recorded)."
+                f"out, or {owners_way('change it', budget, path.name, ledger.data)}."
             )
         return ledger
 
@@ -320,8 +320,8 @@ class Ledger:
         if self._unit not in self.budgets:
             raise UsageError(
                 f"{self.path.name} has no budget for {self._unit} changes. Nothing was done. Have "
-                "the data's owner set one: change_budget (on the command line: sordino budget set "
-                f"{self._unit})."
+                "the data's owner set one: change_budget, or on the command line sordino budget "
+                f"set {self._unit} EPSILON."
             )
 
     def with_rows(

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sordino.errors import UsageError
-from sordino.privacy.guarantee import WEAKEST_EPSILON, Guarantee
+from sordino.privacy.guarantee import (
+    CAVEATS,
+    LARGEST_DELTA,
+    WEAK_PROMISE,
+    WEAKEST_EPSILON,
+    Guarantee,
+)
 from sordino.rewards.forecast import WAYS, Outlook, World
 from sordino.rewards.metrics import REACH
 
@@ -55,9 +61,13 @@ def judge(result: Json) -> dict[str, Any]:
     if promise.epsilon > WEAKEST_EPSILON:
         says = f"ε = {at_least(promise.epsilon)} per {promise.unit} is above {WEAKEST_EPSILON:g}."
         return {"word": WEAK, "says": f"{says} It protects nobody."}
-    if n is not None and promise.delta * n >= 1:
-        says = f"δ = {at_least(promise.delta)} is not below 1/n for {whole(n)} {promise.unit}s: one"
-        return {"word": WEAK, "says": f"{says} of them may be published outright."}
+    if promise.may_publish(n):
+        bound = f"{LARGEST_DELTA:g}, and how many {promise.unit}s there are is private: some"
+        bound = bound if n is None else f"1/n for {whole(n)} {promise.unit}s: one"
+        says = f"δ = {at_least(promise.delta)} is not below {bound} of them may be published"
+        return {"word": WEAK, "says": f"{says} outright."}
+    if WEAK_PROMISE in result.get("caveats", ()):  # by a number that the result does not tell
+        return {"word": WEAK, "says": CAVEATS[WEAK_PROMISE]}
     if result.get("noise") == "draws":
         found = {"word": USABLE, "says": "Nothing was released yet: every draw spends."}
     elif (bound := real("odds_bound", result.get("odds_bound"))) is not None:

@@ -24,11 +24,8 @@ from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
 from sordino.preferences.folds import held_out_questions, refuse_one_side
 from sordino.preferences.pairs import Pairs
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, WEAK_PROMISE, Guarantee
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, LARGEST_DELTA, WEAK_PROMISE, Guarantee
 from sordino.privacy.ledger import Ledger
-
-LARGEST_DELTA = 1e-3
-"""A δ from here on is refused where nobody may know how many records or persons there are."""
 
 
 def entropy_of(simulate_seed: int | None) -> _random.Entropy:
@@ -40,31 +37,26 @@ def entropy_of(simulate_seed: int | None) -> _random.Entropy:
 
 def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
     """Refuse a δ that allows what nobody means by privacy; call it before anything is spent."""
-    # A mechanism that publishes one of n records at random keeps δ = 1/n.
-    # Source: docs/privacy.md, "How large delta may be".
-    ways = f"Nothing was spent. Use a delta far below 1 in the number of {promise.unit}s, such as "
-    if n is None or promise.neighbors == ADD_OR_REMOVE_ONE:
-        if promise.delta >= LARGEST_DELTA:
-            raise UsageError(
-                f"delta must be below {LARGEST_DELTA:g} where the number of {promise.unit}s is not "
-                f"public, got {promise.delta!r}: with so large a delta a mechanism may publish "
-                f"some of them outright and still keep its promise. {ways}1e-06."
-            )
-    elif promise.delta * n >= 1:
-        raise UsageError(
-            f"delta must be below 1/n=1/{n}, got {promise.delta!r}: with so large a delta a "
-            f"mechanism may publish one {promise.unit} outright and still keep its promise. "
-            f"{ways}{0.01 / n:.0e}; commands go on all the same with --accept-weak."
-        )
+    if not promise.may_publish(n):
+        return
+    told = n is not None and promise.neighbors is not ADD_OR_REMOVE_ONE
+    bound = f"1/n=1/{n}" if told else f"{LARGEST_DELTA:g}"
+    where = "" if told else f" where the number of {promise.unit}s is not public"
+    raise UsageError(
+        f"delta must be below {bound}{where}, got {promise.delta!r}: with so large a delta a "
+        f"mechanism may publish one {promise.unit} outright and still keep its promise. Nothing "
+        f"was spent. Use a delta far below 1 in the number of {promise.unit}s, such as "
+        f"{0.01 / n if n and told else 1e-6:.0e}; commands go on all the same with --accept-weak."
+    )
 
 
 def weighed(promise: Guarantee, n: int | None, ledger: Ledger) -> Guarantee:
     """Return a promise with the caveats that were accepted; refuse a δ that nobody accepted."""
-    public = n is not None and promise.neighbors != ADD_OR_REMOVE_ONE
-    if ledger.accepted is None or not public or promise.delta * (n or 0) < 1:
+    if ledger.accepted is None:
         refuse_large_delta(promise, n)
-        return promise.with_caveats(*(ledger.accepted or ()))
-    return promise.with_caveats(*ledger.accepted, WEAK_PROMISE)
+        return promise
+    weak = (WEAK_PROMISE,) if promise.may_publish(n) else ()
+    return promise.with_caveats(*ledger.accepted, *weak)
 
 
 NOTE: Final = "held_out"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sordino.privacy.guarantee import WEAKEST_EPSILON
+from sordino.privacy.guarantee import LARGEST_DELTA, WEAKEST_EPSILON
 from sordino.reporting.verdict import ENOUGH, FEW, GUESS, USABLE, WEAK, judge
 from sordino.rewards import forecast
 
@@ -49,10 +49,18 @@ def test_delta_is_held_against_one_over_the_number_of_units(unit, data):
 
 def test_a_number_that_is_private_or_not_told_is_not_held_against_delta():
     terms = {"unit": "record", "neighbors": "ADD_OR_REMOVE_ONE"}
-    for values in (told(1.0, 0.1, terms=terms, n=100), told(1.0, 0.1, n=None)):
-        found = judge(values)
-        assert found["word"] == USABLE
-        assert "is not told" in found["says"]
+    for hidden, n in ((terms, 10**9), ((), None)):
+        below, at = (
+            judge(told(1.0, delta, terms=hidden, n=n)) for delta in (0.0009, LARGEST_DELTA)
+        )
+        assert (below["word"], at["word"]) == (USABLE, WEAK)
+        assert "is not told" in below["says"]
+        assert "private" in at["says"]
+
+
+def test_what_was_accepted_by_a_number_that_is_not_told_stays_weak():
+    assert judge(told(caveats=["timing"]))["word"] == USABLE
+    assert judge(told(caveats=["weak-promise"]))["word"] == WEAK
 
 
 def test_an_interval_above_one_half_is_usable_even_if_more_were_foreseen_to_be_needed():

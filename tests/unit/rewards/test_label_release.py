@@ -10,14 +10,9 @@ import sordino
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.privacy.guarantee import REPLACE_ONE
+from sordino.privacy.guarantee import LARGEST_DELTA, REPLACE_ONE
 from sordino.rewards.label_release import label_promise, release_labels
-from sordino.rewards.release_checks import (
-    LARGEST_DELTA,
-    entropy_of,
-    held_out_rows,
-    refuse_large_delta,
-)
+from sordino.rewards.release_checks import entropy_of, held_out_rows, refuse_large_delta
 
 DELTA = 1e-6
 NOISE = LabelGaussian(1.0, delta=DELTA)

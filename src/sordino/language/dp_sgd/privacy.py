@@ -42,6 +42,7 @@ from sordino.privacy.accounting import calibrated_noise_multiplier, composed_eps
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_SPECIAL,
+    WEAK_PROMISE,
     Event,
     Guarantee,
     NeighboringRelation,
@@ -185,6 +186,7 @@ class CentralPrivacy(UnitPrivacy):
         clip: C, bound on the norm of what one unit adds to a sum.
         cap: For unit ``"person"``, and needed there: the most pairs of one person that are used,
             the first ones in the order of the data.
+        accept_weak: Whether a delta that permits to publish somebody is taken, with a caveat.
 
     Raises:
         UsageError: A setting is out of range.
@@ -208,6 +210,7 @@ class CentralPrivacy(UnitPrivacy):
     expected_batch: float
     clip: float = 1.0
     cap: int | None = None
+    accept_weak: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "clip", "expected_batch"):
@@ -224,14 +227,28 @@ class CentralPrivacy(UnitPrivacy):
             )
         if self.cap is not None:
             _validate.integer("cap", self.cap, at_least=1)
+        if self.accept_weak:
+            return
         refuse_large_delta(self.guarantee, None)
-        guess = self.expected_batch / self.sampling_probability
-        if self.delta * guess >= 1:
+        if self.delta * self.guess >= 1:
             raise UsageError(
-                f"delta must be below one over the {guess:,.0f} {self.unit}s that expected_batch "
-                f"and sampling_probability speak of, got {self.delta!r}: so large a delta would "
-                "permit to publish somebody's judgments as they are. Choose it far smaller."
+                f"delta must be below one over the {self.guess:,.0f} {self.unit}s that "
+                f"expected_batch and sampling_probability speak of, got {self.delta!r}: so large a "
+                "delta would permit to publish somebody's judgments as they are. Choose it far "
+                "smaller; commands go on all the same with --accept-weak."
             )
+
+    @property
+    def guess(self) -> float:
+        """Return how many units the settings speak of, which is public."""
+        return self.expected_batch / self.sampling_probability
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what all steps promise together."""
+        promise = super().guarantee
+        weak = promise.may_publish(None) or self.delta * self.guess >= 1
+        return promise.with_caveats(WEAK_PROMISE) if weak and self.accept_weak else promise
 
     @property
     def noise_multiplier(self) -> float:
