@@ -15,6 +15,7 @@ from .test_bandit import PUBLIC, records, write
 ACCEPT = "--accept-weak"
 CHOOSE = ["choose", "run", "q.jsonl", "--judgments", "in.jsonl"]
 ALIGN = ["align", "in.jsonl", "--out", "out"]
+PRIVATIZE = ["privatize", "in.jsonl", "--out", "b.jsonl"]
 ESTIMATE = [*ALIGN, "--noise", "estimate"]
 BANDIT = ["bandit", "logs.csv", "--arm", "item", "--reward", "click", "--out", "out", *PUBLIC]
 WEAK = {
@@ -29,7 +30,7 @@ WEAK = {
         *["--delta", "0.05"],
     ],
     "draws": [*ALIGN, "--noise", "draws", "--draws", "2", "--epsilon", "21"],
-    "privatize": ["privatize", "in.jsonl", "--out", "a.jsonl", "--epsilon", "21"],
+    "privatize": [*PRIVATIZE, "--epsilon", "21"],
     "bandit": [*BANDIT, "--epsilon", "21"],
     "bandit by temperature": [*BANDIT, "--temperature", "0.001", "--regularization", "1"],
 }
@@ -62,7 +63,7 @@ def test_what_was_accepted_stays_with_what_is_released(ready, case):
     assert spends or case == "draws"
     assert all("weak-promise" in names for names in spends)
     if case == "privatize":
-        assert "weak-promise" in read_manifest(ready / "a.jsonl").guarantee.caveats
+        assert "weak-promise" in read_manifest(ready / "b.jsonl").guarantee.caveats
         return
     result = json.loads((ready / "out/result.json").read_text())
     assert next(iter(result)) == "verdict"
@@ -148,6 +149,23 @@ def test_numbers_that_mean_nothing_are_folded_away(ready):
     assert page.count('<details class="folded">') >= 2
     assert 'id="reward"' in page[:opened]
     assert "Calibration slope" not in page[:opened]
+
+
+def test_what_is_only_randomized_has_a_verdict_and_its_manifest_says_as_little_as_before(ready):
+    said = ready.run("privatize", "in.jsonl", "--out", "a.jsonl", "--epsilon", "0.5")
+    assert said.out.splitlines()[1].startswith("verdict")
+    assert "too few answers" in said.out
+    assert "verdict" not in json.loads((ready / "a.manifest.json").read_text())
+    told = [*PRIVATIZE, "--epsilon", "21", ACCEPT, "--json"]
+    value = ready.run(*told).value
+    assert next(iter(value)) == "verdict"
+    assert value["verdict"]["word"] == "too weak a promise"
+
+
+def test_the_share_of_one_person_is_not_too_few(ready):
+    said = ready.run(*PRIVATIZE, "--epsilon", "1", "--on-device", "--json")
+    assert said.value["verdict"]["word"] == "usable"
+    assert "answers would do" in said.value["verdict"]["says"]
 
 
 def test_a_fit_has_a_verdict_too(ready):

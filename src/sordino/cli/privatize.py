@@ -31,6 +31,8 @@ from sordino.privatization.answers import (
 from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.publication import ChunkOutputs, digest_of_request
 from sordino.privatization.randomization import Randomization, Survey
+from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.reporting.verdict import judge
 
 from ._app import Bar, app
 from ._run import Limit, Run, future_ledger, spending_limit
@@ -137,7 +139,12 @@ class _Privatization(Run):
     def told(self, said: Manifest, ledger: Ledger) -> dict[str, Any]:
         """Return what was done, which is what all manifests say."""
         plan, head = self.expected, ledger.head
+        coin = {"name": "randomized-response", "epsilon_per_label": self.mechanism.realized_epsilon}
+        # on a device there is the share of one person, to which that of everybody else is added
+        there = None if self.settings.on_device else plan["pairs"] - plan.get("capped_questions", 0)
+        known = describe_guarantee_and_caveats(said.guarantee) | {"mechanism": coin}
         return {
+            "verdict": judge(known | {"data": {"pairs": there, "persons": plan.get("persons")}}),
             **said.to_dict(),
             "spend": plan["spend"],
             "dropped_identical": plan["dropped_identical"],
@@ -231,6 +238,7 @@ class _ManyFiles(_Privatization):
             plan = {
                 "spend": 0.0,  # paid for before
                 "guarantee": {"unit": "label"},
+                "pairs": survey.n,
                 "dropped_identical": survey.dropped,
             }
         plan = plan or plan_chunks(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -272,7 +272,44 @@ class Books:
             before, read = spent.spend(relation), event_for(event, promise, unit, relation)
             after = before.with_one_more(_scope(data, scope), read, count)
             if not after.fits(limit):
-                _refuse(before, after, limit, name, whose, self.limits[unit])
+                self._refuse(before, after, limit, name, whose)
+
+    def _refuse(
+        self, before: Spend, after: Spend, budget: Guarantee, name: str, whose: str
+    ) -> None:
+        """Refuse a spend that does not fit, with the way out; for want of delta, one that does."""
+        limits = self.limits[budget.unit]
+        would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
+        for times in _OFFERED if math.isinf(would) else ():  # for the message: not the least
+            delta = float(f"{(budget.delta or _LEAST_OFFERED) * times:.3g}")
+            if not delta < _MOST_OFFERED:
+                break
+            epsilon = after.epsilon(neighbors=budget.neighbors, delta=delta)
+            if math.isinf(epsilon):
+                continue
+            allowed = f"delta={never_more(budget.delta)}"
+            problem = f"delta is too small{whose}: {name} allows {allowed}"
+            if budget.delta and before.events:
+                problem = f"delta is used up{whose}: what was spent in {name} leaves too little of "
+                problem += f"its {allowed}"
+            enough = replace(budget, epsilon=max(epsilon, budget.epsilon), delta=delta)
+            data = min(limits, key=lambda name: limits[name].delta)
+            raise BudgetExceeded(
+                f"{problem} for this release to have a finite epsilon beside it. Nothing was "
+                "released. Use a mechanism with a smaller delta, or with none; or "
+                f"{owners_way('raise it', enough, name, data)}: at that delta everything together "
+                f"would have epsilon={never_less(epsilon)}. A new ledger would not count what was "
+                "spent."
+            )
+        left = never_more(before.remaining_epsilon(budget))
+        data = min(limits, key=lambda name: limits[name].epsilon)
+        raise BudgetExceeded(
+            f"This release would spend epsilon={never_less(would)} in total{whose}, over the "
+            f"budget of epsilon={never_more(budget.epsilon, 15)} (delta="
+            f"{never_more(budget.delta, 15)}) in {name}; {left} is left. Nothing was released. "
+            "Lower the mechanism's epsilon, or "
+            f"{owners_way('raise it', replace(budget, epsilon=would, delta=0.0), name, data)}."
+        )
 
     def remaining_epsilon(self, unit: Unit) -> float:
         """Return the largest further pure epsilon of a unit's own that still fits, by bisection."""
@@ -378,55 +415,6 @@ def owners_way(verb: str, limit: Guarantee, name: str, data: str = "") -> str:
     command = f"sordino budget set {limit.unit} {never_less(limit.epsilon, 3)}"
     command += "".join(f" {option} {value}" for option, value in options.items() if value)
     return f"have the data's owner {verb}: change_budget, or on the command line {command}"
-
-
-_Limits = Mapping[str, Guarantee]  # by the name of the data set
-
-
-def _refuse(
-    before: Spend, after: Spend, budget: Guarantee, name: str, whose: str, limits: _Limits
-) -> None:
-    """Refuse a spend that does not fit, with the way out."""
-    would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
-    if math.isinf(would):
-        _refuse_small_delta(before, after, budget, name, whose, limits)
-    left = never_more(before.remaining_epsilon(budget))
-    data = min(limits, key=lambda name: limits[name].epsilon)
-    raise BudgetExceeded(
-        f"This release would spend epsilon={never_less(would)} in total{whose}, over the budget of "
-        f"epsilon={never_more(budget.epsilon, 15)} (delta={never_more(budget.delta, 15)}) in "
-        f"{name}; {left} is left. Nothing was released. Lower the mechanism's epsilon, or "
-        f"{owners_way('raise it', replace(budget, epsilon=would, delta=0.0), name, data)}."
-    )
-
-
-def _refuse_small_delta(
-    before: Spend, after: Spend, budget: Guarantee, name: str, whose: str, limits: _Limits
-) -> None:
-    """Refuse a release that has no finite epsilon for want of delta, and name one that does."""
-    for times in _OFFERED:  # a few round multiples, for the message: not the least
-        delta = float(f"{(budget.delta or _LEAST_OFFERED) * times:.3g}")
-        if not delta < _MOST_OFFERED:
-            return
-        epsilon = after.epsilon(neighbors=budget.neighbors, delta=delta)
-        if math.isfinite(epsilon):
-            break
-    else:
-        return
-    allowed = f"delta={never_more(budget.delta)}"
-    problem = (
-        f"delta is used up{whose}: what was spent in {name} leaves too little of its {allowed}"
-    )
-    if not budget.delta or not before.events:
-        problem = f"delta is too small{whose}: {name} allows {allowed}"
-    enough = replace(budget, epsilon=max(epsilon, budget.epsilon), delta=delta)
-    data = min(limits, key=lambda name: limits[name].delta)
-    raise BudgetExceeded(
-        f"{problem} for this release to have a finite epsilon beside it. Nothing was released. "
-        "Use a mechanism with a smaller delta, or with none; or "
-        f"{owners_way('raise it', enough, name, data)}: at that delta everything together would "
-        f"have epsilon={never_less(epsilon)}. A new ledger would not count what was spent."
-    )
 
 
 def names_of(value: object) -> list[str]:

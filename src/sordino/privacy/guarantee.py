@@ -258,16 +258,16 @@ class Guarantee:
 
 
 def weak_caveats(
-    epsilons: Iterable[float], *, accepted: bool, unit: str = "", ways: str = "--epsilon"
+    epsilons: Iterable[float], *, accepted: bool, ways: str = "a smaller --epsilon"
 ) -> tuple[str, ...]:
     """Return the caveat of a weak promise, if there is one and it was accepted; else refuse it."""
     # An infinite one is another matter, which has an option of its own.
     weak = [each for each in epsilons if WEAKEST_EPSILON < each < math.inf]
     if weak and not accepted:
         raise UsageError(
-            f"epsilon={never_less(max(weak))}{unit} is above {WEAKEST_EPSILON:g}, which protects "
-            f"nobody. Nothing was released. Use a smaller {ways}; or say --accept-weak, and the "
-            f"caveat {WEAK_PROMISE} stays with the release."
+            f"epsilon={never_less(max(weak))} is above {WEAKEST_EPSILON:g}, which protects nobody. "
+            f"Nothing was released. Use {ways}; or say --accept-weak, and the caveat "
+            f"{WEAK_PROMISE} stays with the release."
         )
     return (WEAK_PROMISE,) if weak else ()
 

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sordino.errors import UsageError
-from sordino.privacy.guarantee import (
-    CAVEATS,
-    LARGEST_DELTA,
-    WEAK_PROMISE,
-    WEAKEST_EPSILON,
-    Guarantee,
-)
+from sordino.privacy.guarantee import LARGEST_DELTA, WEAK_PROMISE, WEAKEST_EPSILON, Guarantee
 from sordino.rewards.forecast import WAYS, Outlook, World
 from sordino.rewards.metrics import REACH
 
@@ -67,7 +61,7 @@ def judge(result: Json) -> dict[str, Any]:
         says = f"δ = {at_least(promise.delta)} is not below {bound} of them may be published"
         return {"word": WEAK, "says": f"{says} outright."}
     if WEAK_PROMISE in result.get("caveats", ()):  # by a number that the result does not tell
-        return {"word": WEAK, "says": CAVEATS[WEAK_PROMISE]}
+        return {"word": WEAK, "says": "Next to nobody is protected, which was accepted."}
     if result.get("noise") == "draws":
         found = {"word": USABLE, "says": "Nothing was released yet: every draw spends."}
     elif (bound := real("odds_bound", result.get("odds_bound"))) is not None:
@@ -115,7 +109,7 @@ def _of_reward(result: Json, promise: Guarantee) -> dict[str, Any]:
     says = "Nothing was measured."
     if outlook is not None and expected is not None:
         says += (
-            f" About {whole(needed)} answers would do; how many there are is private."
+            f" About {whole(needed)} answers would do; how many there are is not told."
             if n is None
             else f" Foreseen: it predicts {percent(outlook.accuracy(n))} of judgments, if the best "
             f"reward predicts {percent(ASSUMED, 0)}."
