@@ -286,6 +286,15 @@ def test_nothing_is_asked_of_any_other_place(site, visit):
     assert person.context.cookies() == []
 
 
+@pytest.mark.parametrize("weak", [False, True])
+def test_a_promise_that_protects_next_to_nobody_is_told_before_the_first_answer(site, visit, weak):
+    one = site(questions=3, epsilon=7.0, accept_weak=True) if weak else site(questions=15)
+    person = visit()
+    person.page.goto(one.link())
+    person.page.wait_for_selector("h2")
+    assert ("next to nothing of your taste stays hidden" in _texts(person.page)) == weak
+
+
 def test_languages_say_the_same_things(page_folder):
     known = {
         path.stem: json.loads(path.read_text("utf-8"))

@@ -121,6 +121,7 @@ def _opened(number):
         "changes": "refused",
         "tick_seconds": 1,
         "expires": "2030-01-01T00:00:00Z",
+        "caveats": [],
     }
     return {"study": study, "questions": _questions(number)}
 

@@ -63,10 +63,36 @@ def test_init_says_what_it_promises(folder):
      ("5", "0.669%", "1 in 150)", "about 0.66%")],
 )  # fmt: skip
 def test_no_number_is_rounded_in_favor_of_the_promise(folder, epsilon, flipped, odds, note):
-    words = " ".join(folder.run(*INIT, "--epsilon", epsilon).out.split())
+    words = " ".join(folder.run(*INIT, "--epsilon", epsilon, "--accept-weak").out.split())
     assert flipped in words
     assert odds in words
     assert note in (folder / "study.toml").read_text()
+
+
+@pytest.mark.parametrize("terms", [["--epsilon", "20.1", "--cap", "1"], ["--epsilon", "4.1"]])
+def test_a_study_that_protects_nobody_is_refused_unless_everybody_is_told(folder, terms):
+    """One answer, or all of an invitation together: exports speak about either."""
+    said = folder.run(*INIT, *terms)
+    assert (said.code, folder.names()) == (2, set())
+    assert "--accept-weak" in said.err
+    folder.write("questions.jsonl", QUESTIONS)
+    said = folder.run(*INIT, *terms, "--questions", "questions.jsonl", "--accept-weak", "--json")
+    assert "weak-promise" in said.value["caveats"]
+    assert folder.run(*INVITE).code == 0
+    give(folder, persons=3)
+    exported = folder.run(*EXPORT, "--json").value
+    assert "weak-promise" in exported["caveats"]
+    assert "weak-promise" in folder.run("collect", "status", "study.toml").out
+    of_label = folder.run(*EXPORT, "--force", "--unit", "label", "--json").value
+    assert ("weak-promise" in of_label["caveats"]) == (terms[1] == "20.1")
+    edit(folder, "accept_weak = true", "accept_weak = false")
+    refused(folder, INVITE, 4, "study.toml", "accept_weak = true")
+
+
+def test_a_study_at_the_limit_is_a_study(folder):
+    said = folder.run(*INIT, "--epsilon", "4", "--json")
+    assert (said.code, said.value["person_epsilon"]) == (0, 20.0)
+    assert "weak-promise" not in said.value["caveats"]
 
 
 def test_a_cap_that_is_never_reached_is_named(folder):

@@ -21,7 +21,15 @@ from sordino._random import new_token
 from sordino.collection.study import Study, new_study, read_study
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import manifest_path
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less, never_more
+from sordino.privacy.guarantee import (
+    CAVEATS,
+    REPLACE_ONE,
+    WEAK_PROMISE,
+    WEAKEST_EPSILON,
+    Guarantee,
+    never_less,
+    never_more,
+)
 
 from ._app import COMMANDS, app, finish, grid
 from ._settings import (
@@ -143,6 +151,7 @@ def promise_values(study: Study) -> dict[str, Any]:
         "person_epsilon": person.epsilon,
         "changes": study.changes,
         "trust": person.trust,
+        "caveats": list(person.caveats),
     }
 
 
@@ -151,7 +160,8 @@ def promise_rows(study: Study) -> dict[str, str]:
     flips = study.coin.flip_probability
     person = study.guarantee("person")
     answer = study.coin.guarantee(unit="label", neighbors=REPLACE_ONE, trust="local")
-    return {
+    weak = {WEAK_PROMISE: CAVEATS[WEAK_PROMISE]} if WEAK_PROMISE in person.caveats else {}
+    return weak | {
         "each answer": f"epsilon={never_less(study.epsilon)}; {_reach(answer)}",
         "flipped": f"{never_more(100 * flips, 3)}% of the answers "
         f"(about 1 in {never_less(1 / flips, 3)}), by a coin on the person's own device",
@@ -190,6 +200,13 @@ class Init(Output):
     ] = None
     epsilon: Annotated[float, Option("Privacy loss allowed for one answer.")] = 1.0
     cap: Annotated[int, Option("The most answers per invitation.", min=1)] = 20
+    accept_weak: Annotated[
+        bool,
+        Option(
+            f"Go on although epsilon is above {WEAKEST_EPSILON:g} for one answer, or for all of an "
+            "invitation together. Page, study and exports then say so."
+        ),
+    ] = False
 
 
 @command(collect, Init)
@@ -219,6 +236,7 @@ def init(settings: Init) -> None:
             questions=file,
             epsilon=settings.epsilon,
             cap=settings.cap,
+            accept_weak=settings.accept_weak,
             force=force,
         )
     except BaseException:
@@ -352,6 +370,7 @@ def status(settings: Status) -> None:
         "per question": f"{min(counts):,} to {max(counts):,} answers",
         "promise": f"epsilon={never_less(told['epsilon'])} an answer, "
         f"{never_less(told['person_epsilon'])} per invitation ({told['cap']:,} answers at most)",
+        "caveats": ", ".join(study.guarantee("person").caveats) or "none",
     }
     if told["closed"]:
         rows["closed"] = "no invitation is left with which anybody could send"

@@ -92,6 +92,7 @@ _STUDY: Final = _object(
     tick_seconds=_WHOLE,
     threshold={"type": "string", "pattern": "^[0-9]{1,20}$"},
     expires=_TIME,
+    caveats=_list(_TEXT),
 )
 _OPENED: Final = _object(
     study=_STUDY,
@@ -264,6 +265,7 @@ class _Service:
             "cap": study.most_labels,
             "threshold": str(study.coin.threshold),
             "expires": moment(expires),
+            "caveats": list(study.guarantee("person").caveats),
         }
         return JSONResponse({"study": terms, "questions": [questions[name] for name in asked]})
 

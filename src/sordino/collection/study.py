@@ -24,7 +24,7 @@ from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.files import read_mappings
 from sordino.preferences.records import FIELDS, Text, canonical, read_text
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more, weak_caveats
 from sordino.privacy.ledger_chain import digest_of_json
 
 _JUDGMENTS: Final = (*(set(FIELDS) - {"prompt", "first", "second"}), "person", "persons")
@@ -105,7 +105,7 @@ DATABASE_VARIABLE: Final = "SORDINO_DATABASE"
 _LEAST_TICK: Final = 1
 _LONGEST_TICK: Final = 3600
 _LONGEST_TITLE: Final = 300
-_FROZEN: Final = ("id", "epsilon", "cap", "ties", "skips", "changes", "tick_seconds")
+_FROZEN: Final = ("id", "epsilon", "cap", "accept_weak", "ties", "skips", "changes", "tick_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +116,7 @@ class Study:
     title: str  # what people see at the top of the page
     epsilon: float  # bound on the privacy loss of one label
     cap: int  # the most labels that one person gives, changes of mind included
+    accept_weak: bool = False  # whether a promise that protects next to nobody is made, and said
     ties: bool = True  # whether "both are equally good" is a choice; it is a label like any other
     skips: bool = False  # whether "I would rather not say" is one; it is the same label as a tie
     changes: Changes = "refused"  # whether a changed mind is refused, or paid for as a new release
@@ -134,7 +135,7 @@ class Study:
             "tick_seconds", self.tick_seconds, at_least=_LEAST_TICK, at_most=_LONGEST_TICK
         )
         _validate.one_of("changes", self.changes, get_args(Changes))
-        for name in ("ties", "skips"):
+        for name in ("ties", "skips", "accept_weak"):
             _validate.one_of(name, getattr(self, name), (True, False))
         for name in ("title", "database"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
@@ -143,6 +144,8 @@ class Study:
             raise UsageError("languages must be a list of at least one code or file.")
         if len(self.title) > _LONGEST_TITLE:
             raise UsageError(f"title must have at most {_LONGEST_TITLE} characters.")
+        if self.questions:
+            self.guarantee("person")  # refuses one that is too weak; a label's is never weaker
 
     @property
     def coin(self) -> RandomizedResponse:
@@ -176,7 +179,9 @@ class Study:
         promise = self.coin.guarantee(
             unit=unit, neighbors=REPLACE_ONE, trust="local", labels=labels
         )
-        return promise if unit == "person" else promise.with_caveats("person-total")
+        ways = "a smaller epsilon or cap, as all answers of one invitation count together"
+        weak = weak_caveats([promise.epsilon], accepted=self.accept_weak, ways=ways)
+        return promise.with_caveats(*weak, *(() if unit == "person" else ("person-total",)))
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -223,7 +228,7 @@ def read_study(path: Path) -> Study:
     except DataError as error:
         problem = f"{questions.name}, {error}"
     except UsageError as error:
-        problem = f"{path.name}: {error}"
+        problem = f"{path.name}: {error}".replace("say --accept-weak", "write accept_weak = true")
     raise DataError(problem)
 
 
@@ -250,8 +255,8 @@ def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 _TEMPLATE: Final = """\
 # A study of sordino: people compare two answers, and each choice is randomized on their own device.
-# What bears on the promise (epsilon, cap, ties, skips, changes, tick_seconds, questions) is frozen
-# with the first invitation. The title and the languages may change later.
+# What bears on the promise (epsilon, cap, accept_weak, ties, skips, changes, tick_seconds,
+# questions) is frozen with the first invitation. The title and the languages may change later.
 
 id = {id}
 title = {title}
@@ -259,6 +264,7 @@ questions = {questions}  # JSON Lines: prompt, first, second
 
 epsilon = {epsilon}  # privacy loss of one label: about {flips}% of the answers are flipped
 cap = {cap}  # the most labels per invitation, protected with cap times epsilon together
+accept_weak = {accept_weak}  # go on where that is above 20; page and exports then say so
 
 ties = {ties}  # may people say that both are equally good?
 skips = {skips}  # may people say that they would rather not say?
@@ -271,7 +277,14 @@ database = {database}  # or postgresql://..., which is better said in SORDINO_DA
 
 
 def new_study(
-    path: Path, *, title: str, questions: Path, epsilon: float, cap: int, force: bool = False
+    path: Path,
+    *,
+    title: str,
+    questions: Path,
+    epsilon: float,
+    cap: int,
+    accept_weak: bool = False,
+    force: bool = False,
 ) -> Study:
     """Write a study file that can be edited, and return the study."""
     study = Study(
@@ -279,6 +292,7 @@ def new_study(
         title=title,
         epsilon=epsilon,
         cap=cap,
+        accept_weak=accept_weak,
         database=f"{path.stem}.db",
         questions=_read_questions(questions),
         folder=path.parent,

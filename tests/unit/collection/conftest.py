@@ -24,14 +24,15 @@ from sordino.collection.study import new_study, read_study
 def make_study(tmp_path):
     """Return a maker of studies; settings replace lines of the file."""
 
-    def make(*, questions=6, epsilon=1.0, cap=4, title="T", prompt="p", **settings):
+    def make(*, questions=6, epsilon=1.0, cap=4, title="T", prompt="p", weak=False, **settings):
         rows = [
             {"prompt": f"{prompt} {n}", "first": f"a {n}", "second": f"b {n}"}
             for n in range(questions)
         ]
         file, lines = tmp_path / "study.toml", tmp_path / "questions.jsonl"
         lines.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-        new_study(file, title=title, questions=lines, epsilon=epsilon, cap=cap, force=True)
+        terms = {"epsilon": epsilon, "cap": cap, "accept_weak": weak}
+        new_study(file, title=title, questions=lines, force=True, **terms)
         old = file.read_text().splitlines()
         for name, value in settings.items():
             place = next(at for at, line in enumerate(old) if line.startswith(f"{name} = "))

@@ -241,7 +241,7 @@ class TestSQLite:
 
     @ONE_KIND
     def test_full(self, talk, answer, tmp_path):
-        talk = talk(questions=200, cap=200)
+        talk = talk(questions=200, cap=200, weak=True)
         pages = []
 
         def bound(connection, *_):

@@ -14,13 +14,14 @@ import { language, percent, say } from "./texts.js";
  */
 export function explanation(terms, begun, go) {
   const places = facts(terms);
+  const weak = terms.caveats?.includes("weak-promise") ? ["explain.together.weak"] : [];
   return [
     heading(say("explain.title")),
     element("p", { class: "lead", text: say("explain.lead", places) }),
     section("explain.coin", ["explain.coin.1", "explain.coin.2"], places, demonstration(terms)),
     section("explain.sees", ["explain.sees.1", "explain.sees.2"], places),
     section("explain.open", ["explain.open.1"], places, list(openly(terms), places)),
-    section("explain.together", ["explain.together.1"], places),
+    section("explain.together", ["explain.together.1", ...weak], places),
     section("explain.device", ["explain.device.1", "explain.device.2"], places),
     section("explain.stop", ["explain.stop.1"], places),
     element("div", { class: "actions" },
