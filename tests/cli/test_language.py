@@ -49,6 +49,8 @@ def test_raw_judgments_are_randomized_first_and_kept(ready):
     assert value["caveats"] == ["randomized-at-ingestion"]
     assert (value["spend"], value["pairs"], value["dropped_overlong"]) == (2.0, 60, 0)
     assert value["answers"] == "rm.answers.jsonl"
+    assert (next(iter(value)), value["verdict"]["word"]) == ("verdict", "usable")
+    assert value["verdict"]["says"] == "Nothing was measured."
     assert {"rm.answers.jsonl", "rm.answers.manifest.json", "rm.spend.db"} <= ready.names()
     ledger = Ledger.read(ready / "rm.spend.db")
     assert value["ledger"] == {"head": ledger.head.digest, "rows": ledger.head.rows}
@@ -207,6 +209,7 @@ def test_a_policy_costs_nothing_and_is_measured(ready):
     said = ready.run(*command, *steps, "--batch-size", "4", "--json")
     assert (said.code, said.err) == (0, "")
     assert (said.value["spend"], said.value["guarantee"]["epsilon"]) == (0.0, 2.0)
+    assert (next(iter(said.value)), said.value["verdict"]["word"]) == ("verdict", "usable")
     assert (ready / "rm.spend.db").read_bytes() == before
     measure = ["language", "evaluate", "p", "--reference", "tiny", *steps[:2]]
     found = ready.run(
@@ -233,6 +236,19 @@ def test_a_policy_costs_nothing_and_is_measured(ready):
         refused(ready, [*measure, "--judge-command", broken], 2, "--judge-command")
     refused(ready, measure, 2, "Give one judge")
     refused(ready, [*measure, "--judge", "tiny"], 2, "sordino.json")
+
+
+def test_a_weak_promise_is_refused_or_stays_with_the_checkpoint(ready):
+    weak = [*REWARD, "--epsilon", "21"]
+    refused(ready, weak, 2, "--accept-weak")
+    said = ready.run(*weak, "--accept-weak")
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[1].startswith("verdict")
+    assert "too weak a promise" in said.out
+    assert "**Too weak a promise.** ε = 21 per label" in (ready / "rm/README.md").read_text()
+    assert "weak-promise" in json.loads((ready / "rm/sordino.json").read_text())["caveats"]
+    (row,) = Ledger.read(ready / "rm.spend.db").spends
+    assert "weak-promise" in json.loads(row.payload)["caveats"]
 
 
 @pytest.mark.deep

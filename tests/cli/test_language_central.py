@@ -126,6 +126,19 @@ def test_answers_that_are_randomized_need_no_curator(ready):
     refused(ready, [*REWARD[:2], "p.jsonl", *REWARD[3:]], 2, "--noise labels")
 
 
+@pytest.mark.parametrize("more", [["--delta", "0.2"], ["--delta", "9e-4", "--units", "2000"]])
+def test_a_large_delta_that_was_accepted_stays_with_the_checkpoint(ready, more):
+    refused(ready, [*REWARD, *more], 2, "--accept-weak")
+    said = ready.run(*REWARD, *more, "--accept-weak", "--steps", "1", "--json")
+    assert said.code == 0, said.err
+    assert (next(iter(said.value)), said.value["verdict"]["word"]) == (
+        "verdict", "too weak a promise",
+    )  # fmt: skip
+    for caveats in (said.value["caveats"], json.loads((ready / "made/sordino.json").read_text())):
+        assert "weak-promise" in (caveats if isinstance(caveats, list) else caveats["caveats"])
+    assert "**Too weak a promise.**" in (ready / "made/README.md").read_text()
+
+
 def test_a_large_delta_is_refused_by_public_numbers(ready):
     refused(ready, [*REWARD, "--delta", "0.2", "--dry-run"], 2, "delta must be below 0.001")
     said = ready.run(*REWARD, "--delta", "0.2").err

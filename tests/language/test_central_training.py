@@ -543,6 +543,10 @@ def test_a_delta_that_would_publish_somebody_is_refused():
         privacy(delta=0.025)
     with pytest.raises(UsageError, match="below one over the 4,000 records"):
         privacy(delta=5e-4, sampling_probability=1e-3, expected_batch=4.0)
+    for more in ({"delta": 0.025}, {"delta": 5e-4, "expected_batch": 4.0}):
+        taken = privacy(**{"sampling_probability": 1e-3, **more}, accept_weak=True)
+        assert "weak-promise" in taken.guarantee.caveats
+    assert "weak-promise" not in privacy(accept_weak=True).guarantee.caveats
 
 
 @pytest.mark.deep

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from sordino.privatization.answers import (
 )
 from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.reporting.verdict import judge
 
 from ._app import Bar
 from ._run import (
@@ -470,6 +472,15 @@ class _Training(Run):
         """Return what a checkpoint promises and what it cost."""
         return {**describe_guarantee_and_caveats(promise), "spend": spend}
 
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
+        """Train; return the verdict first, on a promise of which nothing was measured."""
+        told = self.trained(ledger)
+        return {"verdict": judge(told | {"data": {"pairs": told.get("pairs")}}), **told}
+
+    @abstractmethod
+    def trained(self, ledger: Ledger) -> dict[str, Any]:
+        """Spend and train; return what is told of it."""
+
     def promise_rows(self, told: dict[str, Any], spent: str) -> dict[str, str]:
         return {
             "written": self.settings.out.name,
@@ -618,7 +629,7 @@ class _OnAnswers(_Training):
             promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
         return planned | self.told(_promise_with_start(promise, settings.model), planned["spend"])
 
-    def spend(self, ledger: Ledger) -> dict[str, Any]:
+    def trained(self, ledger: Ledger) -> dict[str, Any]:
         settings, private = self.settings, self._private(ledger)
         learn = getattr(language_module("studies.pipeline"), settings.stage)
         with Bar.shown("Training") as bar:
@@ -755,7 +766,7 @@ class _OnJudgments(_Training):
             "touched": "nothing (dry run)",
         }
 
-    def spend(self, ledger: Ledger) -> dict[str, Any]:
+    def trained(self, ledger: Ledger) -> dict[str, Any]:
         """Train; nothing is told that was computed from the pairs."""
         settings = self.settings
         if not settings.is_begun:

@@ -18,6 +18,7 @@ from sordino.preferences.files import read_mappings
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import Text, read_text
 from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.reporting.verdict import judge
 
 from ._app import COMMANDS, Bar, app, finish
 from ._language_run import (
@@ -44,7 +45,7 @@ from ._settings import (
     command,
     language_module,
 )
-from ._tables import describe_promise
+from ._tables import describe_promise, verdict_rows
 
 if TYPE_CHECKING:
     from sordino.language.judging import WinRate
@@ -197,8 +198,10 @@ def policy(settings: Improvement) -> None:
         log = pipeline.improve_policy(score, settings.model, prompts, out, terms, progress=bar)
     promise = promised(out).guarantee
     rewards = [row["reward"] for row in log if "reward" in row]
+    terms = describe_guarantee_and_caveats(promise)
     value = {
-        **describe_guarantee_and_caveats(promise),
+        "verdict": judge(terms),
+        **terms,
         "spend": 0.0,
         "prompts": len(prompts),
         "update": settings.update.value,
@@ -207,6 +210,7 @@ def policy(settings: Improvement) -> None:
         "reward": rewards[-1] if rewards else None,
     }
     rows = {
+        **verdict_rows(value),
         "written": out.name,
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(value["caveats"]) or "none",

@@ -447,6 +447,7 @@ def model_card(
         "",
         f"# {' '.join(harmless(title).split())}",
         *["", "**SIMULATED: a seed was used, so nothing here is private.**"] * promise.simulated,
+        *(["", f"**Too weak a promise.** {weak}"] if (weak := promise.weakness(None)) else []),
         *(["", f"A {kind} trained on private preferences with Sordino."] if kind else []),
         "",
         f"**Promise:** {promise}. One change: {promise.change}.",

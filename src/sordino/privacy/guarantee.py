@@ -207,6 +207,19 @@ class Guarantee:
             return self.delta >= LARGEST_DELTA
         return self.delta * n >= 1
 
+    def weakness(self, n: int | None) -> str:
+        """Return why next to nobody is protected, if so; n as in :meth:`may_publish`."""
+        if self.epsilon > WEAKEST_EPSILON:
+            size = f"ε = {never_less(self.epsilon)} per {self.unit}"
+            return f"{size} is above {WEAKEST_EPSILON:g}. It protects nobody."
+        if self.may_publish(n):
+            bound = f"{LARGEST_DELTA:g}, and how many {self.unit}s there are is private: some"
+            bound = bound if n is None else f"1/n for {n:,} {self.unit}s: one"
+            size = f"δ = {never_less(self.delta)} is not below {bound}"
+            return f"{size} of them may be published outright."
+        accepted = "Next to nobody is protected, which was accepted."
+        return accepted if WEAK_PROMISE in self.caveats else ""
+
     def with_caveats(self, *names: str) -> Guarantee:
         """Return the same promise with more caveats."""
         return replace(self, caveats=(*self.caveats, *names))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sordino.errors import UsageError
-from sordino.privacy.guarantee import LARGEST_DELTA, WEAK_PROMISE, WEAKEST_EPSILON, Guarantee
+from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.forecast import WAYS, Outlook, World
 from sordino.rewards.metrics import REACH
 
@@ -48,20 +48,13 @@ def judge(result: Json) -> dict[str, Any]:
     Source:
         docs/files.md, "Verdict".
     """
-    promise = read_guarantee("result.guarantee", result.get("guarantee"))
+    caveats = tuple(result.get("caveats") or ())
+    promise = read_guarantee("result.guarantee", result.get("guarantee"), caveats)
     n = None  # units, where their number is public
     if not hides_counts(promise):
         n = _count(result, *(("persons",) if promise.unit == "person" else ("pairs", "ballots")))
-    if promise.epsilon > WEAKEST_EPSILON:
-        says = f"ε = {at_least(promise.epsilon)} per {promise.unit} is above {WEAKEST_EPSILON:g}."
-        return {"word": WEAK, "says": f"{says} It protects nobody."}
-    if promise.may_publish(n):
-        bound = f"{LARGEST_DELTA:g}, and how many {promise.unit}s there are is private: some"
-        bound = bound if n is None else f"1/n for {whole(n)} {promise.unit}s: one"
-        says = f"δ = {at_least(promise.delta)} is not below {bound} of them may be published"
-        return {"word": WEAK, "says": f"{says} outright."}
-    if WEAK_PROMISE in result.get("caveats", ()):  # by a number that the result does not tell
-        return {"word": WEAK, "says": "Next to nobody is protected, which was accepted."}
+    if says := promise.weakness(n):
+        return {"word": WEAK, "says": says}
     if result.get("noise") == "draws":
         found = {"word": USABLE, "says": "Nothing was released yet: every draw spends."}
     elif (bound := real("odds_bound", result.get("odds_bound"))) is not None:
