@@ -3,7 +3,7 @@
 from pathlib import Path
 
 _FOLDERS = {"align", "bandit"}  # into which the ledger goes, as one hands a run on
-_LANGUAGE = {"reward", "dpo"}
+_LANGUAGE = {"reward", "dpo", "table"}
 
 
 def stem(out):

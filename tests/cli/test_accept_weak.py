@@ -1,6 +1,8 @@
 """A promise that protects nobody is refused, or accepted by name; a verdict comes first."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +175,26 @@ def test_a_fit_has_a_verdict_too(ready):
     value = ready.run("fit", "a.jsonl", "--out", "r.json", "--json").value
     assert next(iter(value)) == "verdict"
     assert value["verdict"]["word"] == "too few answers"
+
+
+def names_of(screen):
+    """The names of the lines of a summary, up to the first table."""
+    lines = screen.splitlines()[1:]
+    some = lines[: lines.index("entries") if "entries" in lines else None]
+    return [line.split("  ")[0] for line in some if line.strip() and line[0] != " "]
+
+
+def test_the_page_for_whoever_signs_shows_screens_as_they_are_printed(ready):
+    page = (Path(__file__).parents[2] / "docs/what_to_sign.md").read_text("utf-8")
+    verdict, refusal, spent, check = re.findall(
+        r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL
+    )
+    said = ready.run(*PRIVATIZE, "--epsilon", "25")
+    assert said.err.split() == refusal.split()
+    said = ready.run(*ALIGN, "--epsilon", "0.1", "--dimension", "16", "--ledger", "l.db")
+    assert names_of(said.out) == names_of(verdict)
+    found = judge(json.loads((ready / "out/result.json").read_text()))
+    assert found["word"] in verdict
+    shown = [line.rstrip() for line in ready.run("ledger", "show", "l.db").out.splitlines()]
+    assert names_of("\n".join(shown)) == names_of(spent)
+    assert check.split()[:5] == ["sordino", "check", "verdict", "NOT", "MET"]

@@ -1,6 +1,7 @@
 """Language models on the command line: what is spent, refused, written and gone on with."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import sys
 import pytest
 
 from sordino.privacy.ledger import Ledger
+from sordino.reporting.verdict import judge
 
 from .conftest import CANARY, KIND_WORDS, TINY, kind_rows, refused
 
@@ -23,8 +25,8 @@ TABLE = [
 STUDY = [*TABLE, "--public-judge-half", "--no-central"]
 
 
-def spent(path):
-    total = Ledger.read(path).total()
+def spent(path, data=None):
+    total = Ledger.read(path, data=data).total()
     return 0.0 if total is None else total.epsilon
 
 
@@ -287,8 +289,13 @@ def test_a_study_is_written_and_says_what_it_spent(small):
         ("reference", "label-free", 2), ("dpo", "epsilon=0.5", 2), ("dpo", "epsilon=2", 2),
         ("rebel", "epsilon=0.5", 2), ("rebel", "epsilon=2", 2),
     ]  # fmt: skip
-    assert value["spent"] == spent(small / "study/training.spend.db") == 5.0  # one for both
-    assert spent(small / "study/judge.spend.db") == float("inf")
+    assert (
+        value["spent"] == spent(small / "study.spend.db", "preferences-training") == 5.0
+    )  # one for both
+    assert (
+        Ledger.read(small / "study.spend.db", data="preferences-judge").total().epsilon == math.inf
+    )
+    assert (next(iter(value)), value["verdict"]) == ("verdict", judge(value))
     assert value["judge"]["pairs"] + value["pairs"] == 60
     assert {curve["method"] for curve in value["curves"]} == {"dpo", "rebel"}
     assert all(len(curve["held_out_accuracy"]["mean"]) > 0 for curve in value["curves"])
@@ -313,20 +320,34 @@ def test_a_study_is_written_and_says_what_it_spent(small):
     refused(small, STUDY, 2, "table.json exists already")
 
 
+def test_a_study_spends_of_the_project_that_knows_its_judgments(small):
+    ledger = ["--ledger", "l.db"]
+    align = ["align", "in.jsonl", "--out", "run", "--dimension", "16", "--epsilon", "1"]
+    assert small.run(*align, "--budget", "5.5", *ledger).code == 0
+    judged = [*TABLE, "--public-judge-half", "--no-central", *ledger]
+    refused(small, judged, 3, "epsilon=6 in total")  # five of the study, and one before
+    assert small.run("budget", "set", "label", "6", *ledger).code == 0
+    refused(small, judged, 3, "epsilon=inf", "sordino budget set label inf")
+    assert small.run("budget", "set", "label", "inf", *ledger).code == 0
+    before = small.state()
+    said = small.run(*judged, "--dry-run", "--json")
+    assert (said.code, said.value["spend"]) == (0, 5.0), said.err
+    assert small.state() == before
+
+
 @pytest.mark.deep
 def test_an_interrupted_study_goes_on_and_pays_once(small):
     assert small.run(*STUDY, "--non-private").code == 0
     before = json.loads((small / "study/table.json").read_text())
-    ledger = (small / "study/judge.spend.db").read_bytes()
     for name in ("table.json", "runs/dpo-epsilon=2-1.json"):
         (small / "study" / name).unlink()
-    spends = Ledger.read(small / "study/training.spend.db").spends
+    rows = Ledger.read(small / "study.spend.db").rows
     refused(small, [*STUDY, "--non-private", "--epsilons", "1"], 2, "another study")
     assert small.run(*STUDY, "--non-private").code == 0
     again = json.loads((small / "study/table.json").read_text())
     assert again["rows"] == before["rows"]
-    assert len(Ledger.read(small / "study/training.spend.db").spends) == len(spends) == 5
-    assert (small / "study/judge.spend.db").read_bytes() == ledger
+    assert Ledger.read(small / "study.spend.db").rows == rows
+    assert [row.kind for row in rows].count("reserve") == 6  # five releases, and the judge's half
 
 
 @pytest.mark.deep
@@ -334,7 +355,7 @@ def test_a_study_that_starts_anew_pays_anew(small):
     assert small.run(*STUDY).code == 0
     refused(small, [*STUDY, "--force"], 3, "over the budget")
     assert small.run(*STUDY, "--force", "--budget", "10").code == 0
-    assert spent(small / "study/training.spend.db") == 10.0
+    assert spent(small / "study.spend.db", "preferences-training") == 10.0
 
 
 @pytest.mark.deep

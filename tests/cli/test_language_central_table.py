@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sordino.cli._language_study import CentralRows, table_notes
+from sordino.cli._run import imagined_ledger, spending_limit
 from sordino.cli._settings import Budget
 from sordino.errors import BudgetExceeded
 from sordino.language.studies.comparison_table import markdown_table
@@ -33,7 +34,8 @@ def small(folder, quicker):
 
 def paid(folder):
     """Return how many entries the ledger of the central rows has."""
-    return len(Ledger.read(folder / "study/central.spend.db").spends)
+    rows = Ledger.read(folder / "study.spend.db").rows
+    return sum(row.kind == "reserve" and row.unit == "record" for row in rows)
 
 
 @pytest.mark.deep
@@ -50,15 +52,18 @@ def test_a_study_pays_every_central_run_and_promises_records_apart(small):
         ("label-free", 2, "label"), ("epsilon=2", 2, "label"),
         ("central, epsilon=2", 2, "record"), ("central, epsilon=8", 2, "record"),
     ]  # fmt: skip
-    ledger = Ledger.read(small / "study/central.spend.db")
+    ledger = Ledger.read(small / "study.spend.db", data="preferences-training", unit="record")
     assert (ledger.budget.unit, ledger.budget.neighbors) == ("record", REPLACE_SPECIAL)
-    assert len(ledger.spends) == 4
+    assert (len(ledger.spends), paid(small)) == (6, 4)  # two of labels
     assert value["central"]["public"] == ["prompts", "answers", "number of judgments"]
     promise = value["central"]["guarantee"]
     assert (promise["unit"], promise["neighbors"]) == ("record", "REPLACE_SPECIAL")
     assert value["central"]["spent"] == promise["epsilon"] == ledger.total().epsilon
     assert planned.value["central"]["spend"] == pytest.approx(promise["epsilon"], rel=1e-5)
     assert value["guarantee"]["epsilon"] == value["spent"] == 4.0  # of labels, without them
+    label = value["accounts"]["label"]["epsilon"]  # and with them
+    assert max(4.0, promise["epsilon"]) < label < 4.0 + 2 * promise["epsilon"]
+    assert value["accounts"]["record"]["epsilon"] is None
     two, eight = value["rows"][2:]
     assert (two["releases"], two["epsilon_of_one_release"], two["delta"]) == (2, 2.0, 1e-6)
     assert 2.0 < two["epsilon_of_all_releases"] < 4.0  # composed, not added
@@ -69,13 +74,13 @@ def test_a_study_pays_every_central_run_and_promises_records_apart(small):
     table = (small / "study/table.md").read_text()
     assert f"epsilon={promise['epsilon']:.3g}"[:-1] in table
     assert "per record, δ=1e-06 |" in table
-    assert "never added up" in table
+    assert f"for one label, {value['accounts']['label']['says']}" in table
     assert "Held-out accuracy of central rows is not measured" in table
     assert CANARY not in table + (small / "study/table.json").read_text()
 
 
 @pytest.mark.deep
-def test_finished_central_runs_are_kept_and_an_interrupted_one_is_paid_again(small, monkeypatch):
+def test_finished_central_runs_are_kept_and_an_interrupted_one_is_gone_on_with(small, monkeypatch):
     from sordino.language.dp_sgd.training import CentralTraining
 
     step = CentralTraining.training_step
@@ -90,20 +95,19 @@ def test_finished_central_runs_are_kept_and_an_interrupted_one_is_paid_again(sma
         patch.setattr(CentralTraining, "training_step", killed)
         assert small.run(*study).code == 130
     assert paid(small) == 1
-    said = small.run(*study)
-    assert said.code == 3, said.err
-    assert "--central-budget" in said.err
-    labels = (small / "study/training.spend.db").read_bytes()
-    said = small.run(*study, "--central-budget", "30", "--json")
+    said = small.run(*study, "--json")
     assert said.code == 0, said.err
-    assert paid(small) == 3  # one of two was drawn twice, and paid for twice
-    assert [row["releases"] for row in said.value["rows"][2:]] == [2, 1]
-    assert (small / "study/training.spend.db").read_bytes() == labels
+    assert paid(small) == 2  # nobody saw what was drawn, so it is not paid for again
+    assert [row["releases"] for row in said.value["rows"][2:]] == [1, 1]
     (small / "study/table.json").unlink()
     (small / "study/runs/dpo-central-epsilon=8-0.json").unlink()
-    again = small.run(*study, "--central-budget", "40", "--json")
-    assert again.code == 0, again.err
-    assert paid(small) == 4  # the other run is kept
+    for unit in ("record", "label"):
+        again = small.run(*study)
+        assert (again.code, f"sordino budget set {unit} " in again.err) == (3, True), again.err
+        raised = ["budget", "set", unit, "40", "--ledger", "study.spend.db"]
+        assert small.run(*raised, "--data", "preferences-training").code == 0
+    assert small.run(*study).code == 0
+    assert paid(small) == 3  # the other run is kept
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,7 @@ def test_finished_central_runs_are_kept_and_an_interrupted_one_is_paid_again(sma
         (["--central-epsilon", "-1"], 2, "--central-epsilon"),
         (["--no-central"], 2, "--no-central"),
         (["--central-units", "0"], 2, "--central-units"),
-        (["--central-budget", "1"], 3, "over the budget"),
+        (["--budget", "1"], 3, "over the budget"),
     ],
 )
 def test_central_rows_that_cannot_be_are_refused_at_once(small, words, code, said):
@@ -132,6 +136,7 @@ def test_notes_state_both_promises_and_never_their_sum():
     )  # fmt: skip
     value = {
         "simulated": False, "prompts": 4, "reference": "built", "rows": [],
+        "accounts": {"label": {"says": "epsilon=11"}},
         "judge": {"pairs": 20}, **describe_guarantee_and_caveats(labels),
         "central": {"units": 30.0, "spent": 3.3, **describe_guarantee_and_caveats(records)},
     }  # fmt: skip
@@ -139,6 +144,7 @@ def test_notes_state_both_promises_and_never_their_sum():
     notes = "\n".join(table_notes(value, seeds=3))
     assert "epsilon=4 per label, without the central rows" in notes
     assert str(records) in notes
+    assert "for one label, epsilon=11." in notes
     assert "7.3" not in notes
     assert "`timing`:" in notes
     assert "count as public" in notes
@@ -184,14 +190,21 @@ def test_a_plan_counts_every_run_that_is_not_kept(tmp_path):
     event = found.privacy(2.0).event(2)
     both = composed_epsilon({event: 2}, neighbors=REPLACE_SPECIAL, delta=1e-6)
     assert found.spend == both
-    found.check(anew=False)
+
+    def limited(epsilon):
+        limit = spending_limit(
+            epsilon, Budget(), unit="record", trust="central", delta=1e-6, neighbors=REPLACE_SPECIAL
+        )
+        return imagined_ledger(found.path, found.data, limit)
+
+    found.check(limited(both), anew=False)
     for budget in (both * 0.99, 2.0):
-        with pytest.raises(BudgetExceeded, match="--central-budget"):
-            central(tmp_path, budget=Budget(budget)).check(anew=False)
+        with pytest.raises(BudgetExceeded, match="budget set record"):
+            found.check(limited(budget), anew=False)
     found.kept(2.0, 1).touch()
-    central(tmp_path, budget=Budget(2.0)).check(anew=False)
+    found.check(limited(2.0), anew=False)
     with pytest.raises(BudgetExceeded):
-        central(tmp_path, budget=Budget(2.0)).check(anew=True)
+        found.check(limited(2.0), anew=True)
 
 
 def test_a_batch_is_no_larger_than_the_guess(tmp_path):

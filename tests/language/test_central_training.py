@@ -541,7 +541,7 @@ def test_the_trainers_of_randomized_answers_take_raw_pairs_with_central_privacy(
 def test_a_delta_that_would_publish_somebody_is_refused():
     with pytest.raises(UsageError, match=r"delta must be below 0\.001"):
         privacy(delta=0.025)
-    with pytest.raises(UsageError, match="below one over the 4,000 records"):
+    with pytest.raises(UsageError, match="below 1/n=1/4000, got"):
         privacy(delta=5e-4, sampling_probability=1e-3, expected_batch=4.0)
     for more in ({"delta": 0.025}, {"delta": 5e-4, "expected_batch": 4.0}):
         taken = privacy(**{"sampling_probability": 1e-3, **more}, accept_weak=True)

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import shutil
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -469,17 +468,9 @@ class _Training(Run):
             yield
 
     def told(self, promise: Guarantee, spend: float) -> dict[str, Any]:
-        """Return what a checkpoint promises and what it cost."""
-        return {**describe_guarantee_and_caveats(promise), "spend": spend}
-
-    def spend(self, ledger: Ledger) -> dict[str, Any]:
-        """Train; return the verdict first, on a promise of which nothing was measured."""
-        told = self.trained(ledger)
-        return {"verdict": judge(told | {"data": {"pairs": told.get("pairs")}}), **told}
-
-    @abstractmethod
-    def trained(self, ledger: Ledger) -> dict[str, Any]:
-        """Spend and train; return what is told of it."""
+        """Return what a checkpoint promises and what it cost, after what that amounts to."""
+        terms = describe_guarantee_and_caveats(promise)
+        return {"verdict": judge(terms), **terms, "spend": spend}
 
     def promise_rows(self, told: dict[str, Any], spent: str) -> dict[str, str]:
         return {
@@ -629,7 +620,7 @@ class _OnAnswers(_Training):
             promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
         return planned | self.told(_promise_with_start(promise, settings.model), planned["spend"])
 
-    def trained(self, ledger: Ledger) -> dict[str, Any]:
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
         settings, private = self.settings, self._private(ledger)
         learn = getattr(language_module("studies.pipeline"), settings.stage)
         with Bar.shown("Training") as bar:
@@ -766,7 +757,7 @@ class _OnJudgments(_Training):
             "touched": "nothing (dry run)",
         }
 
-    def trained(self, ledger: Ledger) -> dict[str, Any]:
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
         """Train; nothing is told that was computed from the pairs."""
         settings = self.settings
         if not settings.is_begun:

@@ -1,15 +1,15 @@
 """A study of policies across epsilons, run by run; one that was interrupted goes on.
 
-Rows on randomized labels toss fresh coins for every epsilon and seed, all on one ledger. Rows that
-learn from raw judgments pay every run on a ledger of their own: they promise something to whole
-records, and the other rows to labels, so that the two are never added up.
+Rows on randomized labels toss fresh coins for every epsilon and seed, each an entry on the ledger
+that counts the project. So is every run that learns from raw judgments: those promise something to
+whole records, which covers their labels, and the other rows to labels alone.
 """
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,12 +21,13 @@ import numpy as np
 from sordino import _random
 from sordino._files import finite, read_json, to_json, write_json
 from sordino._version import __version__
-from sordino.errors import BudgetExceeded, DataError, PrivacyError, SordinoError, UsageError
+from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs, PrivatePairs, digest_of_answers
 from sordino.privacy.accounting import composed_epsilon
+from sordino.privacy.data_sets import EVERY
 from sordino.privacy.guarantee import (
     CAVEATS,
     REPLACE_ONE,
@@ -38,12 +39,22 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import event_of, request_of
 from sordino.privatization.answers import privatize, use_unprotected
+from sordino.reporting import verdict
 from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.release_checks import entropy_of
 
 from ._language_run import promised
-from ._run import Limit, future_ledger, open_ledger, publish, spending_limit, with_spend
+from ._run import (
+    Limit,
+    future_ledger,
+    is_limited,
+    open_ledger,
+    promise_of_all,
+    publish,
+    spending_limit,
+    with_spend,
+)
 from ._settings import DELTA, Budget, language_module
 
 if TYPE_CHECKING:
@@ -152,9 +163,9 @@ def _on_central(value: dict[str, Any], seeds: int) -> Iterator[str]:
     if central["guarantee"] is not None:
         total = Guarantee.from_dict(central["guarantee"], central["caveats"])
         yield (
-            f"All central rows together, by a ledger of their own: {total}. It is about other "
-            "changes than the promise to labels: neither covers the rows of the other, and the two "
-            "are never added up."
+            f"All central rows together: {total}. They count for labels too: by the ledger, all "
+            "rows and whatever else was spent of these judgments come to, for one label, "
+            f"{value['accounts']['label']['says']}."
         )
         mine = (name for name in total.caveats if name not in value["caveats"])
         yield from (f"`{name}`: {CAVEATS[name]}" for name in mine)
@@ -197,6 +208,14 @@ def unlinked(pairs: Pairs) -> Pairs:
     return replace(pairs, persons=None)
 
 
+def _coin(epsilon: float) -> NonPrivate | RandomizedResponse:
+    return NonPrivate() if math.isinf(epsilon) else RandomizedResponse(epsilon)
+
+
+_JUDGES = spending_limit(math.inf, Budget(), unit="label", trust="central")
+"""What is spent of judgments that are used unprotected, and the limit of a new ledger on it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Releases:
     """Judgments to learn from, and how often they will be released."""
@@ -206,21 +225,20 @@ class Releases:
     epsilons: tuple[float, ...]  # of the rows; infinite for the one without privacy
     seeds: int  # releases at each finite epsilon
     path: Path  # the ledger
-    data: str  # its name on the ledger
+    data: str | None  # its name on the ledger; None where its questions say which it is
     answers: Path  # folder where randomized answers are kept
     request: str  # the name of the command, by which it finds what it paid for before
     budget: Budget = field(default_factory=Budget)  # as `--budget`; None for what the study spends
     simulate_seed: int | None = None  # as `--simulate-seed`
     held: ExitStack = field(default_factory=ExitStack, repr=False)  # what ends with the study
     accepted: tuple[str, ...] | None = None  # as of a `Ledger`
+    central: CentralRows | None = None  # of the same records: what covers these covers labels too
     _unprotected: list[PrivatePairs] = field(default_factory=list, repr=False)
 
     @property
     def spend(self) -> float:
         """Return what all releases cost one label together."""
-        finite = [epsilon for epsilon in self.epsilons if not math.isinf(epsilon)]
-        total = math.fsum(epsilon for epsilon in finite for _ in range(self.seeds))
-        return math.inf if len(finite) < len(self.epsilons) else float(never_less(total, 12))
+        return float(never_less(math.fsum(map(math.fsum, self.of_labels.values())), 12))
 
     @property
     def of_labels(self) -> dict[str, list[float]]:
@@ -231,28 +249,44 @@ class Releases:
         }
 
     @property
-    def limit(self) -> Limit:
-        """Return the limit of a new ledger."""
-        return spending_limit(self.spend, self.budget, unit="label", trust="central")
+    def limits(self) -> list[Limit]:
+        """Return the limits of a new ledger: of labels, which central rows spend too, first."""
+        spend, delta, central, more = self.spend, 0.0, self.central, []
+        if central is not None:
+            delta, events = central.delta, self.events | central.events
+            spend = composed_epsilon(events, neighbors=REPLACE_ONE, delta=delta) * _MARGIN
+            more = [central.limit]
+        budget = self.budget
+        return [spending_limit(spend, budget, unit="label", trust="central", delta=delta), *more]
 
-    def check(self, *, anew: bool) -> None:
-        """Refuse what the ledger has not enough left for; nothing is touched."""
-        ledger = future_ledger(self.path, self.data, self.limit)
+    @property
+    def events(self) -> dict[Event, int]:
+        """Return what releases do, and how many of them there are."""
+        counts = map(len, self.of_labels.values())
+        return {_coin(each).event: n for each, n in zip(self.epsilons, counts, strict=True)}
+
+    def check(self, *, anew: bool) -> Ledger:
+        """Return the ledger after it; refuse what it has not enough left for; touch nothing."""
+        ledger = future_ledger(self.path, self.data, *self.limits)
         ledger.accepted = self.accepted
-        for epsilon in self.epsilons:
-            whole = math.isinf(epsilon)
-            mechanism = NonPrivate() if whole else RandomizedResponse(epsilon)
+        for epsilon, (labels, each) in zip(self.epsilons, self.of_labels.items(), strict=True):
+            mechanism = _coin(epsilon)
             promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-            if not whole:
+            if math.isfinite(epsilon):
                 promise = replace(promise, randomness=entropy_of(self.simulate_seed).randomness)
-            for seed in range(1 if whole else self.seeds):
+            for seed in range(len(each)):
                 if anew or not self._file(epsilon, seed).exists():
-                    ledger = ledger.continuing(_part_of(self.request, labels_name(epsilon), seed))
-                    ledger = with_spend(ledger, mechanism.event, promise)
+                    ledger = ledger.continuing(_part_of(self.request, labels, seed))
+                    asked = self.pairs.questions
+                    ledger = with_spend(ledger, mechanism.event, promise, questions=asked)
+        return ledger
 
     def open(self) -> Ledger:
-        """Return the ledger."""
-        ledger = open_ledger(self.path, self.data, self.limit)
+        """Return the ledger; a new one has a limit for each unit."""
+        if not is_limited(self.path):
+            for limit in self.limits:
+                Ledger.open(self.path, data=self.data or EVERY, budget=limit.budget.of(limit.run))
+        ledger = open_ledger(self.path, self.data, self.limits[0])
         ledger.accepted = self.accepted
         return ledger
 
@@ -339,11 +373,9 @@ class CentralRows:
     sizes: CentralSizes  # of the training
     folder: Path  # where finished runs are kept
     path: Path  # the ledger
-    data: str  # its name on the ledger
+    data: str | None  # its name on the ledger, as of the other rows
     request: str  # the name of the command, by which it finds what it paid for before
     declare_unread: bool = False  # as `--declare-unread`
-    # As `--central-budget`; None for what the study spends.
-    budget: Budget = field(default_factory=Budget)
     simulate_seed: int | None = None  # as `--simulate-seed`
     accepted: tuple[str, ...] | None = None  # as of a `Ledger`
 
@@ -379,7 +411,12 @@ class CentralRows:
     @property
     def spend(self) -> float:
         """Return what all runs cost one record together."""
-        return self._epsilon({self._event(epsilon): self.seeds for epsilon in self.epsilons})
+        return self._epsilon(self.events)
+
+    @property
+    def events(self) -> dict[Event, int]:
+        """Return what runs do, and how many of them there are."""
+        return {self._event(epsilon): self.seeds for epsilon in self.epsilons}
 
     def _event(self, epsilon: float) -> Event:
         privacy = self.privacy(epsilon)
@@ -393,29 +430,22 @@ class CentralRows:
         """Return the limit of a new ledger."""
         return spending_limit(
             self.spend * _MARGIN,
-            self.budget,
+            Budget(),
             unit="record",
             trust="central",
             delta=self.delta,
             neighbors=REPLACE_SPECIAL,
         )
 
-    def check(self, *, anew: bool) -> None:
-        """Refuse what the ledger has not enough left for; nothing is touched."""
-        ledger = future_ledger(self.path, self.data, self.limit)
+    def check(self, ledger: Ledger, *, anew: bool) -> None:
+        """Refuse what a ledger that is not touched has not enough left for."""
+        ledger = ledger.with_rows(ledger.rows, self.data or EVERY, "record")
         ledger.accepted = self.accepted
-        try:
-            for epsilon, seed in self.runs:
-                if anew or not self.kept(epsilon, seed).exists():
-                    promise = self.privacy(epsilon).promise(self.simulate_seed)
-                    ledger = ledger.continuing(
-                        _part_of(self.request, central_labels(epsilon), seed)
-                    )
-                    ledger = with_spend(ledger, self._event(epsilon), promise)
-        except BudgetExceeded as error:
-            raise BudgetExceeded(
-                f"{error} For central rows --central-budget EPSILON raises the limit."
-            ) from None
+        for epsilon, seed in self.runs:
+            if anew or not self.kept(epsilon, seed).exists():
+                promise = self.privacy(epsilon).promise(self.simulate_seed)
+                ledger = ledger.continuing(_part_of(self.request, central_labels(epsilon), seed))
+                ledger = with_spend(ledger, self._event(epsilon), promise)
 
     def open(self) -> Ledger:
         """Return the ledger."""
@@ -454,7 +484,7 @@ class CentralRows:
         if labels not in named:
             return {}
         event = self._event(named[labels])
-        paid = sum(event_of(row) == event for row in Ledger.read(self.path).spends)
+        paid = sum(event_of(row) == event for row in self.open().spends)
         return {
             "unit": "record",
             "delta": self.delta,
@@ -465,7 +495,11 @@ class CentralRows:
 
     def promised(self) -> dict[str, Any]:
         """Return what all rows promise together: every run on the ledger."""
-        return {"units": self.units, "public": list(_PUBLIC), **_spent(self.open())}
+        return {
+            "units": self.units,
+            "public": list(_PUBLIC),
+            **_spent(self.open(), self.events, self.delta),
+        }
 
     def planned(self) -> dict[str, Any]:
         """Return what the study would spend."""
@@ -542,6 +576,18 @@ class Study:
         rows += [(method, each) for method in self.methods for each in self.training.epsilons]
         return [(method, epsilon, seed) for method, epsilon in rows for seed in seeds]
 
+    def check(self, *, anew: bool) -> None:
+        """Refuse what the ledger has not enough left for; nothing is touched."""
+        ledger = self.training.check(anew=anew)
+        if self.central is not None:
+            self.central.check(ledger, anew=anew)
+        done = (self.folder / "judge" / "training_log.json").exists() and not anew
+        if self.judge_pairs is not None and not done:
+            ledger = future_ledger(self.training.path, f"{self.data}-judge", _JUDGES)
+            ledger = ledger.continuing(_part_of(self.training.request, "judge", 0))
+            asked = self.judge_pairs.questions
+            with_spend(ledger, NonPrivate().event, _JUDGES.run, questions=asked)
+
     def planned(self) -> dict[str, Any]:
         """Return what the study would spend."""
         judged = self.judge_pairs
@@ -576,11 +622,13 @@ class Study:
                 progress(len(runs), len(jobs))
             for left in self.folder.glob(f"{_WORK}*"):
                 shutil.rmtree(left, ignore_errors=True)
+        account = self.training.open()
         value = {
             "format": _STUDY_FORMAT,
             "version": _STUDY_VERSION,
             "sordino": __version__,
-            **_spent(self.training.open()),
+            **_spent(account, self.training.events, 0.0),
+            "accounts": {unit: held.to_dict() for unit, held in account.accounts().items()},
             "central": None if self.central is None else self.central.promised(),
             "rows": [
                 row if self.central is None else row | self.central.costs(row["labels"])
@@ -597,6 +645,7 @@ class Study:
             # where raw records were read, a time would tell of them
             "seconds": None if self.central else round(_random.clock() - started, 1),
         }
+        value = {"verdict": verdict.judge(value), **value}
         curves = self.folder / "curves.svg"
         write_training_curves(curves, value["curves"], force=True, simulated=self.simulated)
         lines = table.markdown_table(
@@ -707,9 +756,8 @@ class Study:
         folder = self.folder / "judge"
         if not (folder / "training_log.json").exists():
             assert self.judge_pairs is not None  # noqa: S101 - for the type checker
-            limit = spending_limit(math.inf, Budget(), unit="label", trust="central")
-            path = self.folder / "judge.spend.db"
-            ledger = open_ledger(path, f"{self.data}-judge", limit)
+            self.training.open()  # a new ledger has a limit for each unit
+            ledger = open_ledger(self.training.path, f"{self.data}-judge", _JUDGES)
             with ledger.attempt(_part_of(self.training.request, "judge", 0)):
                 private = use_unprotected(self.judge_pairs, NonPrivate(), ledger=ledger)
                 language_module("studies.pipeline").train_reward(
@@ -718,8 +766,10 @@ class Study:
         return folder
 
 
-def _spent(ledger: Ledger) -> dict[str, Any]:
-    total = ledger.total()
-    if total is None:
+def _spent(ledger: Ledger, events: Collection[Event], delta: float) -> dict[str, Any]:
+    """Return what a study's rows promise: all entries like its own, those of killed runs too."""
+    rows = [row for row in ledger.spends if row.unit == ledger.unit and event_of(row) in events]
+    if not rows:
         return {"spent": 0.0, "guarantee": None, "caveats": []}
+    total = promise_of_all(rows, delta)
     return {"spent": total.epsilon, **describe_guarantee_and_caveats(total)}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from sordino import _validate
 from sordino._files import finite, refuse_existing
@@ -27,20 +27,14 @@ from ._language_study import (
 )
 from ._run import made_folder
 from ._settings import (
-    Budget,
-    LedgerOption,
-    Limited,
     Option,
+    Paying,
     PrivacyOption,
     Reading,
     language_module,
     refuse_given,
 )
-from ._tables import describe_promise
-
-if TYPE_CHECKING:
-    from sordino.language.studies.comparison import StudySizes
-    from sordino.language.studies.comparison_table import PreferenceSplit
+from ._tables import describe_promise, verdict_rows
 
 _TITLE = "sordino language table"
 _METHODS = ("dpo", "rebel")
@@ -52,7 +46,7 @@ def _are_usable(epsilons: Sequence[float]) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Limited, Reading):
+class Comparison(Paying, Reading):
     """What the user asked for; an interrupted study goes on if the same command is given again."""
 
     source: Source
@@ -96,29 +90,16 @@ class Comparison(Limited, Reading):
     public_judge_half: Annotated[
         bool,
         PrivacyOption(
-            "Half of the judgments may be used unprotected, to train the judge: an infinite spend, "
-            "recorded on a ledger of its own."
+            "Half of the judgments may be used unprotected, to train the judge: the ledger records "
+            "an infinite spend of that half, and its budget must allow it."
         ),
     ] = False
     non_private: Annotated[
         bool,
         PrivacyOption(
-            "Also a row without privacy: the other half's ledger then records an infinite spend. "
-            "NOT PRIVATE."
+            "Also a row without privacy: the ledger then records an infinite spend. NOT PRIVATE."
         ),
     ] = False
-    central_budget: Annotated[
-        float | None,
-        LedgerOption(
-            "Like --budget, for the ledger of the runs on raw judgments.", metavar="EPSILON"
-        ),
-    ] = None
-    central_budget_delta: Annotated[
-        float | None,
-        LedgerOption(
-            "Like --budget-delta, for the ledger of the runs on raw judgments.", metavar="DELTA"
-        ),
-    ] = None
 
     def rows(self) -> tuple[float, ...]:
         """Return the epsilons of the table, the infinite one last."""
@@ -139,8 +120,6 @@ class Comparison(Limited, Reading):
             said = {
                 "--central-epsilon": self.central_epsilon,
                 "--central-units": self.central_units,
-                "--central-budget": self.central_budget,
-                "--central-budget-delta": self.central_budget_delta,
             }
             refuse_given(said, "--no-central leaves those rows out")
             return ()
@@ -203,9 +182,7 @@ def compare(settings: Comparison) -> None:
             "Nothing was done. Train on them with sordino language dpo."
         )
     study = _study(settings, pairs, epsilons, methods, central)
-    study.training.check(anew=settings.force)
-    if study.central is not None:
-        study.central.check(anew=settings.force)
+    study.check(anew=settings.force)
     refuse_texts(study)
     if settings.dry_run:
         value = study.planned()
@@ -217,7 +194,7 @@ def compare(settings: Comparison) -> None:
         value = finite(study.run(progress=bar, force=settings.force))
     if not settings.as_json:
         _show(value)
-    rows = _rows(value, settings.out)
+    rows = verdict_rows(value) | _rows(value, settings.out)
     finish(_TITLE, rows, value, as_json=settings.as_json, simulated=study.simulated)
 
 
@@ -235,25 +212,48 @@ def _study(
     split = tables.split_by_prompt(pairs, judge=0.0 if settings.judge else 0.5)
     sizes = presets.QUICK if settings.quick else presets.FULL
     sizes = sizes if settings.model is None else sizes.for_checkpoint()
-    learned, alone = split.learned, unlinked(pairs)
-    held_out = set(split.held_out)
+    learned, alone, held_out = split.learned, unlinked(pairs), set(split.held_out)
+    common: dict[str, Any] = {
+        "seeds": settings.seeds or sizes.seeds,
+        "path": settings.ledger_path,
+        # halves with names, for what is spent of the judge's is no spend of the other
+        "data": f"{settings.data or 'preferences'}-training" if split.judge else settings.data,
+        "request": settings.request,
+        "simulate_seed": settings.simulate_seed,
+    }
+    rows = None
+    if central:
+        # A record that repeats a text of the judge's half, which is public, is left out by itself:
+        # a reference that is built from that half has read it. Their number is public in a table.
+        records = pairs.part(split.training)
+        units = float(len(records)) if settings.central_units is None else settings.central_units
+        if settings.model is None:
+            read = language_module("references.texts").TextsRead
+            records = records.part(read.of(pairs.part(split.judge)).unread(records))
+        rows = CentralRows(
+            pairs=records,
+            epsilons=central,
+            units=_validate.positive("--central-units", units),
+            sizes=sizes.central,
+            folder=settings.out / "runs",
+            declare_unread=settings.declare_unread,
+            accepted=settings.accepted(central),
+            **common,
+        )
     training = Releases(
         pairs=alone.part(learned),
         held_out=frozenset(at for at, row in enumerate(learned) if row in held_out),
         epsilons=epsilons,
-        seeds=settings.seeds or sizes.seeds,
-        path=settings.out / "training.spend.db",
-        data=f"{settings.data or 'preferences'}-training",
         answers=settings.out / "answers",
-        request=settings.request,
         budget=settings.limits,
-        simulate_seed=settings.simulate_seed,
         accepted=settings.accepted(epsilons),
+        central=rows,
+        **common,
     )
     return Study(
         folder=settings.out,
         all_pairs=pairs,
-        parts={name: rows for name, rows in split._asdict().items() if rows},
+        parts={name: part for name, part in split._asdict().items() if part},
         training=training,
         judge_pairs=alone.part(split.judge) if split.judge else None,
         judge=settings.judge,
@@ -261,42 +261,7 @@ def _study(
         methods=methods,
         sizes=sizes,
         data=settings.data or "preferences",
-        central=_central(settings, pairs, split, central, training.seeds, sizes)
-        if central
-        else None,
-    )
-
-
-def _central(
-    settings: Comparison,
-    pairs: Pairs,
-    split: PreferenceSplit,
-    epsilons: tuple[float, ...],
-    seeds: int,
-    sizes: StudySizes,
-) -> CentralRows:
-    """Return the rows on raw judgments; their number is public in a table."""
-    # A record that repeats a text of the judge's half, which is public, is left out by itself: a
-    # reference that is built from that half has read it.
-    training = pairs.part(split.training)
-    units = float(len(training)) if settings.central_units is None else settings.central_units
-    if settings.model is None:
-        read = language_module("references.texts").TextsRead
-        training = training.part(read.of(pairs.part(split.judge)).unread(training))
-    return CentralRows(
-        pairs=training,
-        epsilons=epsilons,
-        seeds=seeds,
-        units=_validate.positive("--central-units", units),
-        sizes=sizes.central,
-        folder=settings.out / "runs",
-        path=settings.out / "central.spend.db",
-        data=f"{settings.data or 'preferences'}-training",
-        request=settings.request,
-        declare_unread=settings.declare_unread,
-        budget=Budget(settings.central_budget, settings.central_budget_delta),
-        simulate_seed=settings.simulate_seed,
-        accepted=settings.accepted(epsilons),
+        central=rows,
     )
 
 
@@ -308,8 +273,8 @@ def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
     }
     if central is not None:
         cost = f"epsilon={never_less(central['spend'])}, delta={never_less(central['delta'])}"
-        runs = f"all {central['runs']} runs together, on a ledger of their own"
-        rows["on central rows"] = f"{cost} per record ({central['neighbors']}): {runs}"
+        cost = f"{cost} per record ({central['neighbors']}): all {central['runs']} runs together"
+        rows["on central rows"] = cost
     rows["on the judge"] = "nothing" if not judge else f"{_size(judge)} on {value['judge_pairs']:,}"
     return rows | {"touched": "nothing (dry run)"}
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,11 @@ def spending_limit(
 
 
 def future_ledger(
-    path: Path, data: str | None, limit: Limit, *, request: str | None = None
+    path: Path, data: str | None, limit: Limit, *more: Limit, request: str | None = None
 ) -> Ledger:
     """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched."""
-    if not path.exists():
-        return imagined_ledger(path, data, limit)
+    if not is_limited(path):
+        return imagined_ledger(path, data, limit, *more)
     unit, known = limit.run.unit, _known_ledger(path, data)
     _refuse_other_terms(known, limit)
     if limit.budget.given or unit not in known.budgets:
@@ -92,10 +93,16 @@ def future_ledger(
     return known.counting(unit).continuing(request)
 
 
-def imagined_ledger(path: Path, data: str | None, limit: Limit) -> Ledger:
+def is_limited(path: Path) -> bool:
+    """Return whether there is a ledger that has any budget."""
+    return path.exists() and any('"budget"' in row.payload for row in Ledger.read(path).rows)
+
+
+def imagined_ledger(path: Path, data: str | None, *limits: Limit) -> Ledger:
     """Return a new ledger that is not written anywhere."""
-    budget = limit.budget.of(limit.run).to_dict()
-    return Ledger(path, [_imagined("open", data or EVERY, {"budget": budget})])
+    budgets = [{"budget": limit.budget.of(limit.run).to_dict()} for limit in limits]
+    kinds = ["open", *["budget"] * (len(budgets) - 1)]
+    return Ledger(path, [_imagined(*row) for row in zip(kinds, repeat(data or EVERY), budgets)])
 
 
 def _imagined(kind: str, data: str, payload: dict[str, object]) -> Row:
@@ -193,13 +200,17 @@ def quiet() -> Iterator[None]:
 def paid_here(ledger: Ledger, delta: float) -> Guarantee:
     """Return what the entries of the command on its way promise together, composed anew."""
     own = ledger.own_entries
-    rows = [row for row in ledger.spends if row.release_id in own]
-    events = Counter[Any]()
+    return promise_of_all([row for row in ledger.spends if row.release_id in own], delta)
+
+
+def promise_of_all(rows: Sequence[Row], delta: float) -> Guarantee:
+    """Return what entries of one unit promise together, composed anew."""
+    events, promises = Counter[Any](), [promise_of(row) for row in rows]
     for row in rows:
         events[event_of(row)] += row.count
-    relation = ledger.budget.neighbors
+    relation = promises[0].neighbors
     epsilon = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
-    return merge([promise_of(row) for row in rows], epsilon=epsilon, delta=delta)
+    return merge(promises, epsilon=epsilon, delta=delta)
 
 
 class Run(ABC):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
-from sordino.privacy.guarantee import Guarantee, never_less
+from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less
 from sordino.reporting.verdict import MEANINGLESS
 from sordino.rewards.metrics import REACH
 
@@ -22,11 +22,6 @@ _SUMS = {
     "first-choice": ("first choices", "ballots"),
 }
 _SHOWN = {"negative_log_likelihood": "log loss", "calibration_slope": "calibration slope"}
-_RELATIONS = {
-    "REPLACE_SPECIAL": "zero-out, unless --neighbors says otherwise",
-    "ADD_OR_REMOVE_ONE": "add-remove",
-    "REPLACE_ONE": "replace",
-}
 
 
 def describe_promise(values: Mapping[str, Any]) -> str:
@@ -207,7 +202,8 @@ def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
     unit, relation = (told["guarantee"][name] for name in ("unit", "neighbors"))
     rows = {"mechanism": _mechanism(told["mechanism"])}
     if unit == "record":
-        rows["neighbors"] = f"{relation} ({_RELATIONS[relation]})"
+        said = NeighboringRelation[relation].option
+        rows["neighbors"] = f"{relation} (--neighbors {said})"
     if told["metrics"] is not None:
         rows["metrics"] = f"bought: {_loss(told['metrics'])}, counted in the guarantee"
     return rows

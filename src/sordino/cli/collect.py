@@ -22,9 +22,7 @@ from sordino.collection.study import Study, new_study, read_study
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import manifest_path
 from sordino.privacy.guarantee import (
-    CAVEATS,
     REPLACE_ONE,
-    WEAK_PROMISE,
     WEAKEST_EPSILON,
     Guarantee,
     never_less,
@@ -160,8 +158,7 @@ def promise_rows(study: Study) -> dict[str, str]:
     flips = study.coin.flip_probability
     person = study.guarantee("person")
     answer = study.coin.guarantee(unit="label", neighbors=REPLACE_ONE, trust="local")
-    weak = {WEAK_PROMISE: CAVEATS[WEAK_PROMISE]} if WEAK_PROMISE in person.caveats else {}
-    return weak | {
+    return {
         "each answer": f"epsilon={never_less(study.epsilon)}; {_reach(answer)}",
         "flipped": f"{never_more(100 * flips, 3)}% of the answers "
         f"(about 1 in {never_less(1 / flips, 3)}), by a coin on the person's own device",
@@ -170,6 +167,7 @@ def promise_rows(study: Study) -> dict[str, str]:
         "a changed mind": "is not taken: the first answer stands"
         if study.changes == "refused"
         else "is a new answer that costs another epsilon, within the same cap",
+        "caveats": ", ".join(person.caveats) or "none",
     }
 
 

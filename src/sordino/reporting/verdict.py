@@ -63,6 +63,8 @@ def judge(result: Json) -> dict[str, Any]:
             f"{at_least(bound)} of the reference's."
         )
         found = {"word": GUESS if bound <= _FLAT else USABLE, "says": says}
+    elif "rows" in result:
+        found = _of_policies(result)
     elif result.get("items"):
         found = _of_items(result)
     else:
@@ -104,8 +106,8 @@ def _of_reward(result: Json, promise: Guarantee) -> dict[str, Any]:
         says += (
             f" About {whole(needed)} answers would do; how many there are is not told."
             if n is None
-            else f" Foreseen: it predicts {percent(outlook.accuracy(n))} of judgments, if the best "
-            f"reward predicts {percent(ASSUMED, 0)}."
+            else f" Foreseen: a reward predicts {percent(outlook.accuracy(n))} of judgments, if the "
+            f"best one predicts {percent(ASSUMED, 0)}."
         )
     return {"word": USABLE, "says": says}
 
@@ -170,6 +172,17 @@ def _outlook(result: Json) -> Outlook | None:
         world = World.of(max(1, round(dimension)), ASSUMED, "debiased")
         return WAYS[way](world, loss, delta).outlook
     return None
+
+
+def _of_policies(result: Json) -> dict[str, Any]:
+    """Return the verdict on a table of policies: whether a judge prefers any to the reference."""
+    central = result.get("central") or {}
+    if central.get("guarantee") and (weak := judge(central))["word"] == WEAK:
+        return weak
+    wins = [row["win_rate"]["low"] for row in result["rows"] if row["method"] != "reference"]
+    ahead = sum(low > _HALF for low in wins)
+    says = f"{ahead} of {len(wins)} policies beat the reference: their 95% intervals are above 50%."
+    return {"word": USABLE if ahead else GUESS, "says": says}
 
 
 def _of_items(result: Json) -> dict[str, Any]:

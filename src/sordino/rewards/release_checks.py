@@ -52,11 +52,16 @@ def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
 
 def weighed(promise: Guarantee, n: int | None, ledger: Ledger) -> Guarantee:
     """Return a promise with the caveats that were accepted; refuse a δ that nobody accepted."""
-    if ledger.accepted is None:
+    return held(promise, n, ledger.accepted)
+
+
+def held(promise: Guarantee, n: int | None, accepted: tuple[str, ...] | None) -> Guarantee:
+    """Return :func:`weighed`, by what :attr:`Ledger.accepted` would say."""
+    if accepted is None:
         refuse_large_delta(promise, n)
         return promise
     weak = (WEAK_PROMISE,) if promise.may_publish(n) else ()
-    return promise.with_caveats(*ledger.accepted, *weak)
+    return promise.with_caveats(*accepted, *weak)
 
 
 NOTE: Final = "held_out"

@@ -14,6 +14,7 @@ it knows are never drawn again; nor are those of a part whose drawing failed, wh
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
@@ -42,7 +43,6 @@ from sordino.privacy.accounting import calibrated_noise_multiplier, composed_eps
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_SPECIAL,
-    WEAK_PROMISE,
     Event,
     Guarantee,
     NeighboringRelation,
@@ -50,7 +50,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import Row, event_of
-from sordino.rewards.release_checks import refuse_large_delta
+from sordino.rewards.release_checks import held
 
 Unit = TypeVar("Unit")
 
@@ -227,28 +227,16 @@ class CentralPrivacy(UnitPrivacy):
             )
         if self.cap is not None:
             _validate.integer("cap", self.cap, at_least=1)
-        if self.accept_weak:
-            return
-        refuse_large_delta(self.guarantee, None)
-        if self.delta * self.guess >= 1:
-            raise UsageError(
-                f"delta must be below one over the {self.guess:,.0f} {self.unit}s that "
-                f"expected_batch and sampling_probability speak of, got {self.delta!r}: so large a "
-                "delta would permit to publish somebody's judgments as they are. Choose it far "
-                "smaller; commands go on all the same with --accept-weak."
-            )
-
-    @property
-    def guess(self) -> float:
-        """Return how many units the settings speak of, which is public."""
-        return self.expected_batch / self.sampling_probability
+        _ = self.guarantee  # refuses a delta that is too large
 
     @property
     def guarantee(self) -> Guarantee:
         """Return what all steps promise together."""
-        promise = super().guarantee
-        weak = promise.may_publish(None) or self.delta * self.guess >= 1
-        return promise.with_caveats(WEAK_PROMISE) if weak and self.accept_weak else promise
+        promise, accepted = super().guarantee, () if self.accept_weak else None
+        # how many units there are may be private; how many the settings speak of is public
+        for n in (None, math.floor(self.expected_batch / self.sampling_probability)):
+            promise = held(replace(promise, neighbors=REPLACE_SPECIAL), n, accepted)
+        return replace(promise, neighbors=self.neighbors)
 
     @property
     def noise_multiplier(self) -> float:
