@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from sordino.algorithms.draw_calibration import (
-    bounded_range_of_draws,
-    settle,
-    usual_temperature,
-)
+from sordino.algorithms.draw_calibration import bounded_range_of_draws, settle, usual_temperature
 from sordino.errors import UsageError
 from sordino.mechanisms.gibbs import least_temperature
 from sordino.mechanisms.minimum_count_release import MinimumCount

@@ -96,11 +96,7 @@ class _FiniteLearner:
     largest_error = 2.0  # of two differences of rewards in [0, 1]
 
     def __init__(
-        self,
-        candidates: Mapping[str, FeatureReward],
-        *,
-        flip_probability: float,
-        confidence: float,
+        self, candidates: Mapping[str, FeatureReward], *, flip_probability: float, confidence: float
     ) -> None:
         """Know nothing yet: every candidate is possible."""
         given = candidates if isinstance(candidates, Mapping) else {}
@@ -174,9 +170,7 @@ class _FiniteLearner:
         """Set what is known."""
         best = int(np.argmin(self.losses))
         self.belief = _FiniteBelief(
-            best=best,
-            possible=self.losses <= self.losses[best] + self._gap,
-            radius=self._gap,
+            best=best, possible=self.losses <= self.losses[best] + self._gap, radius=self._gap
         )
 
 
@@ -433,10 +427,7 @@ class _OnlinePolicy:
     temperature: float = field(kw_only=True)  # KL strength in units of reward
 
     def probabilities(
-        self,
-        features: Features,
-        *,
-        reference: Float[np.ndarray, "n k"] | None = None,
+        self, features: Features, *, reference: Float[np.ndarray, "n k"] | None = None
     ) -> Float[np.ndarray, "n k"]:
         """Return the probability of every action in n contexts; free, for answers were private."""
         # Source: KLDP, §2; PPKL, §2.

@@ -15,12 +15,7 @@ from sordino.errors import UsageError
 from sordino.policies.conic import FlowProgram, refuse_gap, solve_flows
 from sordino.policies.frank_wolfe import Mixture, Response, best_mixture
 from sordino.policies.gibbs import ReleasedReward
-from sordino.policies.robust import (
-    Solver,
-    WorstCaseResult,
-    confidence_ellipsoid_of,
-    vector_of,
-)
+from sordino.policies.robust import Solver, WorstCaseResult, confidence_ellipsoid_of, vector_of
 from sordino.policies.worst_case import Ellipsoidal, PlausibleRewards
 
 _SMALL = 2000  # variables up to which the whole program is solved at once, unless asked otherwise

@@ -79,9 +79,7 @@ def _kind(subject: object, *, released: bool) -> Callable[..., Audit]:
     # What trains on raw pairs is known without loading what such trainers need.
     home = sys.modules.get("sordino.language.dp_sgd.training")
     if home is not None and isinstance(subject, home.CentralTraining):
-        from sordino.auditing.training.training_audit import (  # noqa: PLC0415 (needs the extra)
-            audit_training,
-        )
+        from sordino.auditing.training.training_audit import audit_training  # noqa: PLC0415 (needs the extra)
 
         return audit_training
     raise UsageError(

@@ -44,14 +44,7 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.verdict import judge
 
 from ._app import Bar
-from ._run import (
-    Limit,
-    Run,
-    imagined_ledger,
-    made_folder,
-    refuse_randomized,
-    spending_limit,
-)
+from ._run import Limit, Run, imagined_ledger, made_folder, refuse_randomized, spending_limit
 from ._settings import (
     DELTA,
     Argument,
@@ -155,7 +148,7 @@ class Train(Paying, Reading):
         Neighbors | None,
         _UpdatesOption(
             "What one change is with --noise updates: add-remove (by default), under which the "
-            "number of units is private too, or zero-out.",
+            "number of units is private too, or zero-out."
         ),
     ] = None
     steps: Annotated[
@@ -191,7 +184,7 @@ class Train(Paying, Reading):
         _UpdatesOption(
             "With --noise updates: declare that --model, and its tokenizer, have read none of "
             "these records. Needed for a model that does not say what it has read; the promise "
-            "tells it.",
+            "tells it."
         ),
     ] = False
     non_private: Annotated[

@@ -26,14 +26,7 @@ from ._language_study import (
     unlinked,
 )
 from ._run import made_folder
-from ._settings import (
-    Option,
-    Paying,
-    PrivacyOption,
-    Reading,
-    language_module,
-    refuse_given,
-)
+from ._settings import Option, Paying, PrivacyOption, Reading, language_module, refuse_given
 from ._tables import describe_promise, verdict_rows
 
 _TITLE = "sordino language table"
@@ -269,7 +262,7 @@ def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
     judge, central = value["judge_spend"], value["central"]
     rows = {
         "would spend": f"{_size(value['spend'])} per label on {value['pairs']:,} judgments, all "
-        f"releases together ({value['runs']} policies would be trained)",
+        f"releases together ({value['runs']} policies would be trained)"
     }
     if central is not None:
         cost = f"epsilon={never_less(central['spend'])}, delta={never_less(central['delta'])}"

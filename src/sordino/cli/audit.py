@@ -57,10 +57,7 @@ def _audit_rows(found: Audit) -> dict[str, str]:
         rows["because"] = "\n".join(found.reasons)
     if found.would_have_found is not None and not found.refuted:
         rows["power"] = str(found.would_have_found)
-    rows |= {
-        "claim": describe_promise(found.claim.to_dict()),
-        "subject": found.subject,
-    }
+    rows |= {"claim": describe_promise(found.claim.to_dict()), "subject": found.subject}
     for measured in found.measured:  # of several in one metric the decisive one comes first
         rows.setdefault(f"measured {measured.metric}", _measured(measured))
     if found.confidential:
@@ -190,8 +187,7 @@ class _AuditedMechanism(_Played):
     """Which mechanism is played, and what it claims."""
 
     name: Annotated[
-        str,
-        Argument(f"{', '.join(NAMES)}, or module:attribute of your own.", metavar="NAME"),
+        str, Argument(f"{', '.join(NAMES)}, or module:attribute of your own.", metavar="NAME")
     ]
     epsilon: Annotated[float, Option("Privacy loss that is claimed.")]
     delta: Annotated[float, Option("Failure probability that is claimed.")] = 0.0
@@ -299,9 +295,7 @@ def _audit_model(settings: _AuditedTraining) -> Audit:
             peft_config=language_module("studies.pipeline").adapters(settings.lora, task),
             declare_unread=True,  # nobody has said anything
         )
-        from sordino.auditing.training.training_audit import (  # noqa: PLC0415 (needs the extra)
-            audit_training,
-        )
+        from sordino.auditing.training.training_audit import audit_training  # noqa: PLC0415 (needs the extra)
 
         return audit_training(
             trainer,

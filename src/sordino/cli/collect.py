@@ -284,10 +284,7 @@ def invite(settings: Invite) -> None:
         refuse_output(out, force=settings.force)
     study = read_study(settings.path)
     invitations = collection_module("invitations")
-    with (
-        opened(study, create=True) as engine,
-        secret_file(out, force=settings.force) as file,
-    ):
+    with opened(study, create=True) as engine, secret_file(out, force=settings.force) as file:
         tokens = invitations.invite(engine, study, count=settings.count, days=days)
         links = {invitations.handle_of(study, token): f"{address}/#{token}" for token in tokens}
         lines = [f"{handle} {link}\n" for handle, link in links.items()]

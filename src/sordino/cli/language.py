@@ -36,15 +36,7 @@ from ._language_run import (
 )
 from ._language_table import Comparison, compare
 from ._run import made_folder
-from ._settings import (
-    Argument,
-    Option,
-    Output,
-    Reading,
-    TrainingOption,
-    command,
-    language_module,
-)
+from ._settings import Argument, Option, Output, Reading, TrainingOption, command, language_module
 from ._tables import describe_promise, verdict_rows
 
 if TYPE_CHECKING:

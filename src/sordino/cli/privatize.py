@@ -311,9 +311,7 @@ def _privatize_files(settings: Privatize) -> None:
     refuse_records(settings.unit)
     _ = settings.coin(lambda: 1)  # refuses before reading
     chunks = find_chunks(
-        settings.sources,
-        drop_identical=settings.drop_identical,
-        person_field=settings.person_field,
+        settings.sources, drop_identical=settings.drop_identical, person_field=settings.person_field
     )
     outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # so does this
     settings.refuse_ledger()

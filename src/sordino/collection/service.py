@@ -95,14 +95,11 @@ _STUDY: Final = _object(
     caveats=_list(_TEXT),
 )
 _OPENED: Final = _object(
-    study=_STUDY,
-    questions=_list(_object(id=_QUESTION, prompt=_WORDS, first=_WORDS, second=_WORDS)),
+    study=_STUDY, questions=_list(_object(id=_QUESTION, prompt=_WORDS, first=_WORDS, second=_WORDS))
 )
 _SENT: Final = _object(study=_TEXT, answers=_list(_ANSWER, minItems=1, maxItems=MOST_ANSWERS))
 _STORED: Final = _object(
-    stored=_list(_ID),
-    refused=_list(_object(id=_ID, code=_TEXT, message=_TEXT)),
-    spent=_WHOLE,
+    stored=_list(_ID), refused=_list(_object(id=_ID, code=_TEXT, message=_TEXT)), spent=_WHOLE
 )
 _STATUS: Final = _object(
     title=_TEXT,
@@ -120,11 +117,7 @@ _STATUS: Final = _object(
 )
 _LANGUAGES: Final = _object(
     languages=_list(
-        _object(
-            code=_TEXT,
-            name=_TEXT,
-            texts={"type": "object", "additionalProperties": _TEXT},
-        )
+        _object(code=_TEXT, name=_TEXT, texts={"type": "object", "additionalProperties": _TEXT})
     )
 )
 _HEALTH: Final = _object(status={"const": "ok"}, study=_TEXT, page=_TEXT)

@@ -43,12 +43,7 @@ class Question:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the question as the page is told it."""
-        return {
-            "id": self.id,
-            "prompt": self.prompt,
-            "first": self.first,
-            "second": self.second,
-        }
+        return {"id": self.id, "prompt": self.prompt, "first": self.first, "second": self.second}
 
 
 def _read_questions(path: Path) -> tuple[Question, ...]:

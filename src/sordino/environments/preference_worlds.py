@@ -314,12 +314,7 @@ def hardest_gap(
 
 
 def minimax_regret(
-    n: int,
-    *,
-    contexts: int,
-    concentrability: float,
-    temperature: float,
-    flip_probability: float,
+    n: int, *, contexts: int, concentrability: float, temperature: float, flip_probability: float
 ) -> float:
     """Return a regret that no method stays below on hard instances, averaged over their signs.
 

@@ -172,12 +172,7 @@ class TabularWorld:
 
 
 def tabular_world(
-    environment: object,
-    *,
-    horizon: int,
-    d: int,
-    features: object = None,
-    initial: object = None,
+    environment: object, *, horizon: int, d: int, features: object = None, initial: object = None
 ) -> TabularWorld:
     """Return the tables of an environment, checked.
 

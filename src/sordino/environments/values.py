@@ -34,9 +34,7 @@ def prefer_first(
 
 
 def gibbs_rows(
-    scores: Float[np.ndarray, "n k"],
-    temperature: float,
-    reference: Float[np.ndarray, "n k"],
+    scores: Float[np.ndarray, "n k"], temperature: float, reference: Float[np.ndarray, "n k"]
 ) -> Float[np.ndarray, "n k"]:
     """Return reference · exp(score / temperature), normalized in every row."""
     # Source: KLDP, §2; PPKL, §2.

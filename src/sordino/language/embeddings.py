@@ -219,10 +219,7 @@ class SentenceEmbeddings:
                 row for it; the message gives its index.
         """
         bounded = FunctionFeatures(
-            self._rows,
-            dimension=self.dimension,
-            feature_bound=self.feature_bound,
-            name=self.name,
+            self._rows, dimension=self.dimension, feature_bound=self.feature_bound, name=self.name
         )
         return bounded.transform(prompts, answers)
 

@@ -19,13 +19,7 @@ import numpy as np
 from sordino._files import atomic_writer, refuse_output
 from sordino.errors import UsageError
 from sordino.privacy.conversions import group_approximate
-from sordino.rewards.forecast import (
-    IN_WORDS,
-    Forecast,
-    Prediction,
-    growth_curve,
-    utility_curve,
-)
+from sordino.rewards.forecast import IN_WORDS, Forecast, Prediction, growth_curve, utility_curve
 from sordino.rewards.metrics import REACH
 
 from .wording import Json, at_least, belief_percent, percent, plain

@@ -106,8 +106,8 @@ def _of_reward(result: Json, promise: Guarantee) -> dict[str, Any]:
         says += (
             f" About {whole(needed)} answers would do; how many there are is not told."
             if n is None
-            else f" Foreseen: a reward predicts {percent(outlook.accuracy(n))} of judgments, if the "
-            f"best one predicts {percent(ASSUMED, 0)}."
+            else f" Foreseen: a reward predicts {percent(outlook.accuracy(n))} of judgments, if "
+            f"the best one predicts {percent(ASSUMED, 0)}."
         )
     return {"word": USABLE, "says": says}
 

@@ -256,9 +256,7 @@ def _begins(text: str, answer: str) -> bool:
 
 
 def _guesses(
-    values: Sequence[_T | None],
-    pairs: Sequence[tuple[_T, _T]],
-    quotes: Callable[[_T, _T], bool],
+    values: Sequence[_T | None], pairs: Sequence[tuple[_T, _T]], quotes: Callable[[_T, _T], bool]
 ) -> Integer[np.ndarray, " n"]:
     """Return 1 or 0 where a value quotes the first or the second only, ``UNKNOWN`` elsewhere."""
     found = np.full(len(values), UNKNOWN)

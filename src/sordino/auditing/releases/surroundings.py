@@ -23,25 +23,9 @@ from sordino.errors import DataError
 from sordino.preferences.files import read_table, separator
 from sordino.preferences.pairs import MANIFEST_FORMAT
 from sordino.preferences.records import LABELS, canonical
-from sordino.privacy.guarantee import (
-    Guarantee,
-    Trust,
-    Unit,
-    float_to_json,
-    never_less,
-    never_more,
-)
+from sordino.privacy.guarantee import Guarantee, Trust, Unit, float_to_json, never_less, never_more
 
-from .reading import (
-    EPSILONS,
-    READ,
-    Released,
-    flat,
-    layout_of,
-    read_question,
-    readable,
-    row_answer,
-)
+from .reading import EPSILONS, READ, Released, flat, layout_of, read_question, readable, row_answer
 from .repeats import canonical_answers, stated_losses
 
 _RAW = r"raw|source|input|original"

@@ -181,10 +181,7 @@ def read_ledger(path: Path, *, given: bool = False) -> Ledger:
             f"There is no ledger {path.name} here. Nothing was audited. If it lies elsewhere, say "
             "where: ledger=... (--ledger)."
         )
-    with (
-        explained(f"{path.name} cannot be copied to be read"),
-        passing_folder(None) as folder,
-    ):
+    with explained(f"{path.name} cannot be copied to be read"), passing_folder(None) as folder:
         copy = Path(folder) / path.name
         for ending, content in _snapshot(path.resolve()).items():
             copy.with_name(copy.name + ending).write_bytes(content)

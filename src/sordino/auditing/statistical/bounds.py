@@ -169,9 +169,7 @@ def _log_tail(
     return float(logsumexp(terms[upper]) - logsumexp(terms))
 
 
-def _hypergeometric(
-    counts: Counts,
-) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
+def _hypergeometric(counts: Counts) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
     """Return every possible number of true positives given the total, and its log-weight."""
     hits, n, alarms, m = counts
     total = hits + alarms

@@ -286,10 +286,7 @@ def _row_products(trainer: Trainer, pair: object) -> tuple[float, float, float]:
 
 def unit_norms(trainer: Trainer, units: Sequence[Unit]) -> Float[np.ndarray, " n"]:
     """Return the norm of the gradient of each unit, as it is clipped by."""
-    from sordino.language.dp_sgd.clipping import (  # noqa: PLC0415 (loads torch)
-        ClippedSum,
-        without_dropout,
-    )
+    from sordino.language.dp_sgd.clipping import ClippedSum, without_dropout  # noqa: PLC0415 (loads torch)
 
     model = trainer.model
     with gradients_kept(model), without_dropout(model):

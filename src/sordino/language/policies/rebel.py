@@ -54,11 +54,7 @@ from sordino.language.models.promises import (
     resumable,
     reward_promises,
 )
-from sordino.language.rewards.text_rewards import (
-    RewardCallable,
-    listed_functions,
-    summed_rewards,
-)
+from sordino.language.rewards.text_rewards import RewardCallable, listed_functions, summed_rewards
 from sordino.preferences.records import Text
 
 if TYPE_CHECKING:

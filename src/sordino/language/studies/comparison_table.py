@@ -117,10 +117,7 @@ _HEAD = (
 
 def markdown_table(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
     """Return rows as a table that people read, with notes below it."""
-    lines = [
-        f"| {' | '.join(_HEAD)} |",
-        f"|{' --- |' * len(_HEAD)}",
-    ]
+    lines = [f"| {' | '.join(_HEAD)} |", f"|{' --- |' * len(_HEAD)}"]
     for row in rows:
         accuracy = row["held_out_accuracy"]
         cells = [

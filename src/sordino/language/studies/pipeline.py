@@ -27,11 +27,7 @@ from sordino import _validate
 from sordino._files import write_json
 from sordino.errors import DataError, UsageError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
-from sordino.language.dp_sgd.training import (
-    CentralDPOTrainer,
-    CentralRewardTrainer,
-    units_of,
-)
+from sordino.language.dp_sgd.training import CentralDPOTrainer, CentralRewardTrainer, units_of
 from sordino.language.models.checkpoints import (
     CAUSAL,
     checkpoint_folder,
