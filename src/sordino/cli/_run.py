@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,12 @@ def is_limited(path: Path) -> bool:
 
 def imagined_ledger(path: Path, data: str | None, *limits: Limit) -> Ledger:
     """Return a new ledger that is not written anywhere."""
-    budgets = [{"budget": limit.budget.of(limit.run).to_dict()} for limit in limits]
-    kinds = ["open", *["budget"] * (len(budgets) - 1)]
-    return Ledger(path, [_imagined(*row) for row in zip(kinds, repeat(data or EVERY), budgets)])
+    kinds, budgets = (
+        chain(["open"], repeat("budget")),
+        [each.budget.of(each.run) for each in limits],
+    )
+    named = zip(kinds, (budget.to_dict() for budget in budgets), strict=False)
+    return Ledger(path, [_imagined(kind, data or EVERY, {"budget": of}) for kind, of in named])
 
 
 def _imagined(kind: str, data: str, payload: dict[str, object]) -> Row:
