@@ -28,7 +28,6 @@ __all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> _Any:
-    """Import a public name when it is first used."""
     if name not in _HOME:
         raise AttributeError(f"module 'sordino' has no attribute {name!r}")
     value = getattr(_import_module(f"sordino.{_HOME[name]}"), name)
@@ -37,5 +36,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names."""
     return [*__all__, "__version__"]

@@ -35,7 +35,6 @@ class Withholding:
     _held = "This estimate"
 
     def __repr__(self) -> str:
-        """Return the name of the class alone."""
         return f"{type(self).__name__}(withheld)"
 
     def _keep(self, **values: object) -> None:

@@ -85,7 +85,6 @@ class Certificate:
         return exports.export(self.guarantee, form, title=f"A private {self.artifact}", said=told)
 
     def __str__(self) -> str:
-        """Return the promise and the anchor."""
         return f"{self.artifact}: {self.guarantee} (ledger head {self.ledger_head.digest[:12]}…)"
 
     def _repr_html_(self) -> str:

@@ -465,7 +465,6 @@ class _OnlineRun:
     heuristic: bool  # whether the bonus is less than what the proof needs
 
     def __repr__(self) -> str:
-        """Return the size and the promise."""
         kind = f"{self.exploration}, heuristic" if self.heuristic else self.exploration
         return f"OnlineRun({len(self.answers)} rounds, {kind}, {self.guarantee})"
 

@@ -149,7 +149,6 @@ class Plan(WorstCaseResult):
     mixture: Mixture | None
 
     def __repr__(self) -> str:
-        """Return the certified numbers, and whether they are proved."""
         shape = "an oracle's policies" if self.policy is None else f"{self.policy.shape}"
         known = "" if self.certificate is None else f"certificate={self.certificate:.6g}, "
         return (

@@ -91,7 +91,6 @@ class Run:
         return 1.0 if self.reference is None else coverage_of(self.reference, self.policy, features)
 
     def __repr__(self) -> str:
-        """Return size and promise."""
         return (
             f"Run({len(self.directions)} batches, projected={self.projected}, "
             f"coverage={self.coverage:.4g}, {self.guarantee})"
@@ -150,7 +149,6 @@ class _RunState:
     steps: tuple[_PaidStep, ...] = field(default=())  # what was released, batch by batch
 
     def __repr__(self) -> str:
-        """Return how far it is."""
         return f"RunState({len(self.steps)} steps)"
 
     def write(self, path: Path | None) -> None:

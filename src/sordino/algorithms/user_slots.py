@@ -36,7 +36,6 @@ class Slots:
     batches: int  # T, how many updates
 
     def __post_init__(self) -> None:
-        """Refuse batches without users."""
         _validate.integer("batches", self.batches, at_least=1)
         _validate.integer("users", self.users, at_least=1)
         if self.users < self.batches:
@@ -202,7 +201,6 @@ class Batch:
     ratios: Float[np.ndarray, " m"]  # π(y)/μ(y); 1 where the current policy explores
 
     def __len__(self) -> int:
-        """Return m."""
         return len(self.features)
 
     def scores(self) -> Float[np.ndarray, "m d"]:
@@ -267,7 +265,6 @@ class RunUsers:
         return self.entropy.randomness == "simulated"
 
     def __post_init__(self) -> None:
-        """Draw the seeds of a study."""
         n = self.slots.batches
         self._seeds: list[list[int]] = []
         if self.simulated:

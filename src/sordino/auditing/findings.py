@@ -349,7 +349,6 @@ class Audit:
         }
 
     def __str__(self) -> str:
-        """Return the verdict and the strongest attack in one line."""
         if self.refuted:
             return f"{self.subject}: REFUTED by {', '.join(self.refuted_by)} ({self.claim})"
         if self.reasons:

@@ -77,31 +77,28 @@ def unit_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     return rows
 
 
-def _person_rows(result: Mapping[str, Any]) -> dict[str, str]:
-    data, mechanism, rows = result["data"], result["mechanism"], {}
-    if "epsilon_per_label" in mechanism and result["guarantee"]["unit"] == "person":
-        share = never_less(mechanism["epsilon_per_label"])
-        rows["each label"] = f"epsilon={share}; all labels of one person keep the guarantee"
-    if "persons" in data and result["guarantee"]["unit"] == "person":
-        rows["persons"] = f"{data['persons']:,}"
-    if data["capped"]:
-        what = "ballots" if _of_rankings(result) else "pairs"
-        rows["left out"] = f"{data['capped']:,} {what}, by the cap for one person"
-    return rows
-
-
 def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Return the closing summary of a run; a line is left out where its number is private."""
     central, ledger = result["noise"] == "estimate", result["certificate"]["ledger"]
     pairs, seconds = result["data"]["pairs"], result["seconds"]
+    data, mechanism = result["data"], result["mechanism"]
+    counted: dict[str, str] = {}
+    if "epsilon_per_label" in mechanism and result["guarantee"]["unit"] == "person":
+        share = never_less(mechanism["epsilon_per_label"])
+        counted["each label"] = f"epsilon={share}; all labels of one person keep the guarantee"
+    if "persons" in data and result["guarantee"]["unit"] == "person":
+        counted["persons"] = f"{data['persons']:,}"
+    if data["capped"]:
+        what = "ballots" if _of_rankings(result) else "pairs"
+        counted["left out"] = f"{data['capped']:,} {what}, by the cap for one person"
     rows = {
         "guarantee": describe_promise(result["guarantee"]),
         "caveats": ", ".join(result["caveats"]) or "none",
         **(_curator_rows(result) if central else {}),
-        **_person_rows(result),
-        **({} if pairs is None else {"pairs": f"{pairs:,}{_in_files(result['data'])}"}),
-        **_ballot_rows(result, result["data"]),
-        **dropped_row(result["data"]["dropped_identical"]),
+        **counted,
+        **({} if pairs is None else {"pairs": f"{pairs:,}{_in_files(data)}"}),
+        **_ballot_rows(result, data),
+        **dropped_row(data["dropped_identical"]),
     }
     told = {"accuracy", "negative_log_likelihood", "accuracy_reason"}
     some = any(result["reward"].get(name) is not None for name in told)

@@ -47,7 +47,27 @@ def _inputs(settings: Align) -> Inputs:
     offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
     if settings.reads_chunks(settings.prefs):
         refuse_given(offers, "only a file of ballots over items has items to offer")
-        _refuse_for_chunks(settings)
+        if settings.noise is not NoiseOn.estimate:
+            raise UsageError(
+                f"--noise {settings.noise} reads one file into memory; many files, folders and "
+                "Parquet are read in pieces (--engine), for which --noise estimate is built. "
+                "Nothing was done. Use that, or one file of JSON Lines; or randomize many with "
+                "`sordino privatize` and fit them with `sordino fit`."
+            )
+        if settings.hides_texts and settings.metrics_epsilon is not None:
+            raise UsageError(
+                "--metrics-epsilon with --unit record reads one file into memory; these are read "
+                "in pieces. Nothing was done. Leave it out."
+            )
+        if settings.unit is Unit.person and settings.cap is None:
+            raise UsageError(
+                "--unit person over many files needs --cap: how many labels of one person count. "
+                "Nothing was done."
+            )
+        refuse_given(
+            {"--evaluate": settings.evaluate, "--truth": settings.truth},
+            "a reward of files that are read in pieces is held against public ones in memory",
+        )
         chunks = find_chunks(
             settings.prefs,
             hides_records=settings.hides_texts,
@@ -57,7 +77,20 @@ def _inputs(settings: Align) -> Inputs:
         return Inputs(data=chunks, drop_identical=settings.drop_identical)
     (source,) = settings.prefs
     if holds_rankings(source):
-        _refuse_for_rankings(settings)
+        if settings.noise is not NoiseOn.estimate:
+            raise UsageError(
+                f"These are rankings, which --noise {settings.noise} has no command for. Nothing "
+                "was done. Use --noise estimate; first choices are randomized one by one by "
+                "privatize_choices in Python."
+            )
+        given = {
+            "--evaluate": settings.evaluate,
+            "--truth": settings.truth,
+            "--metrics-epsilon": settings.metrics_epsilon,
+            "--second-moment": settings.second_moment,
+            "--confidence": settings.confidence,
+        }
+        refuse_given(given, "it is for pairs, and these are rankings")
         with Bar.shown("Reading") as bar:
             ballots = read_rankings(
                 source,
@@ -106,49 +139,6 @@ def _pairs(settings: Align, source: Path) -> Inputs:
         truth=None if truth is None else TrueReward.load(truth),
         drop_identical=drop_identical,
         source=source,
-    )
-
-
-def _refuse_for_rankings(settings: Align) -> None:
-    """Refuse what rankings cannot be used for, before they are read."""
-    if settings.noise is not NoiseOn.estimate:
-        raise UsageError(
-            f"These are rankings, which --noise {settings.noise} has no command for. Nothing was "
-            "done. Use --noise estimate; first choices are randomized one by one by "
-            "privatize_choices in Python."
-        )
-    given = {
-        "--evaluate": settings.evaluate,
-        "--truth": settings.truth,
-        "--metrics-epsilon": settings.metrics_epsilon,
-        "--second-moment": settings.second_moment,
-        "--confidence": settings.confidence,
-    }
-    refuse_given(given, "it is for pairs, and these are rankings")
-
-
-def _refuse_for_chunks(settings: Align) -> None:
-    """Refuse what is not built for many files, before they are looked for."""
-    if settings.noise is not NoiseOn.estimate:
-        raise UsageError(
-            f"--noise {settings.noise} reads one file into memory; many files, folders and Parquet "
-            "are read in pieces (--engine), for which --noise estimate is built. Nothing was done. "
-            "Use that, or one file of JSON Lines; or randomize many with `sordino privatize` and "
-            "fit them with `sordino fit`."
-        )
-    if settings.hides_texts and settings.metrics_epsilon is not None:
-        raise UsageError(
-            "--metrics-epsilon with --unit record reads one file into memory; these are read in "
-            "pieces. Nothing was done. Leave it out."
-        )
-    if settings.unit is Unit.person and settings.cap is None:
-        raise UsageError(
-            "--unit person over many files needs --cap: how many labels of one person count. "
-            "Nothing was done."
-        )
-    refuse_given(
-        {"--evaluate": settings.evaluate, "--truth": settings.truth},
-        "a reward of files that are read in pieces is held against public ones in memory",
     )
 
 

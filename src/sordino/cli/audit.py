@@ -45,26 +45,6 @@ from ._tables import describe_promise
 _WORDS = {"refutes": "REFUTES", "warning": "warning", "skipped": "not tried", "clear": "clear"}
 
 
-def _audit_rows(found: Audit) -> dict[str, str]:
-    """Return the verdict and every number that was measured, in words."""
-    verdicts: dict[Verdict, str] = {
-        "refuted": f"REFUTED by {', '.join(found.refuted_by)}",
-        "not refuted": "not refuted (which is no proof)",
-        "cannot tell": "CANNOT TELL whether the claim holds",
-    }
-    rows = {"verdict": verdicts[found.verdict]}
-    if found.verdict == "cannot tell":
-        rows["because"] = "\n".join(found.reasons)
-    if found.would_have_found is not None and not found.refuted:
-        rows["power"] = str(found.would_have_found)
-    rows |= {"claim": describe_promise(found.claim.to_dict()), "subject": found.subject}
-    for measured in found.measured:  # of several in one metric the decisive one comes first
-        rows.setdefault(f"measured {measured.metric}", _measured(measured))
-    if found.confidential:
-        rows["confidential"] = "computed from raw judgments: not for publication"
-    return rows
-
-
 def _measured(found: Measurement) -> str:
     """Return one measurement; bounds are rounded away from what they bound."""
     text = f"at least {never_more(found.lower, 4)} ({100 * found.confidence:g} % confidence)"
@@ -107,7 +87,23 @@ class _Audit(Output):
         """Print an audit, write its page, and leave with the exit code of its verdict."""
         if self.out is not None:
             write_audit(self.out, audit, force=self.force)
-        rows = _audit_rows(audit) | ({} if self.out is None else {"written": self.out.name})
+        verdicts: dict[Verdict, str] = {
+            "refuted": f"REFUTED by {', '.join(audit.refuted_by)}",
+            "not refuted": "not refuted (which is no proof)",
+            "cannot tell": "CANNOT TELL whether the claim holds",
+        }
+        rows = {"verdict": verdicts[audit.verdict]}
+        if audit.verdict == "cannot tell":
+            rows["because"] = "\n".join(audit.reasons)
+        if audit.would_have_found is not None and not audit.refuted:
+            rows["power"] = str(audit.would_have_found)
+        rows |= {"claim": describe_promise(audit.claim.to_dict()), "subject": audit.subject}
+        for measured in audit.measured:  # of several in one metric the decisive one comes first
+            rows.setdefault(f"measured {measured.metric}", _measured(measured))
+        if audit.confidential:
+            rows["confidential"] = "computed from raw judgments: not for publication"
+        if self.out is not None:
+            rows["written"] = self.out.name
         title, simulated = f"sordino audit {audit.kind}", audit.claim.simulated
         finish(title, rows, audit.to_dict(), as_json=self.as_json, simulated=simulated)
         if not self.as_json:

@@ -285,7 +285,19 @@ class Bandit(IntoFolder):
         elif self.test_delta is not None:
             raise UsageError("--test-delta belongs to --test-epsilon: give both. Nothing was done.")
         else:
-            self._refuse_amounts()
+            both = self.temperature is not None and self.regularization is not None
+            if self.epsilon is None and not both:
+                raise UsageError(
+                    "--epsilon is needed: the privacy loss allowed for all draws together (1 is "
+                    "strong, 4 is weak). Or give both --temperature and --regularization, and see "
+                    "with --dry-run what that spends. Nothing was done."
+                )
+            if self.epsilon is not None and both:
+                raise UsageError(
+                    "--epsilon with both --temperature and --regularization: these two alone "
+                    "decide what is spent. Nothing was done. Leave one of the three out; --budget "
+                    "limits the spend."
+                )
         self.refuse_folder()
 
     def _refuse_values(self) -> None:
@@ -343,22 +355,6 @@ class Bandit(IntoFolder):
             )
         if self.test_delta is not None:
             _refuse_no_part("--test-delta", self.test_delta, "--delta", self.delta)
-
-    def _refuse_amounts(self) -> None:
-        """Refuse too much or too little to settle how private a draw is."""
-        both = self.temperature is not None and self.regularization is not None
-        if self.epsilon is None and not both:
-            raise UsageError(
-                "--epsilon is needed: the privacy loss allowed for all draws together (1 is "
-                "strong, 4 is weak). Or give both --temperature and --regularization, and see with "
-                "--dry-run what that spends. Nothing was done."
-            )
-        if self.epsilon is not None and both:
-            raise UsageError(
-                "--epsilon with both --temperature and --regularization: these two alone decide "
-                "what is spent. Nothing was done. Leave one of the three out; --budget limits the "
-                "spend."
-            )
 
     @property
     def ends(self) -> tuple[float, float]:

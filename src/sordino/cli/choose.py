@@ -120,7 +120,23 @@ def choose(settings: Choose) -> None:
     with suppress(OSError, ValueError, RecursionError):
         kept = json.loads((settings.folder / RESULT).read_bytes())
     if isinstance(kept, dict) and kept.get("format") == INTRINSIC_FORMAT:
-        _draw_withheld(settings, PreparedRun.read(settings.folder))
+        run = PreparedRun.read(settings.folder)
+        if settings.out is not None:
+            refuse_output(settings.out, force=settings.force, spends=True)
+        Ledger.read(settings.ledger_path, data=run.data)  # before anything is fitted
+        if settings.judgments is None:
+            raise UsageError(
+                "This run withholds its reward and stored none, so --judgments PREFS is needed: "
+                "the raw judgments that it was prepared for. Nothing was drawn. Every answer "
+                "spends."
+            )
+        policy = run.policy(settings.judgments, settings.temperature)
+        with Bar.shown("Choosing") as bar:
+            questions = list(_questions(settings.prompts, bar))
+        draws = _WithheldDraws(settings=settings, run=run, policy=policy, questions=questions)
+        outcome = draws.outcome()
+        if settings.dry_run:
+            draws.tell(*outcome)
     else:
         _draw_freely(settings)
 
@@ -361,22 +377,3 @@ class _WithheldDraws(Run):
             "caveats": ", ".join(told["caveats"]) or "none",
             "each answer": f"epsilon={never_less(told['per_draw']['epsilon'])} at most",
         }
-
-
-def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
-    """Draw from a withheld reward after recording the spend; tell no probability."""
-    if settings.out is not None:
-        refuse_output(settings.out, force=settings.force, spends=True)
-    Ledger.read(settings.ledger_path, data=run.data)  # before anything is fitted
-    if settings.judgments is None:
-        raise UsageError(
-            "This run withholds its reward and stored none, so --judgments PREFS is needed: the "
-            "raw judgments that it was prepared for. Nothing was drawn. Every answer spends."
-        )
-    policy = run.policy(settings.judgments, settings.temperature)
-    with Bar.shown("Choosing") as bar:
-        questions = list(_questions(settings.prompts, bar))
-    draws = _WithheldDraws(settings=settings, run=run, policy=policy, questions=questions)
-    outcome = draws.outcome()
-    if settings.dry_run:
-        draws.tell(*outcome)

@@ -94,37 +94,32 @@ def read_languages(study: Study) -> list[dict[str, Any]]:
     for name in study.languages:
         packaged = folder / f"{name}.json"
         inside = name.isalpha() and packaged.is_file()
-        found.append(_language(packaged if inside else study.folder / name, name, wanted))
+        value: object = None
+        reason = ""
+        try:
+            value = json.loads((packaged if inside else study.folder / name).read_text("utf-8"))
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+        except (ValueError, RecursionError):
+            pass  # it holds no object
+        if reason:
+            raise FileSystemError(f"The language file {name!r} cannot be read ({reason}).")
+        texts = value.get("texts") if isinstance(value, dict) else None
+        if not isinstance(value, dict) or not isinstance(texts, dict) or not value.keys() >= _NAMED:
+            raise DataError(f"The language file {name!r} must hold 'code', 'name' and 'texts'.")
+        other = sorted(texts.keys() ^ wanted.keys())
+        words = [value["code"], value["name"], *texts.values()]
+        if other or not all(isinstance(w, str) and w and not _HALF.search(w) for w in words):
+            what = "missing" if other and other[0] in wanted else "unknown"
+            key = f" ({other[0]!r} is {what})" if other else ""
+            raise DataError(f"The language file {name!r} must give every text of the page{key}.")
+        for key, text in texts.items():
+            places = set(_PLACE.findall(wanted[key]))
+            if set(_PLACE.findall(text)) != places:
+                needed = ", ".join(sorted(places)) or "none"
+                raise DataError(
+                    f"The language file {name!r} must have the same places in braces as the "
+                    f"English texts: in {key!r} {needed}."
+                )
+        found.append({"code": value["code"], "name": value["name"], "texts": texts})
     return found
-
-
-def _language(file: Traversable, name: str, wanted: Mapping[str, str]) -> dict[str, Any]:
-    """Return one language, checked against the texts that the page needs."""
-    value: object = None
-    reason = ""
-    try:
-        value = json.loads(file.read_text("utf-8"))
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-    except (ValueError, RecursionError):
-        pass  # it holds no object
-    if reason:
-        raise FileSystemError(f"The language file {name!r} cannot be read ({reason}).")
-    texts = value.get("texts") if isinstance(value, dict) else None
-    if not isinstance(value, dict) or not isinstance(texts, dict) or not value.keys() >= _NAMED:
-        raise DataError(f"The language file {name!r} must hold 'code', 'name' and 'texts'.")
-    other = sorted(texts.keys() ^ wanted.keys())
-    words = [value["code"], value["name"], *texts.values()]
-    if other or not all(isinstance(w, str) and w and not _HALF.search(w) for w in words):
-        which = f"{other[0]!r} is {'missing' if other[0] in wanted else 'unknown'}" if other else ""
-        key = f" ({which})" if other else ""
-        raise DataError(f"The language file {name!r} must give every text of the page{key}.")
-    for key, text in texts.items():
-        places = set(_PLACE.findall(wanted[key]))
-        if set(_PLACE.findall(text)) != places:
-            needed = ", ".join(sorted(places)) or "none"
-            raise DataError(
-                f"The language file {name!r} must have the same places in braces as the English "
-                f"texts: in {key!r} {needed}."
-            )
-    return {"code": value["code"], "name": value["name"], "texts": texts}

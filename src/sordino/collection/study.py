@@ -52,7 +52,27 @@ def _read_questions(path: Path) -> tuple[Question, ...]:
     found: dict[str, str] = {}
     questions = []
     for where, row in read_mappings(path):
-        question = _question(row, where)
+        judged = sorted(name for name in _JUDGMENTS if name in row)
+        if judged:
+            raise DataError(
+                f"{where}: field {judged[0]!r} is no part of a question. A study asks anew: give "
+                "'prompt', 'first' and 'second' only, in an order that no judgment decided."
+            )
+        prompt, one, other = (read_text(row, name, where) for name in ("prompt", "first", "second"))
+        if isinstance(one, str) != isinstance(other, str):
+            raise DataError(f"{where}: 'first' and 'second' must both be texts, or both messages.")
+        if sum(map(_size, (prompt, one, other))) > _LONGEST:
+            raise DataError(f"{where}: a question has at most {_LONGEST} characters.")
+        if one == other:
+            raise DataError(f"{where}: both answers are the same, so nothing can be preferred.")
+        try:
+            swap, key = canonical(prompt, one, other)
+        except UnicodeEncodeError:
+            swap, key = False, b""
+        if not key:
+            raise DataError(f"{where}: a text is not valid Unicode.")
+        first, second = (other, one) if swap else (one, other)
+        question = Question(key.hex()[:32], prompt, first, second)
         if question.id in found:
             raise DataError(f"{where}: this question stands in {found[question.id]} already.")
         if len(found) == _MOST:
@@ -60,31 +80,6 @@ def _read_questions(path: Path) -> tuple[Question, ...]:
         found[question.id] = where
         questions.append(question)
     return tuple(questions)
-
-
-def _question(row: Mapping[str, Any], where: str) -> Question:
-    """Return one question in canonical order."""
-    judged = sorted(name for name in _JUDGMENTS if name in row)
-    if judged:
-        raise DataError(
-            f"{where}: field {judged[0]!r} is no part of a question. A study asks anew: give "
-            "'prompt', 'first' and 'second' only, in an order that no judgment decided."
-        )
-    prompt, one, other = (read_text(row, name, where) for name in ("prompt", "first", "second"))
-    if isinstance(one, str) != isinstance(other, str):
-        raise DataError(f"{where}: 'first' and 'second' must both be texts, or both messages.")
-    if sum(map(_size, (prompt, one, other))) > _LONGEST:
-        raise DataError(f"{where}: a question has at most {_LONGEST} characters.")
-    if one == other:
-        raise DataError(f"{where}: both answers are the same, so nothing can be preferred.")
-    try:
-        swap, key = canonical(prompt, one, other)
-    except UnicodeEncodeError:
-        swap, key = False, b""
-    if not key:
-        raise DataError(f"{where}: a text is not valid Unicode.")
-    first, second = (other, one) if swap else (one, other)
-    return Question(key.hex()[:32], prompt, first, second)
 
 
 def _size(text: Text) -> int:

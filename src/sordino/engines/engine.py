@@ -44,7 +44,10 @@ class Reduction(Generic[T]):
             raise EngineError("The engine returned a part that it was not asked for.")
         if self._is_in(level, index):
             return
-        self._leave_out_below(level, index)
+        if level:
+            for below, at in list(self._waiting):
+                if below < level and at >> (level - below) == index:
+                    del self._waiting[below, at]
         while True:
             width = -(-self._parts // 2**level)  # nodes of this level
             if width == 1:
@@ -66,13 +69,6 @@ class Reduction(Generic[T]):
                 return True
             level, index = level + 1, index // 2
         return False
-
-    def _leave_out_below(self, level: int, index: int) -> None:
-        """Forget parts of a branch that came as a whole."""
-        if level:
-            for below, at in list(self._waiting):
-                if below < level and at >> (level - below) == index:
-                    del self._waiting[below, at]
 
     def nodes(self) -> list[Node[T]]:
         """Return what was added so far, as branches that another reduction can take."""
@@ -232,7 +228,6 @@ class _Turned:
     turn: Callable[[Any], Any]
 
     def __call__(self, chunk: object) -> Iterator[tuple[Any, ...]]:
-        """Yield the blocks."""
         for first, block, *beside in self.read(chunk):
             yield first, self.turn(block), *beside
 

@@ -172,7 +172,6 @@ class _Arrivals(Generic[T]):
     # first chunk that failed, whichever task ended first.
 
     def __init__(self, chunks: int, add: Callable[[T, T], T], taken: Taken | None = None) -> None:
-        """Expect so many chunks."""
         self._total: Reduction[T] = Reduction(chunks, add)
         self._seen = np.zeros(chunks, dtype=bool)
         self._taken = taken

@@ -421,7 +421,6 @@ class ContextStream:
     rng: np.random.Generator  # the world's randomness; what is private needs another
 
     def __post_init__(self) -> None:
-        """Read one context, which tells the shape of all."""
         self._bound = feature_bound_of(self.world)
         self._ahead = self._read(1, None)
 

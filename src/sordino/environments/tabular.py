@@ -48,21 +48,6 @@ def _moves_of_lists(table: Mapping[Any, Any]) -> tuple[tuple[Any, ...], bool]:
     return (csr_array((chances, (at, to)), shape=(size * actions, size)),), ended
 
 
-def _moves_of_array(table: object, horizon: int) -> tuple[Any, ...]:
-    """Return one matrix for every step, or one for all."""
-    given = np.asarray(table)
-    array = given[None] if given.ndim == 3 else given  # noqa: PLR2004
-    if array.ndim != 4 or array.shape[1] != array.shape[3] or not array.size:  # noqa: PLR2004
-        raise DataError(
-            "environment must have shape (states, actions, states) or (H, states, actions, "
-            f"states), got {given.shape}."
-        )
-    if len(array) not in {1, horizon}:
-        raise DataError(f"environment has {len(array)} steps, but horizon={horizon}.")
-    checked = _distributions("environment", _validate.finite_array("environment", array, ndim=4))
-    return tuple(step.reshape(-1, array.shape[3]) for step in checked)
-
-
 def _distributions(
     name: str, chances: Float[np.ndarray, "*any"], sums: Float[np.ndarray, "*some"] | None = None
 ) -> Float[np.ndarray, "*any"]:
@@ -197,7 +182,19 @@ def tabular_world(
     if isinstance(table, Mapping):
         moves, ended = _moves_of_lists(table)
     elif isinstance(table, np.ndarray | list):
-        moves, ended = _moves_of_array(table, steps), False
+        given = np.asarray(table)
+        array = given[None] if given.ndim == 3 else given  # noqa: PLR2004
+        if array.ndim != 4 or array.shape[1] != array.shape[3] or not array.size:  # noqa: PLR2004
+            raise DataError(
+                "environment must have shape (states, actions, states) or (H, states, actions, "
+                f"states), got {given.shape}."
+            )
+        if len(array) not in {1, steps}:
+            raise DataError(f"environment has {len(array)} steps, but horizon={steps}.")
+        checked = _distributions(
+            "environment", _validate.finite_array("environment", array, ndim=4)
+        )
+        moves, ended = tuple(step.reshape(-1, array.shape[3]) for step in checked), False
     else:
         raise UsageError(
             f"environment must have a table of transitions, got {type(environment).__name__}. "

@@ -40,7 +40,6 @@ class Ellipsoid:
     unwhiten: Float[np.ndarray, "d r"]
 
     def __repr__(self) -> str:
-        """Return sizes."""
         return f"Ellipsoid(rank={self.rank}, d={self.whiten.shape[1]})"
 
     @property
@@ -187,7 +186,9 @@ def _span(rows: Rows) -> Float[np.ndarray, "d r"]:
     # were made nearly round show 1e-10 of the longest instead of 1e-8. The others are known, and
     # are only made independent of these.
     columns = _columns(rows)
-    values, vectors = np.linalg.eigh(_second_moment(rows, columns))
+    values, vectors = np.linalg.eigh(
+        np.asarray(row_sum(rows, columns.gram, operator.add) / rows.shape[0])
+    )
     size = np.sqrt(np.maximum(values, _FLOOR * values[-1]))
     back = columns.outside(vectors * size, 1)
     faint = int(np.searchsorted(values, _WELL * values[-1]))
@@ -220,11 +221,6 @@ def _columns(rows: Rows) -> _Columns:
         return scaled
     held = row_sum(rows, scaled.inside, stacked)
     return _Columns(filled, size, np.linalg.qr(held.T)[0])
-
-
-def _second_moment(rows: Rows, columns: _Columns) -> Float[np.ndarray, "f f"]:
-    """Return the average outer product of the rows in these coordinates."""
-    return np.asarray(row_sum(rows, columns.gram, operator.add) / rows.shape[0])
 
 
 def stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:

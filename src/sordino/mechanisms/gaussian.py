@@ -71,7 +71,6 @@ class _OnGrid(ABC):
     grid: float | None = None  # step γ of the grid of a vector; by default `bound`·2^-20
 
     def __post_init__(self) -> None:
-        """Refuse settings that are none."""
         delta = _validate.failure_probability("delta", self.delta, zero=False)
         object.__setattr__(self, "delta", delta)
         _known(self.neighbors)
@@ -131,7 +130,6 @@ class GaussianMechanism(_OnGrid):
     records_per_person: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be computed exactly."""
         for name in ("standard_deviation", "bound"):
             object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
         super().__post_init__()

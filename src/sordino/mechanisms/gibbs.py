@@ -118,7 +118,6 @@ class SoftmaxMechanism(Draws[Scores]):
     draws: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         checked = {
             "temperature": _validate.positive("temperature", self.temperature),
             "score_range": _validate.non_negative("score_range", self.score_range),
@@ -254,7 +253,6 @@ class ExponentialMechanism(Draws[np.ndarray]):
     grid: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         for name in ("temperature", "bound"):
             object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
         object.__setattr__(self, "reference", checked_reference(self.reference))

@@ -228,7 +228,6 @@ class _Dense:
     add: Callable[[Any, Any], Any]
 
     def __call__(self, _first: int, block: Matrix, *_others: object) -> Any:
-        """Return the sum over its dense parts."""
         return reduce(self.add, (self.task(part) for _, part in dense_parts(block)))
 
 

@@ -100,7 +100,6 @@ class SumMechanism(Described):
     grid: float = 2.0**-20
 
     def __post_init__(self) -> None:
-        """Refuse what no Gaussian noise keeps."""
         object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
         _validate.failure_probability("delta", self.delta, zero=False)
         _validate.one_of("shaped", self.shaped, (True, False))
@@ -426,7 +425,6 @@ class LabelMechanism(SumMechanism):
     longest: float = math.inf
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be kept."""
         if self.longest != math.inf:
             object.__setattr__(self, "longest", _validate.positive("longest", self.longest))
         super().__post_init__()
@@ -584,13 +582,11 @@ class LabelDesign(DesignedSum):
     worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find what the noise must hide."""
         self._hide(lengths(self.halves), self.persons)
         for steps in (self.halves, self.used):
             steps.setflags(write=False)
 
     def __repr__(self) -> str:
-        """Return settings and sizes."""
         n, r = self.halves.shape
         return f"LabelDesign({self.mechanism!r}, n={n}, rank={r})"
 
@@ -702,7 +698,6 @@ class _Steps:
     counted: float = np.inf  # as the mechanism's `longest`
 
     def __call__(self, _first: int, block: Matrix, labels: Integer[np.ndarray, " n"]) -> _Sum:
-        """Return the sum of one block."""
         parts = [self._part(values, _times_of(labels[part])) for part, values in dense_parts(block)]
         return reduce(_Sum.plus, parts)
 

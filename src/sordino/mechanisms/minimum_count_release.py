@@ -69,7 +69,6 @@ class MinimumCount(Repeated[np.ndarray]):
     delta: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         epsilon = _validate.positive("epsilon", self.epsilon)
         delta = _validate.failure_probability("delta", self.delta, zero=False)
         if epsilon < _LEAST:

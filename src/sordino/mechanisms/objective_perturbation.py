@@ -165,7 +165,6 @@ class Tilt(Described, ABC):
     atol: float = UNSET
 
     def __post_init__(self) -> None:
-        """Refuse what no noise can protect, and find the noise."""
         for name in ("epsilon", "bound"):
             object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
         delta = _validate.failure_probability("delta", self.delta, zero=False)
@@ -542,7 +541,6 @@ class ObjectivePerturbation(Tilt):
     public: ClassVar[tuple[str, ...]] = ("bound", "ridge", "standard_deviation", "second_moment_mu")
 
     def __post_init__(self) -> None:
-        """Refuse what no noise can protect, and find the noise."""
         object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
         rest = _validate.non_negative("second_moment_mu", self.second_moment_mu)
         object.__setattr__(self, "second_moment_mu", rest)

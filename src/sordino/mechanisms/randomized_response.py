@@ -201,7 +201,6 @@ class RandomizedResponse(_Coin):
     what: ClassVar[str] = "label"
 
     def __post_init__(self) -> None:
-        """Refuse an epsilon that cannot be realized or carries no information."""
         object.__setattr__(self, "epsilon", _validate.telling("epsilon", self.epsilon))
 
     @property
@@ -301,7 +300,6 @@ class KaryRandomizedResponse(_Coin):
     what: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be realized or carries no information."""
         object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
         if self.epsilon < _LEAST:
             raise UsageError(

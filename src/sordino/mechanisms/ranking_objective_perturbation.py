@@ -141,7 +141,6 @@ class RankingObjectivePerturbation(Tilt):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what no noise can protect, and find the noise."""
         for name, least in (("candidates", 2), ("dimension", 1)):
             size = _validate.integer(name, getattr(self, name), at_least=least, at_most=2**20)
             object.__setattr__(self, name, size)
@@ -220,17 +219,6 @@ class RankingObjectivePerturbation(Tilt):
         # There the last candidate of the one record is the best by far, so that every stage errs
         # by 2L.
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
-        around = self._pulling()
-        far = np.zeros((1, self.candidates, self.dimension))
-        far[..., 0] = -self.bound
-        far[:, -1, 0] = self.bound
-        other = -far if neighbors == REPLACE_ONE else 0 * far
-        if neighbors == ADD_OR_REMOVE_ONE:
-            other = other[:0]
-        return WorstCase(np.concatenate([around, far]), np.concatenate([around, other]))
-
-    def _pulling(self) -> Float[np.ndarray, "n k d"]:
-        """Return records that hold the first weight at about 30/(2L)."""
         # Their first candidate is a little better or worse than all the others, which are alike.
         # Some balance the ridge; others each other there, so many that the tilt moves the weights
         # little.
@@ -243,7 +231,14 @@ class RankingObjectivePerturbation(Tilt):
         along = few((self._ridge * target / short + back * down) / up)
         record = np.zeros((self.candidates, self.dimension))
         record[0, 0] = short
-        return np.concatenate([np.tile(record, (along, 1, 1)), np.tile(-record, (back, 1, 1))])
+        around = np.concatenate([np.tile(record, (along, 1, 1)), np.tile(-record, (back, 1, 1))])
+        far = np.zeros((1, self.candidates, self.dimension))
+        far[..., 0] = -self.bound
+        far[:, -1, 0] = self.bound
+        other = -far if neighbors == REPLACE_ONE else 0 * far
+        if neighbors == ADD_OR_REMOVE_ONE:
+            other = other[:0]
+        return WorstCase(np.concatenate([around, far]), np.concatenate([around, other]))
 
     def _records(self, values: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
         """Return made-up records, clipped; refuse longer ones than were promised for."""

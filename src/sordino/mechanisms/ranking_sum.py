@@ -279,33 +279,6 @@ def _moves(
     return np.ceil(found * FINER).astype(np.int64)
 
 
-def _top_sum(
-    vectors: Int32[np.ndarray, "m r"],
-    rows: Int64[np.ndarray, " f"],
-    ballots: Int64[np.ndarray, " f"],
-    doubled: Int64[np.ndarray, " f"],
-) -> Int64[np.ndarray, " r"]:
-    """Return Σ over ballots of κ of the best candidate, exactly; of a tie the rounded mean."""
-    # The t candidates that tie as the best have the doubled rank t + 1, the least of the ballot.
-    begin = np.flatnonzero(np.diff(ballots, prepend=-1))
-    least = np.minimum.reduceat(doubled, begin)
-    owner = np.repeat(np.arange(len(begin)), np.diff(begin, append=len(ballots)))
-    top = doubled == least[owner]
-    alone = top & (doubled == 2)  # noqa: PLR2004 - twice rank 1
-    total = _times(np.bincount(rows[alone], minlength=len(vectors)), vectors)
-    tied = np.flatnonzero(top & ~alone)
-    places = np.flatnonzero(np.diff(owner[tied], prepend=-1))
-    ends = np.append(places, len(tied))
-    step = max(1, _PART // vectors.shape[1] // max(1, int(least.max(initial=1))))
-    for first in range(0, len(places), step):
-        cuts = ends[first : first + step + 1]
-        inside = vectors[rows[tied[cuts[0] : cuts[-1]]]].astype(np.int64)
-        sums = np.add.reduceat(inside, cuts[:-1] - cuts[0], axis=0)
-        count = np.diff(cuts)[:, np.newaxis]
-        total += ((2 * sums + count) // (2 * count)).sum(axis=0)
-    return total
-
-
 def _times(
     times: Int64[np.ndarray, " m"], vectors: Int32[np.ndarray, "m r"]
 ) -> Int64[np.ndarray, " r"]:
@@ -347,7 +320,6 @@ class RankingDesign(DesignedSum):
     worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find what the noise must hide."""
         self._hide(np.where(self.used, self.moves[self.slates], 0), self.persons)
         self.used.setflags(write=False)
         self.moves.setflags(write=False)
@@ -426,7 +398,26 @@ class RankingDesign(DesignedSum):
             np.add.at(times, rows[counted], (np.repeat(sizes, sizes) + 1 - doubled)[counted])
             return _times(times, self.vectors)
         ballots = np.repeat(np.arange(len(sizes)), sizes)[counted]
-        return _top_sum(self.vectors, rows[counted], ballots, doubled[counted])
+        rows, doubled = rows[counted], doubled[counted]
+        # Σ over ballots of κ of the best candidate, exactly; of a tie the rounded mean. The t
+        # candidates that tie as the best have the doubled rank t + 1, the least of the ballot.
+        begin = np.flatnonzero(np.diff(ballots, prepend=-1))
+        least = np.minimum.reduceat(doubled, begin)
+        owner = np.repeat(np.arange(len(begin)), np.diff(begin, append=len(ballots)))
+        top = doubled == least[owner]
+        alone = top & (doubled == 2)  # noqa: PLR2004 - twice rank 1
+        total = _times(np.bincount(rows[alone], minlength=len(self.vectors)), self.vectors)
+        tied = np.flatnonzero(top & ~alone)
+        places = np.flatnonzero(np.diff(owner[tied], prepend=-1))
+        ends = np.append(places, len(tied))
+        step = max(1, _PART // self.vectors.shape[1] // max(1, int(least.max(initial=1))))
+        for first in range(0, len(places), step):
+            cuts = ends[first : first + step + 1]
+            inside = self.vectors[rows[tied[cuts[0] : cuts[-1]]]].astype(np.int64)
+            sums = np.add.reduceat(inside, cuts[:-1] - cuts[0], axis=0)
+            count = np.diff(cuts)[:, np.newaxis]
+            total += ((2 * sums + count) // (2 * count)).sum(axis=0)
+        return total
 
 
 @dataclass(frozen=True)
@@ -477,7 +468,6 @@ class RankingGaussian(SumMechanism):
     public: ClassVar[tuple[str, ...]] = ("mu", "statistic", "shaped", "records_per_person")
 
     def __post_init__(self) -> None:
-        """Refuse what no Gaussian noise keeps."""
         _validate.one_of("statistic", self.statistic, ("borda", "first-choice"))
         super().__post_init__()
 

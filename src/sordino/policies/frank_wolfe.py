@@ -56,7 +56,6 @@ class Mixture:
         return max(self.upper - self.value, 0.0)
 
     def __repr__(self) -> str:
-        """Return the certified value."""
         return (
             f"Mixture({len(self.weights)} policies, value={self.value:.6g}, gap={self.gap:.2g}, "
             f"rounds={self.rounds})"

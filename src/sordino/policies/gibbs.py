@@ -107,7 +107,6 @@ class CandidatePolicy(ABC):
     temperature: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse what is no released reward, or no temperature."""
         if not isinstance(self.reward, ReleasedReward):
             raise PrivacyError(
                 f"A policy needs a RewardModel from fit_reward, got {type(self.reward).__name__}."

@@ -85,7 +85,6 @@ class ConfidencePolicy(CandidatePolicy):
     scale: float = field(default=1.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse settings out of range, and rewards without a confidence set."""
         super().__post_init__()
         _validate.one_of("kind", self.kind, _SIGNS)
         level = _validate.failure_probability("confidence", self.confidence, zero=False)
@@ -97,7 +96,6 @@ class ConfidencePolicy(CandidatePolicy):
         self._confidence_set()
 
     def __repr__(self) -> str:
-        """Return the settings, and whether they are proved."""
         return (
             f"ConfidencePolicy({self.kind}, {self.reward!r}, temperature={self.temperature:g}, "
             f"confidence={self.confidence:g}, {self.label})"

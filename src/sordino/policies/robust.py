@@ -85,7 +85,6 @@ class _StochasticPolicy(WorstCaseResult):
     temperature: float | None = None  # KL strength, or None
 
     def __repr__(self) -> str:
-        """Return the certified numbers, and whether they are proved."""
         soft = "" if self.temperature is None else f", temperature={self.temperature:g}"
         return (
             f"StochasticPolicy({len(self.chances)} contexts, value={self.value:.6g}, "

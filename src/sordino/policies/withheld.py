@@ -94,7 +94,6 @@ class WithheldPolicy(Withholding):
     _held = "The policy of a withheld estimate"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if not isinstance(self.estimate, WithheldEstimate):
             raise UsageError(
                 f"A withheld policy needs a withheld estimate, got {type(self.estimate).__name__}."

@@ -95,7 +95,6 @@ class PlausibleRewards:
     ball: float | None = None  # B > 0, or None
 
     def __post_init__(self) -> None:
-        """Refuse what is no such set, and one that is empty."""
         d = len(_validate.finite_array("center", self.center, ndim=1))
         if not d or _validate.finite_array("metric", self.metric, ndim=2).shape != (d, d):
             raise DataError(f"metric must have shape ({d}, {d}), got {np.shape(self.metric)}.")

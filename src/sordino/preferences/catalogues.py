@@ -85,7 +85,6 @@ class _Buckets(dict[str, float]):
     """Text to bucket, computed once; forgets everything when full, and with the reader."""
 
     def __init__(self, name: str, buckets: int) -> None:
-        """Start with no text."""
         super().__init__()
         self._start = hashlib.sha256(framed(name.encode(errors="surrogatepass")))
         self._buckets = buckets

@@ -158,29 +158,24 @@ def _vectors(
     height, groups = max(1, _NUMBERS // dimension), range(chunk.first, chunk.last)
     place = place_of(path, groups)
     for batch in column_parts(path, groups, names, height):
-        outcome = _outcome_column(batch.schema.names, privatized=chunks.privatized)
+        found = batch.schema.names
+        if _LABEL in found and _ANSWER in found:
+            raise DataError(
+                f"columns {_LABEL!r} and {_ANSWER!r} exclude each other: one is raw, the other "
+                "randomized. Nothing was released."
+            )
+        outcome, other = (_ANSWER, _LABEL) if chunks.privatized else (_LABEL, _ANSWER)
+        if other in found:
+            raise DataError(_RAW if chunks.privatized else _ALREADY)
+        if outcome not in found:
+            raise DataError(f"column {outcome!r} is missing. Nothing was released.")
         rows = vectors(place, batch.column(DIFFERENCE), dimension)
         labels = numbers(place, batch, outcome)
         if chunks.privatized and not np.isin(labels, (0, 1)).all():
             raise DataError("column 'answer' must hold 0 or 1.")
-        known = chunks.person_field in batch.schema.names and not chunks.hides_records
+        known = chunks.person_field in found and not chunks.hides_records
         persons = column_values(place, batch, chunks.person_field) if known else None
         yield _validate.finite_array(DIFFERENCE, rows, ndim=2), labels, persons
-
-
-def _outcome_column(names: Sequence[str], *, privatized: bool) -> str:
-    """Return what the column of labels, or of answers, is called."""
-    if _LABEL in names and _ANSWER in names:
-        raise DataError(
-            f"columns {_LABEL!r} and {_ANSWER!r} exclude each other: one is raw, the other "
-            "randomized. Nothing was released."
-        )
-    wanted, other = (_ANSWER, _LABEL) if privatized else (_LABEL, _ANSWER)
-    if other in names:
-        raise DataError(_RAW if privatized else _ALREADY)
-    if wanted not in names:
-        raise DataError(f"column {wanted!r} is missing. Nothing was released.")
-    return wanted
 
 
 @contextmanager

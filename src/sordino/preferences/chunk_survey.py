@@ -387,7 +387,16 @@ class _Look:
             nothing = np.zeros(0, np.uint64)
             return _Doubts(1, digests, bool(again.any()), (nothing, nothing), 1)
         if self.raw:  # of answers that were stored, a repeat is the same observation
-            self._refuse_overlap(rows, again)
+            numbers = (rows["row"] >> np.uint64(ROW_BITS)).astype(np.int64)
+            chunks = np.array([chunk.file for chunk in self.chunks])[numbers]
+            across = np.flatnonzero(again[1:] & (chunks[1:] != chunks[:-1])) + 1
+            if len(across):
+                one, other = (self.chunks[numbers[across[0] - back]].name for back in (1, 0))
+                raise DataError(
+                    f"{one} and {other} both hold an answer of the same person to the same "
+                    "question: these files overlap, and labels would count twice. Nothing was "
+                    "released. Give each record once."
+                )
         out = again
         if self.most is not None:  # that count of one person in one part
             place = _places(same & _same(rows["held_out"][:, np.newaxis]), again)
@@ -395,18 +404,6 @@ class _Look:
         largest = int(_places(same, again).max(initial=0))
         left_out = tuple(rows["row"][out & (rows["held_out"] == side)] for side in (False, True))
         return _Doubts(1, digests, bool(again.any()), (left_out[0], left_out[1]), largest)
-
-    def _refuse_overlap(self, rows: np.ndarray, again: np.ndarray) -> None:
-        numbers = (rows["row"] >> np.uint64(ROW_BITS)).astype(np.int64)
-        chunks = np.array([chunk.file for chunk in self.chunks])[numbers]
-        across = np.flatnonzero(again[1:] & (chunks[1:] != chunks[:-1])) + 1
-        if len(across):
-            one, other = (self.chunks[numbers[across[0] - back]].name for back in (1, 0))
-            raise DataError(
-                f"{one} and {other} both hold an answer of the same person to the same question: "
-                "these files overlap, and labels would count twice. Nothing was released. Give "
-                "each record once."
-            )
 
 
 def _places(same: np.ndarray, again: np.ndarray) -> np.ndarray:

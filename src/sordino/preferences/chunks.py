@@ -242,7 +242,22 @@ def _inside(path: Path) -> Sequence[Path]:
         if path.is_dir():
             found = [item for item in sorted(path.iterdir()) if not _is_hidden(item.name)]
             for item in found:
-                _refuse_unread(item)
+                # What lies in a folder, looks like data and would be left out, is refused.
+                if item.is_dir():
+                    for _, folders, files in os.walk(item):
+                        folders[:] = [name for name in folders if not _is_hidden(name)]
+                        if any(map(_looks_like_data, files)):
+                            raise UsageError(
+                                f"{item.name} is a folder with files in it, inside a folder that "
+                                "is read; folders in folders are not. Nothing was read. Give every "
+                                "folder by its name, or take it away."
+                            )
+                elif _looks_like_data(item.name) and not item.name.endswith(_READ):
+                    raise UsageError(
+                        f"{item.name} lies in a folder that is read and would be left out: names "
+                        "must end in .parquet, .jsonl or .jsonl.gz, in small letters. Nothing was "
+                        "read. Rename it, or take it away."
+                    )
             return [item for item in found if item.name.endswith(_READ) and not item.is_dir()]
     if not path.name.endswith(_READ):
         raise UsageError(
@@ -259,25 +274,6 @@ def _is_hidden(name: str) -> bool:
 def _looks_like_data(name: str) -> bool:
     small = name.lower()
     return small.endswith(_ALIKE) and not small.endswith(_FOLDER_MANIFEST) and not _is_hidden(name)
-
-
-def _refuse_unread(item: Path) -> None:
-    """Refuse what lies in a folder, looks like data and would be left out."""
-    if item.is_dir():
-        for _, folders, files in os.walk(item):
-            folders[:] = [name for name in folders if not _is_hidden(name)]
-            if any(map(_looks_like_data, files)):
-                raise UsageError(
-                    f"{item.name} is a folder with files in it, inside a folder that is read; "
-                    "folders in folders are not. Nothing was read. Give every folder by its name, "
-                    "or take it away."
-                )
-    elif _looks_like_data(item.name) and not item.name.endswith(_READ):
-        raise UsageError(
-            f"{item.name} lies in a folder that is read and would be left out: names must end in "
-            ".parquet, .jsonl or .jsonl.gz, in small letters. Nothing was read. Rename it, or take "
-            "it away."
-        )
 
 
 def _one_schema(paths: Sequence[Path], person_field: str, *, fixed: bool) -> int | None:

@@ -63,7 +63,23 @@ class Slates(Questions):
         self._refuse_lengths(wanted | {"persons": len(self)})
         super().__post_init__()
         if self.items is not None:
-            object.__setattr__(self, "offered", _offered_items(self.offered, starts, k))
+            offered = self.offered
+            if offered is None:
+                if not (np.diff(starts) == k).all():
+                    raise DataError("starts must be every multiple of the number of items.")
+                offered = np.tile(np.arange(k), len(starts) - 1)
+            numbers = np.array(offered)
+            if numbers.shape != (int(starts[-1]),) or numbers.dtype.kind not in "iu":
+                raise DataError(
+                    "offered must be one whole number for each candidate of each ballot."
+                )
+            rises = np.diff(numbers) > 0
+            rises[starts[1:-1] - 1] = True  # from one ballot to the next
+            if not rises.all() or numbers.min(initial=0) < 0 or numbers.max(initial=0) >= k:
+                raise DataError(f"offered must rise from 0 to at most {k - 1} within each ballot.")
+            numbers = numbers.astype(np.int64)
+            numbers.setflags(write=False)
+            object.__setattr__(self, "offered", numbers)
         elif self.offered is not None or self.named:
             raise DataError("offered and named are for ballots over items.")
 
@@ -130,26 +146,6 @@ def _keys_of_offers(
             known[what] = candidate_order("", [items[number] for number in numbers.tolist()])[1]
         keys.append(known[what])
     return tuple(keys)
-
-
-def _offered_items(
-    offered: Integer[np.ndarray, " m"] | None, starts: Integer[np.ndarray, " bounds"], k: int
-) -> Integer[np.ndarray, " m"]:
-    """Return which item every flat candidate is, which nobody can change afterwards."""
-    if offered is None:
-        if not (np.diff(starts) == k).all():
-            raise DataError("starts must be every multiple of the number of items.")
-        offered = np.tile(np.arange(k), len(starts) - 1)
-    numbers = np.array(offered)
-    if numbers.shape != (int(starts[-1]),) or numbers.dtype.kind not in "iu":
-        raise DataError("offered must be one whole number for each candidate of each ballot.")
-    rises = np.diff(numbers) > 0
-    rises[starts[1:-1] - 1] = True  # from one ballot to the next
-    if not rises.all() or numbers.min(initial=0) < 0 or numbers.max(initial=0) >= k:
-        raise DataError(f"offered must rise from 0 to at most {k - 1} within each ballot.")
-    numbers = numbers.astype(np.int64)
-    numbers.setflags(write=False)
-    return numbers
 
 
 _CUBE = 3  # dimensions of features by ballot, candidate and feature

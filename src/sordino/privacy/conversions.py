@@ -230,7 +230,19 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
         return 0.0
     if rho > 1e6 + 4 * epsilon:
         return 1.0
-    less = _best_order_less_one(epsilon, rho)
+    # An order α close to the best one, less 1, is the root of an increasing function. The
+    # logarithm of delta is convex in α, with slope (2α − 1)ρ − ε + log(1 − 1/α).
+    # log(1 + 1/x) <= 1/x makes the slope positive here; any order is valid, so cutting it is too.
+    less = min((epsilon + math.sqrt(epsilon * epsilon + 8 * rho)) / (4 * rho), _LARGEST_ORDER)
+    low = 0.0
+    for _ in range(60):
+        middle = (low + less) / 2 if low >= less / 8 else less / 8
+        if (2 * middle + 1) * rho - epsilon - math.log1p(1 / middle) < 0:
+            low = middle
+        else:
+            less = middle
+        if less - low < 1e-9 * less:
+            break
     log_delta = less * ((1 + less) * rho - epsilon - math.log1p(1 / less)) - math.log1p(less)
     # The exponent is a difference of large numbers: allow for the rounding of both.
     log_delta += 4e-16 * less * ((1 + less) * rho + epsilon)
@@ -276,23 +288,6 @@ def bounded_range_to_zcdp(bounded_range: float) -> float:
     # Source: Cesar, Rogers (2021), Lemma 3.4; docs/privacy.md, "Bounded range".
     bounded_range = raised(non_negative("bounded_range", bounded_range))
     return bounded_range * bounded_range / 8
-
-
-def _best_order_less_one(epsilon: float, rho: float) -> float:
-    """Return α − 1 for an order α close to the best one: the root of an increasing function."""
-    # The logarithm of delta is convex in the order α, with slope (2α − 1)ρ − ε + log(1 − 1/α).
-    # log(1 + 1/x) <= 1/x makes the slope positive here; any order is valid, so cutting it is too.
-    high = min((epsilon + math.sqrt(epsilon * epsilon + 8 * rho)) / (4 * rho), _LARGEST_ORDER)
-    low = 0.0
-    for _ in range(60):
-        middle = (low + high) / 2 if low >= high / 8 else high / 8
-        if (2 * middle + 1) * rho - epsilon - math.log1p(1 / middle) < 0:
-            low = middle
-        else:
-            high = middle
-        if high - low < 1e-9 * high:
-            break
-    return high
 
 
 def bounded_range_delta(epsilon: float, bounded_range: float) -> float:

@@ -363,7 +363,6 @@ class Event:
     """What one release did: the parent of the closed set below."""
 
     def __post_init__(self) -> None:
-        """Check every number by what its field says."""
         for item in fields(self):
             checked = item.metadata["check"](item.name, getattr(self, item.name))
             object.__setattr__(self, item.name, checked)

@@ -32,7 +32,6 @@ class PrivateChoices(Slates):
     artifact: str = field(kw_only=True)  # SHA-256 of the released answers
 
     def __post_init__(self) -> None:
-        """Refuse answers that are none, and a promise of another mechanism."""
         super().__post_init__()
         _refuse_other_sizes(self, self.mechanism)
         debiased_choices(self.answers, self.mechanism)

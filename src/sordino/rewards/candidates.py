@@ -59,7 +59,13 @@ class Candidates:
             )
         if isinstance(prompts, str):
             raise DataError("prompts must be a list of texts, got one text.")
-        sizes = _sizes(candidates, len(candidates) if prompts is None else len(prompts))
+        n = len(candidates) if prompts is None else len(prompts)
+        sizes = _lengths("candidates", candidates)
+        if n != len(sizes):
+            raise DataError(f"{n} prompts, but {len(sizes)} candidate lists.")
+        if not n or not sizes.all():
+            index = int(np.flatnonzero(sizes == 0)[0]) if n else 0
+            raise DataError(f"candidates: entry {index} is empty; give at least one candidate.")
         base = _reference(reference, sizes)
         if prompts is None:
             return cls(sizes=sizes, reference=base, given=_stacked(candidates))
@@ -131,17 +137,6 @@ class Candidates:
                 given=None if self.given is None else self.given[rows],
             )
             yield part, first
-
-
-def _sizes(candidates: CandidateLists, n: int) -> Integer[np.ndarray, " n"]:
-    """Return how many candidates each of n prompts has; refuse a prompt with none."""
-    sizes = _lengths("candidates", candidates)
-    if n != len(sizes):
-        raise DataError(f"{n} prompts, but {len(sizes)} candidate lists.")
-    if not n or not sizes.all():
-        index = int(np.flatnonzero(sizes == 0)[0]) if n else 0
-        raise DataError(f"candidates: entry {index} is empty; give at least one candidate.")
-    return sizes
 
 
 def _lengths(name: str, entries: CandidateLists | ReferenceLists) -> Integer[np.ndarray, " n"]:

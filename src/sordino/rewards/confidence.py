@@ -120,7 +120,6 @@ class _NoiseTerm:
     largest: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what is no size."""
         for name in self.__dataclass_fields__:
             non_negative(name, getattr(self, name))
 
@@ -172,7 +171,6 @@ class ConfidenceEllipsoid(Ellipsoid):
     splits: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what is no ellipsoid."""
         d = len(finite_array("center", self.center, ndim=1))
         if finite_array("metric", self.metric, ndim=2).shape != (d, d):
             raise DataError(f"metric must have shape ({d}, {d}), got {self.metric.shape}.")
@@ -329,7 +327,6 @@ class ReleasedMoment:
     mechanism: SecondMoment  # what released it: the settings of the noise, all public
 
     def __post_init__(self) -> None:
-        """Refuse what is no symmetric matrix of finite numbers."""
         matrix = finite_array("matrix", self.matrix, ndim=2)
         if not len(matrix) or matrix.shape != (len(matrix),) * 2 or (matrix != matrix.T).any():
             raise DataError(f"matrix must be square and symmetric, got shape {matrix.shape}.")
@@ -405,7 +402,6 @@ class RecordEllipsoid(Ellipsoid):
     moment_failure: float  # probability with which the metric is too large
 
     def __post_init__(self) -> None:
-        """Refuse what is no ellipsoid."""
         d = len(finite_array("center", self.center, ndim=1))
         if not d or finite_array("metric", self.metric, ndim=2).shape != (d, d):
             raise DataError(f"metric must have shape ({d}, {d}), got {self.metric.shape}.")

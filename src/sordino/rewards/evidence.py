@@ -85,11 +85,9 @@ class Evidence:
     known_squares: float | None = None  # Σ‖x‖², where it was measured with the sum
 
     def __len__(self) -> int:
-        """Return the number of pairs that count."""
         return int(self.differences.shape[0])
 
     def __repr__(self) -> str:
-        """Return the size."""
         return f"Evidence(n={len(self)}, d={len(self.statistic)})"
 
     @cached_property
@@ -358,7 +356,6 @@ class _Verified:
     survey: ChunkSurvey
 
     def __call__(self, chunk: Chunk) -> Iterator[tuple[Any, ...]]:
-        """Yield the blocks."""
         yield from self.read(chunk)
         if digest_of_chunk(self.survey.chunks, chunk) != self.survey.digests[chunk.number]:
             raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
@@ -479,11 +476,9 @@ class Design:
         )
 
     def __len__(self) -> int:
-        """Return the number of observations."""
         return len(self.answers)
 
     def __repr__(self) -> str:
-        """Return the size."""
         return f"Design(n={len(self)}, d={self.differences.shape[1]})"
 
     @property
@@ -544,7 +539,6 @@ class Released(Generic[Known]):
     method: str | None = None  # how a reward says that it was fitted; None: by which likelihood
 
     def __repr__(self) -> str:
-        """Return size and promise."""
         return f"Released({self.evidence!r}, {self.guarantee})"
 
     @classmethod

@@ -111,7 +111,6 @@ class FiniteRewards:
     functions: Mapping[str, RewardFunction] = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a class that is empty, or what is no named function."""
         given = self.functions if isinstance(self.functions, Mapping) else {}
         named = [name for name in given if isinstance(name, str) and name]
         if not given or len(named) < len(given) or not all(map(callable, given.values())):
@@ -123,7 +122,6 @@ class FiniteRewards:
         object.__setattr__(self, "functions", MappingProxyType(ordered))
 
     def __repr__(self) -> str:
-        """Return the names, or how many there are."""
         shown = ", ".join(map(repr, self.names)) if self.dimension <= 5 else f"N={self.dimension}"  # noqa: PLR2004
         return f"FiniteRewards({shown})"
 
@@ -238,7 +236,23 @@ class FiniteRewards:
                 "prompts, candidates and reference describe the reference policy: give the first "
                 "two with drawn_from_reference=True, and none of them without."
             )
-        likelihoods, moments, n = _read_pairs(self, pairs)
+        likelihoods = np.zeros(self.dimension)
+        moments = np.zeros((self.dimension, self.dimension))
+        once = np.flatnonzero(pairs.first_rows())
+        size = max(1, _BLOCK // self.dimension)
+        for start in range(0, len(once), size):
+            rows = once[start : start + size]
+            asked, first, second = (
+                [column[i] for i in rows] for column in (pairs.prompts, pairs.first, pairs.second)
+            )
+            gaps = self.transform(asked, first) - self.transform(asked, second)
+            # rewards in [0, 1] keep both probabilities above 0.26
+            chances = answer_probability(gaps, pairs.flip_probability)
+            preferred = pairs.answers[rows][:, None] == 1
+            likelihoods += np.log(np.where(preferred, chances, 1 - chances)).sum(axis=0)
+            moments += gaps.T @ gaps
+        moments /= 2 * len(once)
+        n = len(once)
         if prompts is not None and candidates is not None:
             options = Candidates.of(prompts, candidates, reference=reference, features=self)
             moments = np.zeros((self.dimension, self.dimension))
@@ -281,7 +295,6 @@ class _FiniteReward:
     artifact: str  # SHA-256 of the private answers it was fitted on
 
     def __repr__(self) -> str:
-        """Return which candidate it is, and the promise."""
         return f"FiniteReward({self.name!r} of {self.candidates.dimension}, {self.guarantee})"
 
     @property
@@ -338,25 +351,3 @@ class _FiniteReward:
     def _center(self) -> Float[np.ndarray, " N"]:
         """Return the weights that pick the likeliest candidate."""
         return np.array([float(name == self.name) for name in self.candidates.names])
-
-
-def _read_pairs(
-    candidates: FiniteRewards, pairs: PrivatePairs
-) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N N"], int]:
-    """Return log-likelihoods, half the mean products of gaps, and the number of answers."""
-    likelihoods = np.zeros(candidates.dimension)
-    moments = np.zeros((candidates.dimension, candidates.dimension))
-    once = np.flatnonzero(pairs.first_rows())
-    size = max(1, _BLOCK // candidates.dimension)
-    for start in range(0, len(once), size):
-        rows = once[start : start + size]
-        prompts, first, second = (
-            [column[i] for i in rows] for column in (pairs.prompts, pairs.first, pairs.second)
-        )
-        gaps = candidates.transform(prompts, first) - candidates.transform(prompts, second)
-        # rewards in [0, 1] keep both probabilities above 0.26
-        chances = answer_probability(gaps, pairs.flip_probability)
-        preferred = pairs.answers[rows][:, None] == 1
-        likelihoods += np.log(np.where(preferred, chances, 1 - chances)).sum(axis=0)
-        moments += gaps.T @ gaps
-    return likelihoods, moments / (2 * len(once)), len(once)

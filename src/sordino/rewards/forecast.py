@@ -612,7 +612,6 @@ class Forecast:
         return asdict(self)
 
     def __str__(self) -> str:
-        """Return the forecast in a few lines."""
         question = (
             f"{self.n:,} labels, {self.dimension:,} features, assuming that the true reward "
             f"predicts {self.assumed_accuracy:.3g} of judgments"

@@ -387,7 +387,12 @@ def measure_predictions(
     errors = [_clustered_error(float(of), int(persons), rows) for of in squares]
     if not predictions.linked:
         value = float(means[_ACCURACY])
-        errors[_ACCURACY] = _accuracy_error(value, predictions.flip_probability, rows)
+        # Source: docs/local.md, metrics on randomized labels: √(p(1 − p)/n)/(1 − 2f), p the share
+        # of answers that agree.
+        kept = 1 - 2 * predictions.flip_probability
+        agreement = predictions.flip_probability + kept * value
+        agreement = min(max(agreement, 0.0), 1.0)  # all agree, up to rounding
+        errors[_ACCURACY] = math.sqrt(agreement * (1 - agreement) / rows) / kept
     known = [
         Estimate(float(mean), error).widened(widening)
         for mean, error in zip(means[:3], errors[:3], strict=True)
@@ -452,15 +457,6 @@ def _spread(
     return [np.array(len(sums[0])), np.array([float(of @ of) for of in sums])]
 
 
-def _accuracy_error(value: float, flip_probability: float, rows: int) -> float:
-    """Return the standard error of an accuracy of answers by as many people."""
-    # Source: docs/local.md, metrics on randomized labels: √(p(1 − p)/n)/(1 − 2f), p the share of
-    # answers that agree.
-    kept = 1 - 2 * flip_probability
-    agreement = min(max(flip_probability + kept * value, 0.0), 1.0)  # all agree, up to rounding
-    return math.sqrt(agreement * (1 - agreement) / rows) / kept
-
-
 def _clustered_error(squares: float, clusters: int, rows: int) -> float:
     """Return the standard error of a mean: √(G/(G − 1) · Σ(sum of a cluster)²)/n."""
     if clusters == 1:
@@ -501,19 +497,14 @@ def measure_statistic(
     parts = evidence.thinned(pilot, _SPLITS, "measure")
     fits = [fit_sum(part.fitted, ridge=ridge, ball=ball).weights for part in parts]
     shared = float(np.mean([evidence.variance_along(theta) for theta in fits]))
-    loss = _thinned_loss(parts, fits, shared)
+    # Source: docs/central.md, "Label privacy, one Gaussian release".
+    n = parts[0].fitted.weights.sum()
+    scores = np.array([part.score(theta) for part, theta in zip(parts, fits, strict=True)])
+    loss = Estimate(float(scores.mean()) / n, _split_error(scores, shared) / n)
     slope = _thinned_slope(parts, fits, shared)
     return numbers_of(
         SimpleNamespace(accuracy=None, negative_log_likelihood=loss, calibration_slope=slope)
     )
-
-
-def _thinned_loss(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate:
-    """Return the mean loss of fits on T₁, by T₂."""
-    # Source: docs/central.md, "Label privacy, one Gaussian release".
-    n = parts[0].fitted.weights.sum()
-    scores = np.array([part.score(theta) for part, theta in zip(parts, fits, strict=True)])
-    return Estimate(float(scores.mean()) / n, _split_error(scores, shared) / n)
 
 
 def _thinned_slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate | None:

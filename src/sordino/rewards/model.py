@@ -83,7 +83,16 @@ def worth_intervals(
     # Source: docs/central.md, "Rankings": intervals of worths.
     live = np.flatnonzero(offered_items(loss))
     chosen = np.ix_(live, live)
-    pairs = _pair_weights(loss)[chosen]
+    # How much every pair of items weighs in the objective, over all ballots.
+    size = loss.features.shape[1]
+    total, places = np.zeros((size, size)), _places(loss)
+    for group in groups_by_size(loss.starts):
+        items = places[group.rows]
+        each = np.broadcast_to(pair_weight(group.size) * loss.counts[group.slates], items.shape)
+        for one in items:
+            np.add.at(total, (np.broadcast_to(one, items.shape), items), each)
+    np.fill_diagonal(total, 0.0)
+    pairs = total[chosen]
     told = loss.statistic[live]
     # R with RᵀR the inverse of the covariance where it is not 0: ranks have a fixed sum.
     values, vectors = np.linalg.eigh((np.diag(pairs.sum(axis=1)) - pairs) / 4 + noise[chosen])
@@ -121,19 +130,6 @@ def worth_intervals(
     low, high = np.split((theta * along).sum(axis=1), 2)
     known = weights[live]
     return np.column_stack([np.minimum(low, known), np.maximum(high, known)])
-
-
-def _pair_weights(loss: PairwiseComposite) -> Float[np.ndarray, "k k"]:
-    """Return how much every pair of items weighs in the objective, over all ballots."""
-    size = loss.features.shape[1]
-    total, places = np.zeros((size, size)), _places(loss)
-    for group in groups_by_size(loss.starts):
-        items = places[group.rows]
-        each = np.broadcast_to(pair_weight(group.size) * loss.counts[group.slates], items.shape)
-        for one in items:
-            np.add.at(total, (np.broadcast_to(one, items.shape), items), each)
-    np.fill_diagonal(total, 0.0)
-    return total
 
 
 def _expected(
@@ -227,7 +223,6 @@ class RewardModel:
     unoffered: tuple[str, ...] = field(default=())
 
     def __repr__(self) -> str:
-        """Return size and promise."""
         return f"RewardModel(d={len(self.weights)}, {self.guarantee})"
 
     def _repr_html_(self) -> str:

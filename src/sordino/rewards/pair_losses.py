@@ -344,7 +344,6 @@ class _PairHessian(HessianApproximation):
     # Source: docs/local.md, debiased likelihood (Hessian).
 
     def __init__(self, loss: DebiasedLogistic, margins: Float[np.ndarray, " n"]) -> None:
-        """Measure at the given margins."""
         n, d = loss.differences.shape
         self._loss, matrix = loss, loss.rows
         self._dense = d <= DENSE_FEATURES
@@ -389,7 +388,6 @@ class MixtureLogistic:
     flip_probability: float  # f, in [0, 1/2)
 
     def __post_init__(self) -> None:
-        """Check shapes and answers as the debiased loss does."""
         checked = DebiasedLogistic(self.differences, debias(self.answers, self.flip_probability))
         object.__setattr__(self, "differences", checked.differences)
         object.__setattr__(self, "answers", np.asarray(self.answers))

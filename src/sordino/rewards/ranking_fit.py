@@ -180,17 +180,14 @@ class _RankingEvidence(_BallotEvidence):
     loss: PairwiseComposite | FirstChoice = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the objective."""
         kind = FirstChoice if self.kind == "first-choice" else PairwiseComposite
         known = {"statistic": self.statistic, "counts": self.counts}
         object.__setattr__(self, "loss", kind(self.rows, starts=self.starts, **known))
 
     def __len__(self) -> int:
-        """Return the number of ballots that count."""
         return int(self.counts.sum())
 
     def __repr__(self) -> str:
-        """Return the size."""
         return f"RankingEvidence(n={len(self)}, d={len(self.statistic)})"
 
     @property
@@ -264,7 +261,6 @@ class _ChoiceEvidence(_BallotEvidence):
         )
 
     def __len__(self) -> int:
-        """Return how many chose."""
         return self.n
 
     @property
@@ -324,7 +320,6 @@ class _OpenBallots(_BallotEvidence):
         return cls(loss=loss, feature_bound=bound, items=Items.of(rankings))
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.loss.starts) - 1
 
     def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:

@@ -133,7 +133,6 @@ class _BallotHessian(HessianApproximation):
     """The Hessian over evenly spaced ballots, or a diagonal where there are many features."""
 
     def __init__(self, loss: BallotLoss, margins: Float[np.ndarray, " m"]) -> None:
-        """Measure at the given scores."""
         self._loss, d = loss, loss.features.shape[1]
         few = 2.0 if _single_entries(loss.features) else max(2.0, PASSES_PER_FEATURE * d)
         self.patience = few if d <= DENSE_FEATURES else math.inf
@@ -218,7 +217,6 @@ class BallotLoss(MarginLoss):
     targets: Float[np.ndarray, " m"] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check features and starts."""
         features: Any = self.features
         if issparse(features):
             features = csr_array(features, dtype=np.float64)
@@ -288,7 +286,6 @@ class PlackettLuce(BallotLoss):
     _terms: tuple[_Terms, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check shapes and ranks."""
         super().__post_init__()
         ranks, starts = np.asarray(self.ranks), self.starts
         if ranks.shape != (int(starts[-1]),) or ranks.dtype.kind not in "iu":
@@ -378,7 +375,6 @@ class _OneSum(BallotLoss):
     counts: Any = None  # how many ballots rank each slate; one, if left out
 
     def __post_init__(self) -> None:
-        """Check shapes."""
         super().__post_init__()
         (m, d), starts = self.features.shape, self.starts
         statistic = finite_array("statistic", self.statistic, ndim=1)

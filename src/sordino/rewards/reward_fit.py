@@ -60,9 +60,7 @@ class Bounded(Protocol):
         """Return the bound on the norm of one answer's features."""
         ...
 
-    def __len__(self) -> int:
-        """Return the number of observations."""
-        ...
+    def __len__(self) -> int: ...
 
 
 def accepted_gradient(evidence: Bounded) -> float:

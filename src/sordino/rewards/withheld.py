@@ -122,7 +122,6 @@ class Settings:
     penalty_ridge: float | None = None  # λ of Σ = λI + Σ xxᵀ, > 0; `ridge` if left out
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if self.penalty_ridge is not None and self.penalty == 0:
             raise UsageError(
                 f"penalty_ridge={self.penalty_ridge!r} is of no use without a penalty. Give both, "
@@ -162,7 +161,6 @@ class _RecordBound:
     neighbors: NeighboringRelation  # what one change is; replacing is a removal and an addition
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         object.__setattr__(self, "bound", size("bound", self.bound))
         _validate.one_of("neighbors", self.neighbors, tuple(NeighboringRelation))
 

@@ -144,23 +144,27 @@ def attack_flips(released: Released) -> list[Evidence]:
     if released.persons is not None:
         pairs["shared-coin"] = _pairs(rows, released.keys)
         pairs["person-coin"] = _pairs(rows, released.persons)
-        pairs["reused-coin"] = _changed_answers(released)
+        # The flips of one person on one question before and after the label changed.
+        # There are three honest ways. The stored answer is repeated: the flips then differ, for the
+        # label does and the answer does not. A new coin is drawn: the flips agree as often as
+        # independent ones. Nothing else is released. Only one coin used twice makes them agree
+        # more. Pairs of equal labels say nothing, for a stored answer makes their flips agree.
+        flips = _flips_of(released)
+        labels = (
+            np.asarray(released.truth) ^ released.swapped
+        )  # two rows of a question share the order
+        first: dict[tuple[str, bytes], int] = {}
+        done: dict[tuple[str, bytes], tuple[int, int]] = {}
+        for index, key in enumerate(zip(released.persons or (), released.keys, strict=True)):
+            if key in done or flips[index] == UNKNOWN:
+                continue
+            start = first.setdefault(key, index)
+            if labels[start] != labels[index]:
+                done[key] = int(flips[start]), int(flips[index])
+        pairs["reused-coin"] = list(done.values())
     agreements = [_agreement(released, attack, each) for attack, each in pairs.items() if each]
     if not len(rows.places):
         return agreements
-    return [
-        _flip_rate(rows),
-        *agreements,
-        _label_evidence(rows),
-        _rates(rows, "block-flips", _blocks(rows)),
-        _rates(rows, "stratum-flips", _strata(rows)),
-        _rates(rows, "neighbor-flips", _neighbors(rows)),
-        _exact_evidence(rows),
-    ]
-
-
-def _flip_rate(rows: _Rows) -> Evidence:
-    """Return how surely the flip rate is not one that ε permits."""
     # Both tails count, each at the end of the permitted rates where it is heaviest; a rate of each
     # row's own inside them only makes it lighter.
     epsilon, flipped, n = rows.released.epsilon, int(rows.flips.sum()), len(rows.flips)
@@ -170,13 +174,21 @@ def _flip_rate(rows: _Rows) -> Evidence:
         f"{100 * flipped / n:.1f} % of {n} labels are flipped; epsilon={never_less(epsilon)} needs "
         f"between {100 * rate:.1f} % and {100 - 100 * rate:.1f} %"
     )
-    return Evidence(
-        attack="flip-rate",
-        p_value=min(1.0, 2 * tail),
-        if_refutes=f"{said}.",
-        if_clear=f"{said}, up to chance.",
-        details={"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]},
-    )
+    return [
+        Evidence(
+            attack="flip-rate",
+            p_value=min(1.0, 2 * tail),
+            if_refutes=f"{said}.",
+            if_clear=f"{said}, up to chance.",
+            details={"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]},
+        ),
+        *agreements,
+        _label_evidence(rows),
+        _rates(rows, "block-flips", _blocks(rows)),
+        _rates(rows, "stratum-flips", _strata(rows)),
+        _rates(rows, "neighbor-flips", _neighbors(rows)),
+        _exact_evidence(rows),
+    ]
 
 
 def _pairs(rows: _Rows, shared: Sequence[str] | Sequence[bytes]) -> list[tuple[int, int]]:
@@ -188,25 +200,6 @@ def _pairs(rows: _Rows, shared: Sequence[str] | Sequence[bytes]) -> list[tuple[i
     return [
         pair for group in groups.values() for pair in zip(group[::2], group[1::2], strict=False)
     ]
-
-
-def _changed_answers(released: Released) -> list[tuple[int, int]]:
-    """Return the flips of one person on one question before and after the label changed."""
-    # There are three honest ways. The stored answer is repeated: the flips then differ, for the
-    # label does and the answer does not. A new coin is drawn: the flips agree as often as
-    # independent ones. Nothing else is released. Only one coin used twice makes them agree more.
-    # Pairs of equal labels say nothing, for a stored answer makes their flips agree.
-    flips = _flips_of(released)
-    labels = np.asarray(released.truth) ^ released.swapped  # two rows of a question share the order
-    first: dict[tuple[str, bytes], int] = {}
-    done: dict[tuple[str, bytes], tuple[int, int]] = {}
-    for index, key in enumerate(zip(released.persons or (), released.keys, strict=True)):
-        if key in done or flips[index] == UNKNOWN:
-            continue
-        start = first.setdefault(key, index)
-        if labels[start] != labels[index]:
-            done[key] = int(flips[start]), int(flips[index])
-    return list(done.values())
 
 
 def _agreement(released: Released, attack: str, pairs: list[tuple[int, int]]) -> Evidence:

@@ -140,18 +140,15 @@ class _Search:
             own = [fit for fit in fits if person is not None and fit.person == person]
             paired = bool(own) and len(own) == len(rows)
             for at, (row, swap) in enumerate(rows):
-                self._settle(row, [own[at]] if paired else own or fits, swap=swap)
-
-    def _settle(self, row: int, fits: Sequence[_Fit], *, swap: bool) -> None:
-        """Take note of what the raw records that fit a row say of it."""
-        outcomes = {fit.outcome for fit in fits}
-        firsts = {fit.first for fit in fits}
-        if len(firsts) == 1:
-            self.displayed[row] = firsts.pop() != swap
-        if len(outcomes) > 1:
-            self.status[row] = _AMBIGUOUS
-        elif outcomes == {UNDECIDED}:
-            self.status[row] = _NEITHER
-        elif outcomes:
-            self.status[row] = _MATCHED
-            self.truth[row] = turned(outcomes.pop(), swap=swap)
+                those = [own[at]] if paired else own or fits
+                outcomes = {fit.outcome for fit in those}
+                firsts = {fit.first for fit in those}
+                if len(firsts) == 1:
+                    self.displayed[row] = firsts.pop() != swap
+                if len(outcomes) > 1:
+                    self.status[row] = _AMBIGUOUS
+                elif outcomes == {UNDECIDED}:
+                    self.status[row] = _NEITHER
+                elif outcomes:
+                    self.status[row] = _MATCHED
+                    self.truth[row] = turned(outcomes.pop(), swap=swap)

@@ -135,7 +135,15 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
             *attack_channels(released, channels, covariates=covariates),
             *attack_flips(released),
         ]
-        strongest = _strongest(evidence, decide(evidence, level))
+        # Of every attack and column the strongest counts, and how many there were is said.
+        kept: defaultdict[tuple[str, object], list[tuple[Evidence, Finding]]] = defaultdict(list)
+        for one, finding in zip(evidence, decide(evidence, level), strict=True):
+            kept[one.attack, one.details.get("column")].append((one, finding))
+        best = [(min(same, key=lambda pair: pair[0].p_value), len(same)) for same in kept.values()]
+        strongest = [
+            (one, replace(finding, details={**finding.details, "tried": tried}))
+            for (one, finding), tried in best
+        ]
         findings = [*joined, *find_exact_count([found for _, found in strongest])]
         lacking = "There is nothing to try it on."
         for attack in _NEED_RAW:
@@ -294,20 +302,6 @@ def _alone(released: Released, channel: Channel, undone: Iterable[np.ndarray]) -
         "this file alone: with the raw file it may turn out to be the preference.",
         details=channel.details,
     )
-
-
-def _strongest(
-    evidence: Sequence[Evidence], findings: Sequence[Finding]
-) -> list[tuple[Evidence, Finding]]:
-    """Return the strongest evidence of every attack and column, and how many there were."""
-    kept: defaultdict[tuple[str, object], list[tuple[Evidence, Finding]]] = defaultdict(list)
-    for each, found in zip(evidence, findings, strict=True):
-        kept[each.attack, each.details.get("column")].append((each, found))
-    best = [(min(same, key=lambda pair: pair[0].p_value), len(same)) for same in kept.values()]
-    return [
-        (each, replace(found, details={**found.details, "tried": tried}))
-        for (each, found), tried in best
-    ]
 
 
 def _measured(

@@ -66,34 +66,6 @@ def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
     # The first answers of two persons to each question: no answer is used twice.
     first = ([each[0] for each in givers.values()][:2] for givers in given.values())
     couples = [(pair[0], pair[1]) for pair in first if len(pair) > 1]
-    return [*several, _paid_again(released, differing, claim), _together(released, couples)]
-
-
-def _several(released: Released, releases: Sequence[str]) -> Finding:
-    """Return whether a folder holds answers of several releases, to the same questions."""
-    people = released.persons or (None,) * len(released)
-    found: defaultdict[tuple[bytes, str | None], set[str]] = defaultdict(set)
-    for key, person, release in zip(released.keys, people, releases, strict=True):
-        found[key, person].add(release)
-    drawn = [len(ids) for ids in found.values() if len(ids) > 1]
-    count, most = len(set(releases)), max(drawn, default=1)
-    whose = "" if released.persons is None else " of one person"
-    odd = (
-        f"This folder holds {count} releases, and {len(drawn)} questions have answers{whose} in up "
-        f"to {most} of them: where these are of one label, it pays the epsilon of each."
-    )
-    return Finding.judged(
-        "releases",
-        odd=odd if drawn else "",
-        clear=f"No question has answers{whose} in several releases.",
-        details={"releases": count, "questions": len(drawn), "most": most},
-    )
-
-
-def _paid_again(
-    released: Released, differing: Sequence[Sequence[int]], claim: Guarantee
-) -> Finding:
-    """Return what answers of one person say that differ from each other on one question."""
     details: dict[str, object] = {
         "differing": len(differing),
         "most": max(map(len, differing), default=1),
@@ -121,7 +93,32 @@ def _paid_again(
             "together they cost m times the epsilon of one."
         )
     clear = "No person has two different answers to one question."
-    return Finding.judged("repeats", wrong=wrong, odd=odd, clear=clear, details=details)
+    return [
+        *several,
+        Finding.judged("repeats", wrong=wrong, odd=odd, clear=clear, details=details),
+        _together(released, couples),
+    ]
+
+
+def _several(released: Released, releases: Sequence[str]) -> Finding:
+    """Return whether a folder holds answers of several releases, to the same questions."""
+    people = released.persons or (None,) * len(released)
+    found: defaultdict[tuple[bytes, str | None], set[str]] = defaultdict(set)
+    for key, person, release in zip(released.keys, people, releases, strict=True):
+        found[key, person].add(release)
+    drawn = [len(ids) for ids in found.values() if len(ids) > 1]
+    count, most = len(set(releases)), max(drawn, default=1)
+    whose = "" if released.persons is None else " of one person"
+    odd = (
+        f"This folder holds {count} releases, and {len(drawn)} questions have answers{whose} in up "
+        f"to {most} of them: where these are of one label, it pays the epsilon of each."
+    )
+    return Finding.judged(
+        "releases",
+        odd=odd if drawn else "",
+        clear=f"No question has answers{whose} in several releases.",
+        details={"releases": count, "questions": len(drawn), "most": most},
+    )
 
 
 def _is_a_coin(released: Released, claim: Guarantee) -> bool:

@@ -29,7 +29,17 @@ def build_mechanism(
 ) -> Mechanism:
     """Return a mechanism by name, as noisy as a promise needs, or somebody's own."""
     if ":" in name:
-        return _imported(name)
+        found = _guarded(name, lambda: _attribute(name))
+        if callable(found) and (isinstance(found, type) or _guarded(name, lambda: _lacking(found))):
+            found = _guarded(name, found)
+        lacking = _guarded(name, lambda: _lacking(found))
+        if lacking:
+            raise UsageError(
+                f"{name!r} is no mechanism: {type(found).__name__} lacks {', '.join(lacking)}. "
+                "Give it what sordino.mechanisms.base.Mechanism lists."
+            )
+        mechanism: Mechanism = found
+        return mechanism
     if name not in NAMES:
         raise UsageError(
             f"No mechanism is called {name!r}. Choose {', '.join(NAMES)}, or give "
@@ -50,21 +60,6 @@ def build_mechanism(
     coin = RandomizedResponse(epsilon)
     coin.sensitivity(neighbors)
     return coin
-
-
-def _imported(name: str) -> Mechanism:
-    """Return what a name imports, called if it is not yet a mechanism."""
-    found = _guarded(name, lambda: _attribute(name))
-    if callable(found) and (isinstance(found, type) or _guarded(name, lambda: _lacking(found))):
-        found = _guarded(name, found)
-    lacking = _guarded(name, lambda: _lacking(found))
-    if lacking:
-        raise UsageError(
-            f"{name!r} is no mechanism: {type(found).__name__} lacks {', '.join(lacking)}. Give it "
-            "what sordino.mechanisms.base.Mechanism lists."
-        )
-    mechanism: Mechanism = found
-    return mechanism
 
 
 def _lacking(found: object) -> list[str]:

@@ -118,7 +118,6 @@ class _CollectionOrder(Sampler):  # type: ignore[type-arg, unused-ignore]
     """Yields which prompts come when: whole collections, each as often as it is used."""
 
     def __init__(self, n: int, *, size: int, passes: int, seed: int) -> None:
-        """Start before the first epoch."""
         self.n, self.size, self.passes, self.seed, self.epoch = n, size, passes, seed, 0
 
     def set_epoch(self, epoch: int) -> None:

@@ -85,7 +85,6 @@ class _HeadFirst(TrainerCallback):
     # the phase that it was killed in.
 
     def __init__(self, epochs: float) -> None:
-        """Wait for a model."""
         self._epochs = epochs
         self._body: list[torch.nn.Parameter] = []
 

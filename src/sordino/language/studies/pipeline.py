@@ -85,7 +85,6 @@ class _Reporter(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Tells a bar how many steps are done."""
 
     def __init__(self, progress: Progress) -> None:
-        """Keep whom to tell."""
         self._progress = progress
 
     def on_step_end(

@@ -55,7 +55,6 @@ class RegressionTerms:
     rows: int  # number of slots in the batch (m); one user fills one
 
     def __post_init__(self) -> None:
-        """Refuse settings that are out of range."""
         for name in ("feature_bound", "target_bound", "radius"):
             object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
         rows = _validate.integer("rows", self.rows, at_least=1, at_most=2**40)
@@ -121,7 +120,6 @@ class LeastSquares(RegressionTerms, ABC):
     pure: ClassVar[bool] = False  # whether a δ of 0 can be stated
 
     def __post_init__(self) -> None:
-        """Refuse settings that are out of range."""
         super().__post_init__()
         delta = _validate.failure_probability("delta", self.delta, zero=self.pure)
         object.__setattr__(self, "delta", delta)
@@ -301,27 +299,16 @@ def solved(
         last = int(np.flatnonzero(falling > excess)[-1])
         spectrum = np.maximum(eigenvalues - max(0.0, excess[last]), 0.0)
     shares = spectrum / np.where(seen, denominators, 1.0) ** 2
-    error = _privacy_error(shares, within.weights, ridge, variances, rows=terms.rows)
-    return replace(within, weights=basis @ within.weights, error=min(error, terms.widest))
-
-
-def _privacy_error(
-    shares: Float[np.ndarray, " d"],
-    weights: Float[np.ndarray, " d"],
-    ridge: float,
-    variances: tuple[float, float],
-    *,
-    rows: int,
-) -> float:
-    """Return an estimate of the root mean square of xᵀ(w − ŵ) over a batch."""
+    # The error is an estimate of the root mean square of xᵀ(w − ŵ) over a batch.
     # With M = Σxxᵀ, P = M + ridge·I and noise E on M and z on ΣxA, w − ŵ is about P⁻¹(z − Ew −
     # ridge·w), and its square under M has the mean (v₂ + v₁‖w‖²/2)·tr Q + (v₁/2 + ridge²)·wᵀQw with
     # Q = P⁻¹MP⁻¹.
-    moment, cross = variances
-    square = weights * weights
-    random = (cross + moment * float(square.sum()) / 2) * float(shares.sum())
-    bent = (moment / 2 + ridge * ridge) * float(shares @ square)
-    return math.sqrt((random + bent) / rows)
+    first, second = variances  # of E, of z
+    square = within.weights * within.weights
+    random = (second + first * float(square.sum()) / 2) * float(shares.sum())
+    bent = (first / 2 + ridge * ridge) * float(shares @ square)
+    error = math.sqrt((random + bent) / terms.rows)
+    return replace(within, weights=basis @ within.weights, error=min(error, terms.widest))
 
 
 def _shortened(rows: Float[np.ndarray, "m d"], most: float) -> Float[np.ndarray, "m d"]:

@@ -126,7 +126,6 @@ class DescentRegression(PlayedRegression):
     effective_dimension: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that are out of range."""
         super().__post_init__()
         bound = _validate.positive("prediction_bound", self.prediction_bound)
         object.__setattr__(self, "prediction_bound", bound)
@@ -190,7 +189,19 @@ class DescentRegression(PlayedRegression):
         weights, projected, sums = self._passes(rows, targets, 1, entropy)
         sizes = [part.stop - part.start for part in self._parts(plan)]
         gradients = np.concatenate(sums) / np.array(sizes)[:, np.newaxis]
-        within = self.kept(weights[0], self._error(weights[0], gradients, plan))
+        # The error, if features point everywhere alike: how noisy a step is shows in how its
+        # gradients differ from one another.
+        d = rows.shape[1]
+        size = self.rows / plan.inner_batches
+        one = (self.standard_deviation / size) ** 2
+        apart = np.diff(gradients, axis=0)
+        least = d * one + (0.0 if len(apart) else self._sampling / size)
+        noise = max(least, float((apart * apart).sum() / max(2 * len(apart), 1)))
+        left, stays = plan.reached(self._bend(d))
+        square = max(0.0, float(weights[0] @ weights[0]) - noise * stays)
+        distance = min(self.radius, math.sqrt(square) / max(1 - left, 1e-3))
+        error = plan.error(self._bend(d), distance, noise - (d - self._directions(d)) * one)
+        within = self.kept(weights[0], error)
         return replace(within, projected=projected)
 
     def _seen(
@@ -302,22 +313,6 @@ class DescentRegression(PlayedRegression):
             total += steps.reshape(gradients.shape).sum(axis=1)
         return total
 
-    def _error(
-        self, weights: np.ndarray, gradients: Float[np.ndarray, "j d"], plan: _DescentPlan
-    ) -> float:
-        """Return the error that the released gradients show, if features point everywhere alike."""
-        # How noisy a step is shows in how its gradients differ from one another.
-        d = len(weights)
-        size = self.rows / plan.inner_batches
-        one = (self.standard_deviation / size) ** 2
-        apart = np.diff(gradients, axis=0)
-        least = d * one + (0.0 if len(apart) else self._sampling / size)
-        noise = max(least, float((apart * apart).sum() / max(2 * len(apart), 1)))
-        left, stays = plan.reached(self._bend(d))
-        square = max(0.0, float(weights @ weights) - noise * stays)
-        distance = min(self.radius, math.sqrt(square) / max(1 - left, 1e-3))
-        return plan.error(self._bend(d), distance, noise - (d - self._directions(d)) * one)
-
 
 @dataclass(frozen=True)
 class _OnePassDescent(Oracle):
@@ -334,7 +329,6 @@ class _OnePassDescent(Oracle):
     prediction_bound: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that are out of range."""
         if self.inner_batches is not None:
             _validate.integer("inner_batches", self.inner_batches, at_least=1)
         for name in ("step", "effective_dimension", "prediction_bound"):

@@ -101,7 +101,6 @@ class GaussianRegression(PlayedRegression):
     failure_probability: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse settings that are out of range, and noise that no grid holds."""
         super().__post_init__()
         for name in ("moment_deviation", "cross_deviation"):
             object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
@@ -283,7 +282,6 @@ class AdaptiveRegression(GaussianRegression):
     eigenvalue_deviation: float  # noise of the least eigenvalue (s₀)
 
     def __post_init__(self) -> None:
-        """Refuse settings that are out of range."""
         size = _validate.positive("eigenvalue_deviation", self.eigenvalue_deviation)
         object.__setattr__(self, "eigenvalue_deviation", size)
         super().__post_init__()
@@ -411,7 +409,6 @@ class GaussianStatistics(Oracle):
     failure_probability: float = 0.05  # as for the regression
 
     def __post_init__(self) -> None:
-        """Refuse settings that are out of range."""
         for name in ("share", "failure_probability"):
             _validate.failure_probability(name, getattr(self, name), zero=False)
 
@@ -448,7 +445,6 @@ class _AdaptiveStatistics(Oracle):
     failure_probability: float = 0.05  # as for the regression
 
     def __post_init__(self) -> None:
-        """Refuse a setting that is out of range."""
         _validate.failure_probability("failure_probability", self.failure_probability, zero=False)
 
     @property

@@ -58,7 +58,6 @@ class BestCandidate(PlainRegression):
     candidates: Candidates  # as for `GibbsRegression`
 
     def __post_init__(self) -> None:
-        """Refuse settings that are out of range."""
         super().__post_init__()
         object.__setattr__(self, "candidates", _pulled_back(self.candidates, self.radius))
 
@@ -127,48 +126,6 @@ def loss_range(terms: RegressionTerms) -> float:
     reach, most = terms.radius * terms.feature_bound, terms.target_bound
     found = 4 * reach * most if most > reach else (reach + most) * (reach + most)
     return _validate.positive("(radius·feature_bound + target_bound)²", found * 2 * UP) / 2
-
-
-def _chord_case(terms: RegressionTerms, *, temperature: float, replaced: bool) -> WorstCase:
-    """Return batches of two features between whose draws a chord of the disk lies."""
-    # At one end of the chord the differing row of the first batch loses nothing and that of the
-    # second one all that it can, and at the other end the reverse. The rows that both share lose
-    # nothing on the chord, and much beside it.
-    bound, radius, most = terms.feature_bound, terms.radius, terms.target_bound
-    cosine = -min(1.0, most / (radius * bound))  # of the angle of the chord at the center
-    across, along = math.sqrt((1 + cosine) / 2), math.sqrt((1 - cosine) / 2)
-    size = min(bound, most / max(across * radius, _LEAST))
-    unit = max(size * radius, _LEAST)
-    thin = 1 + min(terms.rows - 1, math.ceil(min(_THIN * temperature / unit / unit, _MOST)))
-    one = np.zeros((terms.rows, 3))
-    one[1:thin] = size, 0.0, size * across * radius
-    other = one.copy()
-    one[0] = bound * across, bound * along, -most
-    if replaced:
-        other[0] = bound * across, -bound * along, -most
-    return WorstCase(one, other)
-
-
-def _longest_change(
-    terms: RegressionTerms, candidates: Float[np.ndarray, "k d"], *, replaced: bool
-) -> WorstCase:
-    """Return batches of which one row differs, and moves the losses of candidates far apart."""
-    # The best of all rows, or pairs of rows, that point to one of the first 64 candidates and have
-    # a target at one of its bounds; all others are empty.
-    ways = candidates[:_TRIED]
-    lengths = np.maximum(np.linalg.norm(ways, axis=1, keepdims=True), _LEAST)
-    ways = np.vstack([ways / lengths, ways / lengths]) * terms.feature_bound
-    targets = np.repeat([terms.target_bound, -terms.target_bound], len(lengths))
-    scores = _scores_of(ways, targets, candidates)
-    ranges = np.zeros((len(scores), len(scores) if replaced else 1))
-    for index, score in enumerate(scores):  # an emptied row scores every candidate alike
-        ranges[index] = np.ptp(scores[: ranges.shape[1]] * replaced - score, axis=1)
-    first, second = np.unravel_index(int(ranges.argmax()), ranges.shape)
-    one, other = np.zeros((2, terms.rows, candidates.shape[1] + 1))
-    one[0] = *ways[first], targets[first]
-    if replaced:
-        other[0] = *ways[second], targets[second]
-    return WorstCase(one, other)
 
 
 LONGEST_PULL: Final = 2.0**40
@@ -409,8 +366,41 @@ class GibbsRegression(PlayedRegression):
         # range.
         replaced = slot_relation(neighbors) == REPLACE_ONE
         if self.candidates is None:
-            return _chord_case(self, temperature=self.temperature, replaced=replaced)
-        return _longest_change(self, np.array(self.candidates), replaced=replaced)
+            # At one end of the chord the differing row of the first batch loses nothing and that of
+            # the second one all that it can, and at the other end the reverse. The rows that both
+            # share lose nothing on the chord, and much beside it.
+            bound, radius, most = self.feature_bound, self.radius, self.target_bound
+            cosine = -min(1.0, most / (radius * bound))  # of the angle of the chord at the center
+            across, along = math.sqrt((1 + cosine) / 2), math.sqrt((1 - cosine) / 2)
+            size = min(bound, most / max(across * radius, _LEAST))
+            unit = max(size * radius, _LEAST)
+            thin = 1 + min(
+                self.rows - 1, math.ceil(min(_THIN * self.temperature / unit / unit, _MOST))
+            )
+            one = np.zeros((self.rows, 3))
+            one[1:thin] = size, 0.0, size * across * radius
+            other = one.copy()
+            one[0] = bound * across, bound * along, -most
+            if replaced:
+                other[0] = bound * across, -bound * along, -most
+            return WorstCase(one, other)
+        candidates = np.array(self.candidates)
+        # The best of all rows, or pairs of rows, that point to one of the first 64 candidates and
+        # have a target at one of its bounds; all others are empty.
+        ways = candidates[:_TRIED]
+        lengths = np.maximum(np.linalg.norm(ways, axis=1, keepdims=True), _LEAST)
+        ways = np.vstack([ways / lengths, ways / lengths]) * self.feature_bound
+        targets = np.repeat([self.target_bound, -self.target_bound], len(lengths))
+        scores = _scores_of(ways, targets, candidates)
+        ranges = np.zeros((len(scores), len(scores) if replaced else 1))
+        for index, score in enumerate(scores):  # an emptied row scores every candidate alike
+            ranges[index] = np.ptp(scores[: ranges.shape[1]] * replaced - score, axis=1)
+        first, second = np.unravel_index(int(ranges.argmax()), ranges.shape)
+        one, other = np.zeros((2, self.rows, candidates.shape[1] + 1))
+        one[0] = *ways[first], targets[first]
+        if replaced:
+            other[0] = *ways[second], targets[second]
+        return WorstCase(one, other)
 
     def _event(self, neighbors: NeighboringRelation) -> BoundedRangeEvent:
         return BoundedRangeEvent(self.bounded_range(neighbors))
@@ -484,7 +474,6 @@ class _ExponentialRegression(Oracle):
     candidates: Candidates | None = None
 
     def __post_init__(self) -> None:
-        """Refuse candidates that cannot be drawn from."""
         if self.candidates is not None:
             object.__setattr__(self, "candidates", _public_vectors(self.candidates))
 
