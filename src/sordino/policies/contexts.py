@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,8 +14,7 @@ from scipy.special import xlogy
 from sordino import _validate
 from sordino.errors import DataError
 from sordino.preferences.features import Features
-from sordino.preferences.records import Text
-from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
+from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
 
 from .frank_wolfe import Response
 from .gibbs import tilt
@@ -35,10 +33,10 @@ class Contexts:
     @classmethod
     def of(
         cls,
-        prompts: Sequence[Text] | None,
+        prompts: Prompts,
         candidates: CandidateLists,
         *,
-        reference: ReferenceLists | None = None,
+        reference: ReferenceLists = None,
         weights: object = None,
         features: Features | None = None,
     ) -> Contexts:
@@ -153,9 +151,9 @@ class Contexts:
 
 
 def _options(
-    prompts: Sequence[Text] | None,
+    prompts: Prompts,
     candidates: CandidateLists,
-    reference: ReferenceLists | None,
+    reference: ReferenceLists,
     features: Features | None,
 ) -> Candidates:
     """Return checked candidates; an array of shape (n, k, d) is read without a loop."""

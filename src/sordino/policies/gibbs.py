@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import Any, Protocol, TypeAlias, overload, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int64, Integer
@@ -15,7 +15,7 @@ from sordino.errors import PrivacyError
 from sordino.preferences.features import Features
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
-from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
+from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
 
 from .withheld import WithheldEstimate, WithheldPolicy
 
@@ -52,6 +52,10 @@ class ReleasedReward(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reward as JSON holds it."""
+
+
+Scores: TypeAlias = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]
+"""Two numbers for each candidate of each prompt."""
 
 
 def tilt(
@@ -115,9 +119,7 @@ class CandidatePolicy(ABC):
         object.__setattr__(self, "temperature", value)
 
     @abstractmethod
-    def _scores(
-        self, options: Candidates
-    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    def _scores(self, options: Candidates) -> Scores:
         """Return the scores that are tilted, and the estimated rewards behind them."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,28 +127,19 @@ class CandidatePolicy(ABC):
         return {"reward": self.reward.to_dict(), "temperature": self.temperature}
 
     def _options(
-        self,
-        prompts: Sequence[Text] | None,
-        candidates: CandidateLists,
-        reference: ReferenceLists | None,
+        self, prompts: Prompts, candidates: CandidateLists, reference: ReferenceLists
     ) -> Candidates:
         return Candidates.of(
             prompts, candidates, reference=reference, features=self.reward.features
         )
 
-    def _tilted(
-        self, options: Candidates
-    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    def _tilted(self, options: Candidates) -> Scores:
         """Return the probabilities of all candidates, and their estimated rewards."""
         scores, rewards = self._scores(options)
         return tilt(scores, options.starts, self.temperature, options.reference), rewards
 
     def probabilities(
-        self,
-        prompts: Sequence[Text] | None,
-        candidates: CandidateLists,
-        *,
-        reference: ReferenceLists | None = None,
+        self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None
     ) -> list[Float[np.ndarray, " k"]]:
         """Return, for every prompt, the probability of each of its candidates."""
         options = self._options(prompts, candidates, reference)
@@ -154,10 +147,10 @@ class CandidatePolicy(ABC):
 
     def sample(
         self,
-        prompts: Sequence[Text] | None,
+        prompts: Prompts,
         candidates: CandidateLists,
         *,
-        reference: ReferenceLists | None = None,
+        reference: ReferenceLists = None,
         simulate_seed: int | None = None,
     ) -> Integer[np.ndarray, " n"]:
         """Return, for every prompt, the index of one candidate drawn from the policy."""
@@ -165,10 +158,10 @@ class CandidatePolicy(ABC):
 
     def draw(
         self,
-        prompts: Sequence[Text] | None,
+        prompts: Prompts,
         candidates: CandidateLists,
         *,
-        reference: ReferenceLists | None = None,
+        reference: ReferenceLists = None,
         simulate_seed: int | None = None,
     ) -> tuple[Integer[np.ndarray, " n"], list[Float[np.ndarray, " k"]]]:
         """Return what :meth:`sample` returns, and the probabilities that were drawn from."""
@@ -176,11 +169,7 @@ class CandidatePolicy(ABC):
         return drawn_indices(chances, simulate_seed), chances
 
     def kl(
-        self,
-        prompts: Sequence[Text] | None,
-        candidates: CandidateLists,
-        *,
-        reference: ReferenceLists | None = None,
+        self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None
     ) -> Float[np.ndarray, " n"]:
         """Return KL(policy ‖ reference) for every prompt, in nats."""
         options = self._options(prompts, candidates, reference)
@@ -190,11 +179,7 @@ class CandidatePolicy(ABC):
         return np.asarray(np.maximum(options.means(ratio, chances), 0.0))
 
     def expected_reward(
-        self,
-        prompts: Sequence[Text] | None,
-        candidates: CandidateLists,
-        *,
-        reference: ReferenceLists | None = None,
+        self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None
     ) -> Float[np.ndarray, " n"]:
         """Return the policy's expected private reward for every prompt, without any bonus."""
         options = self._options(prompts, candidates, reference)
@@ -215,9 +200,7 @@ class GibbsPolicy(CandidatePolicy):
             the reference.
     """
 
-    def _scores(
-        self, options: Candidates
-    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    def _scores(self, options: Candidates) -> Scores:
         if options.given is not None:
             rewards = self.reward.score_features(options.given)
         else:

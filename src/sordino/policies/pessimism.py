@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -12,10 +11,9 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino.errors import DataError, UsageError
-from sordino.preferences.records import Text
-from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
+from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
 
-from .gibbs import CandidatePolicy, ReleasedReward
+from .gibbs import CandidatePolicy, ReleasedReward, Scores
 
 Kind = Literal["pessimistic", "optimistic"]
 _SIGNS: dict[str, float] = {"pessimistic": -1.0, "optimistic": 1.0}
@@ -121,11 +119,7 @@ class ConfidencePolicy(CandidatePolicy):
         }
 
     def bonus(
-        self,
-        prompts: Sequence[Text] | None,
-        candidates: CandidateLists,
-        *,
-        reference: ReferenceLists | None = None,
+        self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None
     ) -> list[Float[np.ndarray, " k"]]:
         """Return, for every prompt, the bonus of each candidate, ≥ 0, in units of reward."""
         # A candidate's true reward, less its mean under the reference, is within the bonus of the
@@ -136,11 +130,7 @@ class ConfidencePolicy(CandidatePolicy):
         return options.split(self._factor * self._reach(options)[1])
 
     def coverage(
-        self,
-        prompts: Sequence[Text] | None,
-        candidates: CandidateLists,
-        *,
-        reference: ReferenceLists | None = None,
+        self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None
     ) -> Coverage:
         """Return how well the comparisons cover what this policy does, prompt by prompt."""
         # Source: docs/local.md, confidence and pessimism: E_π‖φ − E_reference φ‖²_{M⁻¹} · n.
@@ -156,9 +146,7 @@ class ConfidencePolicy(CandidatePolicy):
             density_ratio=np.maximum.reduceat(chances / options.reference, options.starts),
         )
 
-    def _scores(
-        self, options: Candidates
-    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    def _scores(self, options: Candidates) -> Scores:
         estimates, widths = self._reach(options)
         return estimates + _SIGNS[self.kind] * self._factor * widths, estimates
 
@@ -166,9 +154,7 @@ class ConfidencePolicy(CandidatePolicy):
     def _factor(self) -> float:
         return self.scale * self._confidence_set().radius(self.confidence)
 
-    def _reach(
-        self, options: Candidates
-    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    def _reach(self, options: Candidates) -> Scores:
         """Return the center's reward of all candidates, and their widths."""
         known = self._confidence_set()
         estimates, widths = np.empty(len(options)), np.empty(len(options))

@@ -6,7 +6,6 @@ policy could be, and needs no knowledge of the best one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,9 +16,8 @@ from scipy import sparse
 
 from sordino import _validate
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
-from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
-from sordino.rewards.candidates import CandidateLists, ReferenceLists
+from sordino.rewards.candidates import CandidateLists, Prompts, ReferenceLists
 
 from .conic import (
     FlowProgram,
@@ -256,12 +254,12 @@ _DIGITS = 1e-9  # what an interior-point solver gives less is given nothing
 
 def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     reward: ReleasedReward | Ellipsoidal,
-    prompts: Sequence[Text] | None,
+    prompts: Prompts,
     candidates: CandidateLists,
     *,
     confidence: float = 0.95,
     radius_scale: float = 1.0,
-    reference: ReferenceLists | None = None,
+    reference: ReferenceLists = None,
     weights: object = None,
     reference_vector: object = "reference",
     temperature: float | None = None,

@@ -22,8 +22,11 @@ from .pair_losses import blocks
 CandidateLists: TypeAlias = Sequence[Any] | Float[np.ndarray, "n k d"]
 """n lists of texts, or n arrays of features, shape (k, d)."""
 
-ReferenceLists: TypeAlias = Sequence[Any] | Float[np.ndarray, "n k"]
-"""n lists of probabilities."""
+ReferenceLists: TypeAlias = Sequence[Any] | Float[np.ndarray, "n k"] | None
+"""n lists of probabilities; uniform if left out."""
+
+Prompts: TypeAlias = Sequence[Text] | None
+"""n prompts; None where candidates are features."""
 
 _BLOCK = 1 << 21  # numbers of features that are held at once: 16 MiB
 
@@ -43,10 +46,10 @@ class Candidates:
     @classmethod
     def of(
         cls,
-        prompts: Sequence[Text] | None,
+        prompts: Prompts,
         candidates: CandidateLists,
         *,
-        reference: ReferenceLists | None,
+        reference: ReferenceLists,
         features: Features | None,
     ) -> Candidates:
         """Return checked candidates."""
@@ -168,7 +171,7 @@ def _stacked(candidates: CandidateLists) -> Float[np.ndarray, "m d"]:
 
 
 def _reference(
-    reference: ReferenceLists | None, sizes: Integer[np.ndarray, " n"]
+    reference: ReferenceLists, sizes: Integer[np.ndarray, " n"]
 ) -> Float[np.ndarray, " m"]:
     """Return the reference probabilities of all candidates; uniform if left out."""
     if reference is None:

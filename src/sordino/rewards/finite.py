@@ -184,7 +184,7 @@ class FiniteRewards:
         drawn_from_reference: bool = False,
         prompts: Sequence[Text] | None = None,
         candidates: Sequence[Sequence[Text]] | None = None,
-        reference: ReferenceLists | None = None,
+        reference: ReferenceLists = None,
     ) -> _FiniteReward:
         """Return the candidate under which the randomized answers are likeliest.
 

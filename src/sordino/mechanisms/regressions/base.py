@@ -32,6 +32,9 @@ from sordino.privacy.guarantee import (
 
 _SAME = 1e-12  # of the largest eigenvalue: below, a direction was not seen
 
+Batch = tuple[np.ndarray, np.ndarray]
+"""Rows and targets that were clipped."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Regression:
@@ -211,12 +214,7 @@ class PlayedRegression(LeastSquares):
         """Return all that is released of a clipped batch, one release in each row."""
 
     @abstractmethod
-    def _log_ratio(
-        self,
-        outputs: np.ndarray,
-        one: tuple[np.ndarray, np.ndarray],
-        other: tuple[np.ndarray, np.ndarray],
-    ) -> np.ndarray:
+    def _log_ratio(self, outputs: np.ndarray, one: Batch, other: Batch) -> np.ndarray:
         """Return how much likelier every output is under one clipped batch than another."""
 
 

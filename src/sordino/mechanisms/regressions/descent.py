@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -28,6 +29,7 @@ from sordino.mechanisms.grid import clipped_rows, with_noise
 from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, NeighboringRelation
 
 from .base import (
+    Batch,
     LeastSquares,
     Oracle,
     PlayedRegression,
@@ -226,12 +228,7 @@ class DescentRegression(PlayedRegression):
         weights, projected = self._descended(noised, (trials, rows.shape[1]), plan)
         return weights, projected, sums
 
-    def _log_ratio(
-        self,
-        outputs: np.ndarray,
-        one: tuple[np.ndarray, np.ndarray],
-        other: tuple[np.ndarray, np.ndarray],
-    ) -> np.ndarray:
+    def _log_ratio(self, outputs: np.ndarray, one: Batch, other: Batch) -> np.ndarray:
         d = one[0].shape[1]
         plan, steps = self.plan(d), iter(np.split(outputs, outputs.shape[1] // d, axis=1))
         ratio = np.zeros(len(outputs))
@@ -320,6 +317,8 @@ class _OnePassDescent(Oracle):
 
     # Source: docs/policy_optimization.md, "One-pass gradient descent".
 
+    name: ClassVar[str] = "one-pass-descent"
+
     inner_batches: int | None = None  # number of steps; None chooses it by the number of features
     step: float | None = None  # of each; None chooses it likewise
     # As for the regression: a public guess of how many directions matter.
@@ -334,11 +333,6 @@ class _OnePassDescent(Oracle):
         for name in ("step", "effective_dimension", "prediction_bound"):
             if getattr(self, name) is not None:
                 _validate.positive(name, getattr(self, name))
-
-    @property
-    def name(self) -> str:
-        """Return a short name."""
-        return "one-pass-descent"
 
     def _within_budget(
         self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation

@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -24,6 +26,7 @@ from sordino.mechanisms.grid import GRID_SLACK, STEPS_OF_NOISE, clipped_rows, wi
 from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, NeighboringRelation
 
 from .base import (
+    Batch,
     LeastSquares,
     Oracle,
     PlayedRegression,
@@ -42,6 +45,7 @@ _MOST = 2**62
 _SMALLEST = 2.0**-900
 _STEPS = 2.0**20  # of noise on the eigenvalue
 _MOST_STEPS = 2.0**61  # of an eigenvalue
+_DEVIATIONS = ("moment_deviation", "cross_deviation", "eigenvalue_deviation")
 
 
 def _joint_loss(
@@ -175,12 +179,7 @@ class GaussianRegression(PlayedRegression):
         crosses = self._noised(np.tile(self._cross(rows, targets), trials), entropy)
         return np.hstack([moments, crosses.reshape(trials, -1)])
 
-    def _log_ratio(
-        self,
-        outputs: np.ndarray,
-        one: tuple[np.ndarray, np.ndarray],
-        other: tuple[np.ndarray, np.ndarray],
-    ) -> np.ndarray:
+    def _log_ratio(self, outputs: np.ndarray, one: Batch, other: Batch) -> np.ndarray:
         squares = one[0].shape[1] ** 2
         moments = self._moment.log_ratio(outputs[:, :squares], WorstCase(one[0], other[0]))
         first, second = (self._cross(*side) * self._cross_step for side in (one, other))
@@ -336,12 +335,7 @@ class AdaptiveRegression(GaussianRegression):
         sums = super()._seen(rows, targets, trials, entropy)
         return np.column_stack([sums, self._noised_least(rows, trials, entropy)])
 
-    def _log_ratio(
-        self,
-        outputs: np.ndarray,
-        one: tuple[np.ndarray, np.ndarray],
-        other: tuple[np.ndarray, np.ndarray],
-    ) -> np.ndarray:
+    def _log_ratio(self, outputs: np.ndarray, one: Batch, other: Batch) -> np.ndarray:
         sums = super()._log_ratio(outputs[:, :-1], one, other)
         first, second = (
             np.array([self._steps_of_least(rows)]) * self._step for rows, _ in (one, other)
@@ -381,7 +375,7 @@ class AdaptiveRegression(GaussianRegression):
 
 
 def _with_least_noise(
-    make: Callable[..., GaussianRegression],
+    kind: Callable[..., GaussianRegression],
     terms: RegressionTerms,
     budget: tuple[float, float],
     neighbors: NeighboringRelation,
@@ -391,10 +385,15 @@ def _with_least_noise(
     mu = usable_mu(*budget) / GRID_SLACK
     costs = _split_noise(mu, neighbors, shares)
     bounds = (terms.feature_bound, terms.target_bound, terms.feature_bound)
+    known = vars(terms) | {"neighbors": neighbors, "delta": budget[1]}
 
     def sized(factor: float) -> GaussianRegression:
         size = terms.feature_bound * factor
-        return make(*(size * bound / cost for bound, cost in zip(bounds, costs, strict=False)))
+        noise = {
+            name: size * bound / cost
+            for name, bound, cost in zip(_DEVIATIONS, bounds, costs, strict=False)
+        }
+        return kind(**known, **noise)
 
     return least_that_keeps(1.0, sized, lambda made: keeps(made, budget[0]))
 
@@ -405,6 +404,8 @@ class GaussianStatistics(Oracle):
 
     # Source: docs/policy_optimization.md, "Private least squares".
 
+    name: ClassVar[str] = "gaussian-statistics"
+
     share: float = 0.5  # part of μ² that Σxxᵀ gets, in (0, 1)
     failure_probability: float = 0.05  # as for the regression
 
@@ -412,28 +413,13 @@ class GaussianStatistics(Oracle):
         for name in ("share", "failure_probability"):
             _validate.failure_probability(name, getattr(self, name), zero=False)
 
-    @property
-    def name(self) -> str:
-        """Return a short name."""
-        return "gaussian-statistics"
-
     def _within_budget(
         self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
     ) -> LeastSquares:
         """Return noise of this share."""
-
-        def make(moment: float, cross: float) -> GaussianRegression:
-            return GaussianRegression(
-                **vars(terms),
-                moment_deviation=moment,
-                cross_deviation=cross,
-                neighbors=neighbors,
-                delta=delta,
-                failure_probability=self.failure_probability,
-            )
-
+        kind = partial(GaussianRegression, failure_probability=self.failure_probability)
         shares = (self.share, 1 - self.share)
-        return _with_least_noise(make, terms, (epsilon, delta), neighbors, shares)
+        return _with_least_noise(kind, terms, (epsilon, delta), neighbors, shares)
 
 
 @dataclass(frozen=True)
@@ -442,31 +428,16 @@ class _AdaptiveStatistics(Oracle):
 
     # Source: Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".
 
+    name: ClassVar[str] = "adaptive-statistics"
+
     failure_probability: float = 0.05  # as for the regression
 
     def __post_init__(self) -> None:
         _validate.failure_probability("failure_probability", self.failure_probability, zero=False)
 
-    @property
-    def name(self) -> str:
-        """Return a short name."""
-        return "adaptive-statistics"
-
     def _within_budget(
         self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
     ) -> LeastSquares:
         """Return noise that costs μ/√3 for each of three sums."""
-
-        def make(moment: float, cross: float, eigenvalue: float) -> AdaptiveRegression:
-            return AdaptiveRegression(
-                **vars(terms),
-                moment_deviation=moment,
-                cross_deviation=cross,
-                eigenvalue_deviation=eigenvalue,
-                neighbors=neighbors,
-                delta=delta,
-                failure_probability=self.failure_probability,
-            )
-
-        shares = (1 / 3, 1 / 3, 1 / 3)
-        return _with_least_noise(make, terms, (epsilon, delta), neighbors, shares)
+        kind = partial(AdaptiveRegression, failure_probability=self.failure_probability)
+        return _with_least_noise(kind, terms, (epsilon, delta), neighbors, (1 / 3, 1 / 3, 1 / 3))

@@ -31,6 +31,7 @@ from sordino.privacy.conversions import bounded_range_for, narrow
 from sordino.privacy.guarantee import REPLACE_ONE, BoundedRangeEvent, NeighboringRelation
 
 from .base import (
+    Batch,
     LeastSquares,
     Oracle,
     PlainRegression,
@@ -426,12 +427,7 @@ class GibbsRegression(PlayedRegression):
         exponent = self._exponent(rows, targets)
         return truncated_gaussian(*exponent, self.radius, entropy=entropy, size=trials)
 
-    def _log_ratio(
-        self,
-        outputs: np.ndarray,
-        one: tuple[np.ndarray, np.ndarray],
-        other: tuple[np.ndarray, np.ndarray],
-    ) -> np.ndarray:
+    def _log_ratio(self, outputs: np.ndarray, one: Batch, other: Batch) -> np.ndarray:
         if self.candidates is not None:
             choice, candidates = self._choice(self.candidates), np.array(self.candidates)
             logs = [
