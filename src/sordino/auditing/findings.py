@@ -274,7 +274,12 @@ class Audit:
             return tuple(each.summary for each in self.findings if each.outcome == "refutes")
         if self.lacks or self.would_have_found is not None:
             return self.lacks
-        best = min((each for each in self.measured if each.power), key=_excess, default=None)
+        # How far above its claim a loss must be to be found; infinity if none would.
+        best = min(
+            (each for each in self.measured if each.power),
+            key=lambda found: (found.power or math.inf) - largest_unnoticed(found.claimed),
+            default=None,
+        )
         if best is None or math.isinf(best.power or math.inf):
             nothing = (
                 "No loss of any size would surely have been found: nothing that was tried measures "
@@ -368,11 +373,6 @@ class Audit:
             *tried,
         ]
         return card("Audit", rows, simulated=self.claim.simulated)
-
-
-def _excess(found: Measurement) -> float:
-    """Return how far above its claim a loss must be to be found; infinity if none would."""
-    return math.inf if found.power is None else found.power - largest_unnoticed(found.claimed)
 
 
 def _shown(found: Measurement) -> str:

@@ -193,7 +193,7 @@ class Rows:
         if isinstance(rows, Rows):
             return rows
         block = (0, rows, *beside)
-        return cls(InProcess(), (block,), _itself, rows.shape, held=rows)
+        return cls(InProcess(), (block,), lambda one: (one,), rows.shape, held=rows)
 
     def turned(self, turn: Callable[[Any], Any], width: int | None = None) -> Rows:
         """Return what is made of each row: so many numbers, as many as before if not said."""
@@ -213,11 +213,6 @@ class Rows:
         if total is None:
             raise UsageError("There is no row to add up.")
         return total
-
-
-def _itself(block: tuple[Any, ...]) -> tuple[tuple[Any, ...]]:
-    """Return the one block of rows in memory."""
-    return (block,)
 
 
 @dataclass(frozen=True)

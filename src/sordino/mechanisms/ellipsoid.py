@@ -172,12 +172,7 @@ def _checked(given: Matrix | Rows) -> Rows:
 
 def _largest(rows: Rows) -> Float[np.ndarray, " d"]:
     """Return the largest absolute value in every column."""
-    return np.asarray(row_sum(rows, _tops, np.maximum))
-
-
-def _tops(part: np.ndarray) -> np.ndarray:
-    """Return the largest absolute value in every column of a block."""
-    return np.asarray(np.abs(part).max(axis=0))
+    return np.asarray(row_sum(rows, lambda part: np.abs(part).max(axis=0), np.maximum))
 
 
 def _span(rows: Rows) -> Float[np.ndarray, "d r"]:
@@ -244,12 +239,7 @@ def _each_added(
 def _longest(rows: Rows, whiten: Float[np.ndarray, "r d"]) -> float:
     """Return the largest norm of a whitened row, in double precision."""
     turned = np.ascontiguousarray(whiten.T)
-    return row_sum(rows, partial(_longest_of, turned), max)
-
-
-def _longest_of(turned: Float[np.ndarray, "d r"], part: np.ndarray) -> float:
-    """Return the largest norm of a turned row of a block."""
-    return float(np.sqrt(_squares(part @ turned).max()))
+    return row_sum(rows, lambda part: float(np.sqrt(_squares(part @ turned).max())), max)
 
 
 def _squares(rows: np.ndarray) -> np.ndarray:

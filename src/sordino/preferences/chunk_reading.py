@@ -38,32 +38,12 @@ _RAW: Final = (
 def judgments(chunks: Chunks, chunk: Chunk) -> Iterator[Pairs]:
     """Yield the raw judgments of a chunk, in batches, with all that is public of them."""
     _refuse_kind(chunks, privatized=False)
-    return (pairs for pairs, _, _ in _pairs(chunks, chunk))
-
-
-def questions(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Comparisons, Sequence[Record], bool]]:
-    """Yield what is public of a chunk, raw or randomized; and what has identical answers."""
-    # Last comes whether prompts are what both answers began with.
-    return _pairs(chunks, chunk)
+    return (pairs for pairs, _, _ in questions(chunks, chunk))
 
 
 def comparisons(chunks: Chunks, chunk: Chunk) -> Iterator[Comparisons]:
     """Yield what is public of those records of a chunk that carry a preference."""
-    return (pairs for pairs, _, _ in _pairs(chunks, chunk))
-
-
-def judged_vectors(
-    chunks: Chunks, chunk: Chunk, features: Features | None
-) -> Iterator[tuple[Matrix, Integer[np.ndarray, " n"]]]:
-    """Yield (differences, labels) of a chunk, in batches, in canonical order."""
-    return _turned_vectors(chunks, chunk, features, privatized=False)
-
-
-def answered_vectors(
-    chunks: Chunks, chunk: Chunk, features: Features | None
-) -> Iterator[tuple[Matrix, Integer[np.ndarray, " n"]]]:
-    """Yield (differences, randomized answers) of a chunk, as :func:`judged_vectors` does labels."""
-    return _turned_vectors(chunks, chunk, features, privatized=True)
+    return (pairs for pairs, _, _ in questions(chunks, chunk))
 
 
 def _refuse_kind(chunks: Chunks, *, privatized: bool) -> None:
@@ -71,13 +51,13 @@ def _refuse_kind(chunks: Chunks, *, privatized: bool) -> None:
         raise DataError(f"{chunks[0].name}: {_RAW if privatized else _ALREADY}")
 
 
-def _turned_vectors(
-    chunks: Chunks, chunk: Chunk, features: Features | None, *, privatized: bool
+def judged_vectors(
+    chunks: Chunks, chunk: Chunk, features: Features | None, *, privatized: bool = False
 ) -> Iterator[tuple[Matrix, Integer[np.ndarray, " n"]]]:
-    """Yield (differences, labels or answers) of a chunk, in canonical order."""
+    """Yield (differences, labels or answers) of a chunk, in batches, in canonical order."""
     _refuse_kind(chunks, privatized=privatized)
     if chunks.dimension is None:
-        for pairs, _, _ in _pairs(chunks, chunk):
+        for pairs, _, _ in questions(chunks, chunk):
             yield pairs.differences(features), pairs.labels
         return
     with _named(chunks, chunk):
@@ -86,8 +66,9 @@ def _turned_vectors(
             yield turned_rows(rows[used], number_labels(labels, len(rows))[used])
 
 
-def _pairs(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Record], bool]]:
+def questions(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Record], bool]]:
     """Yield records that carry a preference (of labels or answers), the others, and their form."""
+    # Last comes whether prompts are what both answers began with.
     hidden = chunks.hides_records
     with _named(chunks, chunk):
         if chunks.dimension is not None:

@@ -45,12 +45,6 @@ class PublicDigest:
         return digest.hexdigest()
 
 
-def digests_of_questions(keys: Iterable[bytes]) -> UInt64[np.ndarray, " q"]:
-    """Return 64 bits of each question, sorted, each once: a ledger knows data sets by them."""
-    # Two questions that look alike only put two data sets on one account: too much is counted.
-    return np.unique(np.frombuffer(b"".join(key[:8] for key in keys), "<u8"))
-
-
 def taken(column: Any, at: Sequence[int] | Integer[np.ndarray, " k"]) -> Any:
     """Return some entries of a column, which may be one that is left out or empty."""
     if column is None or not len(column):
@@ -105,7 +99,10 @@ class Questions:
 
         None of features: scaled, rounded or fewer of them are other numbers of the same judgments.
         """
-        return None if getattr(self, "given", None) is not None else digests_of_questions(self.keys)
+        # Two questions that look alike only put two data sets on one account: too much is counted.
+        if getattr(self, "given", None) is not None:
+            return None
+        return np.unique(np.frombuffer(b"".join(key[:8] for key in self.keys), "<u8"))
 
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its answers are in another order."""

@@ -22,7 +22,7 @@ from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.ellipsoid import stacked
 from sordino.mechanisms.grid import Matrix, row_weights
-from sordino.preferences.chunk_reading import answered_vectors, judged_vectors
+from sordino.preferences.chunk_reading import judged_vectors
 from sordino.preferences.chunk_survey import ChunkSurvey, digest_of_chunk
 from sordino.preferences.chunks import Chunk, Chunks
 from sordino.preferences.comparisons import Comparisons
@@ -386,8 +386,8 @@ class _Counted:
         selection = self.survey.selection
         out, before = selection.left_out(chunk.number), selection.before(chunk.number)
         first, start = 0, self.survey.starts[chunk.number] - before
-        read = answered_vectors if self.answers else judged_vectors
-        for rows, labels in read(self.survey.chunks, chunk, self.features):
+        chunks, features = self.survey.chunks, self.features
+        for rows, labels in judged_vectors(chunks, chunk, features, privatized=self.answers):
             counts = np.ones(len(labels), dtype=bool)
             counts[out[(out >= first) & (out < first + len(labels))] - first] = False
             first += len(labels)

@@ -11,7 +11,6 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -204,7 +203,7 @@ def _clipped(
         read = _Records(records.chunks, features, mechanism, second_moment)
         # Nobody is told how far it is: how many passes a minimizer takes depends on the records.
         rows = Rows(records.engine, records.chunks, read, (records.n, width))
-        rows.fold(_ready, max)
+        rows.fold(lambda *_: True, max)  # all can be read: so nothing is spent in vain
         return rows
     if unread:
         records = records.part(np.flatnonzero(~held_out_rows(records)).tolist())
@@ -233,7 +232,8 @@ def release_records(
     moment = None
     if second_moment is not None:
         # Σ xxᵀ in whole steps: the same integers, whatever engine adds them
-        total = records.fold(partial(_outer, second_moment), np.add)
+        outer = second_moment.total
+        total = records.fold(lambda _name, rows, *_: outer(rows), np.add)
         matrix = second_moment.release_total(total, entropy=entropy)
         moment = ReleasedMoment(matrix=matrix, mechanism=second_moment)
 
@@ -330,13 +330,3 @@ class _Decided:
     def __repr__(self) -> str:
         """Return the kind; no secret."""
         return "_Decided()"
-
-
-def _outer(second_moment: SecondMoment, _name: str, records: np.ndarray, *_: object) -> np.ndarray:
-    """Return Σ xxᵀ of a block, in whole steps."""
-    return second_moment.total(records)
-
-
-def _ready(*_: object) -> bool:
-    """Return that a block could be read and its features made: so nothing is spent in vain."""
-    return True
