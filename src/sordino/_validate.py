@@ -12,8 +12,13 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from .errors import DataError, UsageError
+
+Vector = Float[np.ndarray, " d"]
+Square = Float[np.ndarray, "d d"]
+"""One number for each feature; one for each two."""
 
 _RELEASE_ID = re.compile("[0-9a-f]{16}")
 _TELLING = 1e-6  # of an epsilon: below it 1 − 2·flip has no digits left to learn from

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Integer
 from scipy.special import expit, xlogy
 
 from sordino import _random, _validate
+from sordino.environments.interactions import ActionFeatures, Actions, PerAction
 from sordino.environments.preference_worlds import (
     ContextStream,
     DeviceWorld,
@@ -41,9 +42,7 @@ from sordino.rewards.release_checks import entropy_of
 from sordino.rewards.solver import minimize_ridge
 
 Coin: TypeAlias = RandomizedResponse | NonPrivate
-Features: TypeAlias = Float[np.ndarray, "n k d"]
-Actions: TypeAlias = Integer[np.ndarray, " n"]
-FeatureReward: TypeAlias = Callable[[Features], Any]
+FeatureReward: TypeAlias = Callable[[ActionFeatures], Any]
 """Features of all actions in, one reward in [0, 1] for each out, shape (n, k)."""
 
 Exploration = Literal["optimistic", "none", "symmetric", "uniform"]
@@ -73,7 +72,7 @@ class _FiniteBelief:
     possible: Bool[np.ndarray, " N"]  # which candidates are in the confidence set, shape (N,)
     radius: float  # the loss gap that the set allows
 
-    def rewards(self, encoded: Float[np.ndarray, "n k N"]) -> Float[np.ndarray, "n k"]:
+    def rewards(self, encoded: Float[np.ndarray, "n k N"]) -> PerAction:
         """Return the reward of every action under the candidate of least loss."""
         return np.asarray(encoded[..., self.best])
 
@@ -134,7 +133,7 @@ class _FiniteLearner:
             name for name, kept in zip(self.names, self.belief.possible, strict=True) if kept
         )
 
-    def encode(self, features: Features) -> Float[np.ndarray, "n k N"]:
+    def encode(self, features: ActionFeatures) -> Float[np.ndarray, "n k N"]:
         """Return the rewards of every action under all candidates."""
         columns = []
         for name, function in self._functions.items():
@@ -186,11 +185,11 @@ class _LinearBelief:
     radius: float  # β, so that ‖θ̂ − θ*‖_M ≤ β as often as stated
     gradient_norm: float  # the certificate of the fit
 
-    def rewards(self, encoded: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+    def rewards(self, encoded: ActionFeatures) -> PerAction:
         """Return the estimated reward of every action."""
         return np.asarray(encoded @ self.weights)
 
-    def bonus(self, centered: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+    def bonus(self, centered: ActionFeatures) -> PerAction:
         """Return by how much the truth may exceed the estimate along every row."""
         return np.asarray(self.radius * np.linalg.norm(centered @ self.root, axis=-1))
 
@@ -235,7 +234,7 @@ class _LinearLearner:
         """Return what the certificate of the next fit must meet."""
         return _ATOL * max(1, self.asked)
 
-    def encode(self, features: Features) -> Features:
+    def encode(self, features: ActionFeatures) -> ActionFeatures:
         """Return the features: a reward is linear in them."""
         return features
 
@@ -369,8 +368,8 @@ class Play:
         return size
 
     def _policies(
-        self, contexts: Features, encoded: Float[np.ndarray, "n k m"]
-    ) -> dict[str, Float[np.ndarray, "n k"]]:
+        self, contexts: ActionFeatures, encoded: Float[np.ndarray, "n k m"]
+    ) -> dict[str, PerAction]:
         """Return the probabilities of the policies that this run draws from."""
         wanted = EXPLORATIONS[self.exploration]
         if "uniform" in wanted:
@@ -385,7 +384,7 @@ class Play:
             found["optimistic"] = gibbs_rows(hoped, self.temperature, reference)
         return found
 
-    def _answers(self, features: Features, first: Actions, second: Actions) -> Actions:
+    def _answers(self, features: ActionFeatures, first: Actions, second: Actions) -> Actions:
         """Return one randomized answer for each question; the spend is on the ledger."""
         world, coin = self.contexts.world, self.coin
         if isinstance(world, DeviceWorld) and isinstance(coin, RandomizedResponse):
@@ -395,7 +394,7 @@ class Play:
         return coin.release(_checked(given, first, (0, 1, 2)), entropy=self.entropy)
 
 
-def _reference_of(world: object, contexts: Features) -> Float[np.ndarray, "n k"]:
+def _reference_of(world: object, contexts: ActionFeatures) -> PerAction:
     """Return the world's starting policy, uniform if it has none."""
     own = getattr(world, "reference", None)
     if own is None:
@@ -410,9 +409,7 @@ def _reference_of(world: object, contexts: Features) -> Float[np.ndarray, "n k"]
     return chances
 
 
-def _drawn(
-    chances: Float[np.ndarray, "n k"], entropy: _random.Entropy
-) -> Integer[np.ndarray, " n"]:
+def _drawn(chances: PerAction, entropy: _random.Entropy) -> Actions:
     """Return one action of every row; the uniform numbers of a draw have 53 bits."""
     uniform = (entropy.words(len(chances)) >> np.uint64(11)) * 2.0**-53
     reached = np.cumsum(chances, axis=1)[:, :-1] <= uniform[:, None]
@@ -427,8 +424,8 @@ class _OnlinePolicy:
     temperature: float = field(kw_only=True)  # KL strength in units of reward
 
     def probabilities(
-        self, features: Features, *, reference: Float[np.ndarray, "n k"] | None = None
-    ) -> Float[np.ndarray, "n k"]:
+        self, features: ActionFeatures, *, reference: PerAction | None = None
+    ) -> PerAction:
         """Return the probability of every action in n contexts; free, for answers were private."""
         # Source: KLDP, §2; PPKL, §2.
         rows = _validate.finite_array("features", features, ndim=3)

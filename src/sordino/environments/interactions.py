@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.preferences.features import clipped_rows
+
+ActionFeatures: TypeAlias = Float[np.ndarray, "n k d"]
+PerAction: TypeAlias = Float[np.ndarray, "n k"]
+Actions: TypeAlias = Integer[np.ndarray, " n"]
+"""Features, and one number, of all k actions in n contexts; which of the actions is meant."""
 
 
 @runtime_checkable
@@ -25,14 +30,11 @@ class Environment(Protocol):
     # `reward_bound`, the largest absolute reward; where its truth is known also
     # `suboptimality(policy, rng, n)`.
 
-    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
         """Return the features of all k actions of n users."""
 
     def reward(
-        self,
-        context: Float[np.ndarray, "n k d"],
-        action: Int[np.ndarray, " n"],
-        rng: np.random.Generator,
+        self, context: ActionFeatures, action: Actions, rng: np.random.Generator
     ) -> Float[np.ndarray, " n"]:
         """Return what each of n users felt after the action taken."""
 
@@ -48,7 +50,7 @@ def bounded_contexts(
     n: int,
     *,
     feature_bound: float | None = None,
-) -> Float[np.ndarray, "n k d"]:
+) -> ActionFeatures:
     """Return the features of n users, each action's of norm at most the bound, up to rounding."""
     # A longer vector is shortened on its own, so no user changes another.
     # Source: docs/policy_optimization.md, "Environments".
@@ -69,8 +71,8 @@ def bounded_contexts(
 
 def bounded_rewards(
     environment: Environment,
-    context: Float[np.ndarray, "n k d"],
-    action: Int[np.ndarray, " n"],
+    context: ActionFeatures,
+    action: Actions,
     rng: np.random.Generator,
     *,
     reward_bound: float,
@@ -94,7 +96,7 @@ def _numbers(name: str, value: object) -> np.ndarray:
     return found.astype(np.float64, copy=False)
 
 
-def _shortened(features: Float[np.ndarray, "n k d"], bound: float) -> Float[np.ndarray, "n k d"]:
+def _shortened(features: ActionFeatures, bound: float) -> ActionFeatures:
     """Return features within the bound; copy only where one is not."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("nkd,nkd->nk", features, features)

@@ -9,12 +9,13 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from sordino import _validate
 from sordino.errors import DataError
 from sordino.policies.softmax import ActionPolicy, LogLinearPolicy, checked_actions
 
+from .interactions import ActionFeatures, Actions, PerAction
 from .preference_worlds import HardInstance
 
 _FRESH = 3_000
@@ -45,20 +46,17 @@ class _LinearRewardWorld(ABC):
             object.__setattr__(self, name, value)
 
     @abstractmethod
-    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]: ...
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures: ...
 
     @property
     def dimension(self) -> int:
         return len(self.weights)
 
-    def mean_rewards(self, features: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "*shape"]:
+    def mean_rewards(self, features: ActionFeatures) -> Float[np.ndarray, "*shape"]:
         return np.asarray(features @ self.weights)
 
     def reward(
-        self,
-        context: Float[np.ndarray, "n k d"],
-        action: Int[np.ndarray, " n"],
-        rng: np.random.Generator,
+        self, context: ActionFeatures, action: Actions, rng: np.random.Generator
     ) -> Float[np.ndarray, " n"]:
         """Return what each of n users felt after the action taken."""
         n, k, _ = np.shape(context)
@@ -67,9 +65,7 @@ class _LinearRewardWorld(ABC):
             felt = felt + self.reward_noise * rng.standard_normal(n)
         return np.asarray(np.clip(felt, -self.reward_bound, self.reward_bound))
 
-    def value(
-        self, probabilities: Float[np.ndarray, "n k"], features: Float[np.ndarray, "n k d"]
-    ) -> float:
+    def value(self, probabilities: PerAction, features: ActionFeatures) -> float:
         """Return the mean reward of a policy over given users."""
         means = self.mean_rewards(features)
         if np.shape(probabilities) != means.shape:
@@ -136,7 +132,7 @@ class Sphere(_LinearRewardWorld):
         """Return the step size this world is compared at, in log odds per unit of reward."""
         return 2.0
 
-    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
         """Return the features of all actions of n users, all of norm 1."""
         size = _validate.integer("n", n, at_least=1)
         return _unit_vectors(rng, size, self.actions, self.dimension)
@@ -319,12 +315,12 @@ class _LogLinearBandit(_LinearRewardWorld):
             start=LogLinearPolicy(odds),
         )
 
-    def states(self, rng: np.random.Generator, n: int) -> Int[np.ndarray, " n"]:
+    def states(self, rng: np.random.Generator, n: int) -> Integer[np.ndarray, " n"]:
         """Return the numbers of the contexts of n users, as :meth:`contexts` draws them."""
         # a number below 1 times the total is below it also when rounded, so that a context that
         # never occurs is never drawn
         levels = rng.random(_validate.integer("n", n, at_least=1)) * self._reached[-1]
         return np.asarray(np.searchsorted(self._reached, levels, side="right"))
 
-    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
         return np.asarray(self.features[self.states(rng, n)])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Int
 from scipy.optimize import brentq
 from scipy.special import logit
 
@@ -22,7 +22,7 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs
 from sordino.rewards.pair_losses import answer_probability, checked_flip
 
-from .interactions import feature_bound_of
+from .interactions import ActionFeatures, Actions, PerAction, feature_bound_of
 from .values import gibbs_rows, kl_regret, prefer_first
 
 # Streams of one seed, which share nothing: those of linear worlds, then those of hard instances.
@@ -93,17 +93,17 @@ class LinearPreferences:
         direction = _unit(np.random.default_rng((seed, _WEIGHTS)), (dimension,))
         return cls(weights=_validate.positive("size", size) * direction, actions=actions)
 
-    def contexts(self, n: int, *, seed: int) -> Float[np.ndarray, "n k d"]:
+    def contexts(self, n: int, *, seed: int) -> ActionFeatures:
         """Return the features of all actions in n contexts, all of norm 1."""
         _validate.integer("n", n, at_least=1)
         generator = np.random.default_rng((seed, _CONTEXTS))
         return _unit(generator, (n, self.actions, len(self.weights)))
 
-    def rewards(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+    def rewards(self, contexts: ActionFeatures) -> PerAction:
         """Return the true reward of every action."""
         return np.asarray(contexts @ self.weights)
 
-    def reference(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+    def reference(self, contexts: ActionFeatures) -> PerAction:
         """Return the uniform policy."""
         return np.full(contexts.shape[:2], 1 / contexts.shape[1])
 
@@ -120,19 +120,13 @@ class LinearPreferences:
         labels = prefer_first(rows @ self.weights, generator)
         return Judgments(differences=rows, labels=labels, drawn=n)
 
-    def best_policy(
-        self, contexts: Float[np.ndarray, "n k d"], *, temperature: float
-    ) -> Float[np.ndarray, "n k"]:
+    def best_policy(self, contexts: ActionFeatures, *, temperature: float) -> PerAction:
         """Return the policy of the largest regularized value."""
         # Source: KLDP, §2.
         return gibbs_rows(self.rewards(contexts), temperature, self.reference(contexts))
 
     def regret(
-        self,
-        probabilities: Float[np.ndarray, "n k"],
-        contexts: Float[np.ndarray, "n k d"],
-        *,
-        temperature: float,
+        self, probabilities: PerAction, contexts: ActionFeatures, *, temperature: float
     ) -> float:
         """Return how much regularized value a policy gives away, averaged over the contexts."""
         # Source: KLDP, §2: J* − J(π); contexts must be some that nothing was fitted on.
@@ -364,7 +358,7 @@ class OnlineWorld(Protocol):
     def feature_bound(self) -> float:
         """Return the largest norm of a feature vector; longer ones are shortened to it."""
 
-    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
         """Return the features of all k actions in the next n contexts."""
 
 
@@ -373,12 +367,8 @@ class PreferenceWorld(OnlineWorld, Protocol):
     """People who are asked here, so that this program sees their judgments."""
 
     def prefer(
-        self,
-        contexts: Float[np.ndarray, "n k d"],
-        first: Integer[np.ndarray, " n"],
-        second: Integer[np.ndarray, " n"],
-        rng: np.random.Generator,
-    ) -> Integer[np.ndarray, " n"]:
+        self, contexts: ActionFeatures, first: Actions, second: Actions, rng: np.random.Generator
+    ) -> Actions:
         """Return 1 where the first action is preferred, 0 the second, 2 where undecided."""
 
 
@@ -387,12 +377,8 @@ class DeviceWorld(OnlineWorld, Protocol):
     """People whose devices randomize, so that no judgment is seen here."""
 
     def answer(
-        self,
-        contexts: Float[np.ndarray, "n k d"],
-        first: Integer[np.ndarray, " n"],
-        second: Integer[np.ndarray, " n"],
-        epsilon: float,
-    ) -> Integer[np.ndarray, " n"]:
+        self, contexts: ActionFeatures, first: Actions, second: Actions, epsilon: float
+    ) -> Actions:
         """Return 1 or 0, randomized by :class:`sordino.RandomizedResponse` with this epsilon."""
 
 
@@ -400,7 +386,7 @@ class DeviceWorld(OnlineWorld, Protocol):
 class KnownReward(Protocol):
     """A world that tells what nobody knows elsewhere, so that regret can be measured."""
 
-    def rewards(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+    def rewards(self, contexts: ActionFeatures) -> PerAction:
         """Return the true reward of every action."""
 
 
@@ -430,7 +416,7 @@ class ContextStream:
         _, k, d = self._ahead.shape
         return k, d
 
-    def peek(self, n: int) -> Float[np.ndarray, "n k d"]:
+    def peek(self, n: int) -> ActionFeatures:
         """Return the next n contexts and leave them where they are."""
         missing = n - len(self._ahead)
         if missing > 0:
@@ -441,7 +427,7 @@ class ContextStream:
         """Leave n contexts behind."""
         self._ahead = self._ahead[n:]
 
-    def _read(self, n: int, shape: tuple[int, int] | None) -> Float[np.ndarray, "n k d"]:
+    def _read(self, n: int, shape: tuple[int, int] | None) -> ActionFeatures:
         """Return the world's next n contexts, checked and shortened."""
         given = _validate.finite_array("contexts", self.world.contexts(self.rng, n), ndim=3)
         wanted = given.shape[1:] if shape is None else shape
@@ -464,16 +450,12 @@ class _LinearTruth:
     def weights(self) -> Float[np.ndarray, " d"]:
         return self.truth.weights
 
-    def rewards(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+    def rewards(self, contexts: ActionFeatures) -> PerAction:
         return np.asarray(contexts @ self.weights)
 
     def prefer(
-        self,
-        contexts: Float[np.ndarray, "n k d"],
-        first: Integer[np.ndarray, " n"],
-        second: Integer[np.ndarray, " n"],
-        rng: np.random.Generator,
-    ) -> Integer[np.ndarray, " n"]:
+        self, contexts: ActionFeatures, first: Actions, second: Actions, rng: np.random.Generator
+    ) -> Actions:
         """Return 1 where the first action is preferred, else 0."""
         # Source: Bradley & Terry 1952.
         rows, rewards = np.arange(len(contexts)), self.rewards(contexts)
@@ -497,7 +479,7 @@ class LinearRounds(_LinearTruth):
         """Return 1, the norm of every action's features."""
         return 1.0
 
-    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
         """Return n contexts of k random unit vectors."""
         return _unit(rng, (n, self.truth.actions, len(self.weights)))
 
@@ -511,7 +493,7 @@ class HardRounds(_LinearTruth):
 
     truth: HardInstance
 
-    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
         """Return the features of both actions in n uniform contexts."""
         features = self.truth.features
         centered = features - features.mean(axis=1, keepdims=True)
@@ -522,6 +504,6 @@ class HardRounds(_LinearTruth):
         """Return 1/2, the norm of every action's centered features."""
         return 0.5
 
-    def reference(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+    def reference(self, contexts: ActionFeatures) -> PerAction:
         """Return the reference, which takes the rare action with probability 1/C."""
         return np.tile(self.truth.reference[0], (len(contexts), 1))

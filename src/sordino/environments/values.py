@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, roots_jacobi, xlogy
 
@@ -13,10 +13,12 @@ from sordino.policies.gibbs import tilt
 from sordino.rewards.pair_losses import DebiasedLogistic, checked_flip
 from sordino.rewards.solver import minimize_ridge
 
+from .interactions import PerAction
+
 
 def prefer_first(
     gaps: Float[np.ndarray, " n"], generator: np.random.Generator
-) -> Int[np.ndarray, " n"]:
+) -> Integer[np.ndarray, " n"]:
     """Return who prefers the first of two answers: 1 with probability σ(gap), else 0.
 
     Source:
@@ -33,9 +35,7 @@ def prefer_first(
     return np.asarray(generator.random(len(gaps)) < expit(gaps), dtype=np.int8)
 
 
-def gibbs_rows(
-    scores: Float[np.ndarray, "n k"], temperature: float, reference: Float[np.ndarray, "n k"]
-) -> Float[np.ndarray, "n k"]:
+def gibbs_rows(scores: PerAction, temperature: float, reference: PerAction) -> PerAction:
     """Return reference · exp(score / temperature), normalized in every row."""
     # Source: KLDP, §2; PPKL, §2.
     scores, reference = _rows("scores", scores, reference)
@@ -46,10 +46,7 @@ def gibbs_rows(
 
 
 def regularized_value(
-    probabilities: Float[np.ndarray, "n k"],
-    rewards: Float[np.ndarray, "n k"],
-    temperature: float,
-    reference: Float[np.ndarray, "n k"],
+    probabilities: PerAction, rewards: PerAction, temperature: float, reference: PerAction
 ) -> float:
     """Return the mean over contexts of E r − temperature · KL(policy ‖ reference)."""
     # Source: KLDP, §2; PPKL, §2.
@@ -59,9 +56,7 @@ def regularized_value(
     return float((probabilities * rewards - strength * divergence).sum(axis=1).mean())
 
 
-def best_value(
-    rewards: Float[np.ndarray, "n k"], temperature: float, reference: Float[np.ndarray, "n k"]
-) -> float:
+def best_value(rewards: PerAction, temperature: float, reference: PerAction) -> float:
     """Return the largest regularized value of any policy, averaged over contexts."""
     # Source: temperature · log Σ reference·exp(r/temperature), the Gibbs policy's value; KLDP, §2.
     rewards, reference = _rows("rewards", rewards, reference)
@@ -70,10 +65,7 @@ def best_value(
 
 
 def kl_regret(
-    probabilities: Float[np.ndarray, "n k"],
-    rewards: Float[np.ndarray, "n k"],
-    temperature: float,
-    reference: Float[np.ndarray, "n k"],
+    probabilities: PerAction, rewards: PerAction, temperature: float, reference: PerAction
 ) -> float:
     """Return the best regularized value minus the policy's, ≥ 0 and exact where it is tiny."""
     # The difference equals temperature · KL(policy ‖ best policy), which is computed as a sum of
@@ -88,9 +80,7 @@ def kl_regret(
     return float(strength * np.maximum(terms - probabilities + best, 0.0).sum(axis=1).mean())
 
 
-def _rows(
-    name: str, values: Float[np.ndarray, "n k"], reference: Float[np.ndarray, "n k"]
-) -> tuple[Float[np.ndarray, "n k"], Float[np.ndarray, "n k"]]:
+def _rows(name: str, values: PerAction, reference: PerAction) -> tuple[PerAction, PerAction]:
     """Return both as finite arrays of one shape; the reference must be above 0."""
     rows = _validate.finite_array(name, values, ndim=2)
     base = _validate.finite_array("reference", reference, ndim=2)

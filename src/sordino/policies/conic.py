@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
+from sordino._validate import Vector
 from sordino.errors import ConvergenceError
 
 from .worst_case import PlausibleRewards
@@ -69,7 +70,7 @@ def refuse_gap(upper: float, value: float, gap: float) -> None:
         )
 
 
-def reach_of(rewards: PlausibleRewards) -> Float[np.ndarray, " d"]:
+def reach_of(rewards: PlausibleRewards) -> Vector:
     """Return how far the set reaches along each axis at most: units in which it has size 1."""
     # Source: docs/planning.md, "Two solvers".
     with np.errstate(divide="ignore"):
@@ -92,7 +93,7 @@ def second_order_rows(rewards: PlausibleRewards, columns: int) -> list[Block]:
     return found
 
 
-def _cone(shape: Float[np.ndarray, " d"], middle: Float[np.ndarray, " d"], columns: int) -> Block:
+def _cone(shape: Vector, middle: Vector, columns: int) -> Block:
     """Return the rows of ‖middle + shape · z‖ ≤ 1."""
     d = len(shape)
     at = np.arange(d)
@@ -120,11 +121,8 @@ class FlowProgram:
 
 
 def solve_flows(
-    rewards: PlausibleRewards,
-    program: FlowProgram,
-    *,
-    reference_vector: Float[np.ndarray, " d"],
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " d"]]:
+    rewards: PlausibleRewards, program: FlowProgram, *, reference_vector: Vector
+) -> tuple[Float[np.ndarray, " m"], Vector]:
     """Return the x whose worst case, less the penalty, is best, and the reward that shows it."""
     # Source: docs/planning.md, "Two solvers": maximize θ̂ᵀ(q − u) − radius·‖q − u‖_{M⁻¹} − B‖u‖, q
     # = featuresᵀx − v; without a ball u = 0.

@@ -19,15 +19,16 @@ from jaxtyping import Float
 from scipy import sparse
 
 from sordino import _validate
+from sordino._validate import Vector
 from sordino.errors import ConvergenceError, DataError, UsageError
 
 from .conic import reach_of, second_order_rows, solve_conic
 from .worst_case import PlausibleRewards
 
-Response: TypeAlias = tuple[Float[np.ndarray, " d"], Any]
+Response: TypeAlias = tuple[Vector, Any]
 """Mean features of a policy, and whatever tells which policy it is."""
 
-BestResponse: TypeAlias = Callable[[Float[np.ndarray, " d"]], Response]
+BestResponse: TypeAlias = Callable[[Vector], Response]
 """From a reward θ to the policy whose mean features q make θᵀq largest."""
 
 _ROUNDS = 2000
@@ -44,10 +45,10 @@ class Mixture:
     weights: Float[np.ndarray, " j"]  # > 0, summing to 1; at most d + 1
     responses: tuple[Response, ...]  # mean features of every policy, and what the oracle said of it
     # Mean features of the mixture, less the reference vector, shape (d,).
-    moments: Float[np.ndarray, " d"]
+    moments: Vector
     value: float  # its worst case, the least θᵀ moments over the set
     upper: float  # what no policy exceeds in the worst case
-    theta: Float[np.ndarray, " d"]  # the reward that shows `upper`
+    theta: Vector  # the reward that shows `upper`
     rounds: int  # how many best responses were asked for
 
     @property
@@ -66,7 +67,7 @@ def best_mixture(
     rewards: PlausibleRewards,
     best_response: BestResponse,
     *,
-    reference_vector: Float[np.ndarray, " d"] | None = None,
+    reference_vector: Vector | None = None,
     start: Sequence[Response] = (),
     gap: float = 1e-4,
 ) -> Mixture:
@@ -108,7 +109,7 @@ def best_mixture(
 class _Columns:
     """The policies that are kept, and the best mixture of them."""
 
-    def __init__(self, rewards: PlausibleRewards, offset: Float[np.ndarray, " d"]) -> None:
+    def __init__(self, rewards: PlausibleRewards, offset: Vector) -> None:
         self.rewards, self.offset = rewards, offset
         self.responses: list[Response] = []
         self.moments = np.empty((0, len(offset)))
@@ -121,7 +122,7 @@ class _Columns:
             response = (response, None)
         return _checked("best_response(theta)", response[0], len(self.offset)), response[1]
 
-    def add(self, response: object) -> Float[np.ndarray, " d"]:
+    def add(self, response: object) -> Vector:
         """Keep one more policy; return its mean features less the reference vector."""
         found = self.checked(response)
         self.responses.append(found)
@@ -142,7 +143,7 @@ class _Columns:
         reach = np.linalg.norm(turned * reach_of(self.rewards), axis=1)
         return float(np.max(abs(turned @ self.rewards.middle) + reach)) or 1.0
 
-    def worst(self, moments: Float[np.ndarray, " d"]) -> float:
+    def worst(self, moments: Vector) -> float:
         """Return the worst case of a mixture; refuse one that nothing bounds."""
         value = self.rewards.worst(moments).value
         if value == -math.inf:
@@ -153,7 +154,7 @@ class _Columns:
             )
         return value
 
-    def solve(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " j"]]:
+    def solve(self) -> tuple[Vector, Float[np.ndarray, " j"]]:
         """Return the reward that is worst for the best mixture, and the mixture's weights."""
         # In θ: minimize the largest θᵀq over the set; the multipliers are the weights.
         rewards, (count, d) = self.rewards, self.moments.shape
@@ -170,12 +171,7 @@ class _Columns:
         return theta, weights / weights.sum()
 
     def mixture(
-        self,
-        weights: Float[np.ndarray, " j"],
-        *,
-        upper: float,
-        theta: Float[np.ndarray, " d"],
-        rounds: int,
+        self, weights: Float[np.ndarray, " j"], *, upper: float, theta: Vector, rounds: int
     ) -> Mixture:
         """Return the result, in as few policies as its mean features allow."""
         some = np.where(weights > _NEGLIGIBLE, weights, 0.0)
@@ -214,7 +210,7 @@ def _few(
     return np.asarray(weights / weights.sum())
 
 
-def _checked(name: str, value: object, d: int) -> Float[np.ndarray, " d"]:
+def _checked(name: str, value: object, d: int) -> Vector:
     """Return d finite numbers."""
     array = _validate.finite_array(name, value, ndim=1)
     if len(array) != d:

@@ -15,6 +15,7 @@ from jaxtyping import Float, Integer
 from scipy import sparse
 
 from sordino import _validate
+from sordino._validate import Vector
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, Prompts, ReferenceLists
@@ -42,7 +43,7 @@ class WorstCaseResult:
     # less temperature · KL where there is a temperature.
     value: float
     upper: float  # what no policy exceeds in the worst case
-    theta: Float[np.ndarray, " d"]  # the reward that shows `upper`, shape (d,)
+    theta: Vector  # the reward that shows `upper`, shape (d,)
     confidence: float  # how often the confidence set holds the true reward
     radius_scale: float = 1.0  # what its radius was multiplied by; below 1 nothing is proved
     # What the release behind the reward promises; None for a bare confidence set.
@@ -157,7 +158,7 @@ class _Certified:
     """A policy, its worst case less the penalty, and what no policy exceeds."""
 
     chances: Float[np.ndarray, " m"]  # probabilities of all candidates
-    theta: Float[np.ndarray, " d"]  # the reward that shows `upper`
+    theta: Vector  # the reward that shows `upper`
     value: float  # the least θᵀq over the set, less temperature · KL
     upper: float  # what no policy exceeds
 
@@ -167,7 +168,7 @@ def _best_tempered(
     contexts: Contexts,
     *,
     temperature: float,
-    reference_vector: Float[np.ndarray, " d"],
+    reference_vector: Vector,
     gap: float = 1e-4,
 ) -> _Certified:
     """Return the policy that is best in the worst case less temperature · KL, up to the gap."""
@@ -201,12 +202,10 @@ def _best_tempered(
 class _Search:
     """Newton's method over the set of rewards."""
 
-    def __init__(
-        self, rewards: PlausibleRewards, contexts: Contexts, offset: Float[np.ndarray, " d"]
-    ) -> None:
+    def __init__(self, rewards: PlausibleRewards, contexts: Contexts, offset: Vector) -> None:
         self.rewards, self.contexts, self.offset = rewards, contexts, offset
 
-    def state(self, theta: Float[np.ndarray, " d"], level: float) -> _Certified:
+    def state(self, theta: Vector, level: float) -> _Certified:
         """Return the Gibbs policy of a reward, with its value and the bound."""
         soft, chances = self.contexts.soft(theta, level)
         moments = self.contexts.moments(chances) - self.offset
@@ -218,7 +217,7 @@ class _Search:
             upper=soft - float(theta @ self.offset),
         )
 
-    def step(self, theta: Float[np.ndarray, " d"], level: float) -> Float[np.ndarray, " d"]:
+    def step(self, theta: Vector, level: float) -> Vector:
         """Return a reward with a lower bound; the same one if rounding allows none."""
         before, chances = self.contexts.soft(theta, level)
         before -= float(theta @ self.offset)
@@ -371,9 +370,7 @@ def confidence_ellipsoid_of(reward: object) -> Ellipsoidal:
     return found
 
 
-def vector_of(
-    reference_vector: object, reference: Float[np.ndarray, " d"]
-) -> Float[np.ndarray, " d"]:
+def vector_of(reference_vector: object, reference: Vector) -> Vector:
     """Return the vector that mean features are compared with."""
     # Source: docs/planning.md, "The reference vector".
     if reference_vector is None:
@@ -393,7 +390,7 @@ def vector_of(
 def _solved(
     plausible: PlausibleRewards,
     contexts: Contexts,
-    offset: Float[np.ndarray, " d"],
+    offset: Vector,
     temperature: float | None,
     gap: float,
     solver: str | None,

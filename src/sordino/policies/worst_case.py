@@ -12,17 +12,13 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 
 from sordino import _validate
+from sordino._validate import Square, Vector
 from sordino.errors import DataError, UsageError
 
 _SPAN = 300.0  # range of the logarithm of a multiplier, around the largest curvature
 
 
-def _share_inside(
-    start: Float[np.ndarray, " d"],
-    way: Float[np.ndarray, " d"],
-    radius: float,
-    metric: Float[np.ndarray, "d d"] | None,
-) -> float:
+def _share_inside(start: Vector, way: Vector, radius: float, metric: Square | None) -> float:
     """Return how much of a way, at most all of it, stays within a radius of zero."""
     turned = way if metric is None else metric @ way
     square, slope = float(way @ turned), float(start @ turned)
@@ -35,12 +31,10 @@ def _share_inside(
     return min(max(share, 0.0), 1.0)
 
 
-def _shortest(
-    values: Float[np.ndarray, " d"], middle: Float[np.ndarray, " d"], radius: float
-) -> Float[np.ndarray, " d"]:
+def _shortest(values: Vector, middle: Vector, radius: float) -> Vector:
     """Return the shortest θ with Σ values·(θ − middle)² ≤ radius²."""
 
-    def theta(log_weight: float) -> Float[np.ndarray, " d"]:
+    def theta(log_weight: float) -> Vector:
         weighted = math.exp(log_weight) * (values / values.max())
         return np.asarray(middle * (weighted / (1 + weighted)))
 
@@ -63,11 +57,11 @@ class Ellipsoidal(Protocol):
     """A confidence set that is an ellipsoid: what a fitted reward keeps."""
 
     @property
-    def center(self) -> Float[np.ndarray, " d"]:
+    def center(self) -> Vector:
         """Return the weights in the middle."""
 
     @property
-    def metric(self) -> Float[np.ndarray, "d d"]:
+    def metric(self) -> Square:
         """Return M, in whose norm the set is a ball."""
 
     def radius(self, confidence: float) -> float:
@@ -78,7 +72,7 @@ class WorstCase(NamedTuple):
     """The least value of a policy, and the reward under which it is so low."""
 
     value: float
-    theta: Float[np.ndarray, " d"]
+    theta: Vector
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -87,10 +81,10 @@ class PlausibleRewards:
 
     # Source: docs/planning.md, "The worst case".
 
-    center: Float[np.ndarray, " d"]  # θ̂, shape (d,)
+    center: Vector  # θ̂, shape (d,)
     # M, symmetric and positive semidefinite, shape (d, d). Where it is singular and no ball is
     # given, nothing bounds the reward in some directions.
-    metric: Float[np.ndarray, "d d"]
+    metric: Square
     radius: float  # ≥ 0, finite
     ball: float | None = None  # B > 0, or None
 
@@ -146,27 +140,27 @@ class PlausibleRewards:
         return f"PlausibleRewards(d={len(self.center)}, radius={self.radius:.4g}{ball})"
 
     @cached_property
-    def _spectrum(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+    def _spectrum(self) -> tuple[Vector, Square]:
         values, vectors = np.linalg.eigh(self.metric)
         rounding = len(values) * np.finfo(float).eps * abs(values).max()
         return np.where(abs(values) <= rounding, 0.0, values), vectors
 
     @property
-    def axes(self) -> Float[np.ndarray, "d d"]:
+    def axes(self) -> Square:
         """The directions in which the metric is diagonal, one in every column."""
         return self._spectrum[1]
 
     @property
-    def curvatures(self) -> Float[np.ndarray, " d"]:
+    def curvatures(self) -> Vector:
         """The eigenvalues of the metric, least first; 0 where nothing was seen."""
         return self._spectrum[0]
 
     @cached_property
-    def middle(self) -> Float[np.ndarray, " d"]:
+    def middle(self) -> Vector:
         """The center, in the directions of the axes."""
         return np.asarray(self.center @ self.axes)
 
-    def worst(self, moments: Float[np.ndarray, " d"]) -> WorstCase:
+    def worst(self, moments: Vector) -> WorstCase:
         """Return the least value of θᵀq over the set, and a θ that attains it."""
         # Where a ball is given the value is a lower bound by duality, whatever the number of steps,
         # and it is −inf where nothing bounds it.
@@ -201,7 +195,7 @@ class PlausibleRewards:
         bound = np.where(squares @ ~seen > _FLAT**2 * total, math.inf, bound)
         return bound if self.ball is None else np.minimum(bound, self.ball * np.sqrt(total))
 
-    def pulled(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    def pulled(self, theta: Vector) -> Vector:
         """Return the last point inside the set on the way from :attr:`inner` to θ."""
         # A solver leaves the set by a rounding; a bound must not.
         # Source: docs/planning.md, "The worst case".
@@ -212,7 +206,7 @@ class PlausibleRewards:
         return np.asarray(start + min(shares) * way)
 
     @cached_property
-    def inner(self) -> Float[np.ndarray, " d"]:
+    def inner(self) -> Vector:
         """A reward inside the set: the center, or what lies between it and the nearest to 0."""
         if self.ball is None or np.linalg.norm(self.center) <= self.ball:
             return self.center
@@ -220,12 +214,12 @@ class PlausibleRewards:
         way = self.center - least
         return np.asarray(least + 0.5 * _share_inside(least, way, self.ball, None) * way)
 
-    def _open(self, q: Float[np.ndarray, " d"]) -> bool:
+    def _open(self, q: Vector) -> bool:
         """Return whether the ellipsoid does not bound θᵀq."""
         outside = np.linalg.norm(q[self.curvatures == 0])
         return bool(outside > _FLAT * np.linalg.norm(q))
 
-    def _at(self, share: float, q: Float[np.ndarray, " d"]) -> WorstCase:
+    def _at(self, share: float, q: Vector) -> WorstCase:
         """Return the worst case over {‖θ − θ̂‖²_M + γ‖θ‖² ≤ radius² + γB²}, along the axes."""
         seen = self.curvatures + share > 0
         m, c, q = self.curvatures[seen], self.middle[seen], q[seen]
@@ -238,7 +232,7 @@ class PlausibleRewards:
         theta[seen] = center - (reach / width * (q / shape) if width else 0.0)
         return WorstCase(float(center @ q) - reach * width, theta)
 
-    def _in_ball(self, ball: float, q: Float[np.ndarray, " d"]) -> WorstCase:
+    def _in_ball(self, ball: float, q: Vector) -> WorstCase:
         """Return the worst case of an intersection in which the ball is felt."""
         edge = -ball * q / np.linalg.norm(q)
         if np.sum(self.curvatures * (edge - self.middle) ** 2) <= self.radius**2:

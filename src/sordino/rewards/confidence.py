@@ -22,7 +22,15 @@ from jaxtyping import Float, Int64
 from scipy.sparse import issparse
 from scipy.special import expit
 
-from sordino._validate import failure_probability, finite_array, integer, non_negative, positive
+from sordino._validate import (
+    Square,
+    Vector,
+    failure_probability,
+    finite_array,
+    integer,
+    non_negative,
+    positive,
+)
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
@@ -40,8 +48,8 @@ class Ellipsoid(ABC):
     """All θ with ‖θ − center‖_M ≤ radius; a subclass says what the radius is."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]  # of a subclass
-    center: Float[np.ndarray, " d"]  # the weights in the middle, shape (d,)
-    metric: Float[np.ndarray, "d d"]  # M, symmetric and positive definite, shape (d, d)
+    center: Vector  # the weights in the middle, shape (d,)
+    metric: Square  # M, symmetric and positive definite, shape (d, d)
 
     @abstractmethod
     def radius(self, confidence: float) -> float:
@@ -62,13 +70,13 @@ class Ellipsoid(ABC):
             widths[chosen] = np.linalg.norm(block @ self._whiten.T, axis=1)
         return widths
 
-    def distance(self, theta: Float[np.ndarray, " d"]) -> float:
+    def distance(self, theta: Vector) -> float:
         """Return ‖θ − center‖_M."""
         # Source: docs/local.md, confidence and pessimism.
         gap = np.asarray(theta) - self.center
         return math.sqrt(max(float(gap @ self.metric @ gap), 0.0))
 
-    def contains(self, theta: Float[np.ndarray, " d"], confidence: float) -> bool:
+    def contains(self, theta: Vector, confidence: float) -> bool:
         """Return whether weights lie in the set."""
         # Source: docs/local.md, confidence and pessimism.
         return self.distance(theta) <= self.radius(confidence)
@@ -79,18 +87,18 @@ class Ellipsoid(ABC):
         return plain | {"center": self.center.tolist(), "metric": packed(self.metric)}
 
     @cached_property
-    def _whiten(self) -> Float[np.ndarray, "d d"]:
+    def _whiten(self) -> Square:
         """Return W with WᵀW = M⁻¹."""
         return np.asarray(np.linalg.inv(np.linalg.cholesky(self.metric)))
 
 
-def packed(matrix: Float[np.ndarray, "d d"]) -> str:
+def packed(matrix: Square) -> str:
     """Return the lower triangle of a symmetric matrix, row by row, in base 64."""
     lower = matrix[np.tril_indices(len(matrix))].astype("<f8")
     return base64.b64encode(lower.tobytes()).decode()
 
 
-def unpacked(text: str, d: int) -> Float[np.ndarray, "d d"]:
+def unpacked(text: str, d: int) -> Square:
     """Return the d × d matrix that :func:`packed` wrote; ValueError if the text is another's."""
     lower = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8")
     if len(lower) != d * (d + 1) // 2:
@@ -153,8 +161,8 @@ class ConfidenceEllipsoid(Ellipsoid):
     # t) + ΛB/√λ_min(M) + what every term of `noise` reaches, t = log(splits · candidates/(1 −
     # confidence)).
 
-    center: Float[np.ndarray, " d"]  # θ̂, the debiased minimizer inside the ball, shape (d,)
-    metric: Float[np.ndarray, "d d"]  # M = Σ σ′(‖xᵢ‖B) xᵢxᵢᵀ + ΛI, shape (d, d)
+    center: Vector  # θ̂, the debiased minimizer inside the ball, shape (d,)
+    metric: Square  # M = Σ σ′(‖xᵢ‖B) xᵢxᵢᵀ + ΛI, shape (d, d)
     kappa: float  # κ = 1 − 2·flip probability
     ball: float  # B
     ridge: float  # Λ
@@ -199,16 +207,16 @@ class ConfidenceEllipsoid(Ellipsoid):
     @classmethod
     def around(  # noqa: PLR0913 (each is one public number)
         cls,
-        center: Float[np.ndarray, " d"],
+        center: Vector,
         *,
         gradient_norm: float = 0.0,
-        gram: Float[np.ndarray, "d d"],
-        metric: Float[np.ndarray, "d d"],
+        gram: Square,
+        metric: Square,
         kappa: float,
         ball: float,
         ridge: float,
         candidates: int,
-        covariance: Float[np.ndarray, "d d"] | None = None,
+        covariance: Square | None = None,
         rounding: float = 0.0,
     ) -> ConfidenceEllipsoid:
         """Return the set around a fit; its sum may carry noise, and rounding, which is certain."""
@@ -263,7 +271,7 @@ def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
     ball: float,
     ridge: float,
     candidates: int,
-    covariance: Float[np.ndarray, "d d"] | None = None,
+    covariance: Square | None = None,
     rounding: float = 0.0,
     longest: float = math.inf,
 ) -> ConfidenceEllipsoid:
@@ -287,7 +295,7 @@ def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
 
 def flattest_curvature(
     differences: Matrix | Rows, *, ball: float, ridge: float, longest: float = math.inf
-) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
+) -> tuple[Square, Square]:
     """Return G = Σ cᵢ²xᵢxᵢᵀ, and M: the least curvature of the loss anywhere in the ball."""
     # Source: docs/local.md, confidence and pessimism: M = Σ cᵢwᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B), cᵢ =
     # min(1, longest/‖xᵢ‖): a residual that counts c times has c² of its variance.
@@ -304,9 +312,7 @@ def _grams(
     return weighted_grams(differences, counted**2, counted * debiased_slope(lengths * ball))
 
 
-def whitened(
-    matrix: Float[np.ndarray, "d d"], metric: Float[np.ndarray, "d d"]
-) -> Float[np.ndarray, "d d"]:
+def whitened(matrix: Square, metric: Square) -> Square:
     """Return a matrix with the eigenvalues of M^{-1/2} · matrix · M^{-1/2}."""
     # Source: docs/local.md, confidence and pessimism.
     whiten = np.linalg.inv(np.linalg.cholesky(metric))
@@ -323,7 +329,7 @@ class ReleasedMoment:
     # Source: docs/central.md, "Second moment".
 
     # G̃, symmetric; it may have negative eigenvalues. Shape (d, d).
-    matrix: Float[np.ndarray, "d d"]
+    matrix: Square
     mechanism: SecondMoment  # what released it: the settings of the noise, all public
 
     def __post_init__(self) -> None:
@@ -391,8 +397,8 @@ class RecordEllipsoid(Ellipsoid):
     # θ*‖_M ≤ (1/(2√γ))√(d + 2√(dt) + 2t) + ΛB/√λ_min(M) + s√h(M⁻¹, t) + (τ/Λ)√λ_max(M) + s_o√h(M,
     # t).
 
-    center: Float[np.ndarray, " d"]  # the released weights, shape (d,)
-    metric: Float[np.ndarray, "d d"]  # M, shape (d, d)
+    center: Vector  # the released weights, shape (d,)
+    metric: Square  # M, shape (d, d)
     slope: float  # γ = σ′(RB), the least curvature of one answer inside the ball
     ball: float  # B
     ridge: float  # Λ
@@ -436,7 +442,7 @@ class RecordEllipsoid(Ellipsoid):
         return answers + bias + tilt + inexact + output
 
     @cached_property
-    def _eigenvalues(self) -> Float[np.ndarray, " d"]:
+    def _eigenvalues(self) -> Vector:
         """Return the eigenvalues of the metric, least first."""
         return np.asarray(np.linalg.eigvalsh(self.metric))
 
@@ -459,7 +465,7 @@ class RecordEllipsoid(Ellipsoid):
         return cls(**{**plain, "center": center, "metric": metric})
 
 
-def _tail(eigenvalues: Float[np.ndarray, " d"], t: float) -> float:
+def _tail(eigenvalues: Vector, t: float) -> float:
     """Return h(K, t) of a matrix with these eigenvalues, all positive."""
     total, squares = float(eigenvalues.sum()), float((eigenvalues**2).sum())
     return _quadratic_tail(total, squares, float(eigenvalues.max()), t)
@@ -500,11 +506,7 @@ def refuse_small_ridge(ridge: float, noise: SecondMoment, *, d: int, ball: float
 
 
 def record_ellipsoid(
-    center: Float[np.ndarray, " d"],
-    moment: ReleasedMoment,
-    mechanism: ObjectivePerturbation,
-    *,
-    ball: float,
+    center: Vector, moment: ReleasedMoment, mechanism: ObjectivePerturbation, *, ball: float
 ) -> RecordEllipsoid:
     """Return the confidence set of weights that were released together with a second moment."""
     # Only what was released and public settings enter it, so it costs nothing.
@@ -547,7 +549,7 @@ def ranking_ellipsoid(
     *,
     ball: float,
     ridge: float,
-    covariance: Float[np.ndarray, "d d"],
+    covariance: Square,
     rounding: float,
     candidates: int,
 ) -> ConfidenceEllipsoid:
@@ -571,12 +573,8 @@ def ranking_ellipsoid(
 
 
 def ranking_covariance(
-    loss: PairwiseComposite | FirstChoice,
-    theta: Float[np.ndarray, " d"],
-    noise: Float[np.ndarray, "d d"],
-    *,
-    ridge: float,
-) -> Float[np.ndarray, "d d"]:
+    loss: PairwiseComposite | FirstChoice, theta: Vector, noise: Square, *, ridge: float
+) -> Square:
     """Return the covariance of an estimate from one noised sum, whatever the rankings were."""
     # Asymptotic: as ballots are added. No ranking enters it.
     # Source: docs/central.md, "Rankings": A⁻¹(G/4 + V)A⁻¹, A the Hessian at θ with the ridge.
@@ -585,7 +583,7 @@ def ranking_covariance(
     return np.asarray(inverse @ (_choice_spread(loss) / 4 + noise) @ inverse)
 
 
-def _choice_spread(loss: PairwiseComposite | FirstChoice) -> Float[np.ndarray, "d d"]:
+def _choice_spread(loss: PairwiseComposite | FirstChoice) -> Square:
     """Return G: the variance of the sum along u is at most uᵀGu/4, whatever the rankings are."""
     # Source: docs/central.md, "Rankings": pairs: along u one ballot's part moves by at most
     # wΣ_{a<b}|u_a − u_b|, whose square is at most wΣ_{a<b}(u_a − u_b)², since the w sum to 1. First
@@ -599,7 +597,7 @@ def _choice_spread(loss: PairwiseComposite | FirstChoice) -> Float[np.ndarray, "
     return _total(loss, even)
 
 
-def _flattest(loss: PairwiseComposite | FirstChoice, ball: float) -> Float[np.ndarray, "d d"]:
+def _flattest(loss: PairwiseComposite | FirstChoice, ball: float) -> Square:
     """Return the least curvature of the objective anywhere in the ball."""
     # Source: docs/central.md, "Rankings": wσ′(‖x_ab‖B) for every pair; first choice: c_jk =
     # σ′(‖x_jk‖B)(1 + ½Σ_l exp(B‖φ_l − (φ_j + φ_k)/2‖))⁻², l other than j and k.
@@ -623,7 +621,7 @@ def _flattest(loss: PairwiseComposite | FirstChoice, ball: float) -> Float[np.nd
     return _total(loss, choices if isinstance(loss, FirstChoice) else pairs)
 
 
-def _total(loss: PairwiseComposite | FirstChoice, bends: _Bends) -> Float[np.ndarray, "d d"]:
+def _total(loss: PairwiseComposite | FirstChoice, bends: _Bends) -> Square:
     """Return Σ counts Σ_{a<b} bends_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ over all slates."""
     d = loss.features.shape[1]
     total = np.zeros((d, d))

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array, issparse
 
 from sordino import _validate
 from sordino._random import SimulatedEntropy, normals
+from sordino._validate import Square, Vector
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.ellipsoid import stacked
@@ -72,7 +73,7 @@ class Evidence:
     """
 
     differences: Rows  # x, one row for each pair that counts, in memory or in files
-    statistic: Float[np.ndarray, " d"]  # T̃ = Σ wyx, w = min(1, longest/‖x‖), with its noise
+    statistic: Vector  # T̃ = Σ wyx, w = min(1, longest/‖x‖), with its noise
     # F; the noise that was added to the sum has covariance V = FFᵀ. None where none was, and each
     # answer was randomized.
     factor: Float[np.ndarray, "d r"] | None = None
@@ -117,7 +118,7 @@ class Evidence:
         return row_weights(self.sample, self.longest)
 
     @property
-    def covariance(self) -> Float[np.ndarray, "d d"] | None:
+    def covariance(self) -> Square | None:
         """Return V, the covariance of the noise that was added; None where none was."""
         return None if self.factor is None else np.asarray(self.factor @ self.factor.T)
 
@@ -162,9 +163,7 @@ class Evidence:
         }
         return replace(self, **inside), basis
 
-    def mean_and_spread(
-        self, theta: Float[np.ndarray, " d"]
-    ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
+    def mean_and_spread(self, theta: Vector) -> tuple[Square, Square]:
         """Return Σ wa(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σwx/2; and the covariance of T̃."""
         # Source: docs/central.md, "Label privacy, one Gaussian release"; a of `_secant_slope`.
         margins = np.asarray(self.sample @ theta)
@@ -188,7 +187,7 @@ class Evidence:
             response -= np.outer(along, along) / (solution.theta @ along)
         return self.inflation * float(np.sum(response * self._with_noise(drawn)))
 
-    def scatter(self, solution: Solution, ridge: float) -> Float[np.ndarray, "d d"]:
+    def scatter(self, solution: Solution, ridge: float) -> Square:
         """Return the asymptotic covariance of the estimate."""
         n, d = self.differences.shape
         whole = self.differences.held is None  # what was read of files is a sample
@@ -203,7 +202,7 @@ class Evidence:
             n=n,
         )
 
-    def variance_along(self, theta: Float[np.ndarray, " d"]) -> float:
+    def variance_along(self, theta: Vector) -> float:
         """Return θᵀ(H + V)θ, the variance of T̃ᵀθ; no matrix is made."""
         # Source: docs/central.md, "Label privacy, one Gaussian release".
         assert self.factor is not None  # noqa: S101 - for the type checker
@@ -211,7 +210,7 @@ class Evidence:
         drawn = float(debiased_slope(margins) @ (self.weights * margins) ** 2)
         return drawn + float(np.sum((theta @ self.factor) ** 2))
 
-    def thinned(self, theta: Float[np.ndarray, " d"], draws: int, purpose: str) -> list[Thinned]:
+    def thinned(self, theta: Vector, draws: int, purpose: str) -> list[Thinned]:
         """Return pairs of independent parts of T̃, to fit on and to judge by, several times."""
         # The split is drawn from what was released, so it hides nothing and needs no entropy: it
         # comes from a digest of T̃, and the same T̃ is always split the same way.
@@ -231,7 +230,7 @@ class Evidence:
             parts.append(Thinned(fitted, judged=self.statistic - drawn / _SHARE))
         return parts
 
-    def _grams(self, *weights: Float[np.ndarray, " m"]) -> list[Float[np.ndarray, "d d"]]:
+    def _grams(self, *weights: Float[np.ndarray, " m"]) -> list[Square]:
         """Return Σ wxxᵀ for each list of weights, from enough rows."""
         step = self._step(self.sample.shape[0])  # 1 where they are a sample
         share = len(range(0, self.sample.shape[0], step)) / len(self)
@@ -239,7 +238,7 @@ class Evidence:
             np.asarray(total / share) for total in weighted_grams(self.sample, *weights, step=step)
         ]
 
-    def _with_noise(self, drawn: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
+    def _with_noise(self, drawn: Square) -> Square:
         """Return the covariance of answers with that of the noise that was added."""
         return drawn if self.covariance is None else drawn + self.covariance
 
@@ -255,9 +254,9 @@ class Thinned:
     """Two parts of one released sum, each of them unbiased and independent of the other."""
 
     fitted: Evidence  # evidence with T₁
-    judged: Float[np.ndarray, " d"]  # T₂, by which a fit on T₁ is judged
+    judged: Vector  # T₂, by which a fit on T₁ is judged
 
-    def score(self, theta: Float[np.ndarray, " d"]) -> float:
+    def score(self, theta: Vector) -> float:
         """Return the loss of weights from T₁ on T₂, summed: unbiased for fresh answers."""
         # Source: docs/central.md, "Label privacy, one Gaussian release".
         loss = self.fitted.loss
@@ -265,9 +264,7 @@ class Thinned:
         return replace(loss, pull=self.judged).value(theta)
 
 
-Measure = Callable[
-    [Float[np.ndarray, " d"]], tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]
-]
+Measure = Callable[[Vector], tuple[Square, Square]]
 """From weights θ to Σ a(θᵀx)xxᵀ, a of :func:`_secant_slope`, and the covariance of the sum."""
 
 ASSUMED = 0.65
@@ -288,9 +285,7 @@ def _secant_slope(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return np.asarray(np.where(small, debiased_slope(margins), np.tanh(known / 2) / (2 * known)))
 
 
-def shrunk_weights(
-    theta: Float[np.ndarray, " d"], ridge: float, measure: Measure, *, mean_square: float
-) -> Float[np.ndarray, " d"]:
+def shrunk_weights(theta: Vector, ridge: float, measure: Measure, *, mean_square: float) -> Vector:
     """Return the mean of the weights given what was released; it costs nothing more."""
     # A fit of a noised sum takes every direction alike, but the noise is known: its covariance is
     # public. So the most that can be learned is the mean of the weights given what was released,
@@ -306,18 +301,15 @@ def shrunk_weights(
     return weights
 
 
-def inside_ball(weights: Float[np.ndarray, " d"], ball: float) -> Float[np.ndarray, " d"]:
+def inside_ball(weights: Vector, ball: float) -> Vector:
     """Return weights, shortened to the ball where they are outside."""
     length = float(np.linalg.norm(weights))
     return weights if length <= ball else weights * (ball / length * (1 - 2.0**-50))
 
 
 def _posterior_mean(
-    total: Float[np.ndarray, " d"],
-    bend: Float[np.ndarray, "d d"],
-    spread: Float[np.ndarray, "d d"],
-    widths: Float[np.ndarray, " k"],
-) -> Float[np.ndarray, " d"]:
+    total: Vector, bend: Square, spread: Square, widths: Float[np.ndarray, " k"]
+) -> Vector:
     """Return E[θ | s], averaged over the widths of the prior by what s says of them."""
     variances, directions = np.linalg.eigh(spread)
     known = variances > _RANK * variances[-1]
@@ -403,8 +395,8 @@ class _Counted:
 class _Sums:
     """What some answers add up to."""
 
-    agreed: Float[np.ndarray, " d"]  # Σ zx, z the randomized answer
-    total: Float[np.ndarray, " d"]  # Σ x
+    agreed: Vector  # Σ zx, z the randomized answer
+    total: Vector  # Σ x
     longest: float  # the largest ‖x‖²
     rows: int  # how many
 

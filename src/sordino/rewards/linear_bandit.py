@@ -15,6 +15,7 @@ from jaxtyping import Float, Int64
 from scipy.linalg import cholesky, eigh
 
 from sordino import _validate
+from sordino._validate import Square, Vector
 from sordino._withholding import confidential, hide
 from sordino.errors import UsageError
 from sordino.mechanisms.exact_bounds import farthest_rows, size
@@ -117,11 +118,7 @@ def _shortened(rows: Float[np.ndarray, "b p"]) -> Float[np.ndarray, "b p"]:
 _STEPS: Final = 200
 
 
-def _minimize_in_ball(
-    moment: Float[np.ndarray, "d d"],
-    pull: Float[np.ndarray, " d"],
-    ball: float | None,
-) -> Float[np.ndarray, " d"]:
+def _minimize_in_ball(moment: Square, pull: Vector, ball: float | None) -> Vector:
     """Return the θ that minimizes θᵀΣθ − 2bᵀθ over the ball, up to rounding."""
     # Private data have been read, and a refusal would tell of them: there is none. In real numbers
     # every step is exact, but for a shift that is found to the last bit.
@@ -299,9 +296,7 @@ def _within(name: str, value: float, least: float, most: float) -> float:
     return result
 
 
-def _sums(
-    logs: BanditLogs, features: JointFeatures, ridge: float
-) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, " d"]]:
+def _sums(logs: BanditLogs, features: JointFeatures, ridge: float) -> tuple[Square, Vector]:
     """Return ridge·I + Σ φφᵀ and Σ rφ, rewards counted from the middle of their range."""
     low, high = logs.reward_range
     moment = ridge * np.eye(features.dimension)

@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit, log_expit
 
-from sordino._validate import finite_array, non_negative, number
+from sordino._validate import Square, Vector, finite_array, non_negative, number
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.grid import Matrix, row_weights
 
@@ -56,7 +56,7 @@ def blocks(differences: Any, step: int = 1) -> Iterator[tuple[np.ndarray, slice]
 
 def weighted_grams(
     differences: Any, *weights: Float[np.ndarray, " n"], step: int = 1
-) -> list[Float[np.ndarray, "d d"]]:
+) -> list[Square]:
     """Return Σ wᵢ xᵢxᵢᵀ for each list of weights, in one reading of the rows."""
     d = differences.shape[1]
     totals = [np.zeros((d, d)) for _ in weights]
@@ -189,7 +189,7 @@ class MarginLoss(ABC):
         """Return the matrix that weights are multiplied by, shape (m, d), dense or sparse."""
 
     @property
-    def linear_term(self) -> Float[np.ndarray, " d"] | float:
+    def linear_term(self) -> Vector | float:
         """Return what weights are multiplied by beside the targets; 0 if there is no such sum."""
         return 0.0
 
@@ -207,7 +207,7 @@ class MarginLoss(ABC):
         """Return the derivative of the convex part in each margin, in a new array."""
 
     @abstractmethod
-    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+    def hessian(self, theta: Vector) -> Square:
         """Return the Hessian, which nothing linear enters."""
 
     @abstractmethod
@@ -222,13 +222,13 @@ class MarginLoss(ABC):
     def sample(self, step: int) -> MarginLoss:
         """Return the loss of every ``step``-th observation, linear terms shrunk alike."""
 
-    def value(self, theta: Float[np.ndarray, " d"]) -> float:
+    def value(self, theta: Vector) -> float:
         """Return the loss, summed over the observations."""
         margins = np.asarray(self.rows @ theta)
         linear = self.targets @ margins + np.sum(self.linear_term * theta)
         return float(np.sum(self.convex(margins)) - linear)
 
-    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    def gradient(self, theta: Vector) -> Vector:
         """Return the gradient."""
         residuals = self.slopes(np.asarray(self.rows @ theta)) - self.targets
         return np.asarray(self.rows.T @ residuals - self.linear_term)
@@ -247,7 +247,7 @@ class DebiasedLogistic(MarginLoss):
     # ỹ of `debias` (any finite numbers; 0 and 1 give logistic regression).
     targets: Float[np.ndarray, " n"]
     # Added to Σ ỹx: what is known of the answers as a sum, and not row by row.
-    pull: Float[np.ndarray, " d"] | None = None
+    pull: Vector | None = None
     # How much softplus of each pair counts, where not every one counts 1; ≥ 0.
     weights: Float[np.ndarray, " n"] | float = 1.0
 
@@ -255,7 +255,7 @@ class DebiasedLogistic(MarginLoss):
     def of_statistic(
         cls,
         differences: Float[np.ndarray, "n d"] | csr_array,
-        statistic: Float[np.ndarray, " d"],
+        statistic: Vector,
         weights: Float[np.ndarray, " n"] | float = 1.0,
     ) -> DebiasedLogistic:
         """Return the loss where Σ yx is known and no single answer is."""
@@ -291,7 +291,7 @@ class DebiasedLogistic(MarginLoss):
         return self.differences
 
     @property
-    def linear_term(self) -> Float[np.ndarray, " d"] | float:
+    def linear_term(self) -> Vector | float:
         """Return what is known of the answers as a sum; 0 where there is no such thing."""
         return 0.0 if self.pull is None else self.pull
 
@@ -313,7 +313,7 @@ class DebiasedLogistic(MarginLoss):
         probabilities = expit(margins)
         return np.asarray(self.weights * probabilities * (1 - probabilities))
 
-    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+    def hessian(self, theta: Vector) -> Square:
         """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters."""
         # Source: docs/local.md, debiased likelihood.
         weights, matrix = self.curvatures(self.differences @ theta), self.rows
@@ -392,18 +392,18 @@ class MixtureLogistic:
         object.__setattr__(self, "differences", checked.differences)
         object.__setattr__(self, "answers", np.asarray(self.answers))
 
-    def value(self, theta: Float[np.ndarray, " d"]) -> float:
+    def value(self, theta: Vector) -> float:
         """Return the loss, summed over the pairs."""
         # Source: docs/local.md, mixture likelihood.
         return float(np.sum(self._losses(self.differences @ theta)))
 
-    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    def gradient(self, theta: Vector) -> Vector:
         """Return the gradient: −Σ zκσ′(Δ)/p(z) x, with z = ±1."""
         # Source: docs/local.md, mixture likelihood.
         slope = self._slope(self.differences @ theta)
         return np.asarray(self.differences.T @ (-self._z * slope))
 
-    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+    def hessian(self, theta: Vector) -> Square:
         """Return the Hessian: Σ s(s − 1 + 2σ(zΔ)) xxᵀ, s = κσ′(Δ)/p(z); it may be indefinite."""
         # Source: docs/local.md, mixture likelihood.
         margins = self.differences @ theta
@@ -474,15 +474,15 @@ def isotropic_efficiency(
 
 def debiased_covariance(
     differences: Matrix,
-    theta: Float[np.ndarray, " d"],
+    theta: Vector,
     flip_probability: float,
     *,
-    noise: Float[np.ndarray, "d d"] | None = None,
+    noise: Square | None = None,
     ridge: float,
     longest: float = np.inf,
     step: int = 1,
     n: int | None = None,
-) -> Float[np.ndarray, "d d"]:
+) -> Square:
     """Return the covariance of the debiased estimate, the ridge in its bend.
 
     Without noise in the sum of answers it is as if θ were true; with noise whatever they were. Of n
@@ -501,13 +501,8 @@ def debiased_covariance(
 
 
 def mixture_covariance(
-    differences: Matrix,
-    theta: Float[np.ndarray, " d"],
-    flip_probability: float,
-    *,
-    ridge: float,
-    step: int = 1,
-) -> Float[np.ndarray, "d d"]:
+    differences: Matrix, theta: Vector, flip_probability: float, *, ridge: float, step: int = 1
+) -> Square:
     """Return the covariance of the mixture estimate, as if θ were true."""
     # Source: docs/local.md, standard errors: (E[κ²σ′²/(p(1 − p)) xxᵀ])⁻¹/n, with the ridge as in
     # the debiased one.
@@ -518,7 +513,7 @@ def mixture_covariance(
     return _sandwich(information, information, ridge)
 
 
-def roots_of_variances(covariance: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
+def roots_of_variances(covariance: Square) -> Vector:
     """The standard deviations; a variance below the rounding of the largest counts as that."""
     # Rounding can leave the smallest below 0, and a root of that is no number.
     # Source: the definition.
@@ -532,9 +527,7 @@ def _share(rows: int, step: int, n: int | None = None) -> float:
     return (rows if n is None else n) / max(len(range(0, rows, step)), 1)
 
 
-def _sandwich(
-    bend: Float[np.ndarray, "d d"], noise: Float[np.ndarray, "d d"], ridge: float
-) -> Float[np.ndarray, "d d"]:
+def _sandwich(bend: Square, noise: Square, ridge: float) -> Square:
     """Return (bend + ridge)⁻¹ noise (bend + ridge)⁻¹."""
     # a ridge that vanishes beside the rest leaves rounding, of which roots are no numbers
     inverse = np.linalg.inv(bend + max(ridge, _FAINT * np.trace(bend)) * np.eye(len(bend)))

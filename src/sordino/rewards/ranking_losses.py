@@ -26,7 +26,7 @@ from jaxtyping import Float, Int64, Integer
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
-from sordino._validate import finite_array
+from sordino._validate import Square, Vector, finite_array
 from sordino.errors import DataError
 from sordino.mechanisms.ranking_sum import SizeGroup, checked_starts, groups_by_size, part_of
 
@@ -163,7 +163,7 @@ def _single_entries(features: Any) -> bool:
 
 def gram(
     features: Any, terms: Sequence[_Terms], margins: Float[np.ndarray, " m"], *, step: int = 1
-) -> Float[np.ndarray, "d d"]:
+) -> Square:
     """Return Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ over the pairs of every ballot."""
     d = features.shape[1]
     total = np.zeros((d, d))
@@ -180,10 +180,7 @@ def gram(
 
 
 def add_bends(
-    total: Float[np.ndarray, "d d"],
-    features: Any,
-    rows: Int64[np.ndarray, "k g"],
-    bends: Float[np.ndarray, "g k k"],
+    total: Square, features: Any, rows: Int64[np.ndarray, "k g"], bends: Float[np.ndarray, "g k k"]
 ) -> None:
     """Add Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ of some ballots of one size to a matrix."""
     own = bends.sum(axis=2)
@@ -238,7 +235,7 @@ class BallotLoss(MarginLoss):
         """Return the features of every candidate."""
         return self.features
 
-    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+    def hessian(self, theta: Vector) -> Square:
         """Return the Hessian, which no answers enter where they are known as a sum."""
         return gram(self.features, self.terms, np.asarray(self.features @ theta))
 
@@ -282,7 +279,7 @@ class PlackettLuce(BallotLoss):
 
     _: KW_ONLY
     ranks: Integer[np.ndarray, " m"]  # 1 is the best; equal numbers tie; 0 was not listed
-    pull: Float[np.ndarray, " d"] | None = None  # what weights are multiplied by beside the choices
+    pull: Vector | None = None  # what weights are multiplied by beside the choices
     _terms: tuple[_Terms, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -348,7 +345,7 @@ class PlackettLuce(BallotLoss):
         return self._terms
 
     @property
-    def linear_term(self) -> Float[np.ndarray, " d"] | float:
+    def linear_term(self) -> Vector | float:
         """Return the pull; 0 where there is none."""
         return 0.0 if self.pull is None else self.pull
 
@@ -371,7 +368,7 @@ class _OneSum(BallotLoss):
 
     _: KW_ONLY
     # T̃, an estimate of the sum that the class is about, over all ballots.
-    statistic: Float[np.ndarray, " d"]
+    statistic: Vector
     counts: Any = None  # how many ballots rank each slate; one, if left out
 
     def __post_init__(self) -> None:
@@ -390,7 +387,7 @@ class _OneSum(BallotLoss):
         object.__setattr__(self, "counts", counts)
 
     @property
-    def linear_term(self) -> Float[np.ndarray, " d"]:
+    def linear_term(self) -> Vector:
         """Return T̃."""
         return self.statistic
 

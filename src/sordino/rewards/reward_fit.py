@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
 from scipy.sparse import issparse
 
 from sordino import _validate
+from sordino._validate import Square, Vector
 from sordino.errors import ConvergenceError, UsageError
 from sordino.preferences.folds import FOLDS
 
@@ -72,7 +72,7 @@ def accepted_gradient(evidence: Bounded) -> float:
 class Fit:
     """A certified estimate, and the debiased one that it started from."""
 
-    weights: Float[np.ndarray, " d"]  # what is used
+    weights: Vector  # what is used
     solution: Solution  # what is certified: of a sum, before what noise explains is taken out
     center: Solution  # the debiased minimizer inside the ball, about which a confidence set is
     ridge: float  # Λ of the debiased fit
@@ -117,7 +117,7 @@ def fit(
     )
 
 
-def standard_errors(evidence: Design | Evidence, found: Fit) -> Float[np.ndarray, " d"] | None:
+def standard_errors(evidence: Design | Evidence, found: Fit) -> Vector | None:
     """Return the asymptotic standard error of every weight; None for too many features."""
     # Source: docs/local.md, standard errors; docs/central.md, "Label privacy, one Gaussian
     # release".
@@ -201,12 +201,7 @@ def _is_wide(evidence: Evidence) -> bool:
     return 2 * rank <= d and (rank <= _FEW or not issparse(evidence.sample))
 
 
-def _fitted(
-    evidence: Evidence,
-    ridge: float,
-    ball: float,
-    start: Float[np.ndarray, " d"] | None = None,
-) -> Solution:
+def _fitted(evidence: Evidence, ridge: float, ball: float, start: Vector | None = None) -> Solution:
     """Return the certified minimizer with one ridge."""
     atol = accepted_gradient(evidence)
     return minimize_ridge(evidence.loss, ridge=ridge, ball=ball, atol=atol, start=start)
@@ -357,7 +352,7 @@ def _refining_pays(design: Design, center: Solution, ridge: float) -> bool:
 
 def _covariance(
     design: Design, solution: Solution, ridge: float, method: str, *, rows: int
-) -> Float[np.ndarray, "d d"]:
+) -> Square:
     """Return a covariance at a solution, from at least so many rows a feature."""
     step = max(1, len(design) // (rows * design.differences.shape[1]))
     given = design.differences, solution.theta, design.flip_probability
@@ -371,12 +366,7 @@ _MOST_HALVINGS = 40
 
 
 def refine(
-    loss: MixtureLogistic,
-    start: Float[np.ndarray, " d"],
-    *,
-    ridge: float,
-    atol: float,
-    ball: float,
+    loss: MixtureLogistic, start: Vector, *, ridge: float, atol: float, ball: float
 ) -> Solution:
     """Return a stationary point of the mixture likelihood plus ridge, certified."""
     # The likelihood is not convex, so the search starts at the debiased estimate, which is close

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
-from sordino._validate import finite_array, integer, non_negative, positive
+from sordino._validate import Square, Vector, finite_array, integer, non_negative, positive
 from sordino.engines.engine import Rows
 from sordino.errors import ConvergenceError, DataError, UsageError
 from sordino.mechanisms.grid import Matrix, row_weights
@@ -66,7 +66,7 @@ class ChunkedLoss:
     # likelihood.
 
     rows: Rows  # x, and y beside them if they are decided
-    pull: Float[np.ndarray, " d"]  # what is known of Σ wyx besides
+    pull: Vector  # what is known of Σ wyx besides
     # Whether every y, 0 or 1, is known. Else it is left out, and the pull is all that is known.
     decided: bool = False
     longest: float = math.inf  # rows that are longer count less; with infinity every one counts 1
@@ -74,7 +74,7 @@ class ChunkedLoss:
 
     def measure(
         self, points: Float[np.ndarray, "k d"], bent: int
-    ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k d"], Float[np.ndarray, "d d"]]:
+    ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k d"], Square]:
         """Return values and gradients at some points, and the Hessian at one, in one pass."""
         task = _MeasuredBlock(points, bent, self.decided, self.longest)
         values, gradients, hessian = self.rows.fold(task, each_added)
@@ -439,7 +439,7 @@ class Solution:
     # Source: docs/local.md, the fit: first-order conditions of F over the ball. ‖∇F(θ) +
     # multiplier·θ‖ = gradient_norm, multiplier ≥ 0, and multiplier = 0 or ‖θ‖ = ball.
 
-    theta: Float[np.ndarray, " d"]  # the weights; never outside the ball
+    theta: Vector  # the weights; never outside the ball
     # The certificate, computed anew at `theta`; at most the `atol` asked, unless it comes from
     # `nearest_minimum`.
     gradient_norm: float
@@ -455,7 +455,7 @@ def minimize_ridge(
     ridge: float,
     atol: float,
     ball: float | None = None,
-    start: Float[np.ndarray, " d"] | None = None,
+    start: Vector | None = None,
     max_passes: int = 1000,
 ) -> Solution:
     """Return the weights that minimize the loss plus ridge inside the ball, certified."""
@@ -742,15 +742,13 @@ class _RidgeSearch:
     """The way to the minimum for one ridge over files."""
 
     ridge: float  # Λ
-    point: Float[np.ndarray, " d"]  # where the loss is measured next
+    point: Vector  # where the loss is measured next
     size: float = math.inf  # the certificate at the last point that was no worse
-    best: tuple[Float[np.ndarray, " d"], float] | None = None  # that point, with its objective
+    best: tuple[Vector, float] | None = None  # that point, with its objective
     nearest: Solution | None = None  # at the point of the least certificate
     solution: Solution | None = None
 
-    def take(
-        self, value: float, gradient: Float[np.ndarray, " d"], ball: float, atol: float, passes: int
-    ) -> bool:
+    def take(self, value: float, gradient: Vector, ball: float, atol: float, passes: int) -> bool:
         """Take in a measurement; return whether the next point needs a Hessian."""
         theta = self.point
         size, pushed = _unexplained(theta, gradient, self.ridge, ball)
@@ -775,7 +773,7 @@ def _minimize_chunked(
     *,
     ball: float | None,
     atol: float,
-    start: Float[np.ndarray, " d"] | None = None,
+    start: Vector | None = None,
     settles: bool = False,
 ) -> tuple[Solution, ...]:
     """Return one certified solution for each ridge, from passes over files that all share."""
@@ -804,9 +802,7 @@ def _minimize_chunked(
     )
 
 
-def _rough_starts(
-    loss: ChunkedLoss, ridges: Sequence[float], ball: float | None
-) -> list[Float[np.ndarray, " d"]]:
+def _rough_starts(loss: ChunkedLoss, ridges: Sequence[float], ball: float | None) -> list[Vector]:
     """Return solutions on the sample, so that few passes over the files are left; else zeros."""
     n, d = loss.rows.shape
     if loss.sample is None:
@@ -820,12 +816,8 @@ def _rough_starts(
 
 
 def _newton_step(
-    theta: Float[np.ndarray, " d"],
-    gradient: Float[np.ndarray, " d"],
-    hessian: Float[np.ndarray, "d d"],
-    ridge: float,
-    ball: float,
-) -> Float[np.ndarray, " d"]:
+    theta: Vector, gradient: Vector, hessian: Square, ridge: float, ball: float
+) -> Vector:
     """Return the minimum over the ball of the quadratic that fits the loss here, plus the ridge."""
     # Source: Nocedal & Wright 2006, ch. 4.3: θ(ν) = (H + (Λ + ν)I)⁻¹(Hθ₀ − g), ‖θ(ν)‖ = B or ν = 0.
     values, vectors = np.linalg.eigh(hessian)
@@ -843,7 +835,7 @@ def _newton_step(
     return _shortened(np.asarray(vectors @ (target / (bend + pushed))), ball)
 
 
-def _shortened(theta: Float[np.ndarray, " d"], ball: float) -> Float[np.ndarray, " d"]:
+def _shortened(theta: Vector, ball: float) -> Vector:
     """Return weights, shortened until they are not outside the ball."""
     while (length := norm(theta)) > ball:
         theta = theta * (ball / length * (1 - 2**-52))

@@ -150,9 +150,7 @@ def attack_flips(released: Released) -> list[Evidence]:
         # independent ones. Nothing else is released. Only one coin used twice makes them agree
         # more. Pairs of equal labels say nothing, for a stored answer makes their flips agree.
         flips = _flips_of(released)
-        labels = (
-            np.asarray(released.truth) ^ released.swapped
-        )  # two rows of a question share the order
+        labels = np.asarray(released.truth) ^ released.swapped  # which all rows of a question share
         first: dict[tuple[str, bytes], int] = {}
         done: dict[tuple[str, bytes], tuple[int, int]] = {}
         for index, key in enumerate(zip(released.persons or (), released.keys, strict=True)):

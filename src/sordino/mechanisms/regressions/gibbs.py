@@ -22,6 +22,7 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino._random import Entropy, normals
+from sordino._validate import Square, Vector
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.base import WorstCase, least_that_keeps
 from sordino.mechanisms.exact_bounds import UP
@@ -140,12 +141,7 @@ _RADII, _ANGLES = 400, 4000
 
 
 def truncated_gaussian(
-    matrix: Float[np.ndarray, "d d"],
-    shift: Float[np.ndarray, " d"],
-    radius: float,
-    *,
-    entropy: Entropy,
-    size: int = 1,
+    matrix: Square, shift: Vector, radius: float, *, entropy: Entropy, size: int = 1
 ) -> Float[np.ndarray, "size d"]:
     """Return independent draws with density ∝ exp(−wᵀAw + 2bᵀw) on the ball ‖w‖ ≤ radius.
 
@@ -172,16 +168,14 @@ def truncated_gaussian(
 class _BallProposal:
     """What draws in a ball are chosen from, in the eigenvectors of A and in units of the radius."""
 
-    center: Float[np.ndarray, " d"]  # mean of a proposal
-    spread: Float[np.ndarray, " d"]  # standard deviations of its coordinates, which are independent
+    center: Vector  # mean of a proposal
+    spread: Vector  # standard deviations of its coordinates, which are independent
     tilt: float  # νW²: 0 if a proposal only has to fall into the ball
-    axes: Float[np.ndarray, "d d"]  # eigenvectors of A, one in each column
+    axes: Square  # eigenvectors of A, one in each column
     radius: float  # W
 
     @classmethod
-    def of(
-        cls, matrix: Float[np.ndarray, "d d"], shift: Float[np.ndarray, " d"], radius: float
-    ) -> _BallProposal:
+    def of(cls, matrix: Square, shift: Vector, radius: float) -> _BallProposal:
         """Return the proposal of which the largest share is kept."""
         # The share is (∫ target)/(e^{νW²} ∫ proposal), both without their normalizers. Its
         # logarithm is concave in ν, and its slope vanishes where ½tr(A+ν)⁻¹ + ‖(A+ν)⁻¹b‖² = W².
@@ -228,7 +222,7 @@ class _BallProposal:
         return np.asarray(found * np.minimum(1.0, self.radius / np.maximum(lengths, 1e-300)))
 
 
-def multiplier(levels: Float[np.ndarray, " d"], pull: Float[np.ndarray, " d"]) -> float:
+def multiplier(levels: Vector, pull: Vector) -> float:
     """Return the ν ≥ 0 for which a proposal has a mean square of 1, or 0 if it has less at 0."""
     # ½Σ1/(a_j + ν) + Σb_j²/(a_j + ν)² = 1, for a ball of radius 1 and A diagonal; the left side
     # falls in ν. Any ν > 0 gives exact draws: this one the fewest proposals.
@@ -249,9 +243,7 @@ def multiplier(levels: Float[np.ndarray, " d"], pull: Float[np.ndarray, " d"]) -
     return narrow(short, least, enough, rtol=1e-12)[1]
 
 
-def _spectrum(
-    matrix: Float[np.ndarray, "d d"], radius: float
-) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+def _spectrum(matrix: Square, radius: float) -> tuple[Vector, Square]:
     """Return the eigenvalues of A, at least 0 and in units of 1/W², and the eigenvectors."""
     matrix = _validate.finite_array("matrix", matrix, ndim=2)
     if matrix.shape[0] != matrix.shape[1] or not matrix.size:
@@ -453,7 +445,7 @@ class GibbsRegression(PlayedRegression):
 
     def _exponent(
         self, rows: Float[np.ndarray, "m d"], targets: Float[np.ndarray, " m"]
-    ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, " d"]]:
+    ) -> tuple[Square, Vector]:
         """Return the matrix and the shift of the density, XᵀX and Xᵀy over the temperature."""
         scaled = rows / self.temperature
         return scaled.T @ rows, scaled.T @ targets
