@@ -16,14 +16,14 @@ from typing import Any as _Any
 from ._version import __version__ as __version__
 
 
-def _read_stub() -> dict[str, str]:
-    """Return public name → module from the stub, the one list of what is exported."""
-    tree = _ast.parse(_Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+def _read_stub(file: str) -> dict[str, str]:
+    """Return public name → module from the stub of a package, the one list of what is exported."""
+    tree = _ast.parse(_Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in tree.body if isinstance(node, _ast.ImportFrom)]
     return {alias.name: node.module or "" for node in imports for alias in node.names}
 
 
-_HOME = _read_stub()
+_HOME = _read_stub(__file__)
 __all__ = list(_HOME)
 
 

@@ -142,7 +142,7 @@ class Candidates:
             yield part, first
 
 
-def _lengths(name: str, entries: CandidateLists | ReferenceLists) -> Integer[np.ndarray, " n"]:
+def _lengths(name: str, entries: CandidateLists) -> Integer[np.ndarray, " n"]:
     """Return the length of every entry; refuse what is no list, such as one text."""
     lengths = []
     for at, entry in enumerate(entries):
