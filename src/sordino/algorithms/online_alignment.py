@@ -476,22 +476,6 @@ class _OnlineRun:
         return int((self.answers >= 0).sum())
 
 
-def _checked_world(world: object, coin: Coin) -> OnlineWorld:
-    """Return the world; refuse one that cannot be asked."""
-    if isinstance(world, DeviceWorld) and isinstance(coin, NonPrivate):
-        raise UsageError(
-            "epsilon must be finite where devices randomize, got inf. Nothing was spent. Use a "
-            "world with prefer, which shows judgments as they are."
-        )
-    if not isinstance(world, DeviceWorld | PreferenceWorld):
-        raise UsageError(
-            "world needs feature_bound, contexts(rng, n) and prefer(contexts, first, second, "
-            f"rng), or answer(contexts, first, second, epsilon); got {type(world).__name__}. "
-            "Nothing was spent."
-        )
-    return world
-
-
 def _promise_of_rounds(
     world: OnlineWorld, coin: Coin, ledger: Ledger, entropy: _random.Entropy
 ) -> Guarantee:
@@ -600,7 +584,18 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     if _validate.non_negative("epsilon", epsilon) < math.inf:
         coin = RandomizedResponse(epsilon)
     flip = coin.flip_probability if isinstance(coin, RandomizedResponse) else 0.0
-    stream = ContextStream(_checked_world(world, coin), generator(simulate_seed))
+    if isinstance(world, DeviceWorld) and isinstance(coin, NonPrivate):
+        raise UsageError(
+            "epsilon must be finite where devices randomize, got inf. Nothing was spent. Use a "
+            "world with prefer, which shows judgments as they are."
+        )
+    if not isinstance(world, DeviceWorld | PreferenceWorld):
+        raise UsageError(
+            "world needs feature_bound, contexts(rng, n) and prefer(contexts, first, second, "
+            f"rng), or answer(contexts, first, second, epsilon); got {type(world).__name__}. "
+            "Nothing was spent."
+        )
+    stream = ContextStream(world, generator(simulate_seed))
     learner: Learner
     if candidates is None:
         learner = _LinearLearner(
@@ -638,20 +633,6 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         stored=False,
         details={"rounds": rounds},
     )
-    return _finished(run, promise, released.release_id, released.artifact)
-
-
-def _digest(run: Play) -> str:
-    """Return the SHA-256 of all questions and randomized answers."""
-    questions = hashlib.sha256(b"sordino.online\n")
-    for differences, actions in zip(run.questions, run.actions, strict=True):
-        questions.update(actions.astype("<i8").tobytes())
-        questions.update(differences.astype("<f8").tobytes())
-    return digest_of_answers(questions.hexdigest(), np.concatenate(run.answers))
-
-
-def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> _OnlineRun:
-    """Return the run with what it promises."""
     learner = run.learner
     reward = None
     if isinstance(learner, _LinearLearner):
@@ -666,8 +647,8 @@ def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> 
             gradient_norm=learner.belief.gradient_norm,
             atol=learner.atol,
             pairs=learner.asked,
-            release_ids=(release_id,),
-            artifact=artifact,
+            release_ids=(released.release_id,),
+            artifact=released.artifact,
         )
     return _OnlineRun(
         policy=_OnlinePolicy(learner, temperature=run.temperature),
@@ -675,8 +656,8 @@ def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> 
         name=learner.name if isinstance(learner, _FiniteLearner) else None,
         possible=learner.possible if isinstance(learner, _FiniteLearner) else (),
         guarantee=promise,
-        release_ids=(release_id,),
-        artifact=artifact,
+        release_ids=(released.release_id,),
+        artifact=released.artifact,
         actions=np.concatenate(run.actions),
         answers=np.concatenate(run.answers),
         regrets=np.concatenate(run.regrets) if run.regrets else None,
@@ -687,3 +668,12 @@ def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> 
         heuristic="optimistic" in EXPLORATIONS[run.exploration]
         and (run.scale < 1 or run.bonus_bound < learner.largest_error),
     )
+
+
+def _digest(run: Play) -> str:
+    """Return the SHA-256 of all questions and randomized answers."""
+    questions = hashlib.sha256(b"sordino.online\n")
+    for differences, actions in zip(run.questions, run.actions, strict=True):
+        questions.update(actions.astype("<i8").tobytes())
+        questions.update(differences.astype("<f8").tobytes())
+    return digest_of_answers(questions.hexdigest(), np.concatenate(run.answers))

@@ -620,7 +620,13 @@ class CentralPolicyTrainer(CentralTraining):
         )
         self._read = TextsRead.on(policy, tokenizer)  # before adapters are put into it
         policy, adapters, explorer = self._with_explorer(policy, reference, peft_config, args)
-        caveats = self._caveats_of_starts(functions, declared=declare_unread)
+        rewards = [getattr(one, "reward", None) for one in functions]
+        asked = [getattr(one, part, None) for one in rewards for part in ("model", "tokenizer")]
+        asked += [one for one in functions if type(one) is not RewardFunction]  # do not say it
+        prompts = (one.prompt for batch in self._people for one in batch)
+        private = TextsRead.of_prompts(one for one in prompts if one is not None)
+        self._read = self._read.with_those_of(TextsRead.on(self._fixed, *asked))
+        caveats = self._read.caveats(private, declared=declare_unread)
         known = {
             **explorer,
             **args.public_settings(),
@@ -639,18 +645,6 @@ class CentralPolicyTrainer(CentralTraining):
             explorer=partial(referring, self._fixed) if args.samples == "reference" else None,
         )
         self._set_up(policy, args, adapters, callbacks, optimizers)
-
-    def _caveats_of_starts(
-        self, functions: Sequence[RewardCallable], *, declared: bool
-    ) -> tuple[str, ...]:
-        """Return what is qualified; refuse a start, or a reward, that has read the prompts."""
-        rewards = [getattr(one, "reward", None) for one in functions]
-        asked = [getattr(one, part, None) for one in rewards for part in ("model", "tokenizer")]
-        asked += [one for one in functions if type(one) is not RewardFunction]  # do not say it
-        prompts = (one.prompt for batch in self._people for one in batch)
-        private = TextsRead.of_prompts(one for one in prompts if one is not None)
-        self._read = self._read.with_those_of(TextsRead.on(self._fixed, *asked))
-        return self._read.caveats(private, declared=declared)
 
     def _with_explorer(
         self,

@@ -50,7 +50,15 @@ def opened_answers(
     # each is checked against its file where that is read
     paths = tuple(dict.fromkeys(chunk.path for chunk in chunks))
     manifests = engine.fold(paths, _read, add)
-    promise, flips = _one_promise(manifests), manifests[0].flip_probability
+    for name in ("mechanism", "epsilon", "flip_probability", "unit", "neighbors", "trust"):
+        if len({getattr(manifest, name) for manifest in manifests}) > 1:
+            raise DataError(
+                f"The manifests of these files disagree about {name}: they are of different "
+                "releases. Nothing was fitted. Give the files of one release."
+            )
+    promises, flips = [each.guarantee for each in manifests], manifests[0].flip_probability
+    promise = merge(promises, epsilon=promises[0].epsilon, delta=0.0)
+    promise = replace(promise, caveats=tuple(sorted(set(promise.caveats))))
     with survey_chunks(chunks, engine, hold_out=hold_out, scratch=scratch, taken=taken) as survey:
         _refuse_more_than_promised(survey, promise, flips)
         if hold_out and survey.parts and not all(part.counted for part in survey.parts):
@@ -121,19 +129,6 @@ def fit_and_measure_chunks(  # noqa: PLR0913 (each is one choice of the user)
 def _read(path: str) -> tuple[Manifest, ...]:
     """Return the manifest of one file; an error names the file."""
     return (read_manifest(Path(path)),)
-
-
-def _one_promise(manifests: Sequence[Manifest]) -> Guarantee:
-    """Return what all files promise; refuse those that do not belong together."""
-    for name in ("mechanism", "epsilon", "flip_probability", "unit", "neighbors", "trust"):
-        if len({getattr(manifest, name) for manifest in manifests}) > 1:
-            raise DataError(
-                f"The manifests of these files disagree about {name}: they are of different "
-                "releases. Nothing was fitted. Give the files of one release."
-            )
-    promises = [manifest.guarantee for manifest in manifests]
-    merged = merge(promises, epsilon=promises[0].epsilon, delta=0.0)
-    return replace(merged, caveats=tuple(sorted(set(merged.caveats))))
 
 
 def _told_apart(

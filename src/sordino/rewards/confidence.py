@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from scipy.sparse import issparse
 from scipy.special import expit
 
@@ -630,20 +630,15 @@ def _total(loss: PairwiseComposite | FirstChoice, bends: _Bends) -> Square:
         for first in range(0, len(group.slates), step):
             part = slice(first, first + step)
             inside = SizeGroup(group.slates[part], group.rows[:, part])
-            weights = bends(inside, _gaps(loss.features, inside.rows))
+            k, g = inside.rows.shape
+            block = loss.features[inside.rows.T.ravel()]
+            block = (block.toarray() if issparse(block) else block).reshape(g, k, -1)
+            found = np.empty((g, k, k))
+            for one in range(k):
+                found[:, one] = np.linalg.norm(block - block[:, one : one + 1], axis=2)
+            weights = bends(inside, found)
             counted = weights * loss.counts[inside.slates][:, np.newaxis, np.newaxis]
             places = np.arange(group.size)
             counted[:, places, places] = 0.0
             add_bends(total, loss.features, inside.rows, counted)
     return (total + total.T) / 2
-
-
-def _gaps(features: Any, rows: Int64[np.ndarray, "k g"]) -> Float[np.ndarray, "g k k"]:
-    """Return the distance of every two candidates of a slate."""
-    k, g = rows.shape
-    block = features[rows.T.ravel()]
-    block = (block.toarray() if issparse(block) else block).reshape(g, k, -1)
-    found = np.empty((g, k, k))
-    for one in range(k):
-        found[:, one] = np.linalg.norm(block - block[:, one : one + 1], axis=2)
-    return found

@@ -296,8 +296,21 @@ def shrunk_weights(theta: Vector, ridge: float, measure: Measure, *, mean_square
     total = measure(theta)[0] @ theta + ridge * theta
     usual = spread_of(ASSUMED) / np.sqrt(mean_square)
     weights = np.zeros(len(theta))
+    widths = usual * 2.0**_POWERS
     for _ in range(_ROUNDS):
-        weights = _posterior_mean(total, *measure(weights), usual * 2.0**_POWERS)
+        bend, spread = measure(weights)
+        variances, directions = np.linalg.eigh(spread)
+        known = variances > _RANK * variances[-1]
+        whiten = (directions[:, known] / np.sqrt(variances[known])).T
+        left, sizes, right = np.linalg.svd(whiten @ bend, full_matrices=False)
+        seen = left.T @ (whiten @ total)
+        gains = 1 + np.outer(widths, sizes) ** 2
+        logs = -0.5 * np.sum(np.log(gains) + seen**2 / gains, axis=1)
+        apart = np.log(widths / widths[list(_POWERS).index(0)])[:, np.newaxis]
+        logs += np.log(np.exp(-0.5 * (apart / _DOUBTS) ** 2) @ (_BELIEFS / _DOUBTS))
+        chances = np.exp(logs - logs.max())
+        shares = chances / chances.sum() @ (widths[:, np.newaxis] ** 2 * sizes / gains)
+        weights = np.asarray(right.T @ (shares * seen))
     return weights
 
 
@@ -305,24 +318,6 @@ def inside_ball(weights: Vector, ball: float) -> Vector:
     """Return weights, shortened to the ball where they are outside."""
     length = float(np.linalg.norm(weights))
     return weights if length <= ball else weights * (ball / length * (1 - 2.0**-50))
-
-
-def _posterior_mean(
-    total: Vector, bend: Square, spread: Square, widths: Float[np.ndarray, " k"]
-) -> Vector:
-    """Return E[θ | s], averaged over the widths of the prior by what s says of them."""
-    variances, directions = np.linalg.eigh(spread)
-    known = variances > _RANK * variances[-1]
-    whiten = (directions[:, known] / np.sqrt(variances[known])).T
-    left, sizes, right = np.linalg.svd(whiten @ bend, full_matrices=False)
-    seen = left.T @ (whiten @ total)
-    gains = 1 + np.outer(widths, sizes) ** 2
-    logs = -0.5 * np.sum(np.log(gains) + seen**2 / gains, axis=1)
-    apart = np.log(widths / widths[list(_POWERS).index(0)])[:, np.newaxis]
-    logs += np.log(np.exp(-0.5 * (apart / _DOUBTS) ** 2) @ (_BELIEFS / _DOUBTS))
-    chances = np.exp(logs - logs.max())
-    shares = chances / chances.sum() @ (widths[:, np.newaxis] ** 2 * sizes / gains)
-    return np.asarray(right.T @ (shares * seen))
 
 
 def counted_vectors(

@@ -110,7 +110,10 @@ def worth_intervals(
     if np.sqrt(np.diagonal(centered @ blank @ centered)).max() > _WIDEST:
         return None
     start = least_squares(
-        lambda theta: np.append(root @ (told - _expected(pairs, theta)), theta / SIZE),
+        lambda theta: np.append(
+            root @ (told - np.asarray((pairs * expit(theta[:, np.newaxis] - theta)).sum(axis=1))),
+            theta / SIZE,
+        ),
         np.zeros(k),
         lambda theta: np.vstack([-root @ _bends(pairs, theta), np.eye(k) / SIZE]),
         **dict.fromkeys(("xtol", "ftol", "gtol"), _EXACT),
@@ -130,13 +133,6 @@ def worth_intervals(
     low, high = np.split((theta * along).sum(axis=1), 2)
     known = weights[live]
     return np.column_stack([np.minimum(low, known), np.maximum(high, known)])
-
-
-def _expected(
-    pairs: Float[np.ndarray, "k k"], theta: Float[np.ndarray, " k"]
-) -> Float[np.ndarray, " k"]:
-    """Return the sum that is expected at some worths."""
-    return np.asarray((pairs * expit(theta[:, np.newaxis] - theta)).sum(axis=1))
 
 
 def _bends(

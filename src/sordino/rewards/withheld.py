@@ -255,25 +255,6 @@ def label_rows(
     return rows[once], pairs.labels[once]
 
 
-def _refuse_weak_ridge(settings: Settings, longest: float, d: int) -> None:
-    """Refuse settings whose fit may fail on some data, or hang on rounding; all are public."""
-    # Whether a fit is refused must not depend on a hidden record.
-    least = _LEAST_RIDGE * longest**2
-    if settings.ridge < least:
-        raise UsageError(
-            f"ridge={settings.ridge!r} is too small beside feature differences of norm "
-            f"{longest:.6g}: fits might fail on some data and not on others, which would tell. "
-            f"Nothing was fitted. Use at least {least:.3g}."
-        )
-    least = (_LEAST_DOUBT * d * longest) ** 2
-    if settings.penalty > 0 and settings.doubt_ridge < least:
-        raise UsageError(
-            f"penalty_ridge={settings.doubt_ridge!r} is so small beside {d} features of norm "
-            f"{longest:.6g} that rounding might decide. Nothing was fitted. Use at least "
-            f"{least:.3g}."
-        )
-
-
 def _doubts(
     rows: Float[np.ndarray, "n d"] | csr_array, settings: Settings
 ) -> Float[np.ndarray, "d d"] | None:
@@ -449,7 +430,22 @@ class WithheldReward(WithheldFit):
             # repeats another one is private.
             rows, labels = record_differences(pairs, features), pairs.labels
             rows = clipped_rows(rows, longest) if len(rows) else rows
-        _refuse_weak_ridge(settings, known.longest, rows.shape[1])
+        d = rows.shape[1]
+        # Whether a fit is refused must not depend on a hidden record.
+        least = _LEAST_RIDGE * known.longest**2
+        if settings.ridge < least:
+            raise UsageError(
+                f"ridge={settings.ridge!r} is too small beside feature differences of norm "
+                f"{known.longest:.6g}: fits might fail on some data and not on others, which would "
+                f"tell. Nothing was fitted. Use at least {least:.3g}."
+            )
+        least = (_LEAST_DOUBT * d * known.longest) ** 2
+        if settings.penalty > 0 and settings.doubt_ridge < least:
+            raise UsageError(
+                f"penalty_ridge={settings.doubt_ridge!r} is so small beside {d} features of norm "
+                f"{known.longest:.6g} that rounding might decide. Nothing was fitted. Use at least "
+                f"{least:.3g}."
+            )
         # Minimizes Σ softplus(θᵀx) − tθᵀx + (ridge/2)‖θ‖², t being 1, 0, or ½ for an undecided
         # label. The bounds on scores pay for twice atol, above rounding: nothing is refused here.
         # Source: docs/intrinsic.md, "Withheld rewards of preferences".

@@ -84,7 +84,29 @@ class StoredRun:
     ) -> StoredRun:
         """Return what the two files hold, the second also as the reward that it describes."""
         with malformed(RESULT):
-            certificate = _certificate(result["certificate"])
+            signed = result["certificate"]
+            version = _validate.integer("version", signed["version"], at_least=1)
+            if signed["format"] != CERTIFICATE_FORMAT:
+                raise TypeError
+            if version > CERTIFICATE_VERSION:
+                raise DataError(
+                    f"{_PROBLEM}: its certificate was written by a newer sordino (version "
+                    f"{version}; this one reads up to {CERTIFICATE_VERSION}). Upgrade sordino."
+                )
+            ledger = signed["ledger"]
+            rows = _validate.integer("rows", ledger["rows"], at_least=1)
+            total = ledger["total"]
+            certificate = Certificate(
+                artifact=_validate.one_of("artifact", signed["artifact"], _ARTIFACTS),
+                digest=text_of(signed["digest"]),
+                guarantee=Guarantee.from_dict(signed["guarantee"], _texts(signed["caveats"])),
+                data=text_of(signed["data"]),
+                release_ids=tuple(_texts(signed["release_ids"])),
+                ledger_head=Head(text_of(ledger["head"]), rows),
+                ledger_total=None
+                if total is None
+                else Guarantee.from_dict(total, _texts(total["caveats"])),
+            )
             # The reward enters as it stands in its file: read back and written again, a file of an
             # older version would become one of this version, with another digest.
             artifact = values
@@ -138,31 +160,6 @@ def malformed(name: str) -> Iterator[None]:
     else:
         return
     raise DataError(f"{_PROBLEM}: {name} has a field that is missing or malformed.")
-
-
-def _certificate(values: Mapping[str, Any]) -> Certificate:
-    version = _validate.integer("version", values["version"], at_least=1)
-    if values["format"] != CERTIFICATE_FORMAT:
-        raise TypeError
-    if version > CERTIFICATE_VERSION:
-        raise DataError(
-            f"{_PROBLEM}: its certificate was written by a newer sordino (version {version}; "
-            f"this one reads up to {CERTIFICATE_VERSION}). Upgrade sordino."
-        )
-    ledger = values["ledger"]
-    rows = _validate.integer("rows", ledger["rows"], at_least=1)
-    total = ledger["total"]
-    return Certificate(
-        artifact=_validate.one_of("artifact", values["artifact"], _ARTIFACTS),
-        digest=text_of(values["digest"]),
-        guarantee=Guarantee.from_dict(values["guarantee"], _texts(values["caveats"])),
-        data=text_of(values["data"]),
-        release_ids=tuple(_texts(values["release_ids"])),
-        ledger_head=Head(text_of(ledger["head"]), rows),
-        ledger_total=None
-        if total is None
-        else Guarantee.from_dict(total, _texts(total["caveats"])),
-    )
 
 
 def _texts(values: object) -> list[str]:
