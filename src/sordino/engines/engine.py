@@ -200,53 +200,30 @@ class Rows:
         if self.held is not None:
             return Rows.of(turn(self.held), *self.chunks[0][2:])
         shape = self.shape[0], self.shape[1] if width is None else width
-        return replace(self, read=_Turned(self.read, turn), shape=shape)
+        read = self.read
+
+        def turned(chunk: object) -> Iterator[tuple[Any, ...]]:
+            for first, block, *beside in read(chunk):
+                yield first, turn(block), *beside
+
+        return replace(self, read=turned, shape=shape)
 
     def __repr__(self) -> str:
         return f"Rows(shape={self.shape})"
 
     def fold(self, task: Callable[..., T], add: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(*block)`` over all blocks."""
-        total: T | None = self.engine.fold(
-            self.chunks, _OfBlocks(self.read, task, add), _Added(add), taken=self.taken
-        )
+        read = self.read  # all that a machine needs of this
+
+        def added(one: T | None, other: T | None) -> T | None:
+            if one is None or other is None:
+                return other if one is None else one
+            return add(one, other)
+
+        def of_chunk(chunk: object) -> T | None:
+            return reduce(added, (task(*block) for block in read(chunk)), None)
+
+        total = self.engine.fold(self.chunks, of_chunk, added, taken=self.taken)
         if total is None:
             raise UsageError("There is no row to add up.")
         return total
-
-
-@dataclass(frozen=True)
-class _Turned:
-    """From a chunk to its blocks with something else in place of the rows."""
-
-    read: Callable[[Any], Iterable[tuple[Any, ...]]]
-    turn: Callable[[Any], Any]
-
-    def __call__(self, chunk: object) -> Iterator[tuple[Any, ...]]:
-        for first, block, *beside in self.read(chunk):
-            yield first, self.turn(block), *beside
-
-
-@dataclass(frozen=True)
-class _OfBlocks:
-    """A task on a chunk: the sum over its blocks; None where it has none."""
-
-    read: Callable[[Any], Iterable[tuple[Any, ...]]]
-    task: Callable[..., Any]
-    add: Callable[[Any, Any], Any]
-
-    def __call__(self, chunk: object) -> Any:
-        parts = (self.task(*block) for block in self.read(chunk))
-        return reduce(_Added(self.add), parts, None)
-
-
-@dataclass(frozen=True)
-class _Added:
-    """The sum of two parts of which one may be missing."""
-
-    add: Callable[[Any, Any], Any]
-
-    def __call__(self, one: object, other: object) -> Any:
-        if one is None or other is None:
-            return other if one is None else one
-        return self.add(one, other)

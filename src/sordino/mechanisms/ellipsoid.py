@@ -97,8 +97,17 @@ def least_noise_ellipsoid(rows: Matrix | Rows) -> Ellipsoid:
     inside = np.ascontiguousarray(basis / unit)
     fourths: list[np.ndarray] = []  # M^{-1/4} of every round: weights are products of lengths
     values, vectors = np.ones(inside.shape[1]), np.eye(inside.shape[1])
+
+    def reweighted(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        # Σ w xxᵀ and Σ w. No weight is kept between passes, wherever the rows are.
+        turned = part @ inside
+        weights = np.ones(len(turned))
+        for fourth in fourths:
+            weights *= _squares(turned @ fourth)
+        return (turned * weights[:, np.newaxis]).T @ turned, np.array(weights.sum())
+
     for _ in range(_ROUNDS + 1):
-        moment, total = row_sum(checked, _Reweighted(inside, tuple(fourths)), _each_added)
+        moment, total = row_sum(checked, reweighted, _each_added)
         values, vectors = np.linalg.eigh(moment / total)
         values = np.maximum(values, _FLOOR * values[-1])
         fourths.append(np.ascontiguousarray(vectors * values**-0.25 * values.sum() ** -0.25))
@@ -106,24 +115,6 @@ def least_noise_ellipsoid(rows: Matrix | Rows) -> Ellipsoid:
     whiten = (vectors / shape).T @ inside.T
     size = _longest(checked, whiten) * _UP
     return Ellipsoid(whiten / size, basis @ (vectors * shape) * (unit * size))
-
-
-@dataclass(frozen=True, eq=False)
-class _Reweighted:
-    """The task: the second moment of rows, each weighed by its lengths in earlier rounds."""
-
-    # So no weight is kept between passes, wherever the rows are.
-
-    inside: np.ndarray
-    fourths: tuple[np.ndarray, ...]
-
-    def __call__(self, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return Σ w xxᵀ and Σ w of a block."""
-        turned = part @ self.inside
-        weights = np.ones(len(turned))
-        for fourth in self.fourths:
-            weights *= _squares(turned @ fourth)
-        return (turned * weights[:, np.newaxis]).T @ turned, np.array(weights.sum())
 
 
 def isotropic_ellipsoid(rows: Matrix | Rows) -> Ellipsoid:

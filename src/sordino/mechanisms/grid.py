@@ -7,7 +7,6 @@ A matrix may be in memory, or in chunks that an engine reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -216,19 +215,11 @@ _PART: Final = 1 << 20  # numbers held at once, densely
 
 def row_sum(rows: Rows, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
     """Return the sum of ``task(block)`` over blocks of the rows, each of them dense."""
-    total: T = rows.fold(_Dense(task, add), add)
-    return total
 
+    def dense(_first: int, block: Matrix, *_others: object) -> T:
+        return reduce(add, (task(part) for _, part in dense_parts(block)))
 
-@dataclass(frozen=True)
-class _Dense:
-    """A task on a block as it was read: it may be sparse, and labels may stand beside it."""
-
-    task: Callable[[np.ndarray], Any]
-    add: Callable[[Any, Any], Any]
-
-    def __call__(self, _first: int, block: Matrix, *_others: object) -> Any:
-        return reduce(self.add, (self.task(part) for _, part in dense_parts(block)))
+    return rows.fold(dense, add)
 
 
 def dense_parts(rows: Matrix) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]]]:

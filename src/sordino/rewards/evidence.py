@@ -325,27 +325,35 @@ def counted_vectors(
 ) -> Rows:
     """Return the feature differences of the rows that count, with labels or answers beside them."""
     shape = survey.counted, width_of(survey.chunks, features)
-    read = _Counted(survey, features, answers)
+
+    def read(chunk: Chunk) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
+        out = survey.selection.left_out(chunk.number)
+        first, start = 0, survey.starts[chunk.number] - survey.selection.before(chunk.number)
+        for rows, labels in judged_vectors(survey.chunks, chunk, features, privatized=answers):
+            counts = np.ones(len(labels), dtype=bool)
+            counts[out[(out >= first) & (out < first + len(labels))] - first] = False
+            first += len(labels)
+            kept = rows if counts.all() else rows[np.flatnonzero(counts)]
+            if kept.shape[0]:
+                numbers = kept.data if issparse(kept) else kept
+                _validate.finite_array("features", np.ravel(numbers), ndim=1)
+                yield start, kept, labels[counts]
+                start += kept.shape[0]
+
     return Rows(survey.engine, survey.chunks, read, shape, survey.taken)
 
 
 def verified(rows: Rows, survey: ChunkSurvey) -> Rows:
     """Return rows that are refused if what is public of their file is not what was surveyed."""
     # Which rows of a person count was decided then: in other files too many might.
-    return replace(rows, read=_Verified(rows.read, survey))
+    unverified = rows.read
 
-
-@dataclass(frozen=True)
-class _Verified:
-    """From a chunk to its blocks; after the last one, the chunk is compared with the survey."""
-
-    read: Callable[[Any], Iterable[tuple[Any, ...]]]
-    survey: ChunkSurvey
-
-    def __call__(self, chunk: Chunk) -> Iterator[tuple[Any, ...]]:
-        yield from self.read(chunk)
-        if digest_of_chunk(self.survey.chunks, chunk) != self.survey.digests[chunk.number]:
+    def read(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
+        yield from unverified(chunk)
+        if digest_of_chunk(survey.chunks, chunk) != survey.digests[chunk.number]:
             raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
+
+    return replace(rows, read=read)
 
 
 def width_of(chunks: Chunks, features: Features | None) -> int:
@@ -358,32 +366,6 @@ def width_of(chunks: Chunks, features: Features | None) -> int:
     assert d is not None  # noqa: S101 - for the type checker
     _validate.refuse_unholdable("dimension", d, 4 * d**2)
     return d
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """From a chunk to its blocks of rows that count."""
-
-    survey: ChunkSurvey
-    features: Features | None
-    answers: bool
-
-    def __call__(self, chunk: Chunk) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
-        """Yield (number of the first row, differences, labels)."""
-        selection = self.survey.selection
-        out, before = selection.left_out(chunk.number), selection.before(chunk.number)
-        first, start = 0, self.survey.starts[chunk.number] - before
-        chunks, features = self.survey.chunks, self.features
-        for rows, labels in judged_vectors(chunks, chunk, features, privatized=self.answers):
-            counts = np.ones(len(labels), dtype=bool)
-            counts[out[(out >= first) & (out < first + len(labels))] - first] = False
-            first += len(labels)
-            kept = rows if counts.all() else rows[np.flatnonzero(counts)]
-            if kept.shape[0]:
-                numbers = kept.data if issparse(kept) else kept
-                _validate.finite_array("features", np.ravel(numbers), ndim=1)
-                yield start, kept, labels[counts]
-                start += kept.shape[0]
 
 
 @dataclass(eq=False)

@@ -307,9 +307,31 @@ def opened_predictions(
 ) -> Iterator[_Predictions]:
     """Read the answers that count once; keep the predictions for as long as the context is open."""
     with opened_exchange(_ROW, scratch) as exchange:
-        task = _Predict(survey, exchange, weights, features)
         chunks = survey.chunks
-        if survey.engine.fold(chunks, task, add, taken=survey.taken) != survey.counted:
+
+        def predict(chunk: Chunk) -> int:
+            # Leaves the predictions for those answers of a chunk that count, in their parts.
+            out, first, found = survey.selection.left_out(chunk.number), 0, [np.zeros(0, _ROW)]
+            for pairs in comparisons(chunks, chunk):
+                assert isinstance(pairs, Pairs)  # noqa: S101 - whose labels are the answers here
+                counts = np.ones(len(pairs), dtype=bool)
+                counts[out[(out >= first) & (out < first + len(pairs))] - first] = False
+                first += len(pairs)
+                if not len(kept := np.flatnonzero(counts)):
+                    continue
+                rows = np.zeros(len(kept), _ROW)
+                rows["difference"] = pairs.differences(features)[kept] @ weights
+                rows["answer"] = pairs.labels[kept]
+                if pairs.persons is not None:
+                    digests = b"".join(person_key(pairs.persons[index])[:16] for index in kept)
+                    rows["who"] = np.frombuffer(digests, dtype=">u8").reshape(-1, 2)
+                found.append(rows)
+            rows = np.concatenate(found)
+            parts = rows["who"][:, 0] if survey.linked else np.arange(len(rows))
+            exchange.write(chunk.number, rows, (parts % PARTS).astype(np.int64))
+            return len(rows)
+
+        if survey.engine.fold(chunks, predict, add, taken=survey.taken) != survey.counted:
             raise DataError("The input changed while it was read. Nothing was measured.")
         yield _Predictions(
             engine=survey.engine,
@@ -319,41 +341,6 @@ def opened_predictions(
             linked=survey.linked,
             taken=survey.taken,
         )
-
-
-@dataclass(frozen=True)
-class _Predict:
-    """The task: leave the predictions for a chunk, and return how many there are."""
-
-    survey: ChunkSurvey
-    exchange: Exchange
-    weights: Float[np.ndarray, " d"]
-    features: Features | None
-
-    def __call__(self, chunk: Chunk) -> int:
-        """Return the number of answers of one chunk that count."""
-        out, first, found = self.survey.selection.left_out(chunk.number), 0, [np.zeros(0, _ROW)]
-        for pairs in comparisons(self.survey.chunks, chunk):
-            assert isinstance(pairs, Pairs)  # noqa: S101 - whose labels are the answers here
-            counts = np.ones(len(pairs), dtype=bool)
-            counts[out[(out >= first) & (out < first + len(pairs))] - first] = False
-            first += len(pairs)
-            if counts.any():
-                found.append(self._rows(pairs, np.flatnonzero(counts)))
-        rows = np.concatenate(found)
-        parts = rows["who"][:, 0] if self.survey.linked else np.arange(len(rows))
-        self.exchange.write(chunk.number, rows, (parts % PARTS).astype(np.int64))
-        return len(rows)
-
-    def _rows(self, pairs: Pairs, counts: Integer[np.ndarray, " k"]) -> np.ndarray:
-        """Return what is kept of the answers of a block that count."""
-        rows = np.zeros(len(counts), _ROW)
-        rows["difference"] = pairs.differences(self.features)[counts] @ self.weights
-        rows["answer"] = pairs.labels[counts]
-        if pairs.persons is not None:
-            digests = b"".join(person_key(pairs.persons[index])[:16] for index in counts)
-            rows["who"] = np.frombuffer(digests, dtype=">u8").reshape(-1, 2)
-        return rows
 
 
 _ACCURACY, _LOSS, _WINS = range(3)

@@ -200,9 +200,17 @@ def _clipped(
     if isinstance(records, ChunkSurvey):
         width = width_of(records.chunks, features)
         refuse_useless(width)
-        read = _Records(records.chunks, features, mechanism, second_moment)
+        chunks = records.chunks
+
+        def read(chunk: Chunk) -> Iterator[tuple[str, Any, Integer[np.ndarray, " k"]]]:
+            nothing = np.zeros((0, width)), np.zeros(0, np.int8)
+            blocks = chain([nothing], _differences(chunks, chunk, features))
+            for number, (differences, labels) in enumerate(blocks):
+                clipped = _clipped_records(differences, mechanism, second_moment)
+                yield f"{chunk.number} {number}", clipped, labels  # a name, and what it is of
+
         # Nobody is told how far it is: how many passes a minimizer takes depends on the records.
-        rows = Rows(records.engine, records.chunks, read, (records.n, width))
+        rows = Rows(records.engine, chunks, read, (records.n, width))
         rows.fold(lambda *_: True, max)  # all can be read: so nothing is spent in vain
         return rows
     if unread:
@@ -288,30 +296,16 @@ def _decided_labels(
     return np.where(labels == UNDECIDED, coins, labels).astype(np.float64)
 
 
-@dataclass(frozen=True)
-class _Records:
-    """From a chunk to its blocks of clipped records."""
-
-    chunks: Chunks
-    features: Features | None
-    mechanism: ObjectivePerturbation
-    second_moment: SecondMoment | None
-
-    def __call__(self, chunk: Chunk) -> Iterator[tuple[str, Any, Integer[np.ndarray, " k"]]]:
-        """Yield (the block's name, records, labels)."""
-        nothing = np.zeros((0, width_of(self.chunks, self.features))), np.zeros(0, np.int8)
-        for number, (differences, labels) in enumerate(chain([nothing], self._differences(chunk))):
-            records = _clipped_records(differences, self.mechanism, self.second_moment)
-            yield f"{chunk.number} {number}", records, labels
-
-    def _differences(self, chunk: Chunk) -> Iterator[tuple[Any, Integer[np.ndarray, " k"]]]:
-        """Yield feature differences, and labels, of all records that carry a preference."""
-        if self.features is None:
-            yield from judged_vectors(self.chunks, chunk, None)
-            return
-        for pairs in judgments(self.chunks, chunk):
-            if len(pairs):
-                yield record_differences(pairs, self.features), pairs.labels
+def _differences(
+    chunks: Chunks, chunk: Chunk, features: Features | None
+) -> Iterator[tuple[Any, Integer[np.ndarray, " k"]]]:
+    """Yield feature differences, and labels, of all records that carry a preference."""
+    if features is None:
+        yield from judged_vectors(chunks, chunk, None)
+        return
+    for pairs in judgments(chunks, chunk):
+        if len(pairs):
+            yield record_differences(pairs, features), pairs.labels
 
 
 @dataclass(frozen=True)

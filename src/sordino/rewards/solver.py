@@ -76,34 +76,21 @@ class ChunkedLoss:
         self, points: Float[np.ndarray, "k d"], bent: int
     ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k d"], Square]:
         """Return values and gradients at some points, and the Hessian at one, in one pass."""
-        task = _MeasuredBlock(points, bent, self.decided, self.longest)
-        values, gradients, hessian = self.rows.fold(task, each_added)
+        decided, longest = self.decided, self.longest  # all of this that a machine needs
+
+        def measured(_first: int, block: Matrix, *others: Vector) -> list[np.ndarray]:
+            margins, counted = np.asarray(block @ points.T), row_weights(block, longest)
+            [hessian] = weighted_grams(block, counted * debiased_slope(margins[:, bent]))
+            values, slopes = counted @ softplus(margins), counted[:, np.newaxis] * expit(margins)
+            if decided:
+                # in one sum, which is small at the minimum: two large ones would not cancel exactly
+                labels = others[0]
+                slopes -= labels[:, np.newaxis]
+                values = values - labels @ margins
+            return [values, np.asarray((block.T @ slopes).T), hessian]
+
+        values, gradients, hessian = self.rows.fold(measured, each_added)
         return values - points @ self.pull, gradients - self.pull, hessian
-
-
-@dataclass(frozen=True, eq=False)
-class _MeasuredBlock:
-    """The task: the loss of a block at some points."""
-
-    points: Float[np.ndarray, "k d"]
-    bent: int
-    decided: bool
-    longest: float
-
-    def __call__(
-        self, _first: int, block: Matrix, *others: Float[np.ndarray, " k"]
-    ) -> list[np.ndarray]:
-        """Return values and gradients at all points, and the Hessian at one."""
-        margins = np.asarray(block @ self.points.T)
-        counted = row_weights(block, self.longest)
-        [hessian] = weighted_grams(block, counted * debiased_slope(margins[:, self.bent]))
-        values, slopes = counted @ softplus(margins), counted[:, np.newaxis] * expit(margins)
-        if self.decided:
-            # in one sum, which is small at the minimum: two large ones would not cancel exactly
-            labels = others[0]
-            slopes -= labels[:, np.newaxis]
-            values = values - labels @ margins
-        return [values, np.asarray((block.T @ slopes).T), hessian]
 
 
 def each_added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
