@@ -51,53 +51,49 @@ from .refusals import LOG, Refusal
 from .study import Study
 
 _TABLES = MetaData()
-_STUDY: Final = Table(
+
+
+def _table(name: str, *columns: Column[Any]) -> Table:
+    return Table(name, _TABLES, *columns, sqlite_with_rowid=False)
+
+
+_STUDY: Final = _table(
     "sordino_study",
-    _TABLES,
     Column("digest", String(64), primary_key=True),
     Column("terms", Text, nullable=False),
-    sqlite_with_rowid=False,
 )
-QUESTIONS: Final = Table(
+QUESTIONS: Final = _table(
     "sordino_questions",
-    _TABLES,
     Column("id", String(32), primary_key=True),
     Column("asked", Integer, nullable=False),
-    sqlite_with_rowid=False,
 )
 """How many people are asked each question."""
 
-INVITATIONS: Final = Table(
+INVITATIONS: Final = _table(
     "sordino_invitations",
-    _TABLES,
     Column("token", String(64), primary_key=True),
     Column("expires", BigInteger, nullable=False),
     Column("revoked", Boolean, nullable=False),
     Column("person", String(32), unique=True),
-    sqlite_with_rowid=False,
 )
 """Invitations by the digest of their token; ``person`` is the only link to answers."""
 
-PERSONS: Final = Table(
+PERSONS: Final = _table(
     "sordino_persons",
-    _TABLES,
     Column("id", String(32), primary_key=True),
     Column("device", String(64), unique=True),
     Column("questions", Text, nullable=False),
     Column("spent", Integer, nullable=False),
-    sqlite_with_rowid=False,
 )
 """People: a random id, the digest of their device's secret, what they are asked, what they gave."""
 
-ANSWERS: Final = Table(
+ANSWERS: Final = _table(
     "sordino_answers",
-    _TABLES,
     Column("person", String(32), primary_key=True),
     Column("question", String(32), primary_key=True),
     Column("revision", Integer, nullable=False),
     Column("id", String(36), nullable=False),
     Column("answer", Integer, nullable=False),
-    sqlite_with_rowid=False,
 )
 """Randomized answers: one of each person to each question."""
 

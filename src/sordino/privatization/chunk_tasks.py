@@ -275,7 +275,25 @@ class ChunkPeople:
         """Yield the judgments by person, for as long as the context is open; one pass."""
         with opened_exchange(_JUDGMENT, scratch) as shuffle:
             people = cls(shuffle, memo, survey.starts, cap, _random.new_secret())
-            sort = _Sort(survey, people)
+
+            def sort(chunk: Chunk) -> int:
+                start = survey.starts[chunk.number]
+                found, digest = [np.zeros(0, _JUDGMENT)], hashlib.sha256()
+                for pairs in judgments(survey.chunks, chunk):
+                    digest.update(bytes.fromhex(pairs.public_digest))
+                    if len(pairs):
+                        rows = np.zeros(len(pairs), _JUDGMENT)
+                        both = zip(pairs.persons or (), pairs.keys, strict=True)
+                        keys = b"".join(person_key(person)[:16] + key[:16] for person, key in both)
+                        rows["key"], rows["label"] = np.frombuffer(keys, KEY), pairs.labels
+                        rows["row"] = start + np.arange(len(pairs), dtype=np.uint64)
+                        start += len(pairs)
+                        found.append(rows)
+                if digest.digest() != survey.digests[chunk.number]:
+                    raise DataError(CHANGED)
+                people.leave(chunk, np.concatenate(found))
+                return start - survey.starts[chunk.number]
+
             engine.fold(survey.chunks, sort, add, taken=taken)
             yield people
 
@@ -361,33 +379,6 @@ class _PersonQuestions:
 def _persons(keys: np.ndarray) -> np.ndarray:
     """Return the first half of every key."""
     return np.frombuffer(keys.tobytes(), "S16").reshape(-1, 2)[:, 0].copy()
-
-
-@dataclass(frozen=True)
-class _Sort:
-    """The task of a chunk: its judgments, sorted by person."""
-
-    survey: ChunkSurvey
-    people: ChunkPeople
-
-    def __call__(self, chunk: Chunk) -> int:
-        """Return how many judgments there were."""
-        start = self.survey.starts[chunk.number]
-        found, digest = [np.zeros(0, _JUDGMENT)], hashlib.sha256()
-        for pairs in judgments(self.survey.chunks, chunk):
-            digest.update(bytes.fromhex(pairs.public_digest))
-            if len(pairs):
-                rows = np.zeros(len(pairs), _JUDGMENT)
-                both = zip(pairs.persons or (), pairs.keys, strict=True)
-                keys = b"".join(person_key(person)[:16] + key[:16] for person, key in both)
-                rows["key"], rows["label"] = np.frombuffer(keys, KEY), pairs.labels
-                rows["row"] = start + np.arange(len(pairs), dtype=np.uint64)
-                start += len(pairs)
-                found.append(rows)
-        if digest.digest() != self.survey.digests[chunk.number]:
-            raise DataError(CHANGED)
-        self.people.leave(chunk, np.concatenate(found))
-        return start - self.survey.starts[chunk.number]
 
 
 @dataclass(frozen=True)
