@@ -276,7 +276,22 @@ def objective_perturbation_delta_replace_one(
     epsilon, mu = non_negative("epsilon", epsilon), positive("mu", mu)
     mu_output = non_negative("mu_output", mu_output)
     forward = objective_perturbation_curve(mu, kappa, mu_output)
-    return _two_legs(epsilon, forward, _removal(mu, mu_output))
+    # An upper bound on sup over q of F(F_reverse(q)) − e^ε q.
+    reverse = _removal(mu, mu_output)
+    # Any finite set of lines bounds both legs. More of them are drawn where the supremum lies.
+    epsilon = min(epsilon, _LARGEST_EPSILON)  # δ falls in ε
+    losses, width = np.linspace(0.0, epsilon, _LINES), epsilon / (_LINES - 1)
+    ahead, back = _Lines.of(forward, losses), _Lines.of(reverse, losses)
+    bound = 1.0
+    for _ in range(_ROUNDS):
+        pairs = _active(ahead, back, epsilon)
+        bound = min(bound, _bound(ahead, back, pairs, epsilon))
+        if width <= _MARGIN:
+            break
+        ahead += _Lines.of(forward, ahead.around([i for i, _ in pairs], width))
+        back += _Lines.of(reverse, back.around([j for _, j in pairs], width))
+        width *= 4 / _LINES
+    return min(bound, _bound(ahead, back, _active(ahead, back, epsilon), epsilon))
 
 
 def _removal(mu: float, mu_output: float) -> Callable[[float], float]:
@@ -312,26 +327,6 @@ class _Lines:
         chosen = self.losses[used]
         low, high = max(0.0, float(chosen.min()) - width), float(chosen.max()) + width
         return np.linspace(low, high, _LINES)
-
-
-def _two_legs(
-    epsilon: float, forward: Callable[[float], float], reverse: Callable[[float], float]
-) -> float:
-    """Return an upper bound on sup over q of F(F_reverse(q)) − e^ε q."""
-    # Any finite set of lines bounds both legs. More of them are drawn where the supremum lies.
-    epsilon = min(epsilon, _LARGEST_EPSILON)  # δ falls in ε
-    losses, width = np.linspace(0.0, epsilon, _LINES), epsilon / (_LINES - 1)
-    ahead, back = _Lines.of(forward, losses), _Lines.of(reverse, losses)
-    bound = 1.0
-    for _ in range(_ROUNDS):
-        pairs = _active(ahead, back, epsilon)
-        bound = min(bound, _bound(ahead, back, pairs, epsilon))
-        if width <= _MARGIN:
-            break
-        ahead += _Lines.of(forward, ahead.around([i for i, _ in pairs], width))
-        back += _Lines.of(reverse, back.around([j for _, j in pairs], width))
-        width *= 4 / _LINES
-    return min(bound, _bound(ahead, back, _active(ahead, back, epsilon), epsilon))
 
 
 def _active(ahead: _Lines, back: _Lines, epsilon: float) -> list[tuple[int, int]]:

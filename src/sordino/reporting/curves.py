@@ -10,7 +10,7 @@ import html
 import importlib.util
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -409,7 +409,34 @@ def write_training_curves(
 
     def fill(figure: Figure) -> None:
         for axes, metric in zip(figure.subplots(1, 2), _PANELS, strict=True):
-            _draw_training(axes, curves, metric, {**looks, "non-private": _FREE})
+            label, title = _PANELS[metric]
+            for curve in curves:
+                found = curve[metric]
+                look = {
+                    "linestyle": _DASHES[curve["method"]],
+                    **{**looks, "non-private": _FREE}[curve["labels"]],
+                }
+                if len(found["seeds"]) > 1:
+                    for values in found["seeds"]:
+                        axes.plot(found["steps"], values, **look, linewidth=0.7, alpha=0.3)
+                axes.plot(found["steps"], found["mean"], **look, linewidth=2.0, label=_name(curve))
+            axes.set_title(title)
+            axes.set_xlabel("step")
+            axes.set_ylabel(label)
+            # The axis fits the means: at a small epsilon single seeds may go far beyond them. Where
+            # the means themselves lie far apart, as debiased losses do, differences near 0 stay
+            # visible on a logarithmic axis.
+            means = np.concatenate([np.zeros(0), *(curve[metric]["mean"] for curve in curves)])
+            if means.size:
+                room = max(_OVER * float(np.ptp(means)), 0.01)
+                axes.set_ylim(float(means.min()) - room, float(means.max()) + room)
+                if np.ptp(means) > _FAR:
+                    axes.set_yscale("symlog", linthresh=1.0)
+            _rule(axes)
+            if metric == "held_out_accuracy":
+                axes.axhline(0.5, **_GUESS)
+                low, high = axes.get_ylim()
+                axes.set_ylim(max(low, 0.0), min(high, 1.0))
         handles, names = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
         if simulated:
@@ -436,34 +463,3 @@ def _describe_training(curves: Sequence[Json], *, simulated: bool = False) -> st
 
 def _name(curve: Json) -> str:
     return f"{_NAMES[curve['method']]}, {curve['labels'].replace('epsilon=', 'ε = ')}"
-
-
-def _draw_training(
-    axes: Axes, curves: Sequence[Json], metric: str, looks: Mapping[str, _Look]
-) -> None:
-    """Draw one metric: the mean over seeds, and each seed faintly behind it."""
-    label, title = _PANELS[metric]
-    for curve in curves:
-        found = curve[metric]
-        look = {"linestyle": _DASHES[curve["method"]], **looks[curve["labels"]]}
-        if len(found["seeds"]) > 1:
-            for values in found["seeds"]:
-                axes.plot(found["steps"], values, **look, linewidth=0.7, alpha=0.3)
-        axes.plot(found["steps"], found["mean"], **look, linewidth=2.0, label=_name(curve))
-    axes.set_title(title)
-    axes.set_xlabel("step")
-    axes.set_ylabel(label)
-    # The axis fits the means: at a small epsilon single seeds may go far beyond them. Where the
-    # means themselves lie far apart, as debiased losses do, differences near 0 stay visible on a
-    # logarithmic axis.
-    means = np.concatenate([np.zeros(0), *(curve[metric]["mean"] for curve in curves)])
-    if means.size:
-        room = max(_OVER * float(np.ptp(means)), 0.01)
-        axes.set_ylim(float(means.min()) - room, float(means.max()) + room)
-        if np.ptp(means) > _FAR:
-            axes.set_yscale("symlog", linthresh=1.0)
-    _rule(axes)
-    if metric == "held_out_accuracy":
-        axes.axhline(0.5, **_GUESS)
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, 0.0), min(high, 1.0))

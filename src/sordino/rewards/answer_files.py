@@ -6,7 +6,7 @@ they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import add
@@ -66,12 +66,22 @@ def opened_answers(
                 f"{survey.counted} answers are to too few different questions to measure anything "
                 "on held-out ones; a dozen is the least. Nothing was fitted."
             )
+        if survey.repeats:  # two answers to one question may be of one person
+            if len({manifest.release_id for manifest in manifests}) > 1:
+                raise PrivacyError(
+                    "These files are of several releases (their manifests have different "
+                    "release_id), a question occurs more than once, and nothing says who answered: "
+                    "the answers may be of one label, of which they together promise less than "
+                    "each. Nothing was fitted. Give the files of one release, or randomize with "
+                    "person ids."
+                )
+            promise = promise.with_caveats("repeats-not-linked")
         rows = counted_vectors(survey, features, answers=True)
         yield (
             survey,
             Released(
                 evidence=evidence_of_answers(rows, features, flips),
-                guarantee=_told_apart(survey, promise, manifests),
+                guarantee=promise,
                 artifact=digest_of_files(manifests),
                 features=features,
                 pairs=survey.counted,
@@ -129,22 +139,6 @@ def fit_and_measure_chunks(  # noqa: PLR0913 (each is one choice of the user)
 def _read(path: str) -> tuple[Manifest, ...]:
     """Return the manifest of one file; an error names the file."""
     return (read_manifest(Path(path)),)
-
-
-def _told_apart(
-    survey: ChunkSurvey, promise: Guarantee, manifests: Sequence[Manifest]
-) -> Guarantee:
-    """Return a promise that says if two answers to one question may be of one person."""
-    if not survey.repeats:
-        return promise
-    if len({manifest.release_id for manifest in manifests}) > 1:
-        raise PrivacyError(
-            "These files are of several releases (their manifests have different release_id), a "
-            "question occurs more than once, and nothing says who answered: the answers may be of "
-            "one label, of which they together promise less than each. Nothing was fitted. Give "
-            "the files of one release, or randomize with person ids."
-        )
-    return promise.with_caveats("repeats-not-linked")
 
 
 def _refuse_more_than_promised(survey: ChunkSurvey, promise: Guarantee, flips: float) -> None:

@@ -275,25 +275,18 @@ class _Predictions:
 
     def fold(self, task: Callable[[_Predicted], T], plus: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(part)`` over all parts; a part may be empty."""
-        known = self.exchange, self.chunks, self.flip_probability, self.linked
-        return self.engine.fold(
-            range(PARTS), partial(_of_part, task, *known), plus, taken=self.taken
-        )
+        # all that a machine needs of this
+        exchange, chunks = self.exchange, self.chunks
+        flip, linked = self.flip_probability, self.linked
 
+        def of_part(part: int) -> T:
+            rows, persons = exchange.read(part, chunks), None
+            if linked:
+                persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel()
+            targets = debias(rows["answer"].astype(np.int8), flip)
+            return task(_Predicted(rows["difference"], targets, persons))
 
-def _of_part(
-    task: Callable[[_Predicted], T],
-    exchange: Exchange,
-    chunks: int,
-    flip_probability: float,
-    linked: bool,  # noqa: FBT001 (of a task, which takes what it is bound to by place)
-    part: int,
-) -> T:
-    """Return what a task makes of the predictions of one part."""
-    rows = exchange.read(part, chunks)
-    persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel() if linked else None
-    targets = debias(rows["answer"].astype(np.int8), flip_probability)
-    return task(_Predicted(rows["difference"], targets, persons))
+        return self.engine.fold(range(PARTS), of_part, plus, taken=self.taken)
 
 
 @contextmanager

@@ -357,7 +357,18 @@ def _fit_released_rankings(
     if ridge is None and few:
         tried = ridges_around(middle, _POWERS)
         path = ridge_path(loss, tried, ball=ball, atol=atol)
-        tics = [_tic(evidence, *fit) for fit in zip(tried, path, strict=True)]
+        # Source: docs/central.md, "Label privacy, one Gaussian release": the loss on fresh ballots
+        # by Takeuchi's criterion, the loss at θ̂ + tr[(H + ΛI)⁻¹(J + V)], with the ball's multiplier
+        # in Λ and without the direction of θ̂, in which a fit on the sphere cannot move.
+        tics = []
+        for size, found in zip(tried, path, strict=True):
+            bend = evidence.hessian(found.theta)
+            response = np.linalg.inv(bend + (size + found.multiplier) * np.eye(len(bend)))
+            if found.multiplier > 0:
+                along = response @ found.theta
+                response -= np.outer(along, along) / (found.theta @ along)
+            optimism = float(np.sum(response * evidence.spread(found.theta)))
+            tics.append(evidence.loss.value(found.theta) + optimism)
         best = int(np.argmin(tics))
         solution, ridge = path[best], tried[best]
     else:
@@ -412,20 +423,6 @@ def _fit_released_rankings(
         if items is None or offered is None
         else tuple(name for name, known in zip(items.names, offered, strict=True) if not known),
     )
-
-
-def _tic(evidence: _BallotEvidence, ridge: float, found: Solution) -> float:
-    """Return the loss on fresh ballots by Takeuchi's criterion."""
-    # Source: docs/central.md, "Label privacy, one Gaussian release": the loss at θ̂ + tr[(H +
-    # ΛI)⁻¹(J + V)], with the ball's multiplier in Λ and without the direction of θ̂, in which a fit
-    # on the sphere cannot move.
-    bend = evidence.hessian(found.theta)
-    response = np.linalg.inv(bend + (ridge + found.multiplier) * np.eye(len(bend)))
-    if found.multiplier > 0:
-        along = response @ found.theta
-        response -= np.outer(along, along) / (found.theta @ along)
-    optimism = float(np.sum(response * evidence.spread(found.theta)))
-    return evidence.loss.value(found.theta) + optimism
 
 
 # The releases.

@@ -260,8 +260,8 @@ def _doubts(
 ) -> Float[np.ndarray, "d d"] | None:
     """Return a lower factor L of Σ = λI + Σ xxᵀ = LLᵀ, or None without a penalty; confidential."""
     # By QR of blocks of rows that are merged in pairs: with at most 2^24 rows a norm in Σ⁻¹ is off
-    # by a share of 12·d·2^-52·2^12·‖x‖/√λ at most, which `_refuse_weak_ridge` keeps below
-    # 2^-20. No sum of squares is formed, which would lose half of the digits.
+    # by a share of 12·d·2^-52·2^12·‖x‖/√λ at most, which a penalty_ridge that is not refused keeps
+    # below 2^-20. No sum of squares is formed, which would lose half of the digits.
     if settings.penalty == 0:
         return None
     n, d = rows.shape
