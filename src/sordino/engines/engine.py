@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from sordino.errors import EngineError, UsageError
@@ -200,30 +200,40 @@ class Rows:
         if self.held is not None:
             return Rows.of(turn(self.held), *self.chunks[0][2:])
         shape = self.shape[0], self.shape[1] if width is None else width
-        read = self.read
-
-        def turned(chunk: object) -> Iterator[tuple[Any, ...]]:
-            for first, block, *beside in read(chunk):
-                yield first, turn(block), *beside
-
-        return replace(self, read=turned, shape=shape)
+        return replace(self, read=partial(_turned, self.read, turn), shape=shape)
 
     def __repr__(self) -> str:
         return f"Rows(shape={self.shape})"
 
     def fold(self, task: Callable[..., T], add: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(*block)`` over all blocks."""
-        read = self.read  # all that a machine needs of this
-
-        def added(one: T | None, other: T | None) -> T | None:
-            if one is None or other is None:
-                return other if one is None else one
-            return add(one, other)
-
-        def of_chunk(chunk: object) -> T | None:
-            return reduce(added, (task(*block) for block in read(chunk)), None)
-
-        total = self.engine.fold(self.chunks, of_chunk, added, taken=self.taken)
+        added = partial(_added, add)
+        of_blocks = partial(_of_blocks, self.read, task, added)
+        total: T | None = self.engine.fold(self.chunks, of_blocks, added, taken=self.taken)
         if total is None:
             raise UsageError("There is no row to add up.")
         return total
+
+
+# What an engine is given can be pickled: these functions, and what they are bound to.
+_Read = Callable[[Any], Iterable[tuple[Any, ...]]]
+
+
+def _turned(read: _Read, turn: Callable[[Any], Any], chunk: object) -> Iterator[tuple[Any, ...]]:
+    """Yield the blocks of a chunk with something else in place of the rows."""
+    for first, block, *beside in read(chunk):
+        yield first, turn(block), *beside
+
+
+def _of_blocks(
+    read: _Read, task: Callable[..., Any], added: Callable[..., Any], chunk: object
+) -> Any:
+    """Return the sum of a task over the blocks of a chunk; None where it has none."""
+    return reduce(added, (task(*block) for block in read(chunk)), None)
+
+
+def _added(add: Callable[[T, T], T], one: T | None, other: T | None) -> T | None:
+    """Return the sum of two parts of which one may be missing."""
+    if one is None or other is None:
+        return other if one is None else one
+    return add(one, other)

@@ -97,17 +97,9 @@ def least_noise_ellipsoid(rows: Matrix | Rows) -> Ellipsoid:
     inside = np.ascontiguousarray(basis / unit)
     fourths: list[np.ndarray] = []  # M^{-1/4} of every round: weights are products of lengths
     values, vectors = np.ones(inside.shape[1]), np.eye(inside.shape[1])
-
-    def reweighted(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        # Σ w xxᵀ and Σ w. No weight is kept between passes, wherever the rows are.
-        turned = part @ inside
-        weights = np.ones(len(turned))
-        for fourth in fourths:
-            weights *= _squares(turned @ fourth)
-        return (turned * weights[:, np.newaxis]).T @ turned, np.array(weights.sum())
-
     for _ in range(_ROUNDS + 1):
-        moment, total = row_sum(checked, reweighted, _each_added)
+        task = partial(_reweighted, inside, tuple(fourths))
+        moment, total = row_sum(checked, task, _each_added)
         values, vectors = np.linalg.eigh(moment / total)
         values = np.maximum(values, _FLOOR * values[-1])
         fourths.append(np.ascontiguousarray(vectors * values**-0.25 * values.sum() ** -0.25))
@@ -125,6 +117,18 @@ def isotropic_ellipsoid(rows: Matrix | Rows) -> Ellipsoid:
     unit = np.abs(back).max()  # so that no square overflows
     size = _longest(checked, basis.T / unit) * unit * _UP
     return Ellipsoid(basis.T / size, basis * size)
+
+
+def _reweighted(
+    inside: np.ndarray, fourths: tuple[np.ndarray, ...], part: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return Σ w xxᵀ and Σ w of a block, each row weighed by its lengths in earlier rounds."""
+    # So no weight is kept between passes, wherever the rows are.
+    turned = part @ inside
+    weights = np.ones(len(turned))
+    for fourth in fourths:
+        weights *= _squares(turned @ fourth)
+    return (turned * weights[:, np.newaxis]).T @ turned, np.array(weights.sum())
 
 
 def checked_rows(name: str, rows: Matrix) -> Matrix:
@@ -163,7 +167,12 @@ def _checked(given: Matrix | Rows) -> Rows:
 
 def _largest(rows: Rows) -> Float[np.ndarray, " d"]:
     """Return the largest absolute value in every column."""
-    return np.asarray(row_sum(rows, lambda part: np.abs(part).max(axis=0), np.maximum))
+    return np.asarray(row_sum(rows, _tops, np.maximum))
+
+
+def _tops(part: np.ndarray) -> np.ndarray:
+    """Return the largest absolute value in every column of a block."""
+    return np.asarray(np.abs(part).max(axis=0))
 
 
 def _span(rows: Rows) -> Float[np.ndarray, "d r"]:
@@ -230,7 +239,12 @@ def _each_added(
 def _longest(rows: Rows, whiten: Float[np.ndarray, "r d"]) -> float:
     """Return the largest norm of a whitened row, in double precision."""
     turned = np.ascontiguousarray(whiten.T)
-    return row_sum(rows, lambda part: float(np.sqrt(_squares(part @ turned).max())), max)
+    return row_sum(rows, partial(_longest_of, turned), max)
+
+
+def _longest_of(turned: Float[np.ndarray, "d r"], part: np.ndarray) -> float:
+    """Return the largest norm of a turned row of a block."""
+    return float(np.sqrt(_squares(part @ turned).max()))
 
 
 def _squares(rows: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ A matrix may be in memory, or in chunks that an engine reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -215,11 +215,14 @@ _PART: Final = 1 << 20  # numbers held at once, densely
 
 def row_sum(rows: Rows, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
     """Return the sum of ``task(block)`` over blocks of the rows, each of them dense."""
+    return rows.fold(partial(_dense, task, add), add)
 
-    def dense(_first: int, block: Matrix, *_others: object) -> T:
-        return reduce(add, (task(part) for _, part in dense_parts(block)))
 
-    return rows.fold(dense, add)
+def _dense(
+    task: Callable[[np.ndarray], T], add: Callable[[T, T], T], _row: int, block: Matrix, *_: object
+) -> T:
+    """Return the sum over a block as it was read: sparse, perhaps, and with labels beside it."""
+    return reduce(add, (task(part) for _, part in dense_parts(block)))
 
 
 def dense_parts(rows: Matrix) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]]]:

@@ -275,26 +275,7 @@ class ChunkPeople:
         """Yield the judgments by person, for as long as the context is open; one pass."""
         with opened_exchange(_JUDGMENT, scratch) as shuffle:
             people = cls(shuffle, memo, survey.starts, cap, _random.new_secret())
-
-            def sort(chunk: Chunk) -> int:
-                start = survey.starts[chunk.number]
-                found, digest = [np.zeros(0, _JUDGMENT)], hashlib.sha256()
-                for pairs in judgments(survey.chunks, chunk):
-                    digest.update(bytes.fromhex(pairs.public_digest))
-                    if len(pairs):
-                        rows = np.zeros(len(pairs), _JUDGMENT)
-                        both = zip(pairs.persons or (), pairs.keys, strict=True)
-                        keys = b"".join(person_key(person)[:16] + key[:16] for person, key in both)
-                        rows["key"], rows["label"] = np.frombuffer(keys, KEY), pairs.labels
-                        rows["row"] = start + np.arange(len(pairs), dtype=np.uint64)
-                        start += len(pairs)
-                        found.append(rows)
-                if digest.digest() != survey.digests[chunk.number]:
-                    raise DataError(CHANGED)
-                people.leave(chunk, np.concatenate(found))
-                return start - survey.starts[chunk.number]
-
-            engine.fold(survey.chunks, sort, add, taken=taken)
+            engine.fold(survey.chunks, partial(people.sort, survey), add, taken=taken)
             yield people
 
     def tally(self, engine: Engine) -> Tally:
@@ -337,14 +318,30 @@ class ChunkPeople:
         )
         return Tally(counts, frozenset(stored.release_ids[index] for index in paid))
 
-    def leave(self, chunk: Chunk, rows: np.ndarray) -> None:
-        """Leave the judgments of a chunk, with their labels hidden."""
+    def sort(self, survey: ChunkSurvey, chunk: Chunk) -> int:
+        """Leave the judgments of a chunk, by person and with their labels hidden; count them."""
+        start = survey.starts[chunk.number]
+        found, digest = [np.zeros(0, _JUDGMENT)], hashlib.sha256()
+        for pairs in judgments(survey.chunks, chunk):
+            digest.update(bytes.fromhex(pairs.public_digest))
+            if len(pairs):
+                rows = np.zeros(len(pairs), _JUDGMENT)
+                both = zip(pairs.persons or (), pairs.keys, strict=True)
+                keys = b"".join(person_key(person)[:16] + key[:16] for person, key in both)
+                rows["key"], rows["label"] = np.frombuffer(keys, KEY), pairs.labels
+                rows["row"] = start + np.arange(len(pairs), dtype=np.uint64)
+                start += len(pairs)
+                found.append(rows)
+        if digest.digest() != survey.digests[chunk.number]:
+            raise DataError(CHANGED)
+        rows = np.concatenate(found)
         words = np.frombuffer(rows["key"].tobytes(), ">u4").reshape(-1, 8)
         parts = words[:, 0].astype(np.int64) % PARTS
         sizes = np.bincount(parts, minlength=PARTS)
         pads = [_pad(self.secret, chunk.number, part, size) for part, size in enumerate(sizes)]
         rows["label"][np.argsort(parts, kind="stable")] ^= np.concatenate(pads)
         self.shuffle.write(chunk.number, rows, parts)
+        return start - survey.starts[chunk.number]
 
     def asked(self, part: int) -> _PersonQuestions:
         """Return the questions of one part of the people, with the label given first to each."""

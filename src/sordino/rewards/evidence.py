@@ -325,35 +325,41 @@ def counted_vectors(
 ) -> Rows:
     """Return the feature differences of the rows that count, with labels or answers beside them."""
     shape = survey.counted, width_of(survey.chunks, features)
-
-    def read(chunk: Chunk) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
-        out = survey.selection.left_out(chunk.number)
-        first, start = 0, survey.starts[chunk.number] - survey.selection.before(chunk.number)
-        for rows, labels in judged_vectors(survey.chunks, chunk, features, privatized=answers):
-            counts = np.ones(len(labels), dtype=bool)
-            counts[out[(out >= first) & (out < first + len(labels))] - first] = False
-            first += len(labels)
-            kept = rows if counts.all() else rows[np.flatnonzero(counts)]
-            if kept.shape[0]:
-                numbers = kept.data if issparse(kept) else kept
-                _validate.finite_array("features", np.ravel(numbers), ndim=1)
-                yield start, kept, labels[counts]
-                start += kept.shape[0]
-
+    read = partial(_counted, survey, features, answers)
     return Rows(survey.engine, survey.chunks, read, shape, survey.taken)
+
+
+def _counted(
+    survey: ChunkSurvey, features: Features | None, answers: object, chunk: Chunk
+) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
+    """Yield (number of the first row, differences, labels) of the rows of a chunk that count."""
+    out = survey.selection.left_out(chunk.number)
+    first, start = 0, survey.starts[chunk.number] - survey.selection.before(chunk.number)
+    for rows, labels in judged_vectors(survey.chunks, chunk, features, privatized=bool(answers)):
+        counts = np.ones(len(labels), dtype=bool)
+        counts[out[(out >= first) & (out < first + len(labels))] - first] = False
+        first += len(labels)
+        kept = rows if counts.all() else rows[np.flatnonzero(counts)]
+        if kept.shape[0]:
+            numbers = kept.data if issparse(kept) else kept
+            _validate.finite_array("features", np.ravel(numbers), ndim=1)
+            yield start, kept, labels[counts]
+            start += kept.shape[0]
 
 
 def verified(rows: Rows, survey: ChunkSurvey) -> Rows:
     """Return rows that are refused if what is public of their file is not what was surveyed."""
     # Which rows of a person count was decided then: in other files too many might.
-    unverified = rows.read
+    return replace(rows, read=partial(_verified, rows.read, survey))
 
-    def read(chunk: Chunk) -> Iterator[tuple[Any, ...]]:
-        yield from unverified(chunk)
-        if digest_of_chunk(survey.chunks, chunk) != survey.digests[chunk.number]:
-            raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
 
-    return replace(rows, read=read)
+def _verified(
+    read: Callable[[Any], Iterable[tuple[Any, ...]]], survey: ChunkSurvey, chunk: Chunk
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the blocks of a chunk; after the last one, compare the chunk with the survey."""
+    yield from read(chunk)
+    if digest_of_chunk(survey.chunks, chunk) != survey.digests[chunk.number]:
+        raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
 
 
 def width_of(chunks: Chunks, features: Features | None) -> int:

@@ -275,18 +275,25 @@ class _Predictions:
 
     def fold(self, task: Callable[[_Predicted], T], plus: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(part)`` over all parts; a part may be empty."""
-        # all that a machine needs of this
-        exchange, chunks = self.exchange, self.chunks
-        flip, linked = self.flip_probability, self.linked
+        known = self.exchange, self.chunks, self.flip_probability, self.linked
+        return self.engine.fold(
+            range(PARTS), partial(_of_part, task, *known), plus, taken=self.taken
+        )
 
-        def of_part(part: int) -> T:
-            rows, persons = exchange.read(part, chunks), None
-            if linked:
-                persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel()
-            targets = debias(rows["answer"].astype(np.int8), flip)
-            return task(_Predicted(rows["difference"], targets, persons))
 
-        return self.engine.fold(range(PARTS), of_part, plus, taken=self.taken)
+def _of_part(
+    task: Callable[[_Predicted], T],
+    exchange: Exchange,
+    chunks: int,
+    flip_probability: float,
+    linked: bool,  # noqa: FBT001 (of a task, which takes what it is bound to by place)
+    part: int,
+) -> T:
+    """Return what a task makes of the predictions of one part."""
+    rows = exchange.read(part, chunks)
+    persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel() if linked else None
+    targets = debias(rows["answer"].astype(np.int8), flip_probability)
+    return task(_Predicted(rows["difference"], targets, persons))
 
 
 @contextmanager
@@ -300,31 +307,8 @@ def opened_predictions(
 ) -> Iterator[_Predictions]:
     """Read the answers that count once; keep the predictions for as long as the context is open."""
     with opened_exchange(_ROW, scratch) as exchange:
-        chunks = survey.chunks
-
-        def predict(chunk: Chunk) -> int:
-            # Leaves the predictions for those answers of a chunk that count, in their parts.
-            out, first, found = survey.selection.left_out(chunk.number), 0, [np.zeros(0, _ROW)]
-            for pairs in comparisons(chunks, chunk):
-                assert isinstance(pairs, Pairs)  # noqa: S101 - whose labels are the answers here
-                counts = np.ones(len(pairs), dtype=bool)
-                counts[out[(out >= first) & (out < first + len(pairs))] - first] = False
-                first += len(pairs)
-                if not len(kept := np.flatnonzero(counts)):
-                    continue
-                rows = np.zeros(len(kept), _ROW)
-                rows["difference"] = pairs.differences(features)[kept] @ weights
-                rows["answer"] = pairs.labels[kept]
-                if pairs.persons is not None:
-                    digests = b"".join(person_key(pairs.persons[index])[:16] for index in kept)
-                    rows["who"] = np.frombuffer(digests, dtype=">u8").reshape(-1, 2)
-                found.append(rows)
-            rows = np.concatenate(found)
-            parts = rows["who"][:, 0] if survey.linked else np.arange(len(rows))
-            exchange.write(chunk.number, rows, (parts % PARTS).astype(np.int64))
-            return len(rows)
-
-        if survey.engine.fold(chunks, predict, add, taken=survey.taken) != survey.counted:
+        task, chunks = partial(_predict, survey, exchange, weights, features), survey.chunks
+        if survey.engine.fold(chunks, task, add, taken=survey.taken) != survey.counted:
             raise DataError("The input changed while it was read. Nothing was measured.")
         yield _Predictions(
             engine=survey.engine,
@@ -334,6 +318,35 @@ def opened_predictions(
             linked=survey.linked,
             taken=survey.taken,
         )
+
+
+def _predict(
+    survey: ChunkSurvey,
+    exchange: Exchange,
+    weights: Float[np.ndarray, " d"],
+    features: Features | None,
+    chunk: Chunk,
+) -> int:
+    """Leave the predictions for those answers of a chunk that count; return how many there are."""
+    out, first, found = survey.selection.left_out(chunk.number), 0, [np.zeros(0, _ROW)]
+    for pairs in comparisons(survey.chunks, chunk):
+        assert isinstance(pairs, Pairs)  # noqa: S101 - whose labels are the answers here
+        counts = np.ones(len(pairs), dtype=bool)
+        counts[out[(out >= first) & (out < first + len(pairs))] - first] = False
+        first += len(pairs)
+        if not len(kept := np.flatnonzero(counts)):
+            continue
+        rows = np.zeros(len(kept), _ROW)
+        rows["difference"] = pairs.differences(features)[kept] @ weights
+        rows["answer"] = pairs.labels[kept]
+        if pairs.persons is not None:
+            digests = b"".join(person_key(pairs.persons[index])[:16] for index in kept)
+            rows["who"] = np.frombuffer(digests, dtype=">u8").reshape(-1, 2)
+        found.append(rows)
+    rows = np.concatenate(found)
+    parts = rows["who"][:, 0] if survey.linked else np.arange(len(rows))
+    exchange.write(chunk.number, rows, (parts % PARTS).astype(np.int64))
+    return len(rows)
 
 
 _ACCURACY, _LOSS, _WINS = range(3)

@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -201,17 +202,10 @@ def _clipped(
         width = width_of(records.chunks, features)
         refuse_useless(width)
         chunks = records.chunks
-
-        def read(chunk: Chunk) -> Iterator[tuple[str, Any, Integer[np.ndarray, " k"]]]:
-            nothing = np.zeros((0, width)), np.zeros(0, np.int8)
-            blocks = chain([nothing], _differences(chunks, chunk, features))
-            for number, (differences, labels) in enumerate(blocks):
-                clipped = _clipped_records(differences, mechanism, second_moment)
-                yield f"{chunk.number} {number}", clipped, labels  # a name, and what it is of
-
+        read = partial(_clipped_blocks, chunks, features, mechanism, second_moment)
         # Nobody is told how far it is: how many passes a minimizer takes depends on the records.
         rows = Rows(records.engine, chunks, read, (records.n, width))
-        rows.fold(lambda *_: True, max)  # all can be read: so nothing is spent in vain
+        rows.fold(_ready, max)
         return rows
     if unread:
         records = records.part(np.flatnonzero(~held_out_rows(records)).tolist())
@@ -240,8 +234,7 @@ def release_records(
     moment = None
     if second_moment is not None:
         # Σ xxᵀ in whole steps: the same integers, whatever engine adds them
-        outer = second_moment.total
-        total = records.fold(lambda _name, rows, *_: outer(rows), np.add)
+        total = records.fold(partial(_outer, second_moment), np.add)
         matrix = second_moment.release_total(total, entropy=entropy)
         moment = ReleasedMoment(matrix=matrix, mechanism=second_moment)
 
@@ -296,16 +289,23 @@ def _decided_labels(
     return np.where(labels == UNDECIDED, coins, labels).astype(np.float64)
 
 
-def _differences(
-    chunks: Chunks, chunk: Chunk, features: Features | None
-) -> Iterator[tuple[Any, Integer[np.ndarray, " k"]]]:
-    """Yield feature differences, and labels, of all records that carry a preference."""
+def _clipped_blocks(
+    chunks: Chunks,
+    features: Features | None,
+    mechanism: ObjectivePerturbation,
+    second_moment: SecondMoment | None,
+    chunk: Chunk,
+) -> Iterator[tuple[str, Any, Integer[np.ndarray, " k"]]]:
+    """Yield (the block's name, records, labels) of all records that carry a preference."""
     if features is None:
-        yield from judged_vectors(chunks, chunk, None)
-        return
-    for pairs in judgments(chunks, chunk):
-        if len(pairs):
-            yield record_differences(pairs, features), pairs.labels
+        blocks = judged_vectors(chunks, chunk, None)
+    else:
+        read = (pairs for pairs in judgments(chunks, chunk) if len(pairs))
+        blocks = ((record_differences(pairs, features), pairs.labels) for pairs in read)
+    nothing = np.zeros((0, width_of(chunks, features))), np.zeros(0, np.int8)
+    for number, (differences, labels) in enumerate(chain([nothing], blocks)):
+        clipped = _clipped_records(differences, mechanism, second_moment)
+        yield f"{chunk.number} {number}", clipped, labels
 
 
 @dataclass(frozen=True)
@@ -324,3 +324,13 @@ class _Decided:
     def __repr__(self) -> str:
         """Return the kind; no secret."""
         return "_Decided()"
+
+
+def _outer(second_moment: SecondMoment, _name: str, records: np.ndarray, *_: object) -> np.ndarray:
+    """Return Σ xxᵀ of a block, in whole steps."""
+    return second_moment.total(records)
+
+
+def _ready(*_: object) -> bool:
+    """Return that a block could be read and its features made: so nothing is spent in vain."""
+    return True

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -76,21 +76,30 @@ class ChunkedLoss:
         self, points: Float[np.ndarray, "k d"], bent: int
     ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k d"], Square]:
         """Return values and gradients at some points, and the Hessian at one, in one pass."""
-        decided, longest = self.decided, self.longest  # all of this that a machine needs
-
-        def measured(_first: int, block: Matrix, *others: Vector) -> list[np.ndarray]:
-            margins, counted = np.asarray(block @ points.T), row_weights(block, longest)
-            [hessian] = weighted_grams(block, counted * debiased_slope(margins[:, bent]))
-            values, slopes = counted @ softplus(margins), counted[:, np.newaxis] * expit(margins)
-            if decided:
-                # in one sum, which is small at the minimum: two large ones would not cancel exactly
-                labels = others[0]
-                slopes -= labels[:, np.newaxis]
-                values = values - labels @ margins
-            return [values, np.asarray((block.T @ slopes).T), hessian]
-
-        values, gradients, hessian = self.rows.fold(measured, each_added)
+        task = partial(_measured_block, points, bent, self.decided, self.longest)
+        values, gradients, hessian = self.rows.fold(task, each_added)
         return values - points @ self.pull, gradients - self.pull, hessian
+
+
+def _measured_block(
+    points: Float[np.ndarray, "k d"],
+    bent: int,
+    decided: bool,  # noqa: FBT001 (of a task, which takes what it is bound to by place)
+    longest: float,
+    _first: int,
+    block: Matrix,
+    *others: Float[np.ndarray, " k"],
+) -> list[np.ndarray]:
+    """Return values and gradients of a block at some points, and the Hessian at one."""
+    margins, counted = np.asarray(block @ points.T), row_weights(block, longest)
+    [hessian] = weighted_grams(block, counted * debiased_slope(margins[:, bent]))
+    values, slopes = counted @ softplus(margins), counted[:, np.newaxis] * expit(margins)
+    if decided:
+        # in one sum, which is small at the minimum: two large ones would not cancel exactly
+        labels = others[0]
+        slopes -= labels[:, np.newaxis]
+        values = values - labels @ margins
+    return [values, np.asarray((block.T @ slopes).T), hessian]
 
 
 def each_added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
