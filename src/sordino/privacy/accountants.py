@@ -192,7 +192,10 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     # (√Σμ²); Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem 3.3
     # (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
     totals = _Totals.of(counts, neighbors)
-    added = _EXACT.add(totals.pure_and_approximate, totals.pure_ranges)
+    added = _EXACT.add(
+        totals.pure_and_approximate,
+        _sum((e.bounded_range, e.draws * n) for e, n in totals.ranges.items()),
+    )
     if totals.zero_concentrated == 0:  # every loss adds but the Gaussian one, which has its curve
         yield Bound(
             added,
@@ -278,11 +281,6 @@ class _Totals:
     def rho_of_pure(self) -> float:
         """Return the zero-concentrated loss of the pure releases."""
         return _rounded_sum([pure_to_zcdp(loss) * count for loss, count in self.pure.items()])
-
-    @property
-    def pure_ranges(self) -> Decimal:
-        """Return the pure loss of all draws."""
-        return _sum((e.bounded_range, e.draws * n) for e, n in self.ranges.items())
 
     @property
     def rho_without_ranges(self) -> float:

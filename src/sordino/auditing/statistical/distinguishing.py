@@ -291,7 +291,27 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
     with explained_calls(mechanism, "guarantee"):
         own = mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
-    claim = _about_the_same(mechanism, unit, own, claim)
+    if not isinstance(own, Guarantee):
+        raise UsageError(
+            f"guarantee must return a Guarantee, got {type(own).__name__}; nothing was audited."
+        )
+    # A unit that the worst case is not about would break a promise nobody made.
+    most = getattr(mechanism, "records_per_person", None)
+    if unit != "person" and most not in {None, 1}:
+        raise UsageError(
+            f"With records_per_person={most} the worst case is one person with {most} records, "
+            f"so unit={unit!r} cannot be audited and nothing was played. Use unit='person', or a "
+            "mechanism without records_per_person."
+        )
+    for name in ("unit", "neighbors", "trust") if claim is not None else ():
+        told, meant = getattr(claim, name), getattr(own, name)
+        if told != meant:
+            told, meant = (getattr(value, "name", None) or repr(value) for value in (told, meant))
+            raise UsageError(
+                f"claim is about {name}={told} and the audit is about {meant}: nothing was played. "
+                f"Pass the same {name} to both."
+            )
+    claim = own if claim is None else claim
     if simulate_seed is not None:
         claim = replace(claim, randomness="simulated")
     with explained_calls(mechanism, "worst_case"):
@@ -334,33 +354,6 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
         level=level,
         lacks=lacks,
     )
-
-
-def _about_the_same(
-    mechanism: Mechanism, unit: Unit, own: object, claim: Guarantee | None
-) -> Guarantee:
-    """Return the claim, or the mechanism's own; refuse one about another change."""
-    if not isinstance(own, Guarantee):
-        raise UsageError(
-            f"guarantee must return a Guarantee, got {type(own).__name__}; nothing was audited."
-        )
-    # A unit that the worst case is not about would break a promise nobody made.
-    most = getattr(mechanism, "records_per_person", None)
-    if unit != "person" and most not in {None, 1}:
-        raise UsageError(
-            f"With records_per_person={most} the worst case is one person with {most} records, "
-            f"so unit={unit!r} cannot be audited and nothing was played. Use unit='person', or a "
-            "mechanism without records_per_person."
-        )
-    for name in ("unit", "neighbors", "trust") if claim is not None else ():
-        told, meant = getattr(claim, name), getattr(own, name)
-        if told != meant:
-            told, meant = (getattr(value, "name", None) or repr(value) for value in (told, meant))
-            raise UsageError(
-                f"claim is about {name}={told} and the audit is about {meant}: nothing was played. "
-                f"Pass the same {name} to both."
-            )
-    return own if claim is None else claim
 
 
 def _judged(
