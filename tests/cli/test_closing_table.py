@@ -87,7 +87,7 @@ RUNS = {
     ),
     "made empty": (
         {"mechanism": RECORDS, "unit": "record", "neighbors": "REPLACE_SPECIAL"},
-        {"neighbors": "REPLACE_SPECIAL (--neighbors zero-out)"}, set(),
+        {"neighbors": "REPLACE_SPECIAL (zero-out, unless --neighbors says otherwise)"}, set(),
     ),
     "replaced": (
         {"mechanism": RECORDS, "unit": "record"}, {"neighbors": "REPLACE_ONE (replace)"}, set(),

@@ -200,7 +200,8 @@ def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
     rows = {"mechanism": _mechanism(told["mechanism"])}
     if unit == "record":
         said = NeighboringRelation[relation].option
-        rows["neighbors"] = f"{relation} (--neighbors {said})"
+        chosen = ", unless --neighbors says otherwise" if said == "zero-out" else ""
+        rows["neighbors"] = f"{relation} ({said}{chosen})"
     if told["metrics"] is not None:
         rows["metrics"] = f"bought: {_loss(told['metrics'])}, counted in the guarantee"
     return rows
