@@ -336,6 +336,20 @@ def test_a_study_spends_of_the_project_that_knows_its_judgments(small):
 
 
 @pytest.mark.deep
+def test_a_study_in_a_project_is_counted_there_and_tells_what_its_own_rows_cost(small, monkeypatch):
+    monkeypatch.setattr(f"{type(small).__module__}.apart", lambda words: [str(w) for w in words])
+    align = ["align", "in.jsonl", "--out", "run", "--dimension", "16", "--epsilon", "1"]
+    assert small.run(*align, "--budget", "inf").code == 0
+    value = small.run(*STUDY, "--json").value
+    assert value["guarantee"]["epsilon"] == value["spent"] == 5.0
+    assert value["accounts"]["label"]["epsilon"] == "inf"  # with the judge's half
+    ledger = Ledger.read(small / ".sordino/ledger.db")
+    assert len(ledger.data_sets) == 1
+    assert len(ledger.spends) == 6
+    assert not list(small.path.rglob("*.spend.db"))
+
+
+@pytest.mark.deep
 def test_an_interrupted_study_goes_on_and_pays_once(small):
     assert small.run(*STUDY, "--non-private").code == 0
     before = json.loads((small / "study/table.json").read_text())
