@@ -32,14 +32,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import (
-    Repeated,
-    WorstCase,
-    gaussian_log_ratio,
-    least_that_keeps,
-    stated,
-    usable_mu,
-)
+from .base import Repeated, WorstCase, gaussian_log_ratio, least_that_keeps, stated, usable_mu
 from .grid import (
     GRID_SLACK,
     STEPS_OF_NOISE,

@@ -9,15 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from decimal import (
-    MAX_EMAX,
-    MIN_EMIN,
-    Context,
-    Decimal,
-    DivisionByZero,
-    InvalidOperation,
-    Overflow,
-)
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise

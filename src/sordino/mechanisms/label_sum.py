@@ -334,10 +334,7 @@ class DesignedSum(_HiddenSum, ABC):
 
 
 def counted_rows(
-    n: int,
-    persons: PersonIds | None,
-    rows: Order | None,
-    most: int | None,
+    n: int, persons: PersonIds | None, rows: Order | None, most: int | None
 ) -> Bool[np.ndarray, " n"]:
     """Return which rows count: the first of each person, in order of preference."""
     order = np.arange(n) if rows is None else np.asarray(rows)
@@ -430,11 +427,7 @@ class LabelMechanism(SumMechanism):
         super().__post_init__()
 
     def prepare(
-        self,
-        differences: Matrix,
-        *,
-        persons: PersonIds | None = None,
-        rows: Order | None = None,
+        self, differences: Matrix, *, persons: PersonIds | None = None, rows: Order | None = None
     ) -> LabelDesign:
         """Return the release made ready for public vectors: it reads no label and spends nothing.
 

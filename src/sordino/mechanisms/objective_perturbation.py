@@ -64,11 +64,7 @@ _POWERS_OF_BOUND = 200  # of two: a minimizer takes fourth powers
 
 
 def joint_delta(
-    epsilon: float,
-    mu: float,
-    kappa: float,
-    *parts: float,
-    neighbors: NeighboringRelation,
+    epsilon: float, mu: float, kappa: float, *parts: float, neighbors: NeighboringRelation
 ) -> float:
     """Return δ of a tilted minimizer released together with Gaussian releases.
 

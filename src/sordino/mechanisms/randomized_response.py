@@ -209,12 +209,7 @@ class RandomizedResponse(_Coin):
         return (2**64 - 2 * self.threshold) / 2**64
 
     def guarantee(
-        self,
-        *,
-        unit: Unit,
-        neighbors: NeighboringRelation,
-        trust: Trust,
-        labels: int | None = None,
+        self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust, labels: int | None = None
     ) -> Guarantee:
         """Return what answering one label promises, or all labels of one person; δ = 0.
 

@@ -115,11 +115,7 @@ def rewards_only_range(
 
 
 def mean_range_after_test(
-    count: int,
-    *,
-    reward_range: float,
-    penalty: float = 0.0,
-    inexactness: float = 0.0,
+    count: int, *, reward_range: float, penalty: float = 0.0, inexactness: float = 0.0
 ) -> float:
     """Return how far one record moves the means if every arm has at least ``count`` others.
 
@@ -216,12 +212,7 @@ def _other_rewards_step(ridge: float) -> float:
 
 
 def public_design_ridge_range(
-    design: Matrix,
-    queries: Matrix,
-    *,
-    ridge: float,
-    reward_range: float,
-    inexactness: float = 0.0,
+    design: Matrix, queries: Matrix, *, ridge: float, reward_range: float, inexactness: float = 0.0
 ) -> float:
     """Return the range of one changed reward, exactly up to rounding, for public features."""
     # For unit label: what was pulled is public and only rewards are private; never doubled. Scores

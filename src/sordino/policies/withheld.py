@@ -150,12 +150,7 @@ class WithheldPolicy(Withholding):
             tests/soundness/test_withheld_policy.py.
         """
         drawn = self.draw_many(
-            1,
-            context,
-            candidates,
-            ledger=ledger,
-            reference=reference,
-            simulate_seed=simulate_seed,
+            1, context, candidates, ledger=ledger, reference=reference, simulate_seed=simulate_seed
         )
         return int(drawn[0])
 

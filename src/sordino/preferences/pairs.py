@@ -42,11 +42,7 @@ class Pairs(Comparisons):
         Pairs(n=2)
     """
 
-    _said = (
-        "Row",
-        "its position could tell its label",
-        "pairs with read_pairs or from_features",
-    )
+    _said = ("Row", "its position could tell its label", "pairs with read_pairs or from_features")
 
     labels: Integer[np.ndarray, " n"] = field(kw_only=True)
 

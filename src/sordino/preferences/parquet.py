@@ -169,10 +169,7 @@ class VectorWriter:
     def __init__(self, file: BinaryIO, dimension: int, *, persons: bool) -> None:
         """Start the file."""
         arrow, parquet = _library()
-        columns = [
-            (DIFFERENCE, arrow.list_(arrow.float64(), dimension)),
-            ("answer", arrow.int8()),
-        ]
+        columns = [(DIFFERENCE, arrow.list_(arrow.float64(), dimension)), ("answer", arrow.int8())]
         self._schema = arrow.schema([*columns, ("person", arrow.string())] if persons else columns)
         self._writer = parquet.ParquetWriter(file, self._schema)
 

@@ -20,14 +20,7 @@ import numpy as np
 from sordino import _random, _validate
 from sordino.errors import DataError, SordinoError, UsageError
 
-from .ballots import (
-    OFFERS,
-    UNSAID,
-    Ballot,
-    item_names,
-    order_ranks,
-    parse_ballot,
-)
+from .ballots import OFFERS, UNSAID, Ballot, item_names, order_ranks, parse_ballot
 from .comparisons import PublicDigest, all_named
 from .files import Kind, Progress, Rows, every_line, read_mappings, separator, untold
 from .rankings import Rankings
@@ -77,11 +70,7 @@ _Header = tuple[tuple[str, ...], int, int | None, re.Pattern[str], _Lines]
 
 
 def _read_preflib(
-    path: Path,
-    *,
-    offered: str | None = None,
-    empty: bool = False,
-    progress: Progress | None = None,
+    path: Path, *, offered: str | None = None, empty: bool = False, progress: Progress | None = None
 ) -> Rankings:
     """Return the ballots of a PrefLib file, one for every person, in random order."""
     # The name's ending decides what a ballot may be: `.soc` lists everything without ties, `.soi`

@@ -132,9 +132,7 @@ class Slates(Questions):
 
 
 def _keys_of_offers(
-    items: Sequence[str],
-    offered: Integer[np.ndarray, " m"],
-    starts: Integer[np.ndarray, " bounds"],
+    items: Sequence[str], offered: Integer[np.ndarray, " m"], starts: Integer[np.ndarray, " bounds"]
 ) -> tuple[bytes, ...]:
     """Return the key of every ballot over items: that of the items that it was offered."""
     known: dict[bytes, bytes] = {}

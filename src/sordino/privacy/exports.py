@@ -128,11 +128,7 @@ def dp_event(
 
 
 def export(
-    promised: Ledger | Guarantee,
-    form: Form,
-    *,
-    title: str | None = None,
-    said: Iterable[str] = (),
+    promised: Ledger | Guarantee, form: Form, *, title: str | None = None, said: Iterable[str] = ()
 ) -> str:
     """Return a promise in a standard form, as text to be written to a file.
 

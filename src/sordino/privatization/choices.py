@@ -129,10 +129,7 @@ def _refuse_other_sizes(slates: Slates, mechanism: KaryRandomizedResponse) -> No
 
 
 def _promise(
-    rankings: Rankings,
-    mechanism: KaryRandomizedResponse,
-    ledger: Ledger,
-    entropy: _random.Entropy,
+    rankings: Rankings, mechanism: KaryRandomizedResponse, ledger: Ledger, entropy: _random.Entropy
 ) -> Guarantee:
     """Return what the release promises, with every caveat."""
     promise = mechanism.guarantee(unit=ledger.budget.unit, neighbors=REPLACE_ONE, trust="central")

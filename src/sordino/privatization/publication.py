@@ -28,13 +28,7 @@ from sordino._files import (
 )
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.chunks import ENDINGS, WORK, Chunk, Chunks
-from sordino.preferences.pairs import (
-    Manifest,
-    digest_of_files,
-    manifest_path,
-    read_manifest,
-    stem,
-)
+from sordino.preferences.pairs import Manifest, digest_of_files, manifest_path, read_manifest, stem
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 

@@ -142,10 +142,7 @@ class ArmMeans(WithheldFit):
     def _range_of_one(self) -> float:
         """Return how far a record that is added or removed moves its arm."""
         return shrunken_mean_range(
-            self.shrinkage,
-            reward_range=self.reward_range,
-            center=self.center,
-            penalty=self.penalty,
+            self.shrinkage, reward_range=self.reward_range, center=self.center, penalty=self.penalty
         )
 
     def _scores(self, options: Int64[np.ndarray, " c"]) -> Sequence[Decimal]:

@@ -519,9 +519,7 @@ def _thinned_slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float)
 
 
 def slope_of_sum(
-    margins: Float[np.ndarray, " n"],
-    pull: float,
-    weights: Float[np.ndarray, " n"] | float = 1.0,
+    margins: Float[np.ndarray, " n"], pull: float, weights: Float[np.ndarray, " n"] | float = 1.0
 ) -> tuple[float, float] | None:
     """Return the slope b that answers of this sum call for, and how sharply they do."""
     # Source: docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = Σ wyΔ.

@@ -432,14 +432,7 @@ class RewardModel:
                 unoffered=_texts(values["unoffered"]),
                 **plain,
             )
-        except (
-            SordinoError,
-            AttributeError,
-            KeyError,
-            OverflowError,
-            TypeError,
-            ValueError,
-        ):
+        except (SordinoError, AttributeError, KeyError, OverflowError, TypeError, ValueError):
             model = None  # not what was said: it quotes the file
         if model is None or not model.usable():
             raise DataError(f"{problem}: {path.name} has a field that is missing or malformed.")

@@ -30,12 +30,7 @@ from sordino._validate import Square, Vector, finite_array
 from sordino.errors import DataError
 from sordino.mechanisms.ranking_sum import SizeGroup, checked_starts, groups_by_size, part_of
 
-from .pair_losses import (
-    DENSE_FEATURES,
-    PASSES_PER_FEATURE,
-    HessianApproximation,
-    MarginLoss,
-)
+from .pair_losses import DENSE_FEATURES, PASSES_PER_FEATURE, HessianApproximation, MarginLoss
 
 
 @dataclass(frozen=True, eq=False)

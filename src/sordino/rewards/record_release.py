@@ -44,14 +44,7 @@ from .release_checks import (
     record_promise,
     refuse_own_rows,
 )
-from .solver import (
-    ChunkedLoss,
-    Objective,
-    Solution,
-    minimize_tilted,
-    refuse_drowned,
-    ridge_of,
-)
+from .solver import ChunkedLoss, Objective, Solution, minimize_tilted, refuse_drowned, ridge_of
 
 _SECRET: Final = 4  # words
 

@@ -154,11 +154,7 @@ _DRAWS = 10  # splits of the sum that thinning averages over
 
 
 def fit_sum(
-    evidence: Evidence,
-    *,
-    ridge: float | None = None,
-    ball: float,
-    criterion: str | None = None,
+    evidence: Evidence, *, ridge: float | None = None, ball: float, criterion: str | None = None
 ) -> Fit:
     """Return the certified estimate; whatever is tried, it costs nothing more."""
     # Of a sum with noise, the ridge that is not given is a public one, and what noise alone would
@@ -250,12 +246,7 @@ _KNOWN = 0.1  # share of ‖θ̂‖² that the variance of a refined estimate ma
 
 
 def fit_design(
-    design: Design,
-    *,
-    ridge: float | None,
-    ball: float,
-    level: int = 0,
-    method: str = "auto",
+    design: Design, *, ridge: float | None, ball: float, level: int = 0, method: str = "auto"
 ) -> Fit:
     """Return the certified estimate."""
     _validate.one_of("method", method, METHODS)

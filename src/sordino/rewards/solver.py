@@ -131,12 +131,7 @@ class _FitState:
     """One data set being fitted: what is shared by all solves on it, and the pass counter."""
 
     def __init__(
-        self,
-        loss: MarginLoss,
-        atol: float,
-        max_passes: int,
-        *,
-        settles: bool = False,
+        self, loss: MarginLoss, atol: float, max_passes: int, *, settles: bool = False
     ) -> None:
         """Start at zero, having passed over nothing."""
         self.loss = loss
@@ -508,10 +503,7 @@ class _Best:
         if size < self._size:
             self._size = size
             self.solution = Solution(
-                theta=point.theta,
-                gradient_norm=size,
-                multiplier=pushed,
-                passes=self._work.passes,
+                theta=point.theta, gradient_norm=size, multiplier=pushed, passes=self._work.passes
             )
 
 
