@@ -12,13 +12,17 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from .errors import DataError, UsageError
 
 Vector = Float[np.ndarray, " d"]
 Square = Float[np.ndarray, "d d"]
 """One number for each feature; one for each two."""
+
+Numbers = Float[np.ndarray, " n"]
+Integers = Integer[np.ndarray, " n"]
+"""One number for each row; one whole number."""
 
 _RELEASE_ID = re.compile("[0-9a-f]{16}")
 _TELLING = 1e-6  # of an epsilon: below it 1 − 2·flip has no digits left to learn from

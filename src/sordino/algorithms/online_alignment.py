@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Integer
 from scipy.special import expit, xlogy
 
 from sordino import _random, _validate
+from sordino._validate import Integers, Numbers
 from sordino.environments.interactions import ActionFeatures, Actions, PerAction
 from sordino.environments.preference_worlds import (
     ContextStream,
@@ -82,7 +83,7 @@ class _FiniteBelief:
         kept = centered[..., self.possible]
         return np.asarray(kept.max(axis=-1) - kept.min(axis=-1))
 
-    def widths(self, differences: Float[np.ndarray, "n N"]) -> Float[np.ndarray, " n"]:
+    def widths(self, differences: Float[np.ndarray, "n N"]) -> Numbers:
         """Return how far two rewards that are still possible disagree at most on questions."""
         return self.bonus(differences)
 
@@ -156,9 +157,7 @@ class _FiniteLearner:
         """Return how many of the next questions are asked before the next refit: all."""
         return len(differences)
 
-    def learn(
-        self, differences: Float[np.ndarray, "n N"], answers: Integer[np.ndarray, " n"]
-    ) -> None:
+    def learn(self, differences: Float[np.ndarray, "n N"], answers: Integers) -> None:
         """Take in randomized answers to the questions that were taken."""
         chances = answer_probability(differences, self._flip)
         self.losses = self.losses + ((answers[:, None] - chances) ** 2).sum(axis=0)
@@ -193,7 +192,7 @@ class _LinearBelief:
         """Return by how much the truth may exceed the estimate along every row."""
         return np.asarray(self.radius * np.linalg.norm(centered @ self.root, axis=-1))
 
-    def widths(self, differences: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    def widths(self, differences: Float[np.ndarray, "n d"]) -> Numbers:
         """Return how far two rewards that are both still possible disagree at most."""
         return 2 * self.bonus(differences)
 
@@ -250,9 +249,7 @@ class _LinearLearner:
                 return index + 1
         return len(differences)
 
-    def learn(
-        self, differences: Float[np.ndarray, "n d"], answers: Integer[np.ndarray, " n"]
-    ) -> None:
+    def learn(self, differences: Float[np.ndarray, "n d"], answers: Integers) -> None:
         """Take in randomized answers to the questions that were taken, and refit."""
         if not len(answers):
             return
@@ -318,11 +315,11 @@ class Play:
     # How the two differ, as the learner encodes them.
     questions: list[Float[np.ndarray, "n m"]] = field(default_factory=list)
     # Randomized answers, −1 where both actions were the same and nobody was asked.
-    answers: list[Integer[np.ndarray, " n"]] = field(default_factory=list)
+    answers: list[Integers] = field(default_factory=list)
     # How far two rewards that were still possible disagreed on the question.
-    widths: list[Float[np.ndarray, " n"]] = field(default_factory=list)
+    widths: list[Numbers] = field(default_factory=list)
     # What the second policy gave away in the round's context, where that is known.
-    regrets: list[Float[np.ndarray, " n"]] = field(default_factory=list)
+    regrets: list[Numbers] = field(default_factory=list)
 
     def play(self, rounds: int) -> None:
         """Play so many rounds.

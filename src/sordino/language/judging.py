@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from scipy.special import stdtrit
 
 from sordino._random import entropy
-from sordino._validate import failure_probability, finite_array, integer, number, positive
+from sordino._validate import Numbers, failure_probability, finite_array, integer, number, positive
 from sordino.errors import DataError, UsageError
 from sordino.language.models.tokens import numbered
 from sordino.preferences.records import Text
@@ -46,9 +46,7 @@ class Share:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def _share_won(
-    won: Float[np.ndarray, " n"], clusters: Int[np.ndarray, " n"], *, confidence: float
-) -> Share:
+def _share_won(won: Numbers, clusters: Int[np.ndarray, " n"], *, confidence: float) -> Share:
     """Return the mean of what was won, with an interval that respects clusters."""
     # Source: Wilson 1927, with an effective number of comparisons n* = p(1 − p)/V, at most n, in
     # place of n (as survey samplers do; Korn & Graubard 1998), V the variance of the mean between
@@ -59,11 +57,7 @@ def _share_won(
 
 
 def _length_matched_share(
-    won: Float[np.ndarray, " n"],
-    log_ratios: Float[np.ndarray, " n"],
-    clusters: Int[np.ndarray, " n"],
-    *,
-    confidence: float,
+    won: Numbers, log_ratios: Numbers, clusters: Int[np.ndarray, " n"], *, confidence: float
 ) -> Share | None:
     """Return the share won if answers were as often longer than the other one as shorter."""
     # Comparisons whose lengths differ by more than a factor of two are left out. The others fall
@@ -127,7 +121,7 @@ class _PreferenceJudge(Protocol):
 
     def preferences(
         self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
-    ) -> Float[np.ndarray, " n"]:
+    ) -> Numbers:
         """Return the chance, in [0, 1], that each first answer is better than the second."""
         ...
 
@@ -136,7 +130,7 @@ class _PreferenceJudge(Protocol):
 class _ScoringJudge(Protocol):
     """A judge who scores one answer at a time, such as a ``TextRewardModel``."""
 
-    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
+    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Numbers:
         """Return a score for each answer; more is better."""
         ...
 
@@ -171,7 +165,7 @@ class CommandJudge:
 
     def preferences(
         self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
-    ) -> Float[np.ndarray, " n"]:
+    ) -> Numbers:
         """Return the chance that each first answer is better, as the program says.
 
         Guarantee:
@@ -273,7 +267,7 @@ class WinRate:
         return f"{line}\nThe judge's labels: {self.guarantee}"
 
 
-_Scorer: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Float[np.ndarray, " n"]]
+_Scorer: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Numbers]
 Judge: TypeAlias = _PreferenceJudge | _ScoringJudge | _Scorer
 
 
@@ -340,7 +334,7 @@ def _promise(judge: Judge, given: Guarantee | None) -> Guarantee | None:
     return given if own is None else own
 
 
-def _lengths(answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
+def _lengths(answers: Sequence[Text]) -> Numbers:
     return np.array(
         [len(one) if isinstance(one, str) else sum(len(turn["content"]) for turn in one)
          for one in answers], dtype=float,
@@ -361,7 +355,7 @@ class RewardJudge:
         """Return what the labels that the judge learned from were promised."""
         return self.reward.guarantee
 
-    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
+    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Numbers:
         """Return a score for each answer, the least for those that cannot be read."""
         found = self.reward.scores_of_readable(prompts, answers)
         return np.where(np.isnan(found), -self.reward.reward_bound - 1.0, found)

@@ -15,6 +15,7 @@ from jaxtyping import Float, Integer, UInt64
 
 from sordino import _validate
 from sordino._random import Entropy
+from sordino._validate import Integers
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy import accounting
 from sordino.privacy.conversions import randomized_response_epsilon, randomized_response_threshold
@@ -47,9 +48,7 @@ class Answers(ABC):
         None of its own: each kind states one. Shown by tests/unit/mechanisms/test_many_releases.py.
     """
 
-    def release(
-        self, values: Integer[np.ndarray, " n"], *, entropy: Entropy
-    ) -> Integer[np.ndarray, " n"]:
+    def release(self, values: Integers, *, entropy: Entropy) -> Integers:
         """Return one answer for each value; the spend must already be on a ledger.
 
         Values are labels, each 0, 1 or 2 (undecided), or the candidates that were chosen. Words
@@ -65,7 +64,7 @@ class Answers(ABC):
         return np.concatenate([checked[:0], *answers])
 
     def repeat(
-        self, values: Integer[np.ndarray, " n"], trials: int, *, entropy: Entropy
+        self, values: Integers, trials: int, *, entropy: Entropy
     ) -> Integer[np.ndarray, "t n"]:
         """Return independent releases of the same made-up values, one in each row.
 
@@ -89,19 +88,17 @@ class Answers(ABC):
             return np.where(impossible, 0.0, one - other)
 
     @abstractmethod
-    def _checked(self, values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
+    def _checked(self, values: Integers) -> Integers:
         """Return values in the type of answers; refuse what is none."""
 
     # It has no branch on a value, so that not even the time taken tells what the values are.
     @abstractmethod
-    def _answered(
-        self, values: Integer[np.ndarray, " n"], entropy: Entropy
-    ) -> Integer[np.ndarray, " n"]:
+    def _answered(self, values: Integers, entropy: Entropy) -> Integers:
         """Return the answers of some values."""
 
     @abstractmethod
     def _log_chances(
-        self, outputs: Integer[np.ndarray, "t n"], values: Integer[np.ndarray, " n"]
+        self, outputs: Integer[np.ndarray, "t n"], values: Integers
     ) -> Float[np.ndarray, "t n"]:
         """Return the log-probability of every answer, were these the values."""
 
@@ -150,7 +147,7 @@ class _Coin(Answers):
         return WorstCase(*(self._checked(np.array([value])) for value in (0, other)))
 
     def _log_chances(
-        self, outputs: Integer[np.ndarray, "t n"], values: Integer[np.ndarray, " n"]
+        self, outputs: Integer[np.ndarray, "t n"], values: Integers
     ) -> Float[np.ndarray, "t n"]:
         flip = self.flip_probability
         other = math.log(flip / (self._count - 1))
@@ -247,12 +244,10 @@ class RandomizedResponse(_Coin):
             loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust, caveats=caveats
         )
 
-    def _checked(self, values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
+    def _checked(self, values: Integers) -> Integers:
         return label_array(values)
 
-    def _answered(
-        self, values: Integer[np.ndarray, " n"], entropy: Entropy
-    ) -> Integer[np.ndarray, " n"]:
+    def _answered(self, values: Integers, entropy: Entropy) -> Integers:
         words = entropy.words(len(values))
         undecided = values == UNDECIDED
         flipped = (values == 1) ^ (words < np.uint64(self.threshold))
@@ -260,7 +255,7 @@ class RandomizedResponse(_Coin):
         return np.asarray((flipped & ~undecided) | (fair & undecided), dtype=np.int8)
 
 
-def label_array(values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
+def label_array(values: Integers) -> Integers:
     """Return labels in one dimension as int8."""
     labels = np.asarray(values)
     wrong: np.ndarray | list[int] = [0]
@@ -322,7 +317,7 @@ class KaryRandomizedResponse(_Coin):
             )
         return stated(self.event, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
 
-    def _checked(self, values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
+    def _checked(self, values: Integers) -> Integers:
         choices = np.asarray(values)
         wrong: np.ndarray | list[int] = [0]
         if choices.ndim == 1 and choices.dtype.kind in "iu":
@@ -334,9 +329,7 @@ class KaryRandomizedResponse(_Coin):
             )
         return choices.astype(np.int16)
 
-    def _answered(
-        self, values: Integer[np.ndarray, " n"], entropy: Entropy
-    ) -> Integer[np.ndarray, " n"]:
+    def _answered(self, values: Integers, entropy: Entropy) -> Integers:
         n, count = len(values), self.categories
         flipped = entropy.words(n) < np.uint64(self.threshold)
         ahead = 1 + _uniform(n, count - 1, entropy)
@@ -345,7 +338,7 @@ class KaryRandomizedResponse(_Coin):
         return np.where(values == NO_CHOICE, fair, answers).astype(np.int16)
 
 
-def _uniform(n: int, count: int, entropy: Entropy) -> Integer[np.ndarray, " n"]:
+def _uniform(n: int, count: int, entropy: Entropy) -> Integers:
     """Return n numbers from 0 to count − 1, each exactly as likely."""
     # A word in the last round, which is not complete, is drawn again.
     last = np.uint64(2**64 - 1 - 2**64 % count)
@@ -355,9 +348,7 @@ def _uniform(n: int, count: int, entropy: Entropy) -> Integer[np.ndarray, " n"]:
     return (words % np.uint64(count)).astype(np.int64)
 
 
-def debiased_choices(
-    answers: Integer[np.ndarray, " n"], coin: KaryRandomizedResponse
-) -> Float[np.ndarray, "n k"]:
+def debiased_choices(answers: Integers, coin: KaryRandomizedResponse) -> Float[np.ndarray, "n k"]:
     """Return a row for every answer whose expectation says which candidate was chosen."""
     # It is 1 for the choice and 0 for the others, and 1/K for everybody where nobody was chosen. So
     # Σ over answers and candidates of these numbers times φ estimates Σ φ(chosen) without bias.

@@ -29,6 +29,7 @@ from jaxtyping import Bool, Integer, UInt64
 
 from sordino import _random
 from sordino._files import explained, read_json, sha256_of, to_json, written_once
+from sordino._validate import Integers
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, LedgerDamaged
@@ -69,8 +70,8 @@ class _Stored:
     """The stored answers of one part of the people, in the order of their keys."""
 
     keys: np.ndarray  # who, and what
-    answers: Integer[np.ndarray, " n"]  # 0 or 1
-    payers: Integer[np.ndarray, " n"]  # which of `release_ids` paid for each
+    answers: Integers  # 0 or 1
+    payers: Integers  # which of `release_ids` paid for each
     release_ids: tuple[str, ...]  # entries on the ledger
 
     def places(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -90,9 +91,7 @@ class _PartedMemo:
     def has(self, part: int, release_id: str) -> bool:
         return self._path(part, release_id).exists()
 
-    def keep(
-        self, part: int, release_id: str, keys: np.ndarray, answers: Integer[np.ndarray, " n"]
-    ) -> None:
+    def keep(self, part: int, release_id: str, keys: np.ndarray, answers: Integers) -> None:
         """Store an entry's answers of one part durably, unless some are there already."""
         # Whoever calls it must use what `stored` then says, and throw its own away.
         found = np.zeros(len(keys), _ANSWER)
@@ -370,7 +369,7 @@ class _PersonQuestions:
     keys: np.ndarray  # who, and what, each once, in order
     labels: Integer[np.ndarray, " k"]  # the label that the person gave first
     rows: UInt64[np.ndarray, " n"]  # numbers of the records
-    which: Integer[np.ndarray, " n"]  # which question each record asks
+    which: Integers  # which question each record asks
 
 
 def _persons(keys: np.ndarray) -> np.ndarray:
@@ -418,9 +417,7 @@ class AnswerPart:
             np.save(draft.file, np.sort(found, order="row"), allow_pickle=False)
         return len(asked.keys)
 
-    def _drawn(
-        self, _: np.ndarray, labels: Integer[np.ndarray, " n"], entropy: _random.Entropy
-    ) -> Integer[np.ndarray, " n"]:
+    def _drawn(self, _: np.ndarray, labels: Integers, entropy: _random.Entropy) -> Integers:
         """Return fresh answers to some questions; the spend is on the ledger."""
         return self.coin.release(labels, entropy=entropy)
 
@@ -451,7 +448,7 @@ class AnswerPart:
         return chosen
 
 
-def _answers_of_chunk(work: str, first: int, last: int) -> Integer[np.ndarray, " n"]:
+def _answers_of_chunk(work: str, first: int, last: int) -> Integers:
     """Return the answers to the records from one number to before another."""
     found = [np.zeros(0, _ANSWERED)]
     for part in range(PARTS):
@@ -514,7 +511,7 @@ class AnswerChunk:
                 raise DataError(CHANGED)
         return written
 
-    def _drawn(self, pairs: Pairs, entropy: _random.Entropy) -> Integer[np.ndarray, " n"]:
+    def _drawn(self, pairs: Pairs, entropy: _random.Entropy) -> Integers:
         """Return fresh answers of records that nothing links; the spend is on the ledger."""
         return self.coin.release(pairs.labels, entropy=entropy)
 

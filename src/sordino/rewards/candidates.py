@@ -9,10 +9,11 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from scipy.sparse import csr_array, issparse
 
 from sordino import _validate
+from sordino._validate import Integers, Numbers
 from sordino.errors import DataError, UsageError
 from sordino.preferences.features import Features
 from sordino.preferences.records import Text
@@ -35,7 +36,7 @@ _BLOCK = 1 << 21  # numbers of features that are held at once: 16 MiB
 class Candidates:
     """All m candidates of n prompts in one row, with the probabilities they start from."""
 
-    sizes: Integer[np.ndarray, " n"]  # how many candidates each prompt has; no prompt has none
+    sizes: Integers  # how many candidates each prompt has; no prompt has none
     # Probabilities of the starting policy, summing to 1 for every prompt.
     reference: Float[np.ndarray, " m"]
     prompts: Sequence[Text] = ()  # the prompt of every candidate; empty where features are given
@@ -83,7 +84,7 @@ class Candidates:
         return len(self.reference)
 
     @property
-    def starts(self) -> Integer[np.ndarray, " n"]:
+    def starts(self) -> Integers:
         """Where each prompt's candidates begin."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
@@ -91,9 +92,7 @@ class Candidates:
         """Return one array for each prompt."""
         return np.split(values, self.starts[1:])
 
-    def means(
-        self, values: Float[np.ndarray, " m"], weights: Float[np.ndarray, " m"]
-    ) -> Float[np.ndarray, " n"]:
+    def means(self, values: Float[np.ndarray, " m"], weights: Float[np.ndarray, " m"]) -> Numbers:
         """Return the sum of weights · values for each prompt."""
         return np.asarray(np.add.reduceat(weights * values, self.starts))
 
@@ -142,7 +141,7 @@ class Candidates:
             yield part, first
 
 
-def _lengths(name: str, entries: CandidateLists) -> Integer[np.ndarray, " n"]:
+def _lengths(name: str, entries: CandidateLists) -> Integers:
     """Return the length of every entry; refuse what is no list, such as one text."""
     lengths = []
     for at, entry in enumerate(entries):
@@ -170,9 +169,7 @@ def _stacked(candidates: CandidateLists) -> Float[np.ndarray, "m d"]:
     return np.concatenate(options)
 
 
-def _reference(
-    reference: ReferenceLists, sizes: Integer[np.ndarray, " n"]
-) -> Float[np.ndarray, " m"]:
+def _reference(reference: ReferenceLists, sizes: Integers) -> Float[np.ndarray, " m"]:
     """Return the reference probabilities of all candidates; uniform if left out."""
     if reference is None:
         return np.repeat(1.0 / sizes, sizes)

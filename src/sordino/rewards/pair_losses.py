@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit, log_expit
 
-from sordino._validate import Square, Vector, finite_array, non_negative, number
+from sordino._validate import Numbers, Square, Vector, finite_array, non_negative, number
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.grid import Matrix, row_weights
 
@@ -54,9 +54,7 @@ def blocks(differences: Any, step: int = 1) -> Iterator[tuple[np.ndarray, slice]
         yield (block.toarray() if issparse(block) else block), chosen
 
 
-def weighted_grams(
-    differences: Any, *weights: Float[np.ndarray, " n"], step: int = 1
-) -> list[Square]:
+def weighted_grams(differences: Any, *weights: Numbers, step: int = 1) -> list[Square]:
     """Return Σ wᵢ xᵢxᵢᵀ for each list of weights, in one reading of the rows."""
     d = differences.shape[1]
     totals = [np.zeros((d, d)) for _ in weights]
@@ -81,7 +79,7 @@ def checked_flip(flip_probability: float) -> float:
     return flip
 
 
-def debias(answers: Int[np.ndarray, " n"], flip_probability: float) -> Float[np.ndarray, " n"]:
+def debias(answers: Int[np.ndarray, " n"], flip_probability: float) -> Numbers:
     """Return targets whose expectation over the flips is the answer before it was flipped.
 
     Source:
@@ -245,18 +243,18 @@ class DebiasedLogistic(MarginLoss):
     # x, one row a pair; dense or `scipy.sparse.csr_array`.
     differences: Float[np.ndarray, "n d"] | csr_array
     # ỹ of `debias` (any finite numbers; 0 and 1 give logistic regression).
-    targets: Float[np.ndarray, " n"]
+    targets: Numbers
     # Added to Σ ỹx: what is known of the answers as a sum, and not row by row.
     pull: Vector | None = None
     # How much softplus of each pair counts, where not every one counts 1; ≥ 0.
-    weights: Float[np.ndarray, " n"] | float = 1.0
+    weights: Numbers | float = 1.0
 
     @classmethod
     def of_statistic(
         cls,
         differences: Float[np.ndarray, "n d"] | csr_array,
         statistic: Vector,
-        weights: Float[np.ndarray, " n"] | float = 1.0,
+        weights: Numbers | float = 1.0,
     ) -> DebiasedLogistic:
         """Return the loss where Σ yx is known and no single answer is."""
         # Source: docs/central.md, "Label privacy, one Gaussian release": Σ w softplus(θᵀx) − T̃ᵀθ.
@@ -300,15 +298,15 @@ class DebiasedLogistic(MarginLoss):
         """Return whether every row counts alike: some of the rows do not know their weights."""
         return np.ndim(self.weights) == 0
 
-    def convex(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def convex(self, margins: Numbers) -> Numbers:
         """Return log(1 + e^margin), as much as its pair counts."""
         return np.asarray(self.weights * softplus(margins))
 
-    def slopes(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def slopes(self, margins: Numbers) -> Numbers:
         """Return the probability of each answer, as much as its pair counts."""
         return np.asarray(self.weights * expit(margins))
 
-    def curvatures(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def curvatures(self, margins: Numbers) -> Numbers:
         """Return σ′ of each margin, as much as its pair counts."""
         probabilities = expit(margins)
         return np.asarray(self.weights * probabilities * (1 - probabilities))
@@ -321,11 +319,11 @@ class DebiasedLogistic(MarginLoss):
             return np.asarray((matrix.T @ matrix.multiply(weights[:, None])).toarray())
         return np.asarray(matrix.T @ (weights[:, None] * matrix))
 
-    def span(self, change: Float[np.ndarray, " n"]) -> float:
+    def span(self, change: Numbers) -> float:
         """Return the farthest that a margin moves: |σ″| ≤ σ′."""
         return float(np.max(np.abs(change), initial=0.0))
 
-    def bend(self, margins: Float[np.ndarray, " n"]) -> HessianApproximation:
+    def bend(self, margins: Numbers) -> HessianApproximation:
         """Return the approximate Hessian."""
         return _PairHessian(self, margins)
 
@@ -343,7 +341,7 @@ class _PairHessian(HessianApproximation):
     # Passes over sparse rows are so cheap that the diagonal is tried first.
     # Source: docs/local.md, debiased likelihood (Hessian).
 
-    def __init__(self, loss: DebiasedLogistic, margins: Float[np.ndarray, " n"]) -> None:
+    def __init__(self, loss: DebiasedLogistic, margins: Numbers) -> None:
         n, d = loss.differences.shape
         self._loss, matrix = loss, loss.rows
         self._dense = d <= DENSE_FEATURES
@@ -355,18 +353,18 @@ class _PairHessian(HessianApproximation):
         rows = min(32, max(8, n // (4 * max(d, 1))))
         self.matrix = self._measure(margins, rows) if whole else self._diagonal(margins)
 
-    def refresh(self, margins: Float[np.ndarray, " n"]) -> None:
+    def refresh(self, margins: Numbers) -> None:
         """Measure again at the given margins, on more rows."""
         self.matrix = self._measure(margins, 128) if self._dense else self._diagonal(margins)
 
-    def _measure(self, margins: Float[np.ndarray, " n"], rows_per_feature: int) -> np.ndarray:
+    def _measure(self, margins: Numbers, rows_per_feature: int) -> np.ndarray:
         n, d = self._loss.differences.shape
         step = max(1, n // max(rows_per_feature * d, _FLOPS // max(d, 1) ** 2, 1))
         weights = self._loss.curvatures(margins)
         [total] = weighted_grams(self._loss.differences, weights, step=step)
         return np.asarray(total * (n / max(len(range(0, n, step)), 1)))
 
-    def _diagonal(self, margins: Float[np.ndarray, " n"]) -> np.ndarray:
+    def _diagonal(self, margins: Numbers) -> np.ndarray:
         rows = self._loss.rows
         squares = rows.power(2) if issparse(rows) else rows * rows
         return np.asarray(squares.T @ self._loss.curvatures(margins))
@@ -412,7 +410,7 @@ class MixtureLogistic:
         up, down = weighted_grams(self.differences, np.maximum(bend, 0), np.maximum(-bend, 0))
         return np.asarray(up - down)
 
-    def _slope(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def _slope(self, margins: Numbers) -> Numbers:
         """Return κσ′(Δ)/p(z): how fast the log probability rises along its answer."""
         # In logarithms: where an answer contradicts a sure prediction, both factors underflow.
         logs = log_expit(margins) + log_expit(-margins) + self._losses(margins)
@@ -422,7 +420,7 @@ class MixtureLogistic:
     def _z(self) -> Int[np.ndarray, " n"]:
         return 2 * self.answers.astype(np.int64) - 1
 
-    def _losses(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def _losses(self, margins: Numbers) -> Numbers:
         flip = self.flip_probability
         epsilon = math.log((1 - flip) / flip) if flip > 0 else math.inf
         return np.asarray(_mixture_negative_log_likelihood(epsilon, margins, self._z))
@@ -431,15 +429,13 @@ class MixtureLogistic:
 _FAINT = 1e-12  # of the trace of a matrix: next to it, its smallest eigenvalues are rounding
 
 
-def debiased_slope(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def debiased_slope(margins: Numbers) -> Numbers:
     """Return σ′(Δ): how much one pair bends the debiased loss."""
     # Source: docs/local.md, standard errors: A = E[σ′xxᵀ].
     return np.asarray(expit(margins) * expit(-margins))
 
 
-def debiased_noise(
-    margins: Float[np.ndarray, " n"], flip_probability: float
-) -> Float[np.ndarray, " n"]:
+def debiased_noise(margins: Numbers, flip_probability: float) -> Numbers:
     """Return p(1 − p)/κ²: the variance of a debiased answer."""
     # Source: docs/local.md, standard errors: E[p(1 − p)/κ² xxᵀ], p = κσ(Δ) + f.
     chance = answer_probability(margins, flip_probability)
@@ -447,9 +443,7 @@ def debiased_noise(
     return np.asarray(chance * other / (1 - 2 * flip_probability) ** 2)
 
 
-def mixture_information(
-    margins: Float[np.ndarray, " n"], flip_probability: float
-) -> Float[np.ndarray, " n"]:
+def mixture_information(margins: Numbers, flip_probability: float) -> Numbers:
     """Return κ²σ′²/(p(1 − p)): what one released answer says about Δ."""
     # Source: docs/local.md, standard errors: Fisher information of the mixture likelihood.
     slope = debiased_slope(margins)
@@ -458,9 +452,7 @@ def mixture_information(
     return np.asarray(slope * (slope / noise))
 
 
-def isotropic_efficiency(
-    margins: Float[np.ndarray, " n"], flip_probability: float, squares: Float[np.ndarray, " n"]
-) -> float:
+def isotropic_efficiency(margins: Numbers, flip_probability: float, squares: Numbers) -> float:
     """Return the variance of the mixture over that of the debiased estimate, at a glance."""
     # It is exact where directions do not depend on the margins, takes no matrix, and never exceeds
     # 1.

@@ -19,10 +19,11 @@ from operator import add
 from typing import Any, Final
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from scipy.special import expit
 
 from sordino import _validate
+from sordino._validate import Integers, Numbers
 from sordino.engines.engine import Rows
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
@@ -232,9 +233,7 @@ def _scored(weights: Float[np.ndarray, " d"], block: Matrix) -> Float[np.ndarray
     return np.asarray(block @ weights, dtype=np.float64)
 
 
-def _label_columns(
-    margins: Float[np.ndarray, " n"], temperature: float
-) -> Float[np.ndarray, "n 3"]:
+def _label_columns(margins: Numbers, temperature: float) -> Float[np.ndarray, "n 3"]:
     """Return v = (sign(m), 2σ(m/temperature) − 1, m), which labels are summed with."""
     # Source: docs/central.md, "Metrics that are paid for".
     with np.errstate(over="ignore", under="ignore"):
@@ -265,7 +264,7 @@ class _MarginSums:
 
     @classmethod
     def of(
-        cls, temperature: float, _first: int, margins: Float[np.ndarray, " n"], _labels: object = 0
+        cls, temperature: float, _first: int, margins: Numbers, _labels: object = 0
     ) -> _MarginSums:
         """Return the sums of one block of margins."""
         with np.errstate(over="ignore"):
@@ -297,7 +296,7 @@ class _MarginSums:
 
 
 def _slope_sums(
-    slope: float, _first: int, margins: Float[np.ndarray, " n"], _labels: object = 0
+    slope: float, _first: int, margins: Numbers, _labels: object = 0
 ) -> Float[np.ndarray, " 4"]:
     """Return what some margins add up to if labels have chances σ(bm), for a slope b."""
     # Σ σ(bm)m, which Σ ym would be; its derivative Σ σ′(bm)m²; and of the loss softplus(m) − ym the
@@ -504,9 +503,7 @@ def _refuse_other_arguments(pairs: object, mechanism: object, ledger: object) ->
         )
 
 
-def _record_margins(
-    rows: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " d"]
-) -> Float[np.ndarray, " n"]:
+def _record_margins(rows: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " d"]) -> Numbers:
     """Return θᵀx of every record, to the last bit the same whatever the other records are."""
     # A product of matrices may add up a row in an order that depends on how many rows there are,
     # and so one record could turn the sign of another one's margin. A margin that overflows in both
@@ -517,9 +514,7 @@ def _record_margins(
     return np.where(np.isnan(totals), 0.0, totals)
 
 
-def _measured(
-    margins: Float[np.ndarray, " n"], labels: Integer[np.ndarray, " n"], temperature: float
-) -> Float[np.ndarray, "n 4"]:
+def _measured(margins: Numbers, labels: Integers, temperature: float) -> Float[np.ndarray, "n 4"]:
     """Return (1, correct − ½, win − ½, loss/cap − ½) of every record."""
     first = np.where(labels == UNDECIDED, 0.5, labels)
     with np.errstate(over="ignore", under="ignore"):

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import numpy as np
-from jaxtyping import Bool, Integer
+from jaxtyping import Bool
 from scipy.special import expit, logit
 
+from sordino._validate import Integers
 from sordino.auditing.statistical.bounds import clopper_pearson
 
 from .columns import (
@@ -76,7 +77,7 @@ class PublicKnowledge:
     _bounds: dict[tuple[bytes, bool], float] = field(default_factory=dict, init=False)
 
     @cached_property
-    def truth(self) -> Integer[np.ndarray, " n"]:
+    def truth(self) -> Integers:
         """Return who was preferred, in the order written."""
         truth = self.released.truth
         return np.full(len(self.released), UNKNOWN) if truth is None else truth
@@ -87,7 +88,7 @@ class PublicKnowledge:
         return np.asarray(independent_rows(self.released) & (self.truth != UNKNOWN))
 
     @cached_property
-    def factors(self) -> list[Integer[np.ndarray, " n"]]:
+    def factors(self) -> list[Integers]:
         """Return groups of rows that may share a taste: an array of group numbers per factor."""
         # Factors are the person, the question where one occurs twice, and each declared column; one
         # group of all rows if there is none of these.
@@ -106,7 +107,7 @@ class PublicKnowledge:
         return found or [np.zeros(len(released), dtype=np.int64)]
 
     @cached_property
-    def orders(self) -> dict[str, Integer[np.ndarray, " n"]]:
+    def orders(self) -> dict[str, Integers]:
         """Return where the order written is that of each public order: 1, 0 or ``UNKNOWN``."""
         # The order in which the raw file shows the answers is one, unless it predicts more labels
         # than a habit of taking the first would: an order that nearly always has the better answer
@@ -163,7 +164,7 @@ class PublicKnowledge:
         return self._bounds[key]
 
 
-def _with_majority(labels: Integer[np.ndarray, " n"], cells: Integer[np.ndarray, " n"]) -> int:
+def _with_majority(labels: Integers, cells: Integers) -> int:
     """Return how many labels are those of the majority of their cell."""
     # A row alone in its cell would always be; such rows are put together, by what the order says.
     last = cells.max(initial=0) // _SIDES * _SIDES + _SIDES
@@ -215,17 +216,13 @@ def order_channels(released: Released) -> list[Channel]:
     return [*channels, *quoting_channels(released)]
 
 
-def _halves(n: int) -> Integer[np.ndarray, " n"]:
+def _halves(n: int) -> Integers:
     """0 or 1 for every row: two rows of one, two of the other, so that both have parities."""
     # Alternating single rows would hide a label written into the parity of the row.
     return np.arange(n) // 2 % 2
 
 
-def _cross_fitted(
-    groups: Integer[np.ndarray, " n"],
-    labels: Integer[np.ndarray, " n"],
-    usable: Bool[np.ndarray, " n"],
-) -> Integer[np.ndarray, " n"]:
+def _cross_fitted(groups: Integers, labels: Integers, usable: Bool[np.ndarray, " n"]) -> Integers:
     """Return the majority label of each row's group in the other half of the rows."""
     # Given the labels of one half, and all that is public, the labels of the other half are as
     # independent as ever; so each half may be judged by a binomial tail.
@@ -346,7 +343,7 @@ def _exemption(
 
 
 def _explained(
-    released: Released, name: str, guesses: Integer[np.ndarray, " n"], rows: Bool[np.ndarray, " n"]
+    released: Released, name: str, guesses: Integers, rows: Bool[np.ndarray, " n"]
 ) -> bool:
     """Return whether what a channel says follows from the value of a column, in either order."""
     # A channel that says nearly always the same is not explained by a column, whatever it holds.

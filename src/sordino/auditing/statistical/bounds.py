@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 from scipy.special import betainc, betainccinv, betaincinv, expit, gammaln, logit, logsumexp, ndtri
 
-from sordino._validate import failure_probability, integer
+from sordino._validate import Numbers, failure_probability, integer
 from sordino.errors import DataError
 from sordino.privacy.conversions import bracket_up, narrow
 from sordino.privacy.guarantee import float_to_json
@@ -258,9 +258,7 @@ def split_sizes(scores: int) -> tuple[int, int]:
     return chosen, scores - chosen
 
 
-def split(
-    name: str, scores: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, " b"]]:
+def split(name: str, scores: Numbers) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, " b"]]:
     """Return the scores that choose an event, and the scores that it is counted on."""
     array = np.asarray(scores)
     if array.ndim != 1 or array.dtype.kind not in "biuf" or len(array) < _LEAST:
@@ -300,7 +298,7 @@ def _above(scores: np.ndarray, thresholds: np.ndarray) -> Integer[np.ndarray, " 
     return np.asarray(len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left"))
 
 
-def _best_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank: _Rank) -> Cut:
+def _best_cut(one: Numbers, other: Float[np.ndarray, " m"], rank: _Rank) -> Cut:
     """Return the threshold, and the side of it, that shows most, counted on fresh scores."""
     (seen_one, rest_one), (seen_other, rest_other) = split("one", one), split("other", other)
     tried = _candidates(np.concatenate([seen_one, seen_other]), _MOST_SINGLE)
@@ -312,7 +310,7 @@ def _best_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank
     return _cut(high, high, rest_one, rest_other, above=best < len(tried))
 
 
-def _best_cuts(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank: _Rank) -> Cut:
+def _best_cuts(one: Numbers, other: Float[np.ndarray, " m"], rank: _Rank) -> Cut:
     """Return the two thresholds that show most, counted on fresh scores."""
     # Scores between the two say neither and are left out: the counts are of the scores outside.
     (seen_one, rest_one), (seen_other, rest_other) = split("one", one), split("other", other)
@@ -343,24 +341,22 @@ _CHOOSING: Final = 0.05
 _CHOOSING_MU: Final = 1e-8
 
 
-def epsilon_cut(
-    one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], *, delta: float
-) -> Cut:
+def epsilon_cut(one: Numbers, other: Float[np.ndarray, " m"], *, delta: float) -> Cut:
     """Return the event that shows most ε on the first fifth of the scores, counted on the rest."""
     return _best_cut(one, other, partial(_epsilon_bounds, delta=delta, failure=_CHOOSING))
 
 
-def mu_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
+def mu_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
     """Return the event that shows most μ on the first fifth of the scores, counted on the rest."""
     return _best_cut(one, other, partial(_mu_bounds, failure=_CHOOSING_MU))
 
 
-def range_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
+def range_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
     """Return the two events whose odds move most on the first fifth, counted on the rest."""
     return _best_cuts(one, other, _odds_ratios)
 
 
-def one_run_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
+def one_run_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
     """Return the two thresholds outside which canaries are guessed best, counted on the rest."""
     return _best_cuts(one, other, _accuracies)
 
