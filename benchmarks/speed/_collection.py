@@ -55,7 +55,8 @@ def begin_study(folder: Path, *, questions: int, cap: int, changes: str) -> Path
     ]
     (folder / "questions.jsonl").write_text("\n".join(lines) + "\n")
     file = folder / "study.toml"
-    new_study(file, title="Load", questions=folder / "questions.jsonl", epsilon=EPSILON, cap=cap)
+    terms = {"epsilon": EPSILON, "cap": cap, "accept_weak": True}  # nobody is asked
+    new_study(file, title="Load", questions=folder / "questions.jsonl", **terms)
     text = file.read_text().replace('changes = "refused"', f'changes = "{changes}"')
     file.write_text(text)
     return file
