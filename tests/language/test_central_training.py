@@ -652,6 +652,25 @@ def test_a_layer_of_the_user_is_served(central, tiny_llama):
 # Arithmetic.
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["reward", "dpo"])
+def test_an_accelerator_trains_as_the_processor_does(central, kind):
+    if not torch.cuda.is_available():
+        pytest.skip("there is no accelerator")
+    runs = []
+    for use_cpu in (True, False):
+        args = {"use_cpu": use_cpu, "dataloader_pin_memory": False}
+        trainer = central(kind=kind, folder=f"run {use_cpu}", args=args, simulate_seed=3)
+        before = [one.detach().cpu().clone() for one in trainer.model.parameters()]
+        trained(trainer)
+        assert trainer.model.device.type == ("cpu" if use_cpu else "cuda")
+        after = [one.detach().cpu() for one in trainer.model.parameters()]
+        runs.append([one - other for one, other in zip(after, before, strict=True)])
+    gaps = [float((one - other).abs().max()) for one, other in zip(*runs, strict=True)]
+    assert max(gaps) < 1e-4
+    assert max(float(one.abs().max()) for one in runs[0]) > 1e-2  # both went somewhere
+
+
 def test_halved_parameters_are_refused(central, tiny_llama):
     model = load_reward_checkpoint(tiny_llama).to(torch.bfloat16)
     assert "float32" in nothing_spent(central(model=model), "32-bit")

@@ -6,6 +6,8 @@ Equalities are exact unless a tolerance is named: a unit is read alone, and sums
 import math
 from fractions import Fraction
 from functools import partial
+from threading import Lock, get_ident
+from time import sleep
 
 import numpy as np
 import pytest
@@ -576,6 +578,38 @@ def test_it_reaches_every_entry_of_every_sum_and_none_that_is_rounded_already():
     assert not rounded.any()
 
 
+def test_threads_draw_for_entries_of_their_own(monkeypatch):
+    """Parts are of one size, and words are given out in blocks of it: whatever part a block falls
+    to, the noise of all parts together is the same."""
+    lock = Lock()
+
+    class System:
+        def __init__(self, randomness):
+            self.randomness, self.threads = randomness, set()
+
+        def words(self, n):
+            assert n == 8
+            self.threads.add(get_ident())
+            sleep(0.001)  # so that another thread gets in between
+            with lock:
+                return next(taken)
+
+    monkeypatch.setattr(clipping, "_CHUNK", 8)
+    monkeypatch.setattr(clipping.os, "cpu_count", lambda: 4)
+    found = {}
+    for randomness in ("simulated", "system"):
+        taken, source = iter(SimulatedEntropy(4).words(1200).reshape(-1, 8)), System(randomness)
+        sums = [
+            torch.zeros(shape, dtype=torch.float64) for shape in ((50, 16), (8,), (49, 8), (0,))
+        ]
+        add_gradient_noise(sums, 2.0, entropy=source)
+        assert (len(source.threads) > 1) == (randomness == "system")
+        found[randomness] = torch.cat([one.flatten() for one in sums])
+        assert not list(taken)
+    assert torch.equal(found["simulated"].sort().values, found["system"].sort().values)
+    assert len(found["system"].unique()) == 1200
+
+
 def test_it_is_seeded_for_simulation_alone():
     def drawn(seed):
         one = torch.zeros(9, dtype=torch.float64)
@@ -587,6 +621,24 @@ def test_it_is_seeded_for_simulation_alone():
     first = drawn(None)
     torch.manual_seed(0)
     assert not torch.equal(first, drawn(None))
+
+
+@pytest.mark.gpu
+def test_an_accelerator_gives_the_same_sums_and_the_same_noise():
+    if not torch.cuda.is_available():
+        pytest.skip("there is no accelerator")
+    found = {}
+    for device in ("cpu", "cuda"):
+        model = model_of(dropout=0.0).to(device)
+        found[device] = summing(model)(few_units(), 1.0)
+        assert {one.device.type for one in found[device]} == {device}
+    gaps = (one - other.cpu() for one, other in zip(*found.values(), strict=True))
+    assert math.hypot(*(float(one.norm()) for one in gaps)) < 1e-4
+    assert math.hypot(*(float(one.norm()) for one in found["cpu"])) > 0.5
+    noise = {device: torch.zeros(401, dtype=torch.float64, device=device) for device in found}
+    for one in noise.values():
+        add_gradient_noise([one], 3.0, entropy=entropy(11))
+    torch.testing.assert_close(noise["cpu"], noise["cuda"].cpu(), rtol=1e-9, atol=1e-9)
 
 
 def test_extreme_words_give_numbers():

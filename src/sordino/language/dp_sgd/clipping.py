@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -170,6 +174,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 _CHUNK: Final = 1 << 20
 _PART: Final = 2.0**-64
 _SMALL: Final = np.uint64(2**32)
+_THREADS: Final = 16
 
 
 def add_gradient_noise(
@@ -186,24 +191,35 @@ def add_gradient_noise(
     # The noise is added in 64-bit floats. To round a sum before would let one unit move it by more
     # than the bound; to round what is noised is post-processing.
     # Source: Abadi et al. (2016), Algorithm 1.
-    size = positive("standard_deviation", standard_deviation)
+    size, parts = positive("standard_deviation", standard_deviation), list[torch.Tensor]()
     for one in sums:
         if one.dtype != torch.float64:
             raise UsageError(
                 f"Noise is added to sums in 64-bit floats, got {one.dtype}. Nothing was drawn."
             )
-        flat = one.view(-1)
-        for start in range(0, len(flat), _CHUNK):
-            part = flat[start : start + _CHUNK]
-            part.add_((_normals(entropy, len(part)) * size).to(one.device))
+        parts += [part for part in one.view(-1).split(_CHUNK) if len(part)]
+    # The operating system's generator is slow, and serves several threads at once. A seeded stream
+    # is read in order.
+    many = entropy.randomness == "system" and sum(map(len, parts)) > _CHUNK
+    threads = min(_THREADS, os.cpu_count() or 1) if many else 1
+    drawn: deque[Future[Sequence[np.ndarray]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        rest = iter(parts)
+        for part in parts:
+            new = islice(rest, 2 * threads - len(drawn))  # so much is kept in memory
+            drawn.extend(pool.submit(_uniforms, entropy, len(one)) for one in new)
+            # Two words give a length and an angle: two and a half times as fast as quantiles, which
+            # is what counts where every weight of a model takes one in every step. None is beyond
+            # 13.4, where a number of the normal law lies with chance 1e-40.
+            # Source: Box, Muller (1958).
+            uniform, angle = (torch.from_numpy(one).to(part) for one in drawn.popleft().result())
+            length = uniform.log_().mul_(-2).clamp_(min=0).sqrt_()
+            normals = torch.cat([length * angle.cos(), length * angle.sin()])
+            part.add_(normals[: len(part)].mul_(size))
 
 
-def _normals(entropy: Entropy, n: int) -> torch.Tensor:
-    """Return n independent standard normal numbers in 64-bit floats, one word for each."""
-    # Two words give a length and an angle: two and a half times as fast as quantiles, which is what
-    # counts where every weight of a model takes one in every step. None is beyond 13.4, where a
-    # number of the normal law lies with chance 1e-40.
-    # Source: Box, Muller (1958).
+def _uniforms(entropy: Entropy, n: int) -> Sequence[np.ndarray]:
+    """Return (n+1)//2 uniform numbers in (0, 1), and as many angles, from as many words."""
     words, turns = entropy.words(n + n % 2).reshape(2, -1)
     # With chance 2^-64 a word is 0, and where billions of numbers are drawn in every step the tail
     # that hangs on this one word is not negligible beside a δ: small words get 64 bits more behind
@@ -213,9 +229,7 @@ def _normals(entropy: Entropy, n: int) -> torch.Tensor:
     if len(small):
         behind = (entropy.words(len(small)).astype(np.float64) + 0.5) * _PART
         uniform[small] = words[small].astype(np.float64) + behind
-    length = torch.from_numpy(uniform * _PART).log_().mul_(-2).clamp_(min=0).sqrt_()
-    angle = torch.from_numpy(turns.astype(np.float64) * (2 * math.pi * _PART))
-    return torch.cat([length * angle.cos(), length * angle.sin()])[:n]
+    return uniform * _PART, turns.astype(np.float64) * (2 * math.pi * _PART)
 
 
 _UnitLosses: TypeAlias = Callable[[nn.Module, Sequence[Any]], torch.Tensor]
