@@ -32,18 +32,23 @@ def checkpoint() -> Path:
     return folder
 
 
-def some_pairs(n: int) -> Any:
-    """Return a few randomized pairs; the steps that are timed read prepared batches instead."""
+def raw_pairs(n: int) -> Any:
+    """Return a few pairs; the steps that are timed read prepared batches instead."""
     records = [
         {"prompt": f"question {i}", "first": f"yes {i}", "second": f"no {i}", "label": i % 2}
         for i in range(n)
     ]
+    return sordino.read_pairs(records)
+
+
+def some_pairs(n: int) -> Any:
+    """Return the same pairs, randomized."""
     budget = sordino.Guarantee(
         FLIPS_AT, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
     )
     ledger = sordino.Ledger.open(Path(tempfile.mkdtemp()) / "spend.db", data="pairs", budget=budget)
     coin = sordino.RandomizedResponse(FLIPS_AT)
-    return sordino.privatize(sordino.read_pairs(records), coin, ledger=ledger)
+    return sordino.privatize(raw_pairs(n), coin, ledger=ledger)
 
 
 def settings(pairs: int) -> dict[str, Any]:

@@ -148,6 +148,20 @@ def test_steps():
             assert f"{took} | {share:.3f} |" in text, (name, way)
 
 
+def test_steps_on_an_accelerator():
+    text = (ROOT / "docs" / "language_models.md").read_text(encoding="utf-8")
+    for name in ("accelerator", "accelerator_64"):
+        stored = ROOT / "benchmarks" / "results" / f"{name}.json"
+        found = json.loads(stored.read_text(encoding="utf-8"))
+        for trained, case in found["cases"].items():
+            named = {"all weights": "all of 110 million", "adapters": "adapters on 1.2 billion"}
+            kinds = [case["kinds"][kind] for kind in ("trl, no privacy", "opacus", "ours")]
+            cells = [f"{one['milliseconds']:.0f} ms, {one['peak_gb']:.1f} GB" for one in kinds]
+            noise = f"{kinds[2]['parts']['noise']:.0f} ms"
+            row = [named[trained] + f", {found['pairs']}", *cells, f"{kinds[2]['over_trl']}", noise]
+            assert f"| {' | '.join(row)} |" in text
+
+
 def test_the_table_of_sentence_models_is_what_was_recorded():
     page = (DOCS / "language.md").read_text(encoding="utf-8")
     stored = ROOT / "benchmarks" / "results" / "sentence_embeddings.json"
