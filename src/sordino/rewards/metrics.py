@@ -187,10 +187,6 @@ class _Predicted:
     # Who answered, numbered from 0; None where every answer counts as a person's.
     persons: Integer[np.ndarray, " n"] | None
 
-    def by_person(self, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " g"]:
-        """Return the sum of values of every person."""
-        return values if self.persons is None else np.bincount(self.persons, weights=values)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
@@ -446,7 +442,9 @@ def _spread(
     """Return how many persons are in one part, and the squares of what each deviates."""
     values = list(_values(part, heat))
     values += [] if root is None else [_slope_scores(part, unit, root)[0]]
-    sums = [part.by_person(of - mean) for of, mean in zip(values, means, strict=True)]
+    sums = [of - mean for of, mean in zip(values, means, strict=True)]
+    if part.persons is not None:
+        sums = [np.bincount(part.persons, weights=of) for of in sums]
     return [np.array(len(sums[0])), np.array([float(of @ of) for of in sums])]
 
 

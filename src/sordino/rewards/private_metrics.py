@@ -452,15 +452,7 @@ def measure_records(
     _refuse_unfit(reward, mechanism.event, ledger, method="objective-perturbation")
     ledger.check(mechanism.event, promise=promise)  # before the work on texts
     part = pairs.part(np.flatnonzero(held_out_rows(pairs)).tolist())
-    rows = record_differences(part, reward.features)
-    if rows.shape[1] != len(reward.weights):
-        raise UsageError(
-            f"The reward weighs {len(reward.weights)} features, and records have {rows.shape[1]}. "
-            "Nothing was spent."
-        )
-    # w of every record is a function of that record alone; 0 where both answers are alike.
-    each = _measured(_record_margins(rows, reward.weights), part.labels, temperature)
-    vectors = np.where(rows.any(axis=1, keepdims=True), each, 0.0)
+    vectors = _record_vectors(reward, part, temperature)
     released = ledger.charge(
         mechanism.event,
         lambda: mechanism.release(vectors, entropy=entropy),
@@ -501,6 +493,20 @@ def _refuse_other_arguments(pairs: object, mechanism: object, ledger: object) ->
             f"neighbors={mechanism.neighbors.name}. Nothing was spent. Make it with "
             "record_metrics_mechanism."
         )
+
+
+def _record_vectors(
+    reward: RewardModel, part: Pairs, temperature: float
+) -> Float[np.ndarray, "n 4"]:
+    """Return w of every record, a function of that record alone; 0 where both answers are alike."""
+    rows = record_differences(part, reward.features)
+    if rows.shape[1] != len(reward.weights):
+        raise UsageError(
+            f"The reward weighs {len(reward.weights)} features, and records have {rows.shape[1]}. "
+            "Nothing was spent."
+        )
+    vectors = _measured(_record_margins(rows, reward.weights), part.labels, temperature)
+    return np.where(rows.any(axis=1, keepdims=True), vectors, 0.0)
 
 
 def _record_margins(rows: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " d"]) -> Numbers:

@@ -175,9 +175,9 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
 def test_files_that_were_surveyed_are_read_once_less(tmp_path, account, monkeypatch, people):
     write(tmp_path / "raw" / "s.jsonl", records(20, people=people))
     given = find_chunks(tmp_path / "raw", person_field="annotator" if people else "person")
-    read, honest = [], chunk_reading._pairs
+    read, honest = [], chunk_reading._rows
     monkeypatch.setattr(
-        chunk_reading, "_pairs", lambda *chunk: read.append(chunk[1].number) or honest(*chunk)
+        chunk_reading, "_rows", lambda *chunk: read.append(chunk[1].number) or honest(*chunk)
     )
     passes, found = [], []
     with survey_chunks(given, InProcess()) as surveyed:

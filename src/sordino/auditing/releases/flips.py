@@ -335,6 +335,7 @@ def _neighbors(rows: _Rows) -> Iterator[_Group]:
         order = np.argsort(np.asarray(sizes), kind="stable")
         short = range(1, min(n, _SHORT_LAGS + 1))
         yield from _lagged(f"in the order of {name}", rows.flips[order], short)
+    least = float(expit(-rows.released.epsilon))
     for name, groups in rows.shared.items():
         order = np.argsort(groups, kind="stable")
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
@@ -342,7 +343,14 @@ def _neighbors(rows: _Rows) -> Iterator[_Group]:
         same = np.append(groups[order][1:] == groups[order][:-1], False)
         seen = np.empty(n, dtype=bool)
         seen[order] = inside % 2 == 0
-        yield from _persistent(name, groups, seen, rows)
+        # Half of the rows of each group, by how often the other half of it is flipped.
+        counts = np.bincount(groups, weights=seen & (rows.flips == 1))
+        seldom = counts <= np.bincount(groups, weights=seen) * least
+        classes = {"never": counts == 0, "seldom": seldom, "often": ~seldom}
+        for often, chosen in classes.items():
+            judged = rows.flips[chosen[groups] & ~seen]
+            said = f"rows with the same {name} as others that are flipped {often}"
+            yield _Group(name=said, flipped=int(judged.sum()), rows=len(judged))
         for odd in (0, 1):
             at = np.flatnonzero(same & (inside % 2 == odd))
             pairs = np.column_stack([order[at], order[np.minimum(at + 1, n - 1)]])
@@ -360,21 +368,6 @@ def _lagged(where: str, flips: Integer[np.ndarray, " m"], lags: Iterable[int]) -
         for kept, flipped, told in zip(table[::2], table[1::2], (0, 1, 0, 1), strict=True):
             said = name.format("a flip" if told else "a label that is kept")
             yield _Group(name=said, flipped=flipped, rows=kept + flipped)
-
-
-def _persistent(
-    name: str, groups: Integer[np.ndarray, " m"], seen: Bool[np.ndarray, " m"], rows: _Rows
-) -> Iterator[_Group]:
-    """Yield half of the rows of each group by how often the other half of it is flipped."""
-    least = float(expit(-rows.released.epsilon))
-    sizes = np.bincount(groups, weights=seen)
-    counts = np.bincount(groups, weights=seen & (rows.flips == 1))
-    classes = {"never": counts == 0, "seldom": counts <= sizes * least}
-    classes["often"] = ~classes["seldom"]
-    for often, chosen in classes.items():
-        judged = rows.flips[chosen[groups] & ~seen]
-        said = f"rows with the same {name} as others that are flipped {often}"
-        yield _Group(name=said, flipped=int(judged.sum()), rows=len(judged))
 
 
 def _beside(
