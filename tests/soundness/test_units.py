@@ -29,6 +29,7 @@ from sordino.privacy.guarantee import (
     ZeroConcentratedEvent,
 )
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.persons import Use
 
 # Two people, each with at most two records. A record is (question, label) or empty; a label may
 # be a fair coin, which stands for the even mixture of the other two.
@@ -163,9 +164,14 @@ def loss(table, pairs):
     return float(np.max(np.log(table[pairs[0]]) - np.log(table[pairs[1]])))
 
 
+def read(event, under, unit, relation):
+    """A release of one kind as an account of another reads it."""
+    return event_for(Use("", event, under.unit, under.neighbors, 1), unit, relation)
+
+
 def bound(parts, unit, relation):
     """What accounting says of releases (promise, epsilon) when one unit changes."""
-    events = Counter(event_for(PureEvent(eps), p, unit, relation) for p, eps in parts)
+    events = Counter(read(PureEvent(eps), p, unit, relation) for p, eps in parts)
     return accounting.composed_epsilon(events, neighbors=relation, delta=0.0)
 
 
@@ -222,13 +228,13 @@ def test_many_records_of_one_person_are_not_hidden_by_hiding_one():
 )
 def test_two_steps_over_what_is_absent_count_twice(event, twice):
     under = promise("record", ADD_OR_REMOVE_ONE)
-    assert event_for(event, under, "label", REPLACE_ONE) == twice
-    assert event_for(event, under, "record", ADD_OR_REMOVE_ONE) == event
-    assert event_for(event, promise("record", REPLACE_ONE), "label", REPLACE_ONE) == event
+    assert read(event, under, "label", REPLACE_ONE) == twice
+    assert read(event, under, "record", ADD_OR_REMOVE_ONE) == event
+    assert read(event, promise("record", REPLACE_ONE), "label", REPLACE_ONE) == event
 
 
 def test_a_bare_promise_of_two_steps_is_that_of_a_group():
-    event = event_for(
+    event = read(
         ApproximateEvent(0.5, 1e-6), promise("person", REPLACE_SPECIAL), "label", REPLACE_ONE
     )
     assert event.epsilon == 1.0
@@ -253,17 +259,17 @@ def test_a_record_that_goes_to_another_person_changes_two():
     """Twice for two persons, and twice again where each goes away and comes back."""
     for relation, steps in ((REPLACE_ONE, 2), (ADD_OR_REMOVE_ONE, 4)):
         person = promise("person", relation)
-        event = event_for(GaussianEvent(0.25), person, "record", REPLACE_ONE)
+        event = read(GaussianEvent(0.25), person, "record", REPLACE_ONE)
         assert event == GaussianEvent(0.25 * steps)
-        event = event_for(PoissonGaussianEvent(1.5, 0.5, 5), person, "record", REPLACE_ONE)
+        event = read(PoissonGaussianEvent(1.5, 0.5, 5), person, "record", REPLACE_ONE)
         assert event == PoissonGaussianEvent(0.75, 0.75, 5)  # 1 - (1 - .5)^2
-        assert event_for(PureEvent(0.5), person, "label", REPLACE_ONE) == PureEvent(steps / 4)
+        assert read(PureEvent(0.5), person, "label", REPLACE_ONE) == PureEvent(steps / 4)
 
 
 def test_a_loss_that_no_float_holds_protects_nobody():
     for event in (PureEvent(1e308), GaussianEvent(1e308), ZeroConcentratedEvent(1e308)):
         under = promise("record", REPLACE_SPECIAL)
-        assert event_for(event, under, "label", REPLACE_ONE) == NonPrivateEvent()
+        assert read(event, under, "label", REPLACE_ONE) == NonPrivateEvent()
 
 
 def spent(tmp_path, unit, relation, *events, caveats=()):

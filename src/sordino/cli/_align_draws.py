@@ -49,7 +49,9 @@ class DrawNoise(AlignRun):
         settings, terms = self.settings, self._terms()
         one = BoundedRangeEvent(terms["per_draw"]["bounded_range"])
         asked = None if settings.hides_texts else self._pairs.questions
-        ledger.check(one, promise=self._promise(0.0, ledger), count=settings.count, questions=asked)
+        people = None if settings.hides_texts else self._pairs.people()
+        planned = self._promise(0.0, ledger)
+        ledger.check(one, promise=planned, count=settings.count, questions=asked, people=people)
         epsilon = accounting.composed_epsilon(
             [(one, settings.count)], neighbors=settings.relation, delta=settings.failure
         )

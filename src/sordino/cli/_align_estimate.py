@@ -31,8 +31,10 @@ from sordino.preferences.features import HashedText, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
 from sordino.privacy import accounting
+from sordino.privacy.books import names_persons
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee, merge
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.persons import People
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.result import (
     describe_fit_settings,
@@ -157,6 +159,19 @@ class _Estimate(LearningRun):
         assert isinstance(source, Pairs | ChunkSurvey)  # noqa: S101 - for the type checker
         return source
 
+    def _people(self) -> tuple[People | None, People | None]:
+        """Return who judged what is fitted, and what is held out for metrics that are bought."""
+        if self.survey is not None:
+            sides = self.survey.parts or (self.survey, self.survey)
+            return sides[0].people, sides[1].people
+        data, most = self.inputs.data, self.settings.cap
+        assert isinstance(data, Pairs | Rankings)  # noqa: S101 - for the type checker
+        if self.noise.metrics is None or isinstance(data, Rankings):
+            return data.people(most=most), None
+        out = held_out_rows(data)
+        fitted, measured = (data.part(np.flatnonzero(side).tolist()) for side in (~out, out))
+        return fitted.people(most=most), measured.people(most=most)
+
     @property
     def chunks(self) -> Chunks | None:
         """Return the files; None of judgments in memory."""
@@ -250,9 +265,10 @@ class _Estimate(LearningRun):
         promise = merge([alone], epsilon=epsilon, delta=delta)
         known = self.inputs.data if self.survey is None else self.survey
         asked = getattr(known, "questions", None) if promise.unit == "label" else None
-        after = with_spend(ledger, noise.estimate.event, promise, questions=asked)
+        fitted, measured = self._people() if names_persons(promise) else (None, None)
+        after = with_spend(ledger, noise.estimate.event, promise, questions=asked, people=fitted)
         if noise.metrics is not None:
-            with_spend(after, noise.metrics.event, promise, questions=asked)
+            with_spend(after, noise.metrics.event, promise, questions=asked, people=measured)
         return {
             "spend": promise.epsilon,
             **self.counts(),

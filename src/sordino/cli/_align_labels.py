@@ -12,7 +12,7 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, read_manifest
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import MemoryRows, plan_answers, privatize
-from sordino.privatization.randomization import Randomization
+from sordino.privatization.randomization import Randomization, memo_keys
 from sordino.reporting.result import (
     calibration_bins,
     describe_fit_settings,
@@ -125,7 +125,9 @@ class LabelNoise(LearningRun):
         settings, inputs, pairs = self.settings, self.inputs, self._pairs
         if isinstance(pairs, PrivatePairs):  # tied to the entry that says where they come from
             assert inputs.source is not None  # noqa: S101 - for the type checker: answers have a file
-            received = ledger.receive(inputs.source, read_manifest(inputs.source))
+            answers = memo_keys(pairs.keys, pairs.persons)
+            manifest = read_manifest(inputs.source)
+            received = ledger.receive(inputs.source, manifest, answers=answers)
             private = pairs.received(received)
         else:
             private = privatize(

@@ -39,7 +39,7 @@ from sordino.privatization.answers import (
     privatize_file,
     use_unprotected,
 )
-from sordino.privatization.randomization import Randomization
+from sordino.privatization.randomization import Randomization, memo_keys
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.verdict import judge
 
@@ -652,7 +652,10 @@ class _OnAnswers(_Training):
             if not self.pays:
                 return pairs
             paid = _paying(ledger, pairs.artifact)
-            paid = paid or [ledger.receive(settings.source, read_manifest(settings.source))]
+            if not paid:
+                answers = memo_keys(pairs.keys, pairs.persons)
+                manifest = read_manifest(settings.source)
+                paid = [ledger.receive(settings.source, manifest, answers=answers)]
             return _received(pairs, paid)
         if settings.non_private:
             return use_unprotected(pairs, NonPrivate(), ledger=ledger)

@@ -47,6 +47,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
+from sordino.privacy.persons import People
 from sordino.privacy.project import ledger_path as project_ledger
 from sordino.reporting.verdict import judge
 
@@ -145,16 +146,21 @@ def with_spend(
     event: Event,
     promise: Guarantee,
     count: int = 1,
+    *,
     questions: np.ndarray | None = None,
+    people: People | None = None,
 ) -> Ledger:
     """Return the ledger as it would be after a spend, for planning the next one."""
-    ledger.check(event, promise=promise, count=count, questions=questions)
+    ledger.check(event, promise=promise, count=count, questions=questions, people=people)
     ledger = ledger.asked(questions)
     if ledger.was_paid(event, promise, count):
         return ledger
     kind, parameters = event_to_row(event)
+    payload: dict[str, object] = {"caveats": list(promise.caveats)}
+    if (roster := ledger.roster_of(promise, people)) is not None:
+        payload["persons"] = roster.digest
     row = replace(
-        _imagined("reserve", ledger.data, {"caveats": list(promise.caveats)}),
+        _imagined("reserve", ledger.data, payload),
         release_id="planned",
         scope=EVERYTHING,
         event=kind,

@@ -42,8 +42,9 @@ class _SetBudget(Json):
     neighbors: Annotated[
         Neighbors | None,
         PrivacyOption(
-            "What one change is, for a unit without a budget: labels are replaced; records and "
-            "persons are made empty (zero-out) unless this says otherwise."
+            "What one change is, for a unit without a budget: labels are replaced, and so are "
+            "those of persons (replace) where releases of labels named persons; else records and "
+            "persons are made empty (zero-out), and labels of persons do not count."
         ),
     ] = None
     data: Annotated[
@@ -58,7 +59,9 @@ def _set(settings: _SetBudget) -> None:
     unit, path = settings.unit.whose, settings.ledger or ledger_path(Path.cwd())
     known = Ledger(path, Ledger.read(path).rows, settings.data) if path.exists() else None
     before = None if known is None else known.budgets.get(unit)
-    relation = REPLACE_ONE if unit == "label" else REPLACE_SPECIAL
+    named = known is not None and known.accounts()["person"].persons
+    labels = unit == "label" or (unit == "person" and named)
+    relation = REPLACE_ONE if labels else REPLACE_SPECIAL
     delta, relation = (before.delta, before.neighbors) if before else (0.0, relation)
     limit = Guarantee(
         settings.epsilon,

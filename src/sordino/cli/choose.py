@@ -309,7 +309,9 @@ class _WithheldDraws(Run):
         )
         promise = weighed(promise, None, ledger)
         try:
-            ledger.check(one, promise=promise, count=count, questions=held.questions)
+            ledger.check(
+                one, promise=promise, count=count, questions=held.questions, people=held.people
+            )
         except BudgetExceeded as error:
             raise BudgetExceeded(
                 f"{error} Or ask for fewer answers, or at a higher --temperature."

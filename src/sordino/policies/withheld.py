@@ -26,6 +26,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
+from sordino.privacy.persons import People
 from sordino.rewards.release_checks import entropy_of, weighed
 
 
@@ -48,6 +49,10 @@ class WithheldEstimate(Protocol):
     @property
     def questions(self) -> np.ndarray | None:
         """Return digests of the questions, if they are public: a ledger knows data sets by them."""
+
+    @property
+    def people(self) -> People | None:
+        """Return who judged, and how many questions each, if that is public."""
 
     @property
     def payments(self) -> tuple[tuple[str, Event], ...]:
@@ -244,6 +249,7 @@ class WithheldPolicy(Withholding):
             promise=promise,
             count=count,
             questions=self.estimate.questions,
+            people=self.estimate.people,
         )
         return released.value
 

@@ -23,6 +23,7 @@ from sordino.engines import exchange
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, EngineError, UsageError
+from sordino.privacy.persons import People
 
 from .chunk_reading import questions
 from .chunks import Chunk, Chunks
@@ -230,6 +231,7 @@ class ChunkSurvey:
     public_digest: str
     questions: np.ndarray | None  # 64 bits of each, sorted: a ledger knows the data set by them
     linked: bool  # whether it is known who answered
+    people: People | None  # and if so who, and how many rows of each count
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     selection: _Selection  # which rows count
     # Number of the first record of each chunk, and of all records at the end.
@@ -247,8 +249,8 @@ class ChunkSurvey:
     taken: Taken | None = None  # called as chunks are done
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave behind what no task needs: the engine, and whoever watches it."""
-        return {**vars(self), "engine": None, "taken": None}
+        """Leave behind what no task needs: the engine, whoever watches it, and who asked what."""
+        return {**vars(self), "engine": None, "taken": None, "questions": None, "people": None}
 
     def divided(self) -> tuple[ChunkSurvey, ChunkSurvey]:
         """The same with only the rows that a fit may see, and with only the held-out ones."""
@@ -272,6 +274,7 @@ class _Doubts:
     # Rows that do not count, of those that are not held out and of those that are.
     left_out: tuple[np.ndarray, np.ndarray]
     largest: int  # most questions of one person
+    people: tuple[People, People]  # who has how many rows that count, likewise
 
     def plus(self, other: _Doubts) -> _Doubts:
         fitted, held_out = map(np.concatenate, zip(self.left_out, other.left_out, strict=True))
@@ -281,6 +284,7 @@ class _Doubts:
             self.doubled or other.doubled,
             (fitted, held_out),
             max(self.largest, other.largest),
+            (self.people[0].plus(other.people[0]), self.people[1].plus(other.people[1])),
         )
 
 
@@ -317,6 +321,7 @@ def survey_chunks(
             public_digest=hashlib.sha256(b"shards\n" + digests).hexdigest(),
             questions=_all_asked([one.asked for one in told]),
             linked=linked,
+            people=doubts.people[0].plus(doubts.people[1]) if linked else None,
             repeats=doubts.doubled and not linked,
             selection=_Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
             starts=starts,
@@ -340,6 +345,7 @@ def survey_chunks(
                 whole,
                 counted=mine[-1] - len(rows),
                 selection=_PartSelection(path, folder, is_held_out, others),
+                people=doubts.people[is_held_out] if linked else None,
                 part=name,
             )
 
@@ -385,7 +391,8 @@ class _Look:
         again = same & _same(rows["rank"])
         if not self.linked:
             nothing = np.zeros(0, np.uint64)
-            return _Doubts(1, digests, bool(again.any()), (nothing, nothing), 1)
+            nobody = People.of([])
+            return _Doubts(1, digests, bool(again.any()), (nothing, nothing), 1, (nobody, nobody))
         if self.raw:  # of answers that were stored, a repeat is the same observation
             numbers = (rows["row"] >> np.uint64(ROW_BITS)).astype(np.int64)
             chunks = np.array([chunk.file for chunk in self.chunks])[numbers]
@@ -403,7 +410,15 @@ class _Look:
             out = again | (place > self.most)
         largest = int(_places(same, again).max(initial=0))
         left_out = tuple(rows["row"][out & (rows["held_out"] == side)] for side in (False, True))
-        return _Doubts(1, digests, bool(again.any()), (left_out[0], left_out[1]), largest)
+        people = tuple(_people(rows["who"][~out & (rows["held_out"] == s)]) for s in (False, True))
+        both = (left_out[0], left_out[1]), largest, (people[0], people[1])
+        return _Doubts(1, digests, bool(again.any()), *both)
+
+
+def _people(who: np.ndarray) -> People:
+    """Return persons, and how many rows each has."""
+    packed = np.frombuffer(who.astype(">u8").tobytes(), "S16")
+    return People.counted(*np.unique(packed, return_counts=True))
 
 
 def _places(same: np.ndarray, again: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError
 from sordino.privacy.guarantee import UNDECIDED
+from sordino.privacy.persons import People
 
 from .features import Features, differences, refuse_other_features
 from .records import Record, Text, person_key
@@ -103,6 +104,13 @@ class Questions:
         if getattr(self, "given", None) is not None:
             return None
         return np.unique(np.frombuffer(b"".join(key[:8] for key in self.keys), "<u8"))
+
+    def people(self, *, most: int | None = None) -> People | None:
+        """Return who judged, and how many different questions each, at most so many; if known."""
+        if self.persons is None:
+            return None
+        once = np.flatnonzero(self.first_rows())
+        return People.of((person_key(self.persons[row]) for row in once), most=most)
 
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its answers are in another order."""

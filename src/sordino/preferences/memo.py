@@ -7,6 +7,7 @@ Nothing raw is stored: hashed public keys, the randomized answer, and the entry 
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -19,6 +20,7 @@ from sordino._files import refuse_special
 from sordino._random import Entropy
 from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError
 from sordino.privacy.ledger_chain import OUTER
+from sordino.privacy.persons import People
 
 __all__ = ["AnswerMemo", "Counts", "Key", "refuse_other_settings"]
 
@@ -49,15 +51,16 @@ _COUNTS = """
 SELECT COUNT(*), COALESCE(MAX(labels), 0), COALESCE(MAX(fresh), 0),
   COALESCE(SUM(total - labels), 0) FROM kept
 """
+_FRESH = "SELECT person, fresh FROM kept WHERE fresh > 0"
 _EVER = """
 SELECT COALESCE(MAX(n), 0) FROM (SELECT SUM(n) AS n FROM (
   SELECT person, COUNT(*) AS n FROM answers GROUP BY person
   UNION ALL SELECT person, fresh FROM kept) GROUP BY person)
 """
 _ON_ENTRY = """
-SELECT COALESCE(MAX(n), 0) FROM (SELECT SUM(n) AS n FROM (
+SELECT person, SUM(n) AS n FROM (
   SELECT person, COUNT(*) AS n FROM answers WHERE release_id = :release_id GROUP BY person
-  UNION ALL SELECT person, fresh FROM kept) GROUP BY person)
+  UNION ALL SELECT person, fresh FROM kept) GROUP BY person HAVING n > 0
 """
 _OVER = """
 SELECT person, question FROM staged WHERE person IN
@@ -118,7 +121,7 @@ class AnswerMemo:
                 known = dict(connection.execute("SELECT name, value FROM settings"))
                 if known:
                     refuse_other_settings(path, known, settings)
-                else:
+                elif not dry_run:
                     insert = "INSERT INTO settings VALUES (?, ?)"
                     connection.executemany(insert, settings.items())
                 connection.executescript(_STAGE)
@@ -158,10 +161,13 @@ class AnswerMemo:
         persons, labels, fresh, left_out = map(int, found)
         return Counts(persons, labels, fresh, int(ever), left_out)
 
-    def coins_on(self, release_id: str, cap: int | None) -> int:
-        """Return the most coins of one person that an entry pays for if it pays for the staged."""
+    def people(self, cap: int | None, release_id: str | None = None) -> People:
+        """Return whose staged questions take how many coins, on an entry with what it has."""
         given = {"cap": _NO_CAP if cap is None else cap, "release_id": release_id}
-        return int(self._connection.execute(_PEOPLE + _ON_ENTRY, given).fetchone()[0])
+        query = _PEOPLE + (_FRESH if release_id is None else _ON_ENTRY)
+        found = self._connection.execute(query, given).fetchall()
+        counts = np.array([count for _, count in found], np.int64)
+        return People.counted(np.array([person[:16] for person, _ in found], "V16"), counts)
 
     def choose(self, cap: int, entropy: Entropy) -> None:
         """Keep at most ``cap`` staged questions of every person, chosen uniformly at random.
@@ -226,9 +232,9 @@ class AnswerMemo:
 
 def _connected(path: Path, *, dry_run: bool) -> sqlite3.Connection:
     """Return a connection; for a dry run read-only, or to a memo in memory."""
-    if dry_run and not path.exists():
-        return _nowhere()
     refuse_special(path, links=False)
+    if dry_run and (not path.exists() or not _is_made(path)):
+        return _nowhere()
     if not dry_run:
         with suppress(FileNotFoundError):  # without a folder SQLite has words of its own
             path.touch(0o600)  # there is no moment at which others could open it
@@ -238,9 +244,17 @@ def _connected(path: Path, *, dry_run: bool) -> sqlite3.Connection:
     if not dry_run:
         path.chmod(0o600)  # who answered what is for nobody else; SQLite's own files follow it
         connection.execute("PRAGMA synchronous=FULL")
-        connection.executescript(_SCHEMA)
+        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT")  # all tables, or none
     connection.execute("PRAGMA temp_store=FILE")
     return connection
+
+
+def _is_made(path: Path) -> bool:
+    """Return whether whoever made a file came as far as its tables, and lived."""
+    # Opened for writing if it can be, so that what a killed process had begun is taken back.
+    mode = "rw" if os.access(path, os.W_OK) else "ro"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True)) as held:
+        return bool(held.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
 def _nowhere() -> sqlite3.Connection:

@@ -8,10 +8,12 @@ by unit".
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, get_args
 
 from sordino import _validate
@@ -34,6 +36,7 @@ from .guarantee import (
     NonPrivateEvent,
     PoissonGaussianEvent,
     PureEvent,
+    RandomizedResponseEvent,
     Unit,
     ZeroConcentratedEvent,
     merge,
@@ -41,6 +44,7 @@ from .guarantee import (
     never_more,
 )
 from .ledger_chain import Row, event_of, promise_of
+from .persons import Classes, Roster, Rosters, Use, Uses
 from .project import LEDGER
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
@@ -64,22 +68,27 @@ def covers(promise: Guarantee, unit: Unit) -> bool:
     return UNITS.index(promise.unit) >= UNITS.index(unit)
 
 
-def event_for(event: Event, promise: Guarantee, unit: Unit, relation: NeighboringRelation) -> Event:
+def names_persons(promise: Guarantee) -> bool:
+    """Return whether a promise lets be known who took part: it is about labels, all or one."""
+    return promise.unit == "label" or "labels-only" in promise.caveats
+
+
+def event_for(use: Use, unit: Unit, relation: NeighboringRelation) -> Event:
     """Return an event that bounds what a release shows when one unit changes.
 
     Args:
-        event: What the release did, under the unit and relation of ``promise``.
-        promise: What it was analyzed for; it must cover ``unit``.
+        use: What the release did, and what it was analyzed for: units that are as large, or so
+            many labels of the person who changes.
         unit: What changes.
-        relation: The promise's own if the units are the same, else ``REPLACE_ONE``.
+        relation: The release's own if the units are the same, else ``REPLACE_ONE``.
     """
-    if (promise.unit, promise.neighbors) == (unit, relation):
-        return event
+    if (use.unit, use.neighbors) == (unit, relation):
+        return use.event
     # A new label is one way to replace a record, or what a person has. A new record may be of
     # another person, and then two persons change.
-    touched = 2 if (unit, promise.unit) == ("record", "person") else 1
+    touched = 2 if (unit, use.unit) == ("record", "person") else use.labels
     # What is replaced goes away and comes back, if that is what the release was analyzed for.
-    return _of_steps(event, touched * (1 if promise.neighbors is REPLACE_ONE else 2), touched)
+    return _of_steps(use.event, touched * (1 if use.neighbors is REPLACE_ONE else 2), touched)
 
 
 def _of_steps(event: Event, steps: int, touched: int) -> Event:
@@ -95,7 +104,8 @@ def _of_steps(event: Event, steps: int, touched: int) -> Event:
         held = delta < 1 and math.isfinite(epsilon)
         return ApproximateEvent(epsilon, delta) if held else NonPrivateEvent()
     if isinstance(event, PoissonGaussianEvent) and touched > 1:
-        # One of two is drawn at most as often as this, and together they move a sum twice as far.
+        # One of two is drawn at most as often as this, and together they move a sum twice as far;
+        # of more likewise.
         chance = decimal(event.sampling_probability)
         return PoissonGaussianEvent(
             float_down(decimal(event.noise_multiplier) / touched),
@@ -118,11 +128,13 @@ class Account:
     unit: Unit
     guarantee: Guarantee | None  # None if a release does not cover the unit, or there is none
     uncovered: tuple[str, ...] = ()  # ids of the releases that do not
+    persons: int = 0  # how many took part in releases that say who; it is of whoever has the most
 
     def __str__(self) -> str:
         """Return the promise in one line, or why there is none."""
         if self.guarantee is not None:
-            return str(self.guarantee)
+            most = f"; the most of {self.persons:,} persons" if self.persons > 1 else ""
+            return f"{self.guarantee}{most}"
         if not self.uncovered:
             return "nothing"
         reason = {
@@ -165,27 +177,104 @@ class _Spent:
         same = {neighbors for unit, neighbors in terms if terms == {(self.unit, neighbors)}}
         return same.pop() if same else REPLACE_ONE
 
-    def spend(self, relation: NeighboringRelation) -> Spend:
-        """Return the events under :meth:`relation`."""
-        return self.replaced if relation is REPLACE_ONE else self.own
+    def spends(self, relation: NeighboringRelation) -> list[Spend]:
+        """Return the events under :meth:`relation`, of each that may have had the most."""
+        return [self.replaced if relation is REPLACE_ONE else self.own]
 
-    def add(self, event: Event, promise: Guarantee, scope: str, count: int) -> None:
+    def steps(self, use: Use, count: int, relation: NeighboringRelation) -> Iterator[_Step]:
+        """Yield the events before and after one more release, of each that may have the most."""
+        for before in self.spends(relation):
+            yield before, _done(before, use, count, self.unit, relation)
+
+    def add(self, use: Use, count: int, promise: Guarantee) -> None:
         """Take in one more release that covers the unit."""
         self.promises.add(promise)
-        self.replaced.add(scope, event_for(event, promise, self.unit, REPLACE_ONE), count)
-        if promise.unit == self.unit and promise.neighbors is not REPLACE_ONE:
-            self.own.add(scope, event, count)
+        self.replaced.add(use.scope, event_for(use, self.unit, REPLACE_ONE), count)
+        if use.unit == self.unit and use.neighbors is not REPLACE_ONE:
+            self.own.add(use.scope, use.event, count)
 
     def total(self, delta: float, relation: NeighboringRelation | None = None) -> Guarantee | None:
         """Return what everything that covers the unit promises to it; None before any spend."""
         if not self.promises:
             return None
         relation = self.relation() if relation is None else relation
-        spend = self.spend(relation)
+        spends = self.spends(relation)
         terms = [replace(held, unit=self.unit, neighbors=relation) for held in self.promises]
-        epsilon = spend.epsilon(neighbors=relation, delta=delta)
+        epsilon = max(spend.epsilon(neighbors=relation, delta=delta) for spend in spends)
         total = merge(terms, epsilon=epsilon, delta=delta)
-        return total.with_caveats(DECLARED_DISJOINT) if spend.rests_on_declaration else total
+        declared = any(spend.rests_on_declaration for spend in spends)
+        return total.with_caveats(DECLARED_DISJOINT) if declared else total
+
+
+_Step = tuple[Spend, Spend]  # before and after one more release
+
+
+def _done(spend: Spend, use: Use, count: int, unit: Unit, relation: NeighboringRelation) -> Spend:
+    """Return what is spent of a unit once a release was made so often."""
+    return spend.with_one_more(use.scope, event_for(use, unit, relation), count)
+
+
+@dataclass
+class Persons(_Spent):
+    """The same for persons, of whom releases may say who took part, and in how many judgments."""
+
+    unit: Unit = field(default="person", init=False)
+    rosters: Rosters = field(kw_only=True)
+    listed: list[tuple[str, str, Use, int]] = field(default_factory=list)  # id, roster, what, count
+    _people: Classes = field(default_factory=Classes)
+    _counted: int = 0  # how many of those listed are in it
+
+    @property
+    def people(self) -> Classes:
+        """Return everybody who took part in a release that says so, by what was done to them."""
+        new = self.listed[self._counted :]
+        rosters = self.rosters.of(digest for _, digest, *_ in new)
+        for (*_, use, count), roster in zip(new, rosters, strict=True):
+            self._people.add(roster, partial(_share, use, count))
+            self._counted += 1
+        return self._people
+
+    def add_listed(
+        self, release_id: str, roster: str, use: Use, count: int, promise: Guarantee
+    ) -> None:
+        """Take in one more release that says who took part: nobody else is in it."""
+        if promise.unit == "label":  # what is said of the number of a person's labels is counted
+            named = set(promise.caveats) - {"person-group", "person-total"}
+            promise = replace(promise, caveats=(*named, "labels-only"))
+        self.promises.add(promise)
+        self.listed.append((release_id, roster, use, count))
+
+    def spends(self, relation: NeighboringRelation, roster: Roster | None = None) -> list[Spend]:
+        """Return the events of each person who may have had the most, of some or of all."""
+        return [self._of(relation, uses) for uses in self.people.most(roster)]
+
+    def _of(self, relation: NeighboringRelation, uses: Uses) -> Spend:
+        """Return the events of a person: those of everybody, and what was done to this one."""
+        (spend,) = super().spends(relation)
+        for use, count in uses.items():
+            spend = _done(spend, use, count, self.unit, relation)
+        return spend
+
+    def listed_steps(
+        self, roster: Roster, use: Use, count: int, relation: NeighboringRelation
+    ) -> Iterator[_Step]:
+        """Yield the same where only some take part."""
+        for before, after in self.people.most_after(roster, partial(_share, use, count)):
+            yield self._of(relation, before), self._of(relation, after)
+
+    def leave_labels_out(self) -> None:
+        """Count labels of persons no more: the budget is about the presence of whole persons."""
+        # Nothing else is listed before the first budget for persons.
+        self.uncovered += [release_id for release_id, *_ in self.listed]
+        self.listed, self.promises = [], set()
+        self._people, self._counted = Classes(), 0
+
+
+def _share(use: Use, count: int, labels: int) -> tuple[Use, int]:
+    """Return what a release does to a person of whom it has so many judgments, and how often."""
+    if isinstance(use.event, RandomizedResponseEvent):  # each label has a coin of its own
+        return use, labels * (count if use.unit == "label" else 1)
+    return (use._replace(labels=labels) if use.unit == "label" else use), count
 
 
 def _scope(data: str, scope: str) -> str:
@@ -193,19 +282,20 @@ def _scope(data: str, scope: str) -> str:
     return f"{data}\0{scope}" if data and scope and scope != EVERYTHING else scope
 
 
-def _empty() -> dict[Unit, _Spent]:
-    return {unit: _Spent(unit) for unit in UNITS}
-
-
 @dataclass
 class Books:
     """What the rows of one ledger say, added up; every row is checked as it is taken in."""
 
     data: str  # name of the data set
+    persons: Persons
     budgets: dict[Unit, Guarantee] = field(default_factory=dict)  # the limits that hold now
     # those that were set, by the name of the data set for which they were
     limits: dict[Unit, dict[str, Guarantee]] = field(default_factory=dict)
-    spent: dict[Unit, _Spent] = field(default_factory=_empty)
+    spent: dict[Unit, _Spent] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing spent of labels and records; persons have one account for all."""
+        self.spent = {"label": _Spent("label"), "record": _Spent("record"), "person": self.persons}
 
     def take(self, row: Row, payload: dict[str, Any], units: Collection[Unit] = UNITS) -> None:
         """Take in the next row, in the accounts of some units."""
@@ -215,6 +305,9 @@ class Books:
             budget = Guarantee.from_dict(payload["budget"])
             self.refuse_other_terms(budget)
             # A limit on one data set and one on each of them hold both, whichever was set last.
+            first = budget.unit in units and budget.unit not in self.budgets
+            if first and budget.unit == "person" and budget.neighbors is not REPLACE_ONE:
+                self.persons.leave_labels_out()
             limits = self.limits.setdefault(budget.unit, {})
             limits[row.data] = budget
             self.budgets[budget.unit] = replace(
@@ -245,19 +338,57 @@ class Books:
         accounting.fits(
             {event: count}, neighbors=promise.neighbors, epsilon=math.inf, delta=0.0
         )  # refuses what no accountant supports
+        use = Use(_scope(row.data, row.scope), event, promise.unit, promise.neighbors, 1)
+        roster = json.loads(row.payload).get("persons")
         for spent in (self.spent[unit] for unit in units):
-            if covers(promise, spent.unit):
-                spent.add(event, promise, _scope(row.data, row.scope), count)
+            if isinstance(spent, Persons) and roster is not None and self._lists(promise):
+                spent.add_listed(row.release_id, roster, use, count, promise)
+            elif covers(promise, spent.unit):
+                spent.add(use, count, promise)
             else:
                 spent.uncovered.append(row.release_id)
 
+    def receive(self, release_id: str, event: Event, promise: Guarantee, roster: str) -> None:
+        """Take in answers that were private before they came, with who gave them."""
+        if self._lists(promise):
+            use = Use(EVERYTHING, event, promise.unit, promise.neighbors, 1)
+            self.persons.add_listed(release_id, roster, use, 1, promise)
+
+    def check_arrived(self, event: Event, promise: Guarantee, roster: Roster, name: str) -> None:
+        """Refuse answers that were private before they came, if a person would have too much."""
+        budget = self.budgets.get("person")
+        if budget is not None and self._lists(promise):
+            use = Use(EVERYTHING, event, promise.unit, promise.neighbors, 1)
+            limit = replace(budget, neighbors=self.persons.relation(promise))
+            for before, after in self.persons.listed_steps(roster, use, 1, limit.neighbors):
+                if not after.fits(limit):
+                    self._refuse(before, after, limit, name, " for a person")
+
+    def _lists(self, promise: Guarantee) -> bool:
+        """Return whether a release that says who took part counts for those alone."""
+        if not names_persons(promise):
+            raise TypeError(promise.unit)
+        budget = self.budgets.get("person")
+        # Who takes part is public there: of persons who are added or removed it says nothing.
+        return promise.unit == "person" or budget is None or budget.neighbors is REPLACE_ONE
+
     def check(
-        self, event: Event, promise: Guarantee, scope: str, count: int, *, data: str, name: str
+        self,
+        event: Event,
+        promise: Guarantee,
+        scope: str,
+        count: int,
+        *,
+        data: str,
+        name: str,
+        roster: Roster | None,
     ) -> None:
         """Refuse a spend that does not belong here, or that would pass the budget of a unit."""
         self.refuse_mixing(promise, name)
+        use = Use(_scope(data, scope), event, promise.unit, promise.neighbors, 1)
         for unit in sorted(self.budgets, key=lambda unit: unit != promise.unit):  # its own first
-            if not covers(promise, unit):
+            listed = unit == "person" and roster is not None and self._lists(promise)
+            if not listed and not covers(promise, unit):
                 continue
             spent, whose = self.spent[unit], "" if unit == promise.unit else f" for a {unit}"
             relation = spent.relation(promise)
@@ -269,10 +400,12 @@ class Books:
                     "released. Use the same relation, or another ledger."
                 )
             limit = replace(budget, neighbors=relation)
-            before, read = spent.spend(relation), event_for(event, promise, unit, relation)
-            after = before.with_one_more(_scope(data, scope), read, count)
-            if not after.fits(limit):
-                self._refuse(before, after, limit, name, whose)
+            steps = spent.steps(use, count, relation)
+            if listed and roster is not None:
+                steps = self.persons.listed_steps(roster, use, count, relation)
+            for before, after in steps:
+                if not after.fits(limit):
+                    self._refuse(before, after, limit, name, whose)
 
     def _refuse(
         self, before: Spend, after: Spend, budget: Guarantee, name: str, whose: str
@@ -315,16 +448,24 @@ class Books:
         """Return the largest further pure epsilon of a unit's own that still fits, by bisection."""
         spent, budget = self.spent[unit], self.budgets[unit]
         relation = spent.relation(budget)
-        left = spent.spend(relation).remaining_epsilon(replace(budget, neighbors=relation))
+        limit = replace(budget, neighbors=relation)
+        left = min(spend.remaining_epsilon(limit) for spend in spent.spends(relation))
         return left if relation is budget.neighbors else left / 2 * (1 - 1e-12)  # of two steps
 
-    def fits(self, promise: Guarantee) -> bool:
+    def fits(self, promise: Guarantee, roster: str | None) -> bool:
         """Return whether what was spent lies within the budgets that a release had to fit."""
-        return all(
-            spent.spend(spent.relation()).fits(replace(budget, neighbors=spent.relation()))
-            for budget in self.budgets.values()
-            if covers(promise, budget.unit) and (spent := self.spent[budget.unit])
-        )
+        listed = None if roster is None else self.persons.rosters[roster]
+        for unit, budget in self.budgets.items():
+            if unit == "person" and listed is not None and self._lists(promise):
+                spends = self.persons.spends(self.persons.relation(), listed)
+            elif covers(promise, unit):
+                spends = self.spent[unit].spends(self.spent[unit].relation())
+            else:
+                continue
+            limit = replace(budget, neighbors=self.spent[unit].relation())
+            if not all(spend.fits(limit) for spend in spends):
+                return False
+        return True
 
     def accounts(self, delta: float | None) -> dict[Unit, Account]:
         """Return what all releases promise together to each unit; see ``Ledger.accounts``."""
@@ -342,7 +483,8 @@ class Books:
             )
             for allowed in [d for d in grown if d < 1] if delta is None else [delta]:
                 total = None if spent.uncovered else spent.total(allowed)
-                found[unit] = Account(unit, total, tuple(spent.uncovered))
+                persons = len(self.persons.people) if unit == "person" else 0
+                found[unit] = Account(unit, total, tuple(spent.uncovered), persons)
                 if total is None or math.isfinite(total.epsilon):
                     break
         return found

@@ -9,8 +9,9 @@ docs/privacy.md, "Data sets".
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,20 @@ import numpy as np
 from sordino.errors import LedgerDamaged, LedgerMismatch, PrivacyError
 
 from . import ledger_chain
-from .books import UNITS, Account, Books, names_of
-from .guarantee import DECLARED_DISJOINT, REPLACE_ONE, Guarantee, Unit, merge
-from .ledger_chain import Row
+from .books import UNITS, Account, Books, Persons, names_of
+from .guarantee import (
+    DECLARED_DISJOINT,
+    REPLACE_ONE,
+    Guarantee,
+    PureEvent,
+    RandomizedResponseEvent,
+    Unit,
+    event_from_row,
+    event_to_row,
+    merge,
+)
+from .ledger_chain import Row, canonical_json
+from .persons import Rosters
 from .project import other_ledgers
 
 EVERY = ""
@@ -43,13 +55,18 @@ _NOT_OURS = (
 class DataSets:
     """The books of every data set on one ledger; every row is checked as it is taken in."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[Row], rosters: Rosters) -> None:
         """Take in all rows of a ledger."""
         self.names: dict[str, str] = {}  # every name, and the oldest of the same data set
         self.questions: list[Row] = []  # the rows that say which questions are whose
         self.paid: dict[str, str] = {}  # ids of the entries that spent or received, and of what
-        self.committed: set[str] = set()  # ids of the entries whose outcome is recorded
-        self._books = {EVERY: Books(EVERY)}
+        self.committed: dict[str, dict[str, str]] = {}  # what entries released, by their ids
+        self.persons = Persons(rosters=rosters)
+        self.mark: str | None = None  # of the secret that persons are known by
+        self.artifacts: set[str] = set()  # digests of what was released from this ledger
+        # Digests of the coins that arrived, by what they were drawn with.
+        self.arrived: dict[tuple[str, str, str], list[str]] = {}
+        self._books = {EVERY: Books(EVERY, self.persons)}
         self._entered: list[tuple[Row, dict[str, Any]]] = []
         self._opened = False
         for row in rows:
@@ -77,6 +94,7 @@ class DataSets:
                 self._name(row, names_of(payload.get("joins", [])))
             if "questions" in payload:
                 self.questions.append(row)
+            self.mark = payload.get("secret", self.mark)
             if row.kind == "open" and "budget" in payload:
                 self._enter(replace(row, kind="budget"), payload)
             elif row.kind in {"commit", "repeat", "receive"}:
@@ -94,12 +112,67 @@ class DataSets:
         if not isinstance(payload["artifact"], str):
             raise TypeError(row.kind)
         if row.kind == "receive":
-            Guarantee.from_dict(payload["promise"], names_of(payload["caveats"]))
+            promise = Guarantee.from_dict(payload["promise"], names_of(payload["caveats"]))
             self.paid[row.release_id] = row.data
+            if "persons" in payload:
+                kind, parameters = payload["event"]
+                event = event_from_row(kind, parameters)
+                self._books[EVERY].receive(row.release_id, event, promise, payload["persons"])
+                drawn = payload["details"]["release"], kind, canonical_json(parameters)
+                self.arrived.setdefault(drawn, []).append(payload["coins"])
         elif row.release_id not in self.paid:
             raise LookupError(row.kind)
-        elif row.kind == "commit":
-            self.committed.add(row.release_id)
+        else:
+            self.artifacts.add(payload["artifact"])
+            if row.kind == "commit":
+                self.committed[row.release_id] = dict(json.loads(row.payload))
+
+    def refuse_undrawn(self, release_id: str, found: Mapping[str, str], name: str) -> None:
+        """Refuse to say of an entry that it paid for what it did not draw."""
+        # An entry whose run died before its commit may still be gone on with, so what it drew is
+        # known, and fixed, when it is committed.
+        known = self.committed.get(release_id, {})
+        same = "drawn" in found if not known else known.get("drawn") == found.get("drawn")
+        if not same:
+            raise PrivacyError(
+                f"What is stored for entry {release_id} of {name} is not what it drew: it was "
+                "changed, or is of another ledger. Nothing was released. Restore what was stored "
+                "beside the ledger, or start a new ledger, whose total is apart from this one."
+            )
+        if "drawn" not in found and known["artifact"] != found.get("artifact"):
+            raise PrivacyError(
+                f"Entry {release_id} of {name} paid for one artifact, and this is another. Nothing "
+                "was released. Pay for it, or release the first again."
+            )
+
+    def receive(
+        self, answers: Iterable[tuple[bytes, bytes]], promise: Guarantee, release: str, name: str
+    ) -> tuple[dict[str, Any], dict[str, bytes]]:
+        """Return what a row must say of those who gave answers elsewhere, and what lies beside it.
+
+        Args:
+            answers: Key of the person and of the question of each.
+            promise: What they were drawn with promises to a label, or to a person.
+            release: Under what they were drawn.
+            name: The name of the ledger, for messages.
+
+        Raises:
+            BudgetExceeded: A person would pass the budget of persons.
+        """
+        # Of a label there is one coin, whenever the file that holds it arrives. What a manifest
+        # promises to a person is for all that the person gave.
+        whole, rosters = promise.unit == "person", self.persons.rosters
+        event = PureEvent(promise.epsilon) if whole else RandomizedResponseEvent(promise.epsilon)
+        kind, parameters = event_to_row(event)
+        known = self.arrived.get((release, kind, canonical_json(parameters)), [])
+        coins = ((person, b"" if whole else question) for person, question in answers)
+        roster, beside = rosters.arrived(coins, known, self.mark)
+        if not len(roster.digests):
+            return {}, {}
+        self._books[EVERY].check_arrived(event, promise, roster, name)
+        kept = {roster.digest: roster.packed, sha256(beside).hexdigest(): beside}
+        said: dict[str, Any] = dict(zip(("persons", "coins"), kept, strict=True))
+        return {**said, "secret": rosters.mark, "event": [kind, parameters]}, kept
 
     def _name(self, row: Row, joins: Sequence[str]) -> None:
         """Take in a name of a data set, and with which others it is one."""
@@ -112,11 +185,10 @@ class DataSets:
         if same == {oldest} and oldest in self._books:
             return
         self._books = {name: books for name, books in self._books.items() if name not in same}
-        books = self._books[oldest] = Books(oldest)
+        books = self._books[oldest] = Books(oldest, self.persons)
         for entered, payload in self._entered:
             if self._is_about(entered, oldest):
                 books.take(entered, payload, ("label", "record"))
-        books.spent["person"] = self._books[EVERY].spent["person"]
 
     def _is_about(self, row: Row, data: str) -> bool:
         return row.data == EVERY or self.names[row.data] == data
@@ -142,7 +214,7 @@ class DataSets:
             held = [one[unit].guarantee for one in each]
             deltas = [one.delta for one in held if one is not None]
             total = None if uncovered or not deltas else self.total(data, unit, max(deltas))
-            found[unit] = Account(unit, total, tuple(uncovered))
+            found[unit] = Account(unit, total, tuple(uncovered), each[0][unit].persons)
         return found
 
     def _with_names(self, data: str, totals: Sequence[Guarantee]) -> Guarantee:
@@ -211,7 +283,7 @@ def refuse_known(path: Path, questions: np.ndarray) -> None:
     """Refuse judgments of which another ledger of the project counts what was spent."""
     for other in other_ledgers(path):
         with ledger_chain.connect_reader(other) as connection:
-            sets = DataSets(ledger_chain.verified(connection, other))
+            sets = DataSets(ledger_chain.verified(connection, other), Rosters(other))
         if known := sets.overlaps(other, questions):
             raise LedgerMismatch(
                 f"The ledger {other.name} of this project knows these judgments as the data set "

@@ -7,7 +7,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -37,9 +40,10 @@ from sordino.privacy.guarantee import (
 
 from . import ledger_chain
 from .accounting import EVERYTHING
-from .books import Account, Books, owners_way
+from .books import Account, Books, names_persons, owners_way
 from .data_sets import EVERY, DataSets, refuse_known
 from .ledger_chain import Row, canonical_json
+from .persons import People, Roster, Rosters
 from .project import ledger_path, list_ledger, make_home
 
 __all__ = ["Head", "Ledger", "Reservation"]
@@ -77,7 +81,7 @@ class Reservation:
     @property
     def is_noted(self) -> bool:
         """Return whether the same command, given again, would go on with this entry."""
-        return self.ledger._notes(self.release_id)  # noqa: SLF001 (its own ledger)
+        return self.release_id in self.ledger.own_entries
 
     def give_up(self) -> None:
         """Let no later run go on with this entry: its drawing was seen to fail."""
@@ -124,13 +128,19 @@ class Ledger:
     """
 
     def __init__(
-        self, path: Path, rows: Sequence[Row], data: str | None = None, unit: Unit | None = None
+        self,
+        path: Path,
+        rows: Sequence[Row],
+        data: str | None = None,
+        unit: Unit | None = None,
+        rosters: Rosters | None = None,
     ) -> None:
         """Hold verified rows; use :meth:`open` instead."""
         self.path = path
         self._attempt: ledger_chain.Attempt | None = None
         self._rows = list(rows)
-        self._sets = DataSets(rows)
+        self._rosters = rosters or Rosters(path)
+        self._sets = DataSets(rows, self._rosters)
         self._known = ""  # digest of the questions that were asked about last
         # The name that was given, or with which the ledger was made: none where questions decide.
         self._opened: str = rows[0].data if data is None else data
@@ -290,15 +300,15 @@ class Ledger:
     ) -> tuple[Ledger, dict[str, Any], np.ndarray | None]:
         """Return :meth:`asked`, what a row must say of the data set, and which are new in it."""
         name, said, unseen = self._sets.resolved(self.path, self._opened, questions)
-        rows = self._rows
-        if said or name not in {EVERY, *self._sets.names}:
-            # without the questions, which are in no file yet
-            payload = canonical_json({"joins": said.get("joins", [])})
-            rows = [*rows, Row(sequence=0, kind="data", time="", data=name, payload=payload)]
-        elif name == self._data:
-            return self, said, unseen
+        if "joins" not in said and name in {EVERY, *self._sets.names}:
+            other = self if name == self._data else copy(self)  # with the same rows
+            other._data = name  # noqa: SLF001 (of this class)
+            return other, said, unseen
+        # without the questions, which are in no file yet
+        payload = canonical_json({"joins": said.get("joins", [])})
+        row = Row(sequence=0, kind="data", time="", data=name, payload=payload)
         try:
-            return self.with_rows(rows, name), said, unseen
+            return self.with_rows([*self._rows, row], name), said, unseen
         except LedgerDamaged:
             raise PrivacyError(
                 "These questions are of data sets that were released under relations or kinds of "
@@ -327,15 +337,10 @@ class Ledger:
     def with_rows(
         self, rows: Sequence[Row], data: str | None = None, counted: Unit | None = None
     ) -> Ledger:
-        """Return the ledger as it was, or would be, with other rows; nothing is written.
-
-        Args:
-            rows: All of them.
-            data: The name of another data set.
-            counted: Whose changes are counted, if not as before.
-        """
+        """Return the ledger with other rows, for another data set or unit; nothing is written."""
         whose = self._data if data is None else data
-        other = Ledger(self.path, rows, whose, self._unit if counted is None else counted)
+        counted = self._unit if counted is None else counted
+        other = Ledger(self.path, rows, whose, counted, self._rosters)
         other.accepted, other._attempt = self.accepted, self._attempt
         return other
 
@@ -356,13 +361,19 @@ class Ledger:
         time = _moment([*known, *units])
 
         def write(
-            *, request: str | None = None, questions: np.ndarray | None = None, **values: Any
+            *,
+            request: str | None = None,
+            questions: np.ndarray | None = None,
+            kept: Mapping[str, bytes] | None = None,
+            **values: Any,
         ) -> None:
             written.append(ledger_chain.append(connection, self._rows[-1], time=time, **values))
             if request is not None:
                 ledger_chain.note(connection, values["release_id"], request)
             if questions is not None and len(questions):
                 ledger_chain.keep_questions(connection, written[-1], questions)
+            for digest, value in (kept or {}).items():
+                ledger_chain.keep_named(connection, digest, value)
 
         with _ONE_THREAD, ledger_chain.connect(self.path) as connection:
             with ledger_chain.transaction(connection):
@@ -433,7 +444,7 @@ class Ledger:
     def events(self) -> Counter[Event]:
         """Return what was done at most to one of :attr:`unit`: events, and how often each."""
         spent = self._books.spent[self._unit]
-        return spent.spend(spent.relation()).together()
+        return reduce(or_, (spend.together() for spend in spent.spends(spent.relation())))
 
     @property
     def open_entries(self) -> tuple[str, ...]:
@@ -482,6 +493,7 @@ class Ledger:
         scope: str = EVERYTHING,
         count: int = 1,
         questions: np.ndarray | None = None,
+        people: People | None = None,
     ) -> None:
         """Raise what :meth:`reserve` would raise, and write nothing.
 
@@ -493,13 +505,28 @@ class Ledger:
         if questions is not None:
             self._digest_of(questions)
         columns = ledger_chain.columns_of(event, promise, scope, count)
-        if self._begun(columns) is None:  # else paid already
-            self.asked(questions)._refuse_excess(event, promise, scope, count)  # noqa: SLF001
+        roster = self.roster_of(promise, people)
+        own = self._attempt
+        if own is None or own.begun(self.spends, columns) is None:  # else paid already
+            self.asked(questions)._refuse_excess(event, promise, scope, count, roster)  # noqa: SLF001
 
-    def _refuse_excess(self, event: Event, promise: Guarantee, scope: str, count: int) -> None:
+    def _refuse_excess(
+        self, event: Event, promise: Guarantee, scope: str, count: int, roster: Roster | None
+    ) -> None:
         """Refuse what does not belong here, or would pass a budget of a data set it counts in."""
+        name = self.path.name
         for books in self._sets.of(self._data):
-            books.check(event, promise, scope, count, data=self._data, name=self.path.name)
+            books.check(event, promise, scope, count, data=self._data, name=name, roster=roster)
+
+    def roster_of(
+        self, promise: Guarantee, people: People | None, *, durable: bool = False
+    ) -> Roster | None:
+        """Return who takes part as a row names them, by a secret that is then kept if durable."""
+        if people is None:
+            return None
+        if not names_persons(promise):
+            raise PrivacyError("Only where who answered is public may persons be digested.")
+        return self._rosters.made(people, self._sets.mark, durable=durable)
 
     def reserve(
         self,
@@ -509,8 +536,9 @@ class Ledger:
         scope: str = EVERYTHING,
         count: int = 1,
         questions: np.ndarray | None = None,
+        people: People | None = None,
         details: dict[str, Any] | None = None,
-        needed: Mapping[str, int | None] | None = None,
+        needed: Mapping[str, People | None] | None = None,
     ) -> Reservation:
         """Write one spend durably, before its noise is drawn, and return the permission to draw.
 
@@ -522,10 +550,11 @@ class Ledger:
             count: How many such events, one after the other, this entry stands for.
             questions: Under unit ``label`` only, digests of what is asked, by which the data set is
                 known.
+            people: Where who answered is public: who takes part, and how many labels of each the
+                entry is about; for a coin per label, how many coins. Nobody else is charged.
             details: Public numbers to keep with the entry (for example person totals).
-            needed: Only for what is drawn answer by answer and stored elsewhere: how many events
-                one unit would have on each of :attr:`open_entries` if that were gone on with;
-                None if it cannot be.
+            needed: Only for what is drawn answer by answer and stored elsewhere: who would have
+                how many coins on each of :attr:`open_entries`; None if it cannot be gone on with.
 
         Raises:
             UsageError: An argument cannot be written.
@@ -540,21 +569,29 @@ class Ledger:
         payload |= {"details": details} if details else {}
         if questions is not None:
             payload["asked"] = self._digest_of(questions)
+        if (roster := self.roster_of(promise, people, durable=True)) is not None:
+            payload |= {"persons": roster.digest, "secret": self._rosters.mark}
         columns["payload"] = ledger_chain.strict_json("details", payload)
+        wanted: dict[str, Roster | None] | None = None
+        if needed is not None:
+            wanted = {name: self.roster_of(promise, these) for name, these in needed.items()}
+        own = self._attempt if self._attempt is not None and self._attempt.held else None
         with self._writing() as write:
-            if (begun := self._taken_over(columns, needed)) is not None:
-                return Reservation(self, begun)
+            row = None if own is None else own.begun(self.spends, columns)
+            if own is not None and row is not None and self._goes_on(row, columns, wanted):
+                own.used.add(row.release_id)
+                return Reservation(self, row.release_id)
             there, said, unseen = self._asked(questions)
-            there._refuse_excess(event, promise, scope, count)  # noqa: SLF001
+            there._refuse_excess(event, promise, scope, count, roster)  # noqa: SLF001
             columns["payload"] = canonical_json(payload | said)
             self._data = there.data
-            own = self._attempt if self._attempt is not None and self._attempt.held else None
             write(
                 kind="reserve",
                 data=self._data,
                 release_id=release_id,
                 request=None if own is None else own.request,
                 questions=unseen,
+                kept=None if roster is None else {roster.digest: roster.packed},
                 **columns,
             )
         if own is not None:
@@ -562,7 +599,7 @@ class Ledger:
             own.used.add(release_id)
         return Reservation(self, release_id)
 
-    def charge(
+    def charge(  # noqa: PLR0913 (each says another thing of one release)
         self,
         event: Event,
         draw: Callable[[], T],
@@ -572,6 +609,7 @@ class Ledger:
         stored: bool = True,
         count: int = 1,
         questions: np.ndarray | None = None,
+        people: People | None = None,
         details: dict[str, Any] | None = None,
     ) -> _Release[T]:
         """Pay for a draw, make it and record what came out, in this order.
@@ -585,6 +623,7 @@ class Ledger:
                 which must then be an array. What has no privacy is stored nowhere.
             count: How many events the entry stands for.
             questions: As in :meth:`reserve`.
+            people: Likewise.
             details: Public numbers to keep with the entry.
 
         Raises:
@@ -592,7 +631,12 @@ class Ledger:
             BudgetExceeded: The total would pass the budget; nothing was drawn.
         """
         reservation = self.reserve(
-            event, promise=promise, count=count, questions=questions, details=details
+            event,
+            promise=promise,
+            count=count,
+            questions=questions,
+            people=people,
+            details=details,
         )
         value = cast("T", reservation.drawn_once(cast("Any", draw))) if stored else draw()
         artifact = digest(value)
@@ -603,9 +647,6 @@ class Ledger:
         """Return this ledger as the plan of a command sees it: what that paid for before is free.
 
         Nothing is written, and no entry is taken over: :meth:`attempt` does that.
-
-        Args:
-            request: The name of the command; None if it has none.
         """
         self._attempt = None
         if request is not None:
@@ -620,11 +661,11 @@ class Ledger:
 
         The next spend of that kind finds the next entry.
         """
-        row = self._begun(ledger_chain.columns_of(event, promise, EVERYTHING, count))
-        if row is None or self._attempt is None:
-            return False
-        self._attempt.used.add(row.release_id)
-        return True
+        columns, own = ledger_chain.columns_of(event, promise, EVERYTHING, count), self._attempt
+        row = None if own is None else own.begun(self.spends, columns)
+        if own is not None and row is not None:
+            own.used.add(row.release_id)
+        return row is not None
 
     @contextmanager
     def attempt(self, request: str | None) -> Iterator[None]:
@@ -634,8 +675,7 @@ class Ledger:
         ends without an error they are forgotten: whoever gives the command again pays again.
 
         Args:
-            request: The name of the command, from :func:`sordino.privacy.ledger_chain.request_of`;
-                None if it has none.
+            request: The name of the command, from ``ledger_chain.request_of``; None without one.
 
         Raises:
             FileSystemError: The same command is still running.
@@ -656,44 +696,20 @@ class Ledger:
             finally:
                 self._attempt = None
 
-    def _begun(self, columns: dict[str, Any]) -> Row | None:
-        """Return the entry of an interrupted run that pays for this, if there is one."""
-        own = self._attempt
-        if own is None:
-            return None
-        spends = {row.release_id: row for row in self.spends}
-        for release_id in own.entries:
-            row = spends.get(release_id)
-            if row is None or release_id in own.used or row.count < columns["count"]:
-                continue
-            said = json.loads(row.payload)
-            for name in ("joins", "questions"):  # what was new then
-                said.pop(name, None)
-            known = vars(row) | {"count": columns["count"], "payload": canonical_json(said)}
-            if known.items() >= columns.items():
-                return row
-        return None
-
-    def _taken_over(
-        self, columns: dict[str, Any], needed: Mapping[str, int | None] | None
-    ) -> str | None:
-        """Return the id of an entry of an interrupted run that is gone on with."""
-        own = self._attempt
-        if own is None or not own.held or (row := self._begun(columns)) is None:
-            return None
+    def _goes_on(
+        self, row: Row, columns: dict[str, Any], needed: Mapping[str, Roster | None] | None
+    ) -> bool:
+        """Return whether a run may go on with an entry that was written before it."""
+        who = json.loads(row.payload).get("persons")
         if needed is None:
-            fits = row.count == columns["count"]
-        else:
-            most = needed.get(row.release_id)
-            fits = most is not None and most <= row.count
-        if not fits:
-            return None
-        own.used.add(row.release_id)
-        return row.release_id
+            wanted = json.loads(columns["payload"]).get("persons")
+            return row.count == columns["count"] and bool(who == wanted)
+        roster = needed.get(row.release_id)
+        return roster is not None and self._rosters[who].covers(roster)
 
     def _drawn(self, release_id: str, part: int, draw: Callable[[], np.ndarray]) -> np.ndarray:
         """Return what an entry released; see :meth:`Reservation.drawn_once`."""
-        if not self._notes(release_id):
+        if release_id not in self.own_entries:
             return draw()
         with ledger_chain.connect(self.path) as connection:
             known = ledger_chain.stored(connection, release_id, part)
@@ -709,10 +725,6 @@ class Ledger:
         with ledger_chain.connect(self.path) as connection, ledger_chain.transaction(connection):
             ledger_chain.keep(connection, release_id, part, value)
         return value
-
-    def _notes(self, release_id: str) -> bool:
-        """Return whether an entry is noted under the name of a command on its way."""
-        return self._attempt is not None and release_id in self._attempt.used
 
     def _forget(self, release_ids: Sequence[str]) -> None:
         """Let no later run go on with some entries."""
@@ -736,8 +748,9 @@ class Ledger:
 
     def check_drawn(self, release_id: str, drawn: Iterable[bytes]) -> None:
         """Raise what :meth:`repeat` would raise of what is stored, and write nothing."""
+        found = ledger_chain.digest_of_drawn(drawn)
         with self._writing():
-            self._refuse_undrawn(release_id, ledger_chain.digest_of_drawn(drawn))
+            self._sets.refuse_undrawn(release_id, found, self.path.name)
 
     def _outcome(
         self, kind: str, release_id: str, artifact_digest: str, drawn: Iterable[bytes]
@@ -754,14 +767,14 @@ class Ledger:
                     "on another ledger. Nothing was released. Use that ledger."
                 )
             if kind == "commit" and release_id in self._sets.committed:
-                if self._attempt is not None and self._committed(release_id) == found:
+                if self._attempt is not None and self._sets.committed[release_id] == found:
                     return  # an interrupted run came as far as this
                 raise PrivacyError(
                     "This reservation was already committed: one entry pays for one draw."
                 )
             data = self._sets.paid[release_id]
             if kind == "repeat":
-                self._refuse_undrawn(release_id, found)
+                self._sets.refuse_undrawn(release_id, found, self.path.name)
             if kind == "repeat" and EVERY not in {data, self._data} and not self.is_about(data):
                 raise LedgerMismatch(
                     f"These answers were paid for as the data set {data!r}, not as {self._data!r}. "
@@ -769,33 +782,13 @@ class Ledger:
                 )
             write(kind=kind, data=data, release_id=release_id, payload=payload)
 
-    def _refuse_undrawn(self, release_id: str, found: Mapping[str, str]) -> None:
-        """Refuse to say of an entry that it paid for what it did not draw."""
-        # An entry whose run died before its commit may still be gone on with, so what it drew is
-        # known, and fixed, when it is committed.
-        known = self._committed(release_id)
-        same = "drawn" in found if not known else known.get("drawn") == found.get("drawn")
-        if not same:
-            raise PrivacyError(
-                f"What is stored for entry {release_id} of {self.path.name} is not what it drew: "
-                "it was changed, or is of another ledger. Nothing was released. Restore what was "
-                "stored beside the ledger, or start a new ledger, whose total is apart from this "
-                "one."
-            )
-        if "drawn" not in found and known["artifact"] != found.get("artifact"):
-            raise PrivacyError(
-                f"Entry {release_id} of {self.path.name} paid for one artifact, and this is "
-                "another. Nothing was released. Pay for it, or release the first again."
-            )
-
-    def _committed(self, release_id: str) -> dict[str, str]:
-        """Return what a committed entry says that it released; nothing of any other."""
-        for row in self._rows:
-            if row.kind == "commit" and row.release_id == release_id:
-                return dict(json.loads(row.payload))
-        return {}
-
-    def receive(self, file: Path, manifest: ledger_chain.Arrived) -> str:
+    def receive(
+        self,
+        file: Path,
+        manifest: ledger_chain.Arrived,
+        *,
+        answers: Iterable[tuple[bytes, bytes]] = (),
+    ) -> str:
         """Record that data arrived already private, at no cost here; return the entry's id.
 
         A file arrives once: given again, it has the entry that it has.
@@ -803,30 +796,36 @@ class Ledger:
         Args:
             file: The privatized file.
             manifest: What it says of itself.
+            answers: Key of the person and of the question of each, if persons are known. They
+                count for their persons, unless this ledger paid for them or they came before.
 
         Raises:
+            BudgetExceeded: A person would pass the budget of persons; nothing was recorded.
             DataError: The manifest is of another file.
             FileSystemError: The file cannot be read.
         """
-        promise = manifest.guarantee
+        promise, name = manifest.guarantee, self.path.name
         if sha256_of(file) != manifest.sha256:
             raise DataError(
                 f"{file.name} is not the file that its manifest is about (its sha256 differs). "
                 "Nothing was recorded."
             )
-        payload = {
+        payload: dict[str, Any] = {
             "artifact": manifest.sha256,
             "promise": promise.to_dict(),
             "caveats": list(promise.caveats),
             "details": {"release": manifest.release_id},
         }
-        stored = ledger_chain.strict_json("promise", payload)
+        release_id, kept = _random.new_release_id(), dict[str, bytes]()
         with self._writing() as write:
             for row in self._rows:
-                if row.kind == "receive" and row.payload == stored:
+                if row.kind == "receive" and json.loads(row.payload).items() >= payload.items():
                     return row.release_id
-            release_id = _random.new_release_id()
-            write(kind="receive", data=self._data, release_id=release_id, payload=stored)
+            if manifest.sha256 not in self._sets.artifacts:  # else its answers were paid for here
+                said, kept = self._sets.receive(answers, promise, manifest.release_id, name)
+                payload |= said
+            stored = ledger_chain.strict_json("promise", payload)
+            write(kind="receive", data=self._data, release_id=release_id, payload=stored, kept=kept)
         return release_id
 
     def change_budget(self, budget: Guarantee, *, first: bool = False) -> None:
@@ -834,7 +833,7 @@ class Ledger:
 
         Args:
             budget: The limit on everything spent together on its unit.
-            first: Whether to leave a budget as it is that another process set meanwhile.
+            first: Whether to leave one as it is that another process set meanwhile.
 
         Raises:
             PrivacyError: Relation or trust differ from the unit's budget: those never change.

@@ -431,17 +431,43 @@ def keep_questions(connection: sqlite3.Connection, row: Row, questions: np.ndarr
 def questions_of(connection: sqlite3.Connection, row: Row) -> np.ndarray:
     """Return the questions that a row is about; refuse others than those that it was about."""
     query = "SELECT value FROM questions WHERE sequence = ?"
+    wanted = json.loads(row.payload)["questions"]
+    value = _beside(
+        connection, query, row.sequence, wanted, "questions that data sets are known by"
+    )
+    return np.frombuffer(value, "<u8")
+
+
+def _beside(
+    connection: sqlite3.Connection, query: str, key: str | int, digest: str, what: str
+) -> bytes:
+    """Return what lies beside the rows under a key; refuse what has another digest."""
     try:
-        found = connection.execute(query, (row.sequence,)).fetchone()
+        found = connection.execute(query, (key,)).fetchone()
     except sqlite3.OperationalError:  # no such table
         found = None
     value = found[0] if found is not None and isinstance(found[0], bytes) else b""
-    if hashlib.sha256(value).hexdigest() != json.loads(row.payload)["questions"]:
+    if hashlib.sha256(value).hexdigest() != digest:
         raise LedgerDamaged(
-            "The questions that a ledger knows its data sets by were changed. Nothing was "
-            "released. Restore the ledger from a backup whose head you noted."
+            f"The {what} were changed in the ledger. Nothing was released. Restore it from a "
+            "backup whose head you noted."
         )
-    return np.frombuffer(value, "<u8")
+    return value
+
+
+_NAMED = "CREATE TABLE IF NOT EXISTS named (digest TEXT PRIMARY KEY, value BLOB) STRICT"
+
+
+def keep_named(connection: sqlite3.Connection, digest: str, value: bytes) -> None:
+    """Store what a row names by its SHA-256; call inside the transaction that writes the row."""
+    connection.execute(_NAMED)
+    connection.execute("INSERT OR REPLACE INTO named VALUES (?, ?)", (digest, value))
+
+
+def named(connection: sqlite3.Connection, digest: str) -> bytes:
+    """Return what a row names; refuse what has another digest."""
+    query = "SELECT value FROM named WHERE digest = ?"
+    return _beside(connection, query, digest, digest, "persons that took part in releases")
 
 
 _SCHEMA = """
@@ -461,6 +487,28 @@ class Attempt:
     entries: list[str] = field(default_factory=list)  # ids of the entries that are noted under it
     used: set[str] = field(default_factory=set)  # those that this process took over or wrote
     held: bool = False  # whether this process holds the name
+
+    def begun(self, rows: Iterable[Row], columns: Mapping[str, Any]) -> Row | None:
+        """Return the next entry of an interrupted run that pays for this, if there is one."""
+        spends = {row.release_id: row for row in rows if row.release_id in self.entries}
+        apart = {"count", "payload"}
+        wanted = {name: value for name, value in columns.items() if name not in apart}
+        for release_id in self.entries:
+            row = spends.get(release_id)
+            if row is None or release_id in self.used or row.count < columns["count"]:
+                continue
+            if vars(row).items() >= wanted.items() and (
+                "payload" not in columns or _settled(row.payload) == _settled(columns["payload"])
+            ):
+                return row
+        return None
+
+
+def _settled(payload: str) -> dict[str, Any]:
+    """Return what a row says whatever was new of it then, and whoever took part."""
+    said: dict[str, Any] = json.loads(payload)
+    apart = {"joins", "questions", "persons", "secret"}
+    return {name: value for name, value in said.items() if name not in apart}
 
 
 def request_of(settings: Mapping[str, Any]) -> str:

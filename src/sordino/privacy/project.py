@@ -39,6 +39,13 @@ def ledger_of_run(folder: Path) -> Path:
     return handed_on if os.path.lexists(handed_on) else ledger_path(folder)
 
 
+def secret_path(ledger: Path) -> Path:
+    """Return where the secret lies that a ledger knows persons by: that of its project, if any."""
+    own = ledger.with_name(f"{ledger.name}.secret")
+    home = nearest_ledger(ledger.parent)
+    return own if home is None or own.exists() else home.with_name("secret")
+
+
 def other_ledgers(path: Path) -> list[Path]:
     """Return the further ledgers of the project that a ledger lies in, or from which one spends.
 

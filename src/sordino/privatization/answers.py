@@ -135,7 +135,8 @@ def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | Non
         several_people=len(people) > 1,
         repeats=memo is None and bool((together[1:] == together[:-1]).any()),
         counts=None if memo is None else memo.counts(cap),
-        coins_on=lambda entry: None if memo is None else memo.coins_on(entry, cap),
+        people=None if memo is None else memo.people(cap),
+        people_on=lambda entry: None if memo is None else memo.people(cap, entry),
     )
 
 
@@ -355,6 +356,7 @@ def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> P
         promise=promise,
         stored=False,
         questions=pairs.questions,
+        people=pairs.people(),
     )
     return PrivatePairs(
         **{name: getattr(pairs, name) for name in Comparisons.__dataclass_fields__},

@@ -92,6 +92,7 @@ def privatize_choices(
         digest=lambda answers: digest_of_answers(used.public_digest, answers),
         promise=promise,
         questions=rankings.questions,
+        people=rankings.people(),
     )
     return PrivateChoices(
         **{name: getattr(used, name) for name in Slates.__dataclass_fields__},

@@ -42,6 +42,7 @@ from sordino.preferences.pairs import Pairs, answer_lines
 from sordino.preferences.parquet import VectorWriter, copy_tables
 from sordino.preferences.records import person_key
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.persons import People
 
 from .randomization import (
     CHANGED,
@@ -231,6 +232,7 @@ class Tally:
 
     counts: Counts  # how many people and questions
     payers: frozenset[str]  # entries that paid for stored answers to them
+    people: People  # who takes how many coins
 
     def plus(self, other: Tally) -> Tally:
         """Return what two parts of the people take."""
@@ -242,7 +244,7 @@ class Tally:
             ever=max(one.ever, two.ever),
             left_out=one.left_out + two.left_out,
         )
-        return Tally(counts, self.payers | other.payers)
+        return Tally(counts, self.payers | other.payers, self.people.plus(other.people))
 
 
 @dataclass(frozen=True, repr=False)
@@ -281,16 +283,15 @@ class ChunkPeople:
         """Return what answering these questions takes; nothing is drawn."""
         return engine.fold(range(PARTS), self._tally, Tally.plus)
 
-    def coins_on(self, engine: Engine, release_id: str) -> int | None:
-        """Return the most coins of one person on an entry, those about to be tossed included."""
-        # None if a part of the people has its answers on that entry and asks for more.
-        most = engine.fold(range(PARTS), partial(self._coins_on, release_id), max)
-        return None if most == _NO_CAP else most
+    def on(self, engine: Engine, release_id: str) -> People | None:
+        """Return who takes how many coins on an entry of which other parts may have theirs."""
+        # None if a part of the people has its answers on that entry and asks for more: all of
+        # them fall at once.
+        done = engine.fold(range(PARTS), partial(self._is_over, release_id), max)
+        return None if done else self.tally(engine).people
 
-    def _coins_on(self, release_id: str, part: int) -> int:
-        """Return the same for one part of the people, all of whose coins fall at once."""
-        fresh = self._tally(part).counts.fresh
-        return _NO_CAP if fresh and self.memo.has(part, release_id) else fresh
+    def _is_over(self, release_id: str, part: int) -> bool:
+        return self.memo.has(part, release_id) and self._tally(part).counts.fresh > 0
 
     def _tally(self, part: int) -> Tally:
         """Return what answering one part of the people takes."""
@@ -315,7 +316,8 @@ class ChunkPeople:
             ever=int((ever + fresh).max(initial=0)),
             left_out=int((totals - labels).sum()),
         )
-        return Tally(counts, frozenset(stored.release_ids[index] for index in paid))
+        payers = frozenset(stored.release_ids[index] for index in paid)
+        return Tally(counts, payers, People.counted(people, fresh))
 
     def sort(self, survey: ChunkSurvey, chunk: Chunk) -> int:
         """Leave the judgments of a chunk, by person and with their labels hidden; count them."""

@@ -203,7 +203,8 @@ def _surveyed(
                 several_people=False,  # nobody says here that this is one person's device
                 repeats=found.repeats,
                 counts=None if tally is None else tally.counts,
-                coins_on=lambda entry: None if people is None else people.coins_on(engine, entry),
+                people=None if tally is None else tally.people,
+                people_on=lambda entry: None if people is None else people.on(engine, entry),
             )
 
         if not found.linked:

@@ -34,6 +34,7 @@ from sordino.privacy import accounting
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import Row
+from sordino.privacy.persons import People
 
 CHANGED: Final = "The input changed while it was read. Nothing was released."
 """Why two readings of one input that differ are refused, for messages."""
@@ -173,8 +174,9 @@ class Survey:
     several_people: bool  # whether more than one person is named
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     counts: Counts | None  # what is about to be answered; None where persons are not known
-    # The most coins of one person on an entry, those about to be tossed included.
-    coins_on: Callable[[str], int | None] = field(repr=False)
+    people: People | None = field(repr=False)  # who takes how many coins, where that is known
+    # Who would have how many on an entry, those about to be tossed included.
+    people_on: Callable[[str], People | None] = field(repr=False)
 
     @property
     def linked(self) -> bool:
@@ -312,24 +314,23 @@ class Randomization:
         fresh = self._fresh(survey.counts)
         if not fresh:
             return None
-        needed = {name: self._coins(survey.coins_on(name)) for name in self.ledger.open_entries}
+        needed = {name: survey.people_on(name) for name in self.ledger.open_entries}
         return self.ledger.reserve(
             self.mechanism.event,
             promise=self.promise(survey),
             count=fresh,
             questions=survey.questions if self.unit == "label" else None,
+            people=survey.people,
             details=self._details(survey),
             needed=needed if survey.linked else None,
         )
 
     def _fresh(self, counts: Counts | None) -> int:
         """Return how many events this release is: coins of one unit, 0 if all are stored."""
-        return 1 if counts is None else self._coins(counts.fresh) or 0
-
-    def _coins(self, most: int | None) -> int | None:
-        """Return how many of a person's coins fall on one unit."""
+        if counts is None:
+            return 1
         # A label has one coin, whenever it is tossed: what is stored is never tossed again.
-        return most if most is None or self.unit == "person" else min(most, 1)
+        return counts.fresh if self.unit == "person" else min(counts.fresh, 1)
 
     def _details(self, survey: Survey) -> dict[str, int | float]:
         """Return the public numbers that the ledger keeps: the largest total of one person."""
@@ -350,7 +351,13 @@ class Randomization:
             promise = self.covering(promise, covering, fresh=fresh)
         if fresh:
             asked = survey.questions if self.unit == "label" else None
-            self.ledger.check(self.mechanism.event, promise=promise, count=fresh, questions=asked)
+            self.ledger.check(
+                self.mechanism.event,
+                promise=promise,
+                count=fresh,
+                questions=asked,
+                people=survey.people,
+            )
             if self.ledger.was_paid(self.mechanism.event, promise, fresh):
                 fresh = 0
         spend = [(self.mechanism.event, fresh)]

@@ -110,6 +110,7 @@ class ArmMeans(WithheldFit):
             penalty=size("penalty", penalty, zero=True),
             center=middle,
             questions=None,  # who pulled an arm, in which of many contexts, tells logs apart badly
+            people=None,
             _arms=k,
         )
 

@@ -24,6 +24,7 @@ from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import person_key
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.persons import People
 from sordino.privatization.randomization import refuse_unlinked
 
 from .evidence import Evidence, Released, counted_vectors, longest_row, verified
@@ -181,12 +182,22 @@ class Judged:
         """Return by what a ledger of labels knows these judgments."""
         return self.source.questions if promise.unit == "label" else None
 
+    @property
+    def people(self) -> People | None:
+        """Return who judged, and how many labels of each are summed, if that is known."""
+        source = self.source
+        if isinstance(source, ChunkSurvey):
+            return source.people
+        if source.persons is None or self.rows is None:
+            return None
+        return People.of((person_key(source.persons[row]) for row in self.rows), most=self.most)
+
     def promise(self, mechanism: LabelMechanism, ledger: Ledger, entropy: Entropy) -> Guarantee:
         """Return what a release promises; refuse what the ledger would refuse."""
         terms = {"linked": self.linked, "repeats": self.repeats}
         promise = promise_of(mechanism, ledger, entropy, n=self.n, **terms)
-        asked = self.questions(promise)
-        ledger.check(mechanism.event, promise=promise, questions=asked)  # before the public work
+        asked, people = self.questions(promise), self.people
+        ledger.check(mechanism.event, promise=promise, questions=asked, people=people)
         return promise
 
     def part(self, part: Part) -> Judged:
@@ -268,6 +279,7 @@ def release_sum(
         digest=lambda value: digest_of_statistic(judged.public_digest, value),
         promise=promise,
         questions=judged.questions(promise),
+        people=judged.people,
         details={**({} if most is None else {"cap": most}), **details} or None,
     )
     return LabelSum(

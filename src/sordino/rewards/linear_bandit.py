@@ -215,6 +215,7 @@ class BallRidge(WithheldFit):
             penalty=size("penalty", penalty, zero=True),
             features=features,
             questions=None,
+            people=None,
         )
 
     def options(self, context: object, candidates: object) -> Float[np.ndarray, "c d"]:

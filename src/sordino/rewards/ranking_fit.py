@@ -456,7 +456,8 @@ def release_rankings(
     entropy = entropy_of(simulate_seed)
     promise = ranking_promise(rankings, mechanism, ledger, entropy)
     asked = rankings.questions if promise.unit == "label" else None
-    ledger.check(mechanism.event, promise=promise, questions=asked)  # before the public work
+    people = rankings.people(most=most)
+    ledger.check(mechanism.event, promise=promise, questions=asked, people=people)
     slates = _slate_rows(rankings, features)
     design = mechanism.prepare(
         slates.rows,
@@ -471,6 +472,7 @@ def release_rankings(
         digest=lambda value: digest_of_statistic(rankings.public_digest, value),
         promise=promise,
         questions=asked,
+        people=people,
         details=None if most is None else {"cap": most},
     )
     rows, starts, counts = slates.of_ballots(np.flatnonzero(design.used))
@@ -678,6 +680,7 @@ def fit_unprotected_rankings(
         promise=promise,
         stored=False,
         questions=rankings.questions,
+        people=rankings.people(),
     )
     outright: Released[_BallotEvidence] = Released(
         evidence=ballots,

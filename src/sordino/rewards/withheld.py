@@ -43,6 +43,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_array
+from sordino.privacy.persons import People
 
 from .candidates import Candidates
 from .model import RewardModel
@@ -286,6 +287,7 @@ class WithheldFit(Withholding):
     unit: Unit  # whose change a draw hides
     neighbors: NeighboringRelation  # what one change is; `REPLACE_ONE` for labels
     questions: np.ndarray | None  # digests of what is asked, if public; a ledger knows data by them
+    people: People | None  # who judged, and how many questions, if that is public
 
     @property
     def payments(self) -> tuple[tuple[str, Event], ...]:
@@ -463,6 +465,7 @@ class WithheldReward(WithheldFit):
             neighbors=neighbors,
             caveats=withheld_caveats(pairs, unit, features),
             questions=pairs.questions if unit == "label" else None,
+            people=pairs.people() if unit == "label" else None,
             _size=None if neighbors is ADD_OR_REMOVE_ONE else len(labels) + pairs.dropped,
         )
 
@@ -562,6 +565,7 @@ class WithheldReward(WithheldFit):
             promise=promise,
             stored=False,
             questions=self.questions,
+            people=self.people,
         )
         return RewardModel(
             weights=released.value,

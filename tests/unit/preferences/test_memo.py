@@ -1,7 +1,10 @@
 """Stored answers: the first one stays, nothing raw is kept, and settings are never mixed."""
 
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -182,3 +185,40 @@ def test_a_scratch_memo_leaves_nothing(tmp_path, monkeypatch):
         memo.stage(questions(4))
         assert memo.counts(None).labels == 4
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("came_to", ["touched", "tables"])
+def test_a_memo_that_was_killed_in_the_making_holds_nothing_yet(path, came_to):
+    path.touch()
+    if came_to == "tables":
+        with opened(path):
+            pass
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("DELETE FROM settings")
+            connection.commit()
+    before = path.read_bytes()
+    with opened(path, dry_run=True) as memo:
+        memo.stage([(ANA, Q)])
+        assert memo.counts(None) == Counts(1, 1, 1, 1, 0)
+    assert path.read_bytes() == before
+    with opened(path) as memo:
+        memo.remember({(ANA, Q): 1}, "r1")
+
+
+def test_what_a_killed_process_had_begun_to_store_is_taken_back(path):
+    """Also by whoever only plans: SQLite's journal beside the file may not be read without."""
+    with opened(path) as memo:
+        memo.remember({(ANA, Q): 1}, "r1")
+    code = """
+import os, sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("PRAGMA cache_size = 1")
+held.execute("BEGIN IMMEDIATE")
+for n in range(5000):
+    held.execute("INSERT INTO answers VALUES (?, ?, 0, 'r2')", (n.to_bytes(32, 'big'),) * 2)
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert path.with_name(f"{path.name}-journal").exists()
+    with opened(path, dry_run=True) as memo:
+        assert memo.payers() == {"r1"}

@@ -6,6 +6,7 @@ checked against the ledger, by somebody who trusts neither the run nor whoever p
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +20,7 @@ from sordino.privacy.data_sets import DataSets
 from sordino.privacy.guarantee import Guarantee, float_to_json
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import promise_of
+from sordino.privacy.persons import Rosters
 from sordino.privacy.project import ledger_of_run
 
 from .claims import check_mechanism
@@ -251,12 +253,13 @@ def _check_promises(run: StoredRun, paid: Guarantee) -> Iterator[Finding]:
 def _check_budget(ledger: Ledger) -> Finding:
     """Return whether the total was within the budget after every spend, row by row."""
     # A budget that was lowered below what was spent before forbids the next spend, not the last.
-    sets = DataSets([])
+    sets = DataSets([], Rosters(ledger.path))
     for row in ledger.rows:
         sets.take(row)
         if row.kind != "reserve":
             continue
-        if not all(books.fits(promise_of(row)) for books in sets.of(row.data)):
+        roster = json.loads(row.payload).get("persons")
+        if not all(books.fits(promise_of(row), roster) for books in sets.of(row.data)):
             over = f"Row {row.sequence} of the ledger spends more than its budget allowed."
             return Finding.judged("budget", wrong=over, details={"row": row.sequence})
     return Finding.judged("budget", clear="Every spend was within the budget of its time.")
