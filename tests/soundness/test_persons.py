@@ -6,6 +6,7 @@ import math
 import random
 import sqlite3
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import sordino
+from sordino._files import sha256_of
 from sordino.auditing.runs.replay import _check_budget
 from sordino.errors import BudgetExceeded, LedgerDamaged, LedgerMismatch, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
@@ -33,7 +35,7 @@ from sordino.privacy.guarantee import (
     ZeroConcentratedEvent,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.persons import People
+from sordino.privacy.persons import Exposures, People, Use
 from sordino.privacy.project import LEDGER, secret_path
 from sordino.privatization.answers import privatize, privatize_file
 from sordino.rewards.label_release import release_labels
@@ -228,6 +230,49 @@ def test_labels_that_become_coins_go_and_come_back(tmp_path):
     assert ledger.accounts(delta=0.0)["person"].guarantee.epsilon == 6 * PURE.epsilon
 
 
+def test_declared_scopes_do_not_hide_who_is_in_both(tmp_path):
+    made = ledger_at(tmp_path, "label", "person", person=0.4, delta=0.0)
+    ledger = Ledger.open(made.path, data="one", unit="person")
+    ledger.declare_disjoint(["a", "b"], rule="person-id")
+    promise = terms("person", "labels-only")
+    ledger.reserve(COIN, promise=promise, scope="a", people=people({"ana": 1, "ben": 1}))
+    ledger.reserve(COIN, promise=promise, scope="b", people=people({"cem": 1}))
+    assert ledger.total().epsilon == 0.25
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(COIN, promise=promise, scope="b", people=people({"ana": 1}))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nobody_exceeds_what_is_said_of_many_unlike_persons(seed):
+    """Every person apart: the search finds the largest, and never less where it stops early."""
+    rng = random.Random(seed)  # noqa: S311 (which persons)
+    kinds = [
+        Use("", event, "label", REPLACE_ONE, labels)
+        for event in (PURE, COIN, GaussianEvent(0.25))
+        for labels in (1, 2, 5)
+    ]
+    weights = {event: rng.random() for event in (PURE, COIN, GaussianEvent(0.25))}
+
+    def size(uses):
+        """Grows with each use, and with the labels that it is about."""
+        return sum(count * weights[use.event] * use.labels**1.5 for use, count in uses.items())
+
+    n = (3, 12, 300)[seed % 3]
+    held = [
+        Counter({use: rng.randrange(1, 9) for use in rng.sample(kinds, rng.randrange(1, 4))})
+        for _ in range(n)
+    ]
+    largest = max(map(size, held))
+    found, _ = Exposures(held).largest(size)
+    assert found >= largest * (1 - 1e-12)
+    over, _ = Exposures(held).largest(lambda uses: size(uses) > largest * (1 + 1e-9), at_most=0)
+    under, _ = Exposures(held).largest(lambda uses: size(uses) > largest * (1 - 1e-9), at_most=0)
+    assert under
+    if n < 16:  # then all of them may be looked at
+        assert found == pytest.approx(largest)
+        assert not over
+
+
 # ---- what is kept of persons
 
 
@@ -260,6 +305,24 @@ def test_names_cannot_be_tried_out_on_a_ledger(tmp_path):
     assert [len(value) for (value,) in blobs] == [2 * 16]
 
 
+def test_a_secret_that_is_lost_meanwhile_is_missed_by_who_was_there_before(tmp_path):
+    made = ledger_at(tmp_path, "label", "person", person=0.5, delta=0.0)
+    before, other = (Ledger.open(made.path, unit="label") for _ in range(2))
+    other.reserve(COIN, promise=terms("label"), people=people({"ana": 2}))
+    secret_path(made.path).unlink()
+    with pytest.raises(LedgerMismatch, match="who took part before"):
+        before.reserve(COIN, promise=terms("label"), people=people({"ana": 2}))
+    assert not secret_path(made.path).exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"secret", b"\xff" * 43])
+def test_a_file_that_is_no_secret_is_refused(tmp_path, content):
+    ledger = Ledger.open(ledger_at(tmp_path, "label").path, unit="label")
+    secret_path(ledger.path).write_bytes(content)
+    with pytest.raises(LedgerMismatch):
+        ledger.reserve(COIN, promise=terms("label"), people=people({"ana": 2}))
+
+
 @pytest.mark.parametrize("fate", ["gone", "another"])
 def test_without_its_secret_a_ledger_counts_no_more_persons(tmp_path, fate):
     made = ledger_at(tmp_path, "label", "person", person=0.5, delta=0.0)
@@ -269,7 +332,7 @@ def test_without_its_secret_a_ledger_counts_no_more_persons(tmp_path, fate):
     secret = kept.read_bytes()
     kept.unlink()
     if fate == "another":
-        kept.write_text("of another project")
+        kept.write_text("of-another-project-" * 3)
     ledger = Ledger.open(ledger.path, unit="label")
     for attempt in (ledger.check, ledger.reserve):
         with pytest.raises(LedgerMismatch, match="who took part before"):
@@ -299,15 +362,15 @@ def test_planning_makes_no_secret(tmp_path):
 # ---- answers that arrive
 
 
-def arrive(ledger, folder, name, release, answers, unit="label", epsilon=0.25):
-    """Hand a ledger a file of answers that was made elsewhere."""
+def arrived_manifest(folder, name, release, unit="label", epsilon=0.25):
+    """Write a file of answers as it was made elsewhere, and return its manifest."""
     file = folder / f"{name}.jsonl"
     file.write_text(name)
     promise = RandomizedResponse(epsilon).guarantee(
         unit=unit, neighbors=REPLACE_ONE, trust="local", labels=4 if unit == "person" else None
     )
-    manifest = Manifest(
-        sha256=sordino._files.sha256_of(file),
+    return Manifest(
+        sha256=sha256_of(file),
         release_id=release,
         mechanism="randomized-response",
         epsilon=promise.epsilon,
@@ -317,8 +380,13 @@ def arrive(ledger, folder, name, release, answers, unit="label", epsilon=0.25):
         trust="local",
         caveats=promise.caveats,
     )
-    keys = [(person_key(person), question.encode() * 32) for person, question in answers]
-    return ledger.receive(file, manifest, answers=keys)
+
+
+def arrive(ledger, folder, name, release, answers, unit="label"):
+    """Hand a ledger a file of answers that was made elsewhere."""
+    manifest = arrived_manifest(folder, name, release, unit)
+    keys = answers and [(person_key(person), q.encode() * 32) for person, q in answers]
+    return ledger.receive(folder / f"{name}.jsonl", manifest, answers=keys)
 
 
 def largest(ledger):
@@ -366,6 +434,64 @@ def test_answers_that_were_paid_for_here_do_not_count_again(tmp_path):
     answers = [(person_key("ana"), b"p"), (person_key("ana"), b"q")]
     ledger.receive(tmp_path / "out.jsonl", manifest, answers=answers)
     assert largest(ledger) == pytest.approx(2 * coin.realized_epsilon)
+
+
+def test_answers_that_name_nobody_leave_persons_unprotected_until_they_do(tmp_path):
+    ledger = Ledger.open(ledger_at(tmp_path, "label", delta=0.0).path, unit="label")
+    ledger.reserve(COIN, promise=terms("label"), people=people({"ana": 1}))
+    arrive(ledger, tmp_path, "answers", "a" * 16, None)
+    arrive(ledger, tmp_path, "answers", "a" * 16, None)
+    account = Ledger.read(ledger.path, unit="label").accounts()["person"]
+    assert account.guarantee is None
+    assert len(account.uncovered) == 1
+    rows = len(Ledger.read(ledger.path).rows)
+    for _ in range(2):
+        arrive(ledger, tmp_path, "answers", "a" * 16, [("ana", "p"), ("ana", "q")])
+        assert largest(ledger) == pytest.approx(0.75)
+    arrive(ledger, tmp_path, "answers", "a" * 16, None)
+    assert len(Ledger.read(ledger.path).rows) == rows + 1
+
+
+def test_answers_beside_releases_of_whole_persons_leave_the_ledger_as_it_is(tmp_path):
+    """A promise about labels spends nothing of a budget for presence, and blocks nothing."""
+    presence = {"neighbors": REPLACE_SPECIAL}
+    path = ledger_at(tmp_path / "one", "label", "person", person=2.0, **presence, delta=0.0).path
+    whole = terms("person", **presence)
+    Ledger.open(path, unit="person").reserve(PURE, promise=whole)
+    ledger = Ledger.open(path, data="new", unit="person")
+    arrive(ledger, tmp_path, "one", "a" * 16, [("ana", "p")], unit="person")
+    ledger = Ledger.open(path, data="other", unit="person")
+    arrive(ledger, tmp_path, "two", "b" * 16, [("ana", "p")])
+    Ledger.open(path, unit="person").reserve(PURE, promise=whole)
+    assert Ledger.open(path, unit="person").total().epsilon == 2 * PURE.epsilon
+    assert _check_budget(Ledger.read(path)).outcome == "clear"
+    path = ledger_at(tmp_path / "other", "label", "person", delta=0.0).path
+    Ledger.open(path, unit="person").reserve(PURE, promise=terms("person"))
+    ledger = Ledger.open(path, data="new", unit="person")
+    arrive(ledger, tmp_path, "one", "a" * 16, [("ana", "p")], unit="person")
+    Ledger.open(path, unit="person").reserve(PURE, promise=terms("person"))
+    assert Ledger.open(path, unit="person").total().epsilon == pytest.approx(1.25)
+
+
+def test_an_arrival_is_refused_before_anything_is_written(tmp_path):
+    ledger = ledger_at(tmp_path, "label", "person", person=0.3, delta=0.0)
+    ledger = Ledger.open(ledger.path, unit="label")
+    manifest = arrived_manifest(tmp_path, "much", "a" * 16)
+    much = [(person_key("ana"), question * 32) for question in (b"p", b"q")]
+    head = ledger.head
+    for attempt in (
+        lambda: ledger.check_receive(manifest, much),
+        lambda: ledger.receive(tmp_path / "much.jsonl", manifest, answers=much),
+    ):
+        with pytest.raises(BudgetExceeded):
+            attempt()
+    records = replace(manifest, unit="record", caveats=())
+    with pytest.raises(PrivacyError, match="who answered is public"):
+        ledger.receive(tmp_path / "much.jsonl", records, answers=much)
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(PureEvent(0.4), promise=terms("label"), people=people({"ana": 1}))
+    assert Ledger.read(ledger.path).head == head
+    assert not secret_path(ledger.path).exists()
 
 
 # ---- releases as they are made

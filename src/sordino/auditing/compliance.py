@@ -232,6 +232,8 @@ def _totals(view: _View) -> dict[Unit, Account]:
     arrived = [each for each in view.told if each[0].kind == "receive"]
     found = view.ledger.accounts()
     for unit, held in [*found.items()] if arrived else ():
+        if unit == "person":  # whose answers arrived, and how many, the ledger counts itself
+            continue
         bare = [row.release_id for row, told in arrived if not covers(told, unit)]
         if held.uncovered or bare:
             found[unit] = Account(unit, None, (*held.uncovered, *bare))

@@ -99,6 +99,9 @@ class LabelNoise(LearningRun):
                     "--cap chooses among raw judgments, before they are randomized; these answers "
                     "are randomized already. Nothing was done. Leave it out."
                 )
+            assert self.inputs.source is not None  # noqa: S101 - for the type checker
+            answers = memo_keys(pairs.keys, pairs.persons)
+            ledger.check_receive(read_manifest(self.inputs.source), answers or None)
             counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
             return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
         randomization = Randomization.of(
@@ -125,9 +128,8 @@ class LabelNoise(LearningRun):
         settings, inputs, pairs = self.settings, self.inputs, self._pairs
         if isinstance(pairs, PrivatePairs):  # tied to the entry that says where they come from
             assert inputs.source is not None  # noqa: S101 - for the type checker: answers have a file
-            answers = memo_keys(pairs.keys, pairs.persons)
-            manifest = read_manifest(inputs.source)
-            received = ledger.receive(inputs.source, manifest, answers=answers)
+            answers, manifest = memo_keys(pairs.keys, pairs.persons), read_manifest(inputs.source)
+            received = ledger.receive(inputs.source, manifest, answers=answers or None)
             private = pairs.received(received)
         else:
             private = privatize(

@@ -653,7 +653,7 @@ class _OnAnswers(_Training):
                 return pairs
             paid = _paying(ledger, pairs.artifact)
             if not paid:
-                answers = memo_keys(pairs.keys, pairs.persons)
+                answers = memo_keys(pairs.keys, pairs.persons) or None
                 manifest = read_manifest(settings.source)
                 paid = [ledger.receive(settings.source, manifest, answers=answers)]
             return _received(pairs, paid)
@@ -683,8 +683,7 @@ def _received(private: PrivatePairs, paid: Sequence[str]) -> PrivatePairs:
 
 def _paying(ledger: Ledger, artifact: str) -> list[str]:
     """Return the entries of a ledger that paid for a privatized file, each once."""
-    kinds = {"commit", "repeat", "receive"}
-    rows = (row for row in ledger.rows if row.kind in kinds)
+    rows = (row for row in ledger.rows if row.kind in {"commit", "repeat"})
     ids = [row.release_id for row in rows if json.loads(row.payload)["artifact"] == artifact]
     return list(dict.fromkeys(ids))
 

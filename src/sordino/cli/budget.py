@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sordino.errors import UsageError
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.project import ledger_path
@@ -59,8 +60,12 @@ def _set(settings: _SetBudget) -> None:
     unit, path = settings.unit.whose, settings.ledger or ledger_path(Path.cwd())
     known = Ledger(path, Ledger.read(path).rows, settings.data) if path.exists() else None
     before = None if known is None else known.budgets.get(unit)
-    named = known is not None and known.accounts()["person"].persons
-    labels = unit == "label" or (unit == "person" and named)
+    if unit == "person" and settings.data is not None:
+        raise UsageError(
+            "Persons have one account for all data sets, and one budget. Nothing was set. Leave "
+            "--data out."
+        )
+    labels = unit == "label" or (unit == "person" and known and known.accounts()[unit].persons)
     relation = REPLACE_ONE if labels else REPLACE_SPECIAL
     delta, relation = (before.delta, before.neighbors) if before else (0.0, relation)
     limit = Guarantee(
@@ -82,6 +87,8 @@ def _set(settings: _SetBudget) -> None:
         "now": describe_promise(now),
         **{f"one {name}": str(held) for name, held in accounts.items()},
     }
+    if unit == "person" and ledger.budget.neighbors is not REPLACE_ONE:
+        rows["labels"] = "of persons do not spend of it: --neighbors replace counts them"
     told = {name: held.to_dict() for name, held in accounts.items()}
     value = {"budget": now, "accounts": told}
     simulated = any(held.simulated for held in accounts.values())

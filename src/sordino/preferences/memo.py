@@ -122,8 +122,10 @@ class AnswerMemo:
                 if known:
                     refuse_other_settings(path, known, settings)
                 elif not dry_run:
+                    connection.execute("BEGIN IMMEDIATE")  # all settings, or none
                     insert = "INSERT INTO settings VALUES (?, ?)"
                     connection.executemany(insert, settings.items())
+                    connection.execute("COMMIT")
                 connection.executescript(_STAGE)
                 yield cls(connection)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, get_args
@@ -177,14 +177,33 @@ class _Spent:
         same = {neighbors for unit, neighbors in terms if terms == {(self.unit, neighbors)}}
         return same.pop() if same else REPLACE_ONE
 
-    def spends(self, relation: NeighboringRelation) -> list[Spend]:
-        """Return the events under :meth:`relation`, of each that may have had the most."""
-        return [self.replaced if relation is REPLACE_ONE else self.own]
+    def spend(self, relation: NeighboringRelation) -> Spend:
+        """Return the events under :meth:`relation`: of the unit that may have had the most."""
+        return self.replaced if relation is REPLACE_ONE else self.own
 
-    def steps(self, use: Use, count: int, relation: NeighboringRelation) -> Iterator[_Step]:
-        """Yield the events before and after one more release, of each that may have the most."""
-        for before in self.spends(relation):
-            yield before, _done(before, use, count, self.unit, relation)
+    def epsilon(self, delta: float, relation: NeighboringRelation) -> float:
+        """Return the largest loss of any unit."""
+        return self.spend(relation).epsilon(neighbors=relation, delta=delta)
+
+    def remaining_epsilon(self, limit: Guarantee) -> float:
+        """Return the largest further pure epsilon that still fits whichever unit it is of."""
+        return self.spend(limit.neighbors).remaining_epsilon(limit)
+
+    def over(
+        self, limit: Guarantee, use: Use | None, count: int, roster: Roster | None
+    ) -> tuple[Spend, Spend] | None:
+        """Return what is spent of a unit that passes a limit, without one more release and with it.
+
+        Args:
+            limit: The budget, under the relation of everything together.
+            use: The release; None to ask about what was spent.
+            count: How often.
+            roster: Of which persons alone; None of all, and where it is no account of persons.
+        """
+        assert roster is None  # noqa: S101 - persons have another account
+        before = self.spend(limit.neighbors)
+        after = before if use is None else _done(before, use, count, self.unit, limit.neighbors)
+        return None if after.fits(limit) else (before, after)
 
     def add(self, use: Use, count: int, promise: Guarantee) -> None:
         """Take in one more release that covers the unit."""
@@ -198,15 +217,10 @@ class _Spent:
         if not self.promises:
             return None
         relation = self.relation() if relation is None else relation
-        spends = self.spends(relation)
         terms = [replace(held, unit=self.unit, neighbors=relation) for held in self.promises]
-        epsilon = max(spend.epsilon(neighbors=relation, delta=delta) for spend in spends)
-        total = merge(terms, epsilon=epsilon, delta=delta)
-        declared = any(spend.rests_on_declaration for spend in spends)
+        total = merge(terms, epsilon=self.epsilon(delta, relation), delta=delta)
+        declared = self.spend(relation).rests_on_declaration
         return total.with_caveats(DECLARED_DISJOINT) if declared else total
-
-
-_Step = tuple[Spend, Spend]  # before and after one more release
 
 
 def _done(spend: Spend, use: Use, count: int, unit: Unit, relation: NeighboringRelation) -> Spend:
@@ -223,6 +237,12 @@ class Persons(_Spent):
     listed: list[tuple[str, str, Use, int]] = field(default_factory=list)  # id, roster, what, count
     _people: Classes = field(default_factory=Classes)
     _counted: int = 0  # how many of those listed are in it
+    _found: dict[tuple[float, NeighboringRelation, int], float] = field(default_factory=dict)
+
+    def add(self, use: Use, count: int, promise: Guarantee) -> None:
+        """Take in one more release that anybody may be in."""
+        super().add(use, count, promise)
+        self._found.clear()
 
     @property
     def people(self) -> Classes:
@@ -242,25 +262,50 @@ class Persons(_Spent):
             named = set(promise.caveats) - {"person-group", "person-total"}
             promise = replace(promise, caveats=(*named, "labels-only"))
         self.promises.add(promise)
-        self.listed.append((release_id, roster, use, count))
-
-    def spends(self, relation: NeighboringRelation, roster: Roster | None = None) -> list[Spend]:
-        """Return the events of each person who may have had the most, of some or of all."""
-        return [self._of(relation, uses) for uses in self.people.most(roster)]
+        # Who is in which scope is known, whatever was declared of them.
+        self.listed.append((release_id, roster, use._replace(scope=EVERYTHING), count))
 
     def _of(self, relation: NeighboringRelation, uses: Uses) -> Spend:
         """Return the events of a person: those of everybody, and what was done to this one."""
-        (spend,) = super().spends(relation)
+        spend = super().spend(relation)
         for use, count in uses.items():
             spend = _done(spend, use, count, self.unit, relation)
         return spend
 
-    def listed_steps(
-        self, roster: Roster, use: Use, count: int, relation: NeighboringRelation
-    ) -> Iterator[_Step]:
-        """Yield the same where only some take part."""
-        for before, after in self.people.most_after(roster, partial(_share, use, count)):
-            yield self._of(relation, before), self._of(relation, after)
+    def spend(self, relation: NeighboringRelation) -> Spend:
+        """Return events that nobody exceeds."""
+        return self._of(relation, self.people.done().together)
+
+    def epsilon(self, delta: float, relation: NeighboringRelation) -> float:
+        """Return the largest loss of any person."""
+        asked = delta, relation, len(self.listed)
+        if asked not in self._found:
+            self._found[asked], _ = self.people.done().largest(
+                lambda uses: self._of(relation, uses).epsilon(neighbors=relation, delta=delta)
+            )
+        return self._found[asked]
+
+    def remaining_epsilon(self, limit: Guarantee) -> float:
+        """Return the largest further pure epsilon that still fits whoever it is of."""
+        return -self.people.done().largest(
+            lambda uses: -self._of(limit.neighbors, uses).remaining_epsilon(limit)
+        )[0]
+
+    def over(
+        self, limit: Guarantee, use: Use | None, count: int, roster: Roster | None
+    ) -> tuple[Spend, Spend] | None:
+        """Return the same of a person."""
+        relation, known = limit.neighbors, self.people.done(roster)
+        exposures, more = known, use
+        if roster is not None and use is not None:
+            exposures, more = self.people.done_after(roster, partial(_share, use, count)), None
+
+        def spend(uses: Uses) -> Spend:
+            held = self._of(relation, uses)
+            return held if more is None else _done(held, more, count, self.unit, relation)
+
+        passed, uses = exposures.largest(lambda uses: not spend(uses).fits(limit), at_most=0)
+        return (self._of(relation, known.together), spend(uses)) if passed else None
 
     def leave_labels_out(self) -> None:
         """Count labels of persons no more: the budget is about the presence of whole persons."""
@@ -268,6 +313,7 @@ class Persons(_Spent):
         self.uncovered += [release_id for release_id, *_ in self.listed]
         self.listed, self.promises = [], set()
         self._people, self._counted = Classes(), 0
+        self._found.clear()
 
 
 def _share(use: Use, count: int, labels: int) -> tuple[Use, int]:
@@ -352,25 +398,31 @@ class Books:
         """Take in answers that were private before they came, with who gave them."""
         if self._lists(promise):
             use = Use(EVERYTHING, event, promise.unit, promise.neighbors, 1)
+            # About labels, as they are here: it may lie beside promises about whole records.
+            promise = replace(promise, unit="label")
             self.persons.add_listed(release_id, roster, use, 1, promise)
+        else:
+            self.persons.uncovered.append(release_id)
 
     def check_arrived(self, event: Event, promise: Guarantee, roster: Roster, name: str) -> None:
         """Refuse answers that were private before they came, if a person would have too much."""
         budget = self.budgets.get("person")
         if budget is not None and self._lists(promise):
             use = Use(EVERYTHING, event, promise.unit, promise.neighbors, 1)
-            limit = replace(budget, neighbors=self.persons.relation(promise))
-            for before, after in self.persons.listed_steps(roster, use, 1, limit.neighbors):
-                if not after.fits(limit):
-                    self._refuse(before, after, limit, name, " for a person")
+            relation = self.persons.relation(replace(promise, unit="label"))
+            limit = replace(budget, neighbors=relation)
+            if (steps := self.persons.over(limit, use, 1, roster)) is not None:
+                self._refuse(*steps, limit, name, " for a person")
 
     def _lists(self, promise: Guarantee) -> bool:
         """Return whether a release that says who took part counts for those alone."""
         if not names_persons(promise):
             raise TypeError(promise.unit)
         budget = self.budgets.get("person")
+        if budget is None or budget.neighbors is REPLACE_ONE:
+            return True
         # Who takes part is public there: of persons who are added or removed it says nothing.
-        return promise.unit == "person" or budget is None or budget.neighbors is REPLACE_ONE
+        return (promise.unit, promise.neighbors) == ("person", budget.neighbors)
 
     def check(
         self,
@@ -400,12 +452,8 @@ class Books:
                     "released. Use the same relation, or another ledger."
                 )
             limit = replace(budget, neighbors=relation)
-            steps = spent.steps(use, count, relation)
-            if listed and roster is not None:
-                steps = self.persons.listed_steps(roster, use, count, relation)
-            for before, after in steps:
-                if not after.fits(limit):
-                    self._refuse(before, after, limit, name, whose)
+            if (steps := spent.over(limit, use, count, roster if listed else None)) is not None:
+                self._refuse(*steps, limit, name, whose)
 
     def _refuse(
         self, before: Spend, after: Spend, budget: Guarantee, name: str, whose: str
@@ -449,21 +497,19 @@ class Books:
         spent, budget = self.spent[unit], self.budgets[unit]
         relation = spent.relation(budget)
         limit = replace(budget, neighbors=relation)
-        left = min(spend.remaining_epsilon(limit) for spend in spent.spends(relation))
+        left = spent.remaining_epsilon(limit)
         return left if relation is budget.neighbors else left / 2 * (1 - 1e-12)  # of two steps
 
     def fits(self, promise: Guarantee, roster: str | None) -> bool:
         """Return whether what was spent lies within the budgets that a release had to fit."""
-        listed = None if roster is None else self.persons.rosters[roster]
         for unit, budget in self.budgets.items():
-            if unit == "person" and listed is not None and self._lists(promise):
-                spends = self.persons.spends(self.persons.relation(), listed)
-            elif covers(promise, unit):
-                spends = self.spent[unit].spends(self.spent[unit].relation())
-            else:
-                continue
+            listed = None
+            if unit == "person" and roster is not None and self._lists(promise):
+                listed = self.persons.rosters[roster]
             limit = replace(budget, neighbors=self.spent[unit].relation())
-            if not all(spend.fits(limit) for spend in spends):
+            if (listed is not None or covers(promise, unit)) and (
+                self.spent[unit].over(limit, None, 1, listed) is not None
+            ):
                 return False
         return True
 
@@ -473,8 +519,9 @@ class Books:
         found: dict[Unit, Account] = {}
         for unit, spent in self.spent.items():
             held = self.budgets.get(unit, budget)
+            persons = len(self.persons.people) if unit == "person" else 0
             if held is None:  # then nothing was spent
-                found[unit] = Account(unit, None)
+                found[unit] = Account(unit, None, (), persons)
                 continue
             grown = (
                 group_approximate(held.epsilon, held.delta, steps)[1]
@@ -483,7 +530,6 @@ class Books:
             )
             for allowed in [d for d in grown if d < 1] if delta is None else [delta]:
                 total = None if spent.uncovered else spent.total(allowed)
-                persons = len(self.persons.people) if unit == "person" else 0
                 found[unit] = Account(unit, total, tuple(spent.uncovered), persons)
                 if total is None or math.isfinite(total.epsilon):
                     break

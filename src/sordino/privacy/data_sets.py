@@ -21,7 +21,7 @@ import numpy as np
 from sordino.errors import LedgerDamaged, LedgerMismatch, PrivacyError
 
 from . import ledger_chain
-from .books import UNITS, Account, Books, Persons, names_of
+from .books import UNITS, Account, Books, Persons, names_of, names_persons
 from .guarantee import (
     DECLARED_DISJOINT,
     REPLACE_ONE,
@@ -33,7 +33,7 @@ from .guarantee import (
     event_to_row,
     merge,
 )
-from .ledger_chain import Row, canonical_json
+from .ledger_chain import Arrived, Row, canonical_json
 from .persons import Rosters
 from .project import other_ledgers
 
@@ -64,6 +64,7 @@ class DataSets:
         self.persons = Persons(rosters=rosters)
         self.mark: str | None = None  # of the secret that persons are known by
         self.artifacts: set[str] = set()  # digests of what was released from this ledger
+        self._unnamed: dict[str, list[str]] = {}  # ids of arrivals that name nobody, by artifact
         # Digests of the coins that arrived, by what they were drawn with.
         self.arrived: dict[tuple[str, str, str], list[str]] = {}
         self._books = {EVERY: Books(EVERY, self.persons)}
@@ -94,6 +95,8 @@ class DataSets:
                 self._name(row, names_of(payload.get("joins", [])))
             if "questions" in payload:
                 self.questions.append(row)
+            if payload.get("secret", self.mark) != (self.mark or payload.get("secret")):
+                raise LookupError("secret")  # persons would not be known again
             self.mark = payload.get("secret", self.mark)
             if row.kind == "open" and "budget" in payload:
                 self._enter(replace(row, kind="budget"), payload)
@@ -120,6 +123,12 @@ class DataSets:
                 self._books[EVERY].receive(row.release_id, event, promise, payload["persons"])
                 drawn = payload["details"]["release"], kind, canonical_json(parameters)
                 self.arrived.setdefault(drawn, []).append(payload["coins"])
+            elif "counted" not in payload:  # nobody said whose answers they are
+                self._unnamed.setdefault(payload["artifact"], []).append(row.release_id)
+                self.persons.uncovered.append(row.release_id)
+                return
+            for release_id in self._unnamed.pop(payload["artifact"], []):  # until now
+                self.persons.uncovered.remove(release_id)
         elif row.release_id not in self.paid:
             raise LookupError(row.kind)
         else:
@@ -146,29 +155,37 @@ class DataSets:
             )
 
     def receive(
-        self, answers: Iterable[tuple[bytes, bytes]], promise: Guarantee, release: str, name: str
+        self, manifest: Arrived, answers: Iterable[tuple[bytes, bytes]] | None, name: str
     ) -> tuple[dict[str, Any], dict[str, bytes]]:
         """Return what a row must say of those who gave answers elsewhere, and what lies beside it.
 
         Args:
-            answers: Key of the person and of the question of each.
-            promise: What they were drawn with promises to a label, or to a person.
-            release: Under what they were drawn.
+            manifest: What the file says of itself.
+            answers: Key of the person and of the question of each; None if nobody is named.
             name: The name of the ledger, for messages.
 
         Raises:
             BudgetExceeded: A person would pass the budget of persons.
+            PrivacyError: Who answered is not public.
         """
+        promise = manifest.guarantee
+        if manifest.sha256 in self.artifacts:  # the answers were paid for here
+            return {"counted": True}, {}
+        if answers is None:
+            return {}, {}
+        if not names_persons(promise):
+            raise PrivacyError("Only where who answered is public may persons be digested.")
         # Of a label there is one coin, whenever the file that holds it arrives. What a manifest
         # promises to a person is for all that the person gave.
         whole, rosters = promise.unit == "person", self.persons.rosters
         event = PureEvent(promise.epsilon) if whole else RandomizedResponseEvent(promise.epsilon)
         kind, parameters = event_to_row(event)
-        known = self.arrived.get((release, kind, canonical_json(parameters)), [])
+        drawn = manifest.release_id, kind, canonical_json(parameters)
+        known = self.arrived.get(drawn, [])
         coins = ((person, b"" if whole else question) for person, question in answers)
         roster, beside = rosters.arrived(coins, known, self.mark)
-        if not len(roster.digests):
-            return {}, {}
+        if not len(roster.digests):  # they arrived before
+            return {"counted": True}, {}
         self._books[EVERY].check_arrived(event, promise, roster, name)
         kept = {roster.digest: roster.packed, sha256(beside).hexdigest(): beside}
         said: dict[str, Any] = dict(zip(("persons", "coins"), kept, strict=True))

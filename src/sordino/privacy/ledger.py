@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
@@ -373,6 +371,7 @@ class Ledger:
             if questions is not None and len(questions):
                 ledger_chain.keep_questions(connection, written[-1], questions)
             for digest, value in (kept or {}).items():
+                self._rosters.keep()
                 ledger_chain.keep_named(connection, digest, value)
 
         with _ONE_THREAD, ledger_chain.connect(self.path) as connection:
@@ -444,7 +443,7 @@ class Ledger:
     def events(self) -> Counter[Event]:
         """Return what was done at most to one of :attr:`unit`: events, and how often each."""
         spent = self._books.spent[self._unit]
-        return reduce(or_, (spend.together() for spend in spent.spends(spent.relation())))
+        return spent.spend(spent.relation()).together()
 
     @property
     def open_entries(self) -> tuple[str, ...]:
@@ -518,15 +517,13 @@ class Ledger:
         for books in self._sets.of(self._data):
             books.check(event, promise, scope, count, data=self._data, name=name, roster=roster)
 
-    def roster_of(
-        self, promise: Guarantee, people: People | None, *, durable: bool = False
-    ) -> Roster | None:
-        """Return who takes part as a row names them, by a secret that is then kept if durable."""
+    def roster_of(self, promise: Guarantee, people: People | None) -> Roster | None:
+        """Return who takes part as a row names them; nothing is written."""
         if people is None:
             return None
         if not names_persons(promise):
             raise PrivacyError("Only where who answered is public may persons be digested.")
-        return self._rosters.made(people, self._sets.mark, durable=durable)
+        return self._rosters.made(people, self._sets.mark)
 
     def reserve(
         self,
@@ -569,7 +566,7 @@ class Ledger:
         payload |= {"details": details} if details else {}
         if questions is not None:
             payload["asked"] = self._digest_of(questions)
-        if (roster := self.roster_of(promise, people, durable=True)) is not None:
+        if (roster := self.roster_of(promise, people)) is not None:
             payload |= {"persons": roster.digest, "secret": self._rosters.mark}
         columns["payload"] = ledger_chain.strict_json("details", payload)
         wanted: dict[str, Roster | None] | None = None
@@ -581,6 +578,8 @@ class Ledger:
             if own is not None and row is not None and self._goes_on(row, columns, wanted):
                 own.used.add(row.release_id)
                 return Reservation(self, row.release_id)
+            if roster is not None:
+                self._rosters.refuse_other_secret(self._sets.mark)  # as it is now
             there, said, unseen = self._asked(questions)
             there._refuse_excess(event, promise, scope, count, roster)  # noqa: SLF001
             columns["payload"] = canonical_json(payload | said)
@@ -705,7 +704,7 @@ class Ledger:
             wanted = json.loads(columns["payload"]).get("persons")
             return row.count == columns["count"] and bool(who == wanted)
         roster = needed.get(row.release_id)
-        return roster is not None and self._rosters[who].covers(roster)
+        return bool(who and roster is not None and self._rosters[who].covers(roster))
 
     def _drawn(self, release_id: str, part: int, draw: Callable[[], np.ndarray]) -> np.ndarray:
         """Return what an entry released; see :meth:`Reservation.drawn_once`."""
@@ -787,24 +786,22 @@ class Ledger:
         file: Path,
         manifest: ledger_chain.Arrived,
         *,
-        answers: Iterable[tuple[bytes, bytes]] = (),
+        answers: Iterable[tuple[bytes, bytes]] | None = None,
     ) -> str:
-        """Record that data arrived already private, at no cost here; return the entry's id.
-
-        A file arrives once: given again, it has the entry that it has.
+        """Record that data arrived already private, once, at no cost here; return the entry's id.
 
         Args:
             file: The privatized file.
             manifest: What it says of itself.
-            answers: Key of the person and of the question of each, if persons are known. They
-                count for their persons, unless this ledger paid for them or they came before.
+            answers: Key of the person and of the question of each, which count for that person
+                unless they were paid for here or came before; None leaves persons unprotected.
 
         Raises:
             BudgetExceeded: A person would pass the budget of persons; nothing was recorded.
             DataError: The manifest is of another file.
             FileSystemError: The file cannot be read.
         """
-        promise, name = manifest.guarantee, self.path.name
+        promise = manifest.guarantee
         if sha256_of(file) != manifest.sha256:
             raise DataError(
                 f"{file.name} is not the file that its manifest is about (its sha256 differs). "
@@ -816,17 +813,24 @@ class Ledger:
             "caveats": list(promise.caveats),
             "details": {"release": manifest.release_id},
         }
-        release_id, kept = _random.new_release_id(), dict[str, bytes]()
+        release_id = _random.new_release_id()
         with self._writing() as write:
             for row in self._rows:
-                if row.kind == "receive" and json.loads(row.payload).items() >= payload.items():
+                said = json.loads(row.payload) if row.kind == "receive" else {}
+                known = answers is None or not said.keys().isdisjoint({"persons", "counted"})
+                if known and said.items() >= payload.items():
                     return row.release_id
-            if manifest.sha256 not in self._sets.artifacts:  # else its answers were paid for here
-                said, kept = self._sets.receive(answers, promise, manifest.release_id, name)
-                payload |= said
-            stored = ledger_chain.strict_json("promise", payload)
+            self.asked(None)  # refuses a name under which these rows cannot be added up
+            said, kept = self._sets.receive(manifest, answers, self.path.name)
+            stored = ledger_chain.strict_json("promise", payload | said)
             write(kind="receive", data=self._data, release_id=release_id, payload=stored, kept=kept)
         return release_id
+
+    def check_receive(
+        self, manifest: ledger_chain.Arrived, answers: Iterable[tuple[bytes, bytes]] | None
+    ) -> None:
+        """Raise what :meth:`receive` would raise of persons, and write nothing."""
+        self._sets.receive(manifest, answers, self.path.name)
 
     def change_budget(self, budget: Guarantee, *, first: bool = False) -> None:
         """Record a new limit, by decision of the data's owner; for another unit, a further one.

@@ -8,7 +8,10 @@ the judgments of that one. The proof is in docs/privacy.md, "Persons".
 from __future__ import annotations
 
 import hashlib
+import heapq
+import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -27,6 +30,8 @@ from .guarantee import Event, NeighboringRelation, Unit
 from .project import secret_path
 
 _BYTES = 16  # of the key of a person that a digest is made of
+_TOKEN = re.compile(rb"[\w-]{40,}")  # what the file of a secret holds
+_MOST_COMPOSED = 32  # compositions for one total: a few, unless nobody had nearly as much as all
 
 
 class People(NamedTuple):
@@ -100,6 +105,7 @@ class Rosters:
         self._path = path
         self._known: dict[str, Roster] = {}
         self._secret = b""
+        self._kept = False  # whether the secret is in its file
 
     def of(self, digests: Iterable[str]) -> list[Roster]:
         """Return the rosters that rows name; refuse others."""
@@ -114,17 +120,16 @@ class Rosters:
         """Return one of them."""
         return self.of([digest])[0]
 
-    def made(self, people: People, mark: str | None, *, durable: bool) -> Roster:
-        """Return the roster of some people, which rows may then name.
+    def made(self, people: People, mark: str | None) -> Roster:
+        """Return the roster of some people, which rows may then name; nothing is written.
 
         Args:
             people: The persons.
             mark: :attr:`mark` as a row of the ledger has it, if there is one.
-            durable: Whether a secret that is made now is kept.
         """
         if (people.counts < 1).any():
             raise UsageError("A person in a release has at least one judgment in it.")
-        self._unlock(mark, durable=durable)
+        self.refuse_other_secret(mark)
         keys = people.keys
         each = (keys[at : at + _BYTES] for at in range(0, len(keys), _BYTES))
         digests = b"".join(self._keyed(key) for key in each)
@@ -142,7 +147,7 @@ class Rosters:
             known: Digests of the digests of coins that arrived before.
             mark: As in :meth:`made`.
         """
-        self._unlock(mark, durable=True)
+        self.refuse_other_secret(mark)
         held = {self._keyed(person[:_BYTES] + what, _BYTES): person for person, what in coins}
         beside = b"".join(sorted(held))
         for digest in known:
@@ -150,40 +155,48 @@ class Rosters:
                 earlier = ledger_chain.named(connection, digest)
             for at in range(0, len(earlier), _BYTES):
                 held.pop(earlier[at : at + _BYTES], None)
-        return self.made(People.of(held.values()), mark, durable=True), beside
+        return self.made(People.of(held.values()), mark), beside
 
     def _keyed(self, key: bytes, size: int = 8) -> bytes:
-        return hashlib.blake2b(key, digest_size=size, key=self._secret).digest()
+        return hashlib.blake2b(key, digest_size=size, key=self._secret[:64]).digest()
 
     @property
     def mark(self) -> str:
         """Return what tells the secret from others, and nothing of it."""
         return self._keyed(b"sordino").hex()
 
-    def _unlock(self, mark: str | None, *, durable: bool) -> None:
-        """Read the secret of the project, or make it."""
+    def refuse_other_secret(self, mark: str | None) -> None:
+        """Read the secret of the project, or think of one; refuse one that made other digests."""
         # Without it the digests say nothing: who has the ledger cannot try out names.
         path = secret_path(self._path)
-        with explained(f"{path.name} cannot be read or written"):
-            if durable and mark is None and not path.exists():
-                draft = path.with_name(f".{path.name}.{_random.new_release_id()}")
-                draft.touch(0o600, exist_ok=False)
-                with draft.open("w") as file:
-                    file.write(_random.new_token())
-                    file.flush()
-                    os.fsync(file.fileno())
-                with suppress(FileExistsError):  # of another process, just now
-                    os.link(draft, path)
-                draft.unlink()
-                settle(path.parent)
-            if path.exists():
-                self._secret = hashlib.sha256(path.read_bytes().strip()).digest()
-        self._secret = self._secret or hashlib.sha256(_random.new_token().encode()).digest()
-        if mark not in {None, self.mark}:
+        with explained(f"{path.name} cannot be read"):
+            self._kept = path.exists()
+            kept = path.read_bytes() if self._kept else b""
+        if self._kept or not self._secret:
+            self._secret = kept if self._kept else _random.new_token().encode()
+        if mark not in {None, self.mark} or not _TOKEN.fullmatch(self._secret):
             raise LedgerMismatch(
                 f"{path.name} beside {self._path.name} is gone or another one: the ledger would "
                 "not know again who took part before. Nothing was released. Restore it."
             )
+
+    def keep(self) -> None:
+        """Keep the secret durably, before a row is written that needs it."""
+        if self._kept:
+            return
+        path, mark = secret_path(self._path), self.mark
+        draft = path.with_name(f".{path.name}.{_random.new_release_id()}")
+        with explained(f"{path.name} cannot be written"):
+            draft.touch(0o600, exist_ok=False)
+            with draft.open("wb") as file:
+                file.write(self._secret)
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):  # by another process that spends on another ledger
+                os.link(draft, path)
+            draft.unlink()
+            settle(path.parent)
+        self.refuse_other_secret(mark)
 
 
 class Use(NamedTuple):
@@ -225,15 +238,16 @@ class Classes:
         self, roster: Roster, use: Callable[[int], tuple[Use, int]]
     ) -> tuple[list[tuple[Uses, Uses]], np.ndarray]:
         """Return from which uses to which a release moves persons, and which move is whose."""
-        pairs = np.stack([self._classes(roster), roster.counts])
-        moves, whose = np.unique(pairs, axis=1, return_inverse=True)
+        more = int(roster.counts.max(initial=0)) + 1
+        both = self._classes(roster) * more + roster.counts
+        moves, whose = np.unique(both, return_inverse=True)
         found = []
-        for number, labels in moves.T.tolist():
+        for number, labels in (divmod(move, more) for move in moves.tolist()):
             key, count = use(labels)
             after = self._uses[number].copy()
             after[key] += count
             found.append((self._uses[number], after))
-        return found, whose.reshape(-1)
+        return found, whose
 
     def add(self, roster: Roster, use: Callable[[int], tuple[Use, int]]) -> None:
         """Take in a release: ``use`` says what it did to who has so many judgments in it."""
@@ -250,43 +264,78 @@ class Classes:
         classes[np.searchsorted(persons, roster.digests)] = np.array(numbers)[whose]
         self._persons, self._class_of = persons, classes
 
-    def most(self, roster: Roster | None = None) -> list[Uses]:
-        """Return what was done to whom it was surely not less than to another, of some or all."""
+    def done(self, roster: Roster | None = None) -> Exposures:
+        """Return what was done to whom, of some or of all."""
         classes = self._class_of if roster is None else self._classes(roster)
-        held = [self._uses[number] for number in np.unique(classes)] or self._uses[:1]
-        return [held[index] for index in _most_exposed(held)]
+        return Exposures([self._uses[number] for number in np.unique(classes)] or self._uses[:1])
 
-    def most_after(
-        self, roster: Roster, use: Callable[[int], tuple[Use, int]]
-    ) -> list[tuple[Uses, Uses]]:
-        """Return the same of those whom one more release is about, before and after it."""
-        moves = self._moved(roster, use)[0]
-        return [moves[index] for index in _most_exposed([after for _, after in moves])]
+    def done_after(self, roster: Roster, use: Callable[[int], tuple[Use, int]]) -> Exposures:
+        """Return the same of those whom one more release is about, with that."""
+        return Exposures([after for _, after in self._moved(roster, use)[0]] or self._uses[:1])
 
 
-def _most_exposed(held: list[Uses]) -> list[int]:
-    """Return the places of those of whom no other one had everything done, as much or more."""
-    # A release about more judgments of a person shows as much as one about fewer, and more often
-    # is more. So one lies below another if for every number of judgments it had as many releases
-    # about at least so many, or fewer. Those are left out, which changes no maximum.
-    sizes: dict[Use, set[int]] = {}
-    for uses in held:
-        for use in uses:
+class Exposures:
+    """What was done to each of some persons, to find out who is most exposed."""
+
+    # A release about more judgments of a person shows as much as one about fewer, and more often is
+    # more. So a column of the table counts the releases of one kind that were about at least so
+    # many, and whoever has no less in any column is exposed no less. The largest in each column of
+    # some rows is what nobody among them exceeds: mostly somebody has just that, and one
+    # composition tells. Else the rows are halved, and the half that may have more comes first.
+
+    def __init__(self, held: list[Uses]) -> None:
+        """Take in the uses of each class of persons."""
+        sizes: dict[Use, set[int]] = {}
+        for use in set().union(*held):
             sizes.setdefault(use._replace(labels=0), set()).add(use.labels)
-    columns = {
-        use._replace(labels=size): place
-        for place, (use, size) in enumerate(
-            (use, size) for use, known in sizes.items() for size in sorted(known)
-        )
-    }
-    table = np.zeros((len(held), len(columns)), np.int64)
-    for row, uses in enumerate(held):
-        for use, count in uses.items():
-            for size in sizes[use._replace(labels=0)]:
-                if size <= use.labels:
-                    table[row, columns[use._replace(labels=size)]] += count
-    kept: list[int] = []
-    for row in np.argsort(-table.sum(axis=1), kind="stable").tolist():
-        if not (table[kept] >= table[row]).all(axis=1).any():
-            kept.append(row)
-    return kept
+        self._columns = [
+            use._replace(labels=size) for use, known in sizes.items() for size in sorted(known)
+        ]
+        places = {use: place for place, use in enumerate(self._columns)}
+        self._table = np.zeros((len(held), len(places)), np.int64)
+        for row, uses in enumerate(held):
+            for use, count in uses.items():
+                for size in sizes[use._replace(labels=0)]:
+                    if size <= use.labels:
+                        self._table[row, places[use._replace(labels=size)]] += count
+
+    def _uses(self, row: np.ndarray) -> Uses:
+        """Return a row of the table as it was made."""
+        found = Uses()
+        for place, use in enumerate(self._columns):
+            following = self._columns[place + 1 : place + 2]
+            more = following and following[0]._replace(labels=0) == use._replace(labels=0)
+            if count := int(row[place] - (row[place + 1] if more else 0)):
+                found[use] = count
+        return found
+
+    @property
+    def together(self) -> Uses:
+        """Return uses that nobody exceeds."""
+        return self._uses(self._table.max(axis=0))
+
+    def largest(
+        self, size: Callable[[Uses], float], *, at_most: float = -math.inf
+    ) -> tuple[float, Uses]:
+        """Return the largest size of anybody and whose it is, or what nobody exceeds.
+
+        Args:
+            size: What more uses never lower, of one person's.
+            at_most: What is so small that nobody need be looked at.
+        """
+        table = self._table
+        waiting = [(-size(self.together), 0, np.arange(len(table)))]
+        composed = 1
+        while True:
+            bound, _, rows = heapq.heappop(waiting)
+            together = table[rows].max(axis=0)
+            attained = bool((table[rows] == together).all(axis=1).any())
+            if attained or -bound <= at_most or composed >= _MOST_COMPOSED:
+                return -bound, self._uses(together)
+            spread = together - table[rows].min(axis=0)
+            column = table[rows, int(spread.argmax())]
+            above = column > (int(column.max()) + int(column.min())) // 2
+            for half in (rows[above], rows[~above]):
+                worst = size(self._uses(table[half].max(axis=0)))
+                composed += 1
+                heapq.heappush(waiting, (-worst, composed, half))

@@ -256,10 +256,14 @@ def _check_budget(ledger: Ledger) -> Finding:
     sets = DataSets([], Rosters(ledger.path))
     for row in ledger.rows:
         sets.take(row)
-        if row.kind != "reserve":
+        said = json.loads(row.payload)
+        if row.kind == "reserve":
+            promise = promise_of(row)
+        elif row.kind == "receive" and "persons" in said:
+            promise = Guarantee.from_dict(said["promise"], said["caveats"])
+        else:
             continue
-        roster = json.loads(row.payload).get("persons")
-        if not all(books.fits(promise_of(row), roster) for books in sets.of(row.data)):
+        if not all(books.fits(promise, said.get("persons")) for books in sets.of(row.data)):
             over = f"Row {row.sequence} of the ledger spends more than its budget allowed."
             return Finding.judged("budget", wrong=over, details={"row": row.sequence})
     return Finding.judged("budget", clear="Every spend was within the budget of its time.")
