@@ -31,7 +31,7 @@ from .project import secret_path
 
 _BYTES = 16  # of the key of a person that a digest is made of
 _TOKEN = re.compile(rb"[\w-]{40,}")  # what the file of a secret holds
-_MOST_COMPOSED = 32  # compositions for one total: a few, unless nobody had nearly as much as all
+_MOST_COMPOSED = 16  # compositions for one total: a few, unless nobody had nearly as much as all
 
 
 class People(NamedTuple):
