@@ -86,7 +86,7 @@ def _size(text: Text) -> int:
     return len(text) if isinstance(text, str) else sum(len(turn["content"]) for turn in text)
 
 
-Changes = Literal["refused", "paid"]
+_Changes = Literal["refused", "paid"]
 """What happens to a person who changed their mind: nothing, or a new release that is paid for."""
 
 DATABASE_VARIABLE: Final = "SORDINO_DATABASE"
@@ -109,7 +109,7 @@ class Study:
     accept_weak: bool = False  # whether a promise that protects next to nobody is made, and said
     ties: bool = True  # whether "both are equally good" is a choice; it is a label like any other
     skips: bool = False  # whether "I would rather not say" is one; it is the same label as a tie
-    changes: Changes = "refused"  # whether a changed mind is refused, or paid for as a new release
+    changes: _Changes = "refused"  # whether a changed mind is refused, or paid for as a new release
     tick_seconds: int = 15  # the page sends what is waiting once in so many seconds
     # Codes of languages that come with sordino, or paths of files like theirs.
     languages: tuple[str, ...] = ("en", "de")
@@ -124,7 +124,7 @@ class Study:
         _validate.integer(
             "tick_seconds", self.tick_seconds, at_least=_LEAST_TICK, at_most=_LONGEST_TICK
         )
-        _validate.one_of("changes", self.changes, get_args(Changes))
+        _validate.one_of("changes", self.changes, get_args(_Changes))
         for name in ("ties", "skips", "accept_weak"):
             _validate.one_of(name, getattr(self, name), (True, False))
         for name in ("title", "database"):

@@ -48,7 +48,7 @@ OUTPUT_SHARE = 1 / 32
 SLACK = 1 + 1e-9
 """What clipping to a bound may lose to rounding."""
 
-UNSET = cast("float", None)  # replaced when settings are checked
+_UNSET = cast("float", None)  # replaced when settings are checked
 
 _CLOSE = 1e-3
 _ROUNDS = 60
@@ -158,7 +158,7 @@ class Tilt(Described, ABC):
     bound: float
     neighbors: NeighboringRelation
     ridge: float | None = None
-    atol: float = UNSET
+    atol: float = _UNSET
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "bound"):
@@ -184,7 +184,7 @@ class Tilt(Described, ABC):
         # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
         moved, deviation = self.sensitivity(REPLACE_SPECIAL), self.standard_deviation
         least = max(moved * _OF_MOVE, deviation * _OF_TILT)
-        atol = max(self.bound * _USUAL, least) if self.atol is UNSET else self.atol
+        atol = max(self.bound * _USUAL, least) if self.atol is _UNSET else self.atol
         object.__setattr__(self, "atol", _validate.positive("atol", atol))
         if self.atol < least:
             raise UsageError(

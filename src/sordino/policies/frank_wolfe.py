@@ -28,7 +28,7 @@ from .worst_case import PlausibleRewards
 Response: TypeAlias = tuple[Vector, Any]
 """Mean features of a policy, and whatever tells which policy it is."""
 
-BestResponse: TypeAlias = Callable[[Vector], Response]
+_BestResponse: TypeAlias = Callable[[Vector], Response]
 """From a reward θ to the policy whose mean features q make θᵀq largest."""
 
 _ROUNDS = 2000
@@ -65,7 +65,7 @@ class Mixture:
 
 def best_mixture(
     rewards: PlausibleRewards,
-    best_response: BestResponse,
+    best_response: _BestResponse,
     *,
     reference_vector: Vector | None = None,
     start: Sequence[Response] = (),

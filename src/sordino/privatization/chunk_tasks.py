@@ -219,7 +219,7 @@ def _tidy(path: Path) -> None:
         left.unlink(missing_ok=True)
 
 
-LEFT_OUT: Final = 2
+_LEFT_OUT: Final = 2
 """What stands for the answer of a question that a cap leaves out."""
 _JUDGMENT: Final = np.dtype([("key", KEY), ("row", "<u8"), ("label", "u1")])
 _ANSWERED: Final = np.dtype([("row", "<u8"), ("answer", "i1")])
@@ -411,7 +411,7 @@ class AnswerPart:
         known, places = stored.places(asked.keys)
         if not known[chosen].all():
             raise DataError(CHANGED)
-        answers = np.full(len(asked.keys), LEFT_OUT, np.int8)
+        answers = np.full(len(asked.keys), _LEFT_OUT, np.int8)
         answers[chosen] = stored.answers[places[chosen]]
         found = np.zeros(len(asked.rows), _ANSWERED)
         found["row"], found["answer"] = asked.rows, answers[asked.which]
@@ -507,7 +507,7 @@ class AnswerChunk:
                     answers = stored[written : written + len(pairs)]
                 if len(answers) < len(pairs):
                     raise DataError(CHANGED)
-                write(pairs, answers, np.flatnonzero(answers != LEFT_OUT))
+                write(pairs, answers, np.flatnonzero(answers != _LEFT_OUT))
                 written += len(answers)
             if digest.digest() != given.digest:
                 raise DataError(CHANGED)

@@ -161,7 +161,7 @@ class Prediction:
     labels_needed: int | None
 
 
-def share_of_judgments(name: str, value: object) -> float:
+def _share_of_judgments(name: str, value: object) -> float:
     """Return value as a float; refuse what is not strictly between guessing and certainty."""
     share = _validate.number(name, value)
     if not 0.5 < share < 1:  # noqa: PLR2004
@@ -183,7 +183,7 @@ class World:
     @classmethod
     def of(cls, dimension: int, accuracy: float, method: Method) -> World:
         """Return the world in which the true reward predicts judgments this well."""
-        share = share_of_judgments("accuracy", accuracy)
+        share = _share_of_judgments("accuracy", accuracy)
         return cls(
             dimension=_validate.integer("dimension", dimension, at_least=1),
             accuracy=share,
@@ -257,7 +257,7 @@ class Outlook:
         )
 
 
-def without_privacy(world: World) -> Outlook:
+def _without_privacy(world: World) -> Outlook:
     """Return what can be learned from judgments as they are."""
     return Outlook(world=world, small_ridge=lambda _: world.free[0], fits=lambda _: world.free)
 
@@ -532,7 +532,7 @@ def growth_curve(
     ways, _ = _offered_ways(
         world, _validate.positive("epsilon", epsilon), _validate.failure_probability("delta", delta)
     )
-    outlooks = {"non-private": without_privacy(world)} | {
+    outlooks = {"non-private": _without_privacy(world)} | {
         name: way.outlook for name, way in ways.items()
     }
     return {
@@ -676,7 +676,7 @@ def estimate(
     """
     n = _validate.integer("n", n, at_least=1)
     world = World.of(dimension, accuracy, method)
-    target = None if target is None else share_of_judgments("target", target)
+    target = None if target is None else _share_of_judgments("target", target)
     if labels_per_person is not None:
         _validate.integer("labels_per_person", labels_per_person, at_least=1)
     epsilon = RandomizedResponse(epsilon).epsilon
@@ -692,7 +692,7 @@ def estimate(
         target=target,
         labels_per_person=labels_per_person,
         method=method,
-        non_private=without_privacy(world).predict(n, target),
+        non_private=_without_privacy(world).predict(n, target),
         ways={name: _forecast(way, n, target, labels_per_person) for name, way in ways.items()},
         left_out=left_out,
         break_even=None

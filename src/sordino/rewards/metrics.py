@@ -54,7 +54,7 @@ _CLOSE = 1e-8  # relative: what such a last step leaves is about its square
 REACH: Final = 1.96
 """Half of a 95% interval, in standard errors, where a normal approximation holds."""
 
-FARTHEST = 4.0**166
+_FARTHEST = 4.0**166
 """Of slopes, in units of one over the largest difference: beyond it there is none."""
 
 
@@ -466,7 +466,7 @@ def increasing_root(rising: Callable[[float], Float[np.ndarray, " two"]]) -> flo
         if value == 0 or (root and (value > 0) == (root > 0)):
             return root  # which is passed by rounding only
         step = -value / bend if bend > 0 else math.inf
-        if abs(root + step) > FARTHEST:
+        if abs(root + step) > _FARTHEST:
             break  # the limits differ from the data only by rounding
         root += step
         if abs(step) <= _CLOSE * abs(root):

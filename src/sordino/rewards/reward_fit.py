@@ -44,7 +44,7 @@ from .pair_losses import (
 from .solver import Solution, minimize_ridge, norm, ridge_path
 
 METHODS = ("auto", "debiased", "mixture")
-CRITERIA = ("tic", "thinning")
+_CRITERIA = ("tic", "thinning")
 BALL = 100.0
 """Default bound on the norm of the weights, chosen before any data are seen."""
 
@@ -211,7 +211,7 @@ def _best(
     if criterion is None:  # files have no answers of their own to thin
         in_files = evidence.differences.held is None
         criterion = "tic" if d <= MOST_FEATURES or in_files else "thinning"
-    elif _validate.one_of("criterion", criterion, CRITERIA) == "tic" and d > MOST_FEATURES:
+    elif _validate.one_of("criterion", criterion, _CRITERIA) == "tic" and d > MOST_FEATURES:
         raise UsageError(
             f"criterion='tic' needs a matrix of features by features: at most {MOST_FEATURES} "
             f"features, got {d}. Use criterion='thinning', or give a ridge."
