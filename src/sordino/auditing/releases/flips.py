@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 from scipy.special import betainc, betaincinv, expit, i0e, logit
 
 from sordino.auditing.findings import POWER, Finding, Measurement
