@@ -31,7 +31,7 @@ from .files import TWO_FORMS, untold
 from .folds import held_out_questions, refuse_one_side
 from .records import person_key
 
-ROW_BITS: Final = 40
+_ROW_BITS: Final = 40
 """Bits of the number of a row in its chunk; the chunk's number is above them."""
 
 
@@ -49,14 +49,14 @@ class _Selection:
     def left_out(self, chunk: int) -> Int64[np.ndarray, " k"]:
         if self.path is None:
             return np.zeros(0, dtype=np.int64)
-        ends = np.array([chunk << ROW_BITS, (chunk + 1) << ROW_BITS], dtype=np.uint64)
+        ends = np.array([chunk << _ROW_BITS, (chunk + 1) << _ROW_BITS], dtype=np.uint64)
         first, last = np.searchsorted(self._left_out, ends)
         return np.asarray(self._left_out[first:last] - ends[0]).astype(np.int64)
 
     def before(self, chunk: int) -> int:
         if self.path is None:
             return 0
-        return int(np.searchsorted(self._left_out, np.uint64(chunk << ROW_BITS)))
+        return int(np.searchsorted(self._left_out, np.uint64(chunk << _ROW_BITS)))
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the opened file behind."""
@@ -141,7 +141,7 @@ class _FactsOf:
 
     def __call__(self, chunk: Chunk) -> _Facts:
         digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
-        start, asked = chunk.number << ROW_BITS, list[np.ndarray | None]()
+        start, asked = chunk.number << _ROW_BITS, list[np.ndarray | None]()
         for pairs, dropped, cut in questions(self.chunks, chunk):
             digest.update(bytes.fromhex(pairs.public_digest))
             count += pairs.dropped
@@ -394,7 +394,7 @@ class _Look:
             nobody = People.of([])
             return _Doubts(1, digests, bool(again.any()), (nothing, nothing), 1, (nobody, nobody))
         if self.raw:  # of answers that were stored, a repeat is the same observation
-            numbers = (rows["row"] >> np.uint64(ROW_BITS)).astype(np.int64)
+            numbers = (rows["row"] >> np.uint64(_ROW_BITS)).astype(np.int64)
             chunks = np.array([chunk.file for chunk in self.chunks])[numbers]
             across = np.flatnonzero(again[1:] & (chunks[1:] != chunks[:-1])) + 1
             if len(across):

@@ -365,7 +365,7 @@ class Kind:
                 yield one
 
 
-COMPARISONS = Kind(
+_COMPARISONS = Kind(
     fields=FIELDS,
     alike=(
         ("privatized", "raw judgments and randomized answers in one file."),
@@ -384,7 +384,7 @@ def read_records(
 ) -> Iterator[Record]:
     """Yield every record in canonical order, one at a time."""
     # Where all of a record is private there may be none at all.
-    rows = COMPARISONS.rows(
+    rows = _COMPARISONS.rows(
         source, person_field=person_field, empty=hides_records, progress=progress
     )
     return records_of(rows, person_field=person_field, hides_records=hides_records)
@@ -396,7 +396,7 @@ def records_of(
     """Yield the records of (place, row), one for every label, all of the first one's kind."""
     refuse_person_field(person_field)
     parse = partial(parse_records, person_field=person_field)
-    return COMPARISONS.judgments(rows, parse, hides_records=hides_records)
+    return _COMPARISONS.judgments(rows, parse, hides_records=hides_records)
 
 
 def line_of(prompt: Text, first: Text, second: Text, answer: int, person: str | None) -> bytes:

@@ -292,7 +292,7 @@ def most_questions(persons: Sequence[str], keys: Sequence[bytes]) -> int:
 
 
 MANIFEST_FORMAT = "sordino.manifest"
-MANIFEST_VERSION = 2
+_MANIFEST_VERSION = 2
 RANDOMIZED_RESPONSE = "randomized-response"
 _READABLE = {(RANDOMIZED_RESPONSE, unit, REPLACE_ONE) for unit in ("label", "person")}
 
@@ -318,7 +318,7 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the manifest as JSON holds it."""
-        head = {"format": MANIFEST_FORMAT, "version": MANIFEST_VERSION}
+        head = {"format": MANIFEST_FORMAT, "version": _MANIFEST_VERSION}
         return head | asdict(self) | {"caveats": list(self.caveats)}
 
     @property
@@ -354,7 +354,7 @@ def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
             f"{problem}: there is no {manifest.name} beside the file. Without it nobody knows how "
             "the answers were randomized."
         )
-    values = read_json(manifest, kind=MANIFEST_FORMAT, version=MANIFEST_VERSION, problem=problem)
+    values = read_json(manifest, kind=MANIFEST_FORMAT, version=_MANIFEST_VERSION, problem=problem)
     result = _checked(values, f"{problem}: {manifest.name}")
     if result.sha256 != sha256_of(path):
         raise DataError(f"{problem}: {manifest.name} is of another file (its sha256 differs).")

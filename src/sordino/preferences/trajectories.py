@@ -203,7 +203,7 @@ def _step_sum(
     return np.asarray(within[0])
 
 
-TRAJECTORIES = Kind(
+_TRAJECTORIES = Kind(
     fields=JUDGING_FIELDS,
     not_in_tables=(
         "Trajectories are not read from a table. Nothing was read. Convert it to JSON Lines, or "
@@ -257,7 +257,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
         >>> read_trajectories([{"chosen": [[1.0], [1.0]], "rejected": [[0.0], [0.5]]}])
         Trajectories(n=1, horizon=2)
     """
-    rows = TRAJECTORIES.rows(source, person_field=person_field, empty=True, progress=progress)
+    rows = _TRAJECTORIES.rows(source, person_field=person_field, empty=True, progress=progress)
     table = None if features is None else _table(features)
     if horizon is None and table is not None and table.ndim == _BY_STEP:
         horizon = len(table)
@@ -273,7 +273,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     with untold(hides_records=hides_records):
         sums, labels, persons = [], [], list[str | None]()
         parse = partial(_judgments, person_field=person_field)
-        for found in TRAJECTORIES.judgments(rows, parse, hides_records=hides_records):
+        for found in _TRAJECTORIES.judgments(rows, parse, hides_records=hides_records):
             one, other = (_steps(side, table, found.where) for side in found.sides)
             horizon = len(one) if horizon is None else horizon
             sums.append(_step_sum(one, other, found.where, horizon=horizon, feature_bound=bound))

@@ -81,11 +81,8 @@ def float_down(value: Decimal) -> float:
 def randomized_response_loss(
     event: RandomizedResponseEvent, neighbors: NeighboringRelation
 ) -> float:
-    """Return the pure loss of one answer under a relation.
-
-    Guarantee:
-        an upper bound for a mechanism whose realized loss is at most the event's.
-    """
+    """Return the pure loss of one answer under a relation."""
+    # An upper bound for a mechanism whose realized loss is at most the event's.
     # Under REPLACE_ONE it is the event's own epsilon. Under REPLACE_SPECIAL the null record answers
     # uniformly, so with p = e^ε/(e^ε + c − 1) and q = 1/(e^ε + c − 1) it is max(log(c p), −log(c
     # q)).
@@ -102,11 +99,8 @@ def randomized_response_loss(
 def plain(
     event: Event, count: int, neighbors: NeighboringRelation, *, least_chance: float = 0.0
 ) -> tuple[Event, int]:
-    """Return what a release is without sampling, and how often; other releases are unchanged.
-
-    Guarantee:
-        loses at least as much, and as much if everybody was drawn.
-    """
+    """Return what a release is without sampling, and how often; other releases are unchanged."""
+    # Loses at least as much, and as much if everybody was drawn.
     # Source: docs/privacy.md, "Poisson-sampled Gaussian" (more sampling never loses less).
     if not isinstance(event, PoissonGaussianEvent) or event.sampling_probability < least_chance:
         return event, count
@@ -181,13 +175,10 @@ class Bound(Shown):
 
 
 def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> Iterator[Bound]:
-    """Yield every closed-form bound on these releases, cheapest first.
-
-    Guarantee:
-        each bound holds for adaptively chosen releases on one data set under one relation; draws
-        inside one bounded-range event are independent, and different such events compose through
-        zCDP or their pure losses only.
-    """
+    """Yield every closed-form bound on these releases, cheapest first."""
+    # Each bound holds for adaptively chosen releases on one data set under one relation; draws
+    # inside one bounded-range event are independent, and different such events compose through zCDP
+    # or their pure losses only.
     # Source: Dwork, Roth (2014), Theorem 3.16 (losses add); Dong, Roth, Su (2022), Corollary 3.3
     # (√Σμ²); Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem 3.3
     # (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
@@ -391,13 +382,9 @@ def attained(event: Event, neighbors: NeighboringRelation) -> bool:
 
 
 def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _MixedBound | None:
-    """Return the composition of these releases as a short sum, or None.
-
-    Guarantee:
-        an upper bound for adaptively chosen releases: dominating pairs compose. It is attained,
-        and there is nothing to gain by a grid, unless a randomized response has more than two
-        answers.
-    """
+    """Return the composition of these releases as a short sum, or None."""
+    # An upper bound for adaptively chosen releases: dominating pairs compose. It is attained, and
+    # there is nothing to gain by a grid, unless a randomized response has more than two answers.
     # Source: Kairouz, Oh, Viswanath (2017): a release of (ε, δ) is dominated by two answers and an
     # outright failure; Dong, Roth, Su (2022), Corollary 3.3, for the Gaussians; docs/privacy.md,
     # "Mixed releases".
@@ -497,11 +484,8 @@ def _samples_interval(
 def _samples_losses(
     noise: float, chance: float, steps: int, neighbors: NeighboringRelation, interval: float
 ) -> Any:
-    """Return the loss distribution of so many sums, as dp_accounting holds it.
-
-    Guarantee:
-        dominates each of ``steps`` such sums, chosen adaptively, under the relation.
-    """
+    """Return the loss distribution of so many sums, as dp_accounting holds it."""
+    # Dominates each of `steps` such sums, chosen adaptively, under the relation.
     # Source: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022), Algorithm 1 (connect the dots);
     # docs/privacy.md, "Poisson-sampled Gaussian".
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow
@@ -515,7 +499,7 @@ def _samples_losses(
     return one.self_compose(steps)
 
 
-ACCOUNTANTS = ("closed", "pld", "rdp")
+_ACCOUNTANTS = ("closed", "pld", "rdp")
 
 _NO_COIN = (
     "randomized response reveals that there was a label, so adding or removing a record is "
@@ -541,7 +525,7 @@ def _table() -> dict[tuple[str, NeighboringRelation, str], tuple[bool, str]]:
         "rdp": both | {"pure": _UNKNOWN, "approximate": _UNKNOWN, "poisson-gaussian": _SAMPLED},
     }
     cells = {}
-    for kind, neighbors, accountant in product(EVENTS, NeighboringRelation, ACCOUNTANTS):
+    for kind, neighbors, accountant in product(EVENTS, NeighboringRelation, _ACCOUNTANTS):
         why_not = reasons[accountant].get(kind, "")
         if (kind, neighbors.name, accountant) == ("gaussian", "REPLACE_ONE", "rdp"):
             why_not = _UNDER_REPORTED
@@ -603,12 +587,9 @@ class _LossDistributionBound(Shown):
 def loss_distribution_bound(
     counts: Mapping[Event, int], neighbors: NeighboringRelation
 ) -> _LossDistributionBound | None:
-    """Return the composition of these releases by loss distributions, or None.
-
-    Guarantee:
-        an upper bound: losses are rounded up onto the grid, cut tails count as infinite, and 1e-12
-        per distribution plus 1e-14 per release is added for the transforms.
-    """
+    """Return the composition of these releases by loss distributions, or None."""
+    # An upper bound: losses are rounded up onto the grid, cut tails count as infinite, and 1e-12
+    # per distribution plus 1e-14 per release is added for the transforms.
     # Source: Sommer, Meiser, Mohammadi (2019); Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022),
     # as built in dp_accounting 0.6.0 with pessimistic rounding.
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow
@@ -720,12 +701,9 @@ class _RenyiBound(Shown):
 
 
 def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _RenyiBound | None:
-    """Return the composition of these releases by Rényi orders, or None if one is unsupported.
-
-    Guarantee:
-        an upper bound: the losses are raised by more than the rounding of the logarithms that they
-        come from.
-    """
+    """Return the composition of these releases by Rényi orders, or None if one is unsupported."""
+    # An upper bound: the losses are raised by more than the rounding of the logarithms that they
+    # come from.
     # Source: Mironov (2017), Proposition 1; Canonne, Kamath, Steinke (2020), Proposition 12, with
     # the Rényi losses of dp_accounting 0.6.0.
     import dp_accounting as dp  # noqa: PLC0415 - only where it runs

@@ -79,11 +79,8 @@ def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: f
 
 
 def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: float) -> float:
-    """Return the least delta that these releases are shown to keep together at epsilon.
-
-    Guarantee:
-        as ``composed_epsilon``.
-    """
+    """Return the least delta that these releases are shown to keep together at epsilon."""
+    # As `composed_epsilon`.
     # Source: as `composed_epsilon`.
     counts = _counted(events, neighbors)
     epsilon = non_negative("epsilon", epsilon)
@@ -96,11 +93,8 @@ def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: f
 
 
 def fits(events: Events, *, neighbors: NeighboringRelation, epsilon: float, delta: float) -> bool:
-    """Return whether these releases are shown to keep (epsilon, delta) together.
-
-    Guarantee:
-        True is a proof, as in ``composed_epsilon``; False may only mean not shown.
-    """
+    """Return whether these releases are shown to keep (epsilon, delta) together."""
+    # True is a proof, as in `composed_epsilon`; False may only mean not shown.
     # Cheap bounds come first; loss distributions only where they could help.
     # Source: as `composed_epsilon`.
     counts = _counted(events, neighbors)
@@ -111,12 +105,9 @@ def fits(events: Events, *, neighbors: NeighboringRelation, epsilon: float, delt
 def largest_pure_epsilon(
     events: Events, *, neighbors: NeighboringRelation, epsilon: float, delta: float
 ) -> float:
-    """Return the largest loss x such that one more pure release of x still fits the budget.
-
-    Guarantee:
-        ``fits`` holds with one more ``PureEvent(result)``, unless the result is 0 (the budget may
-        then be spent already).
-    """
+    """Return the largest loss x such that one more pure release of x still fits the budget."""
+    # `fits` holds with one more `PureEvent(result)`, unless the result is 0 (the budget may then be
+    # spent already).
     # Source: docs/privacy.md, "Ledger" (bisection on the composed guarantee).
     counts = _counted(events, neighbors)
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
@@ -149,12 +140,9 @@ def calibrate(
     count: int = 1,
     rtol: float = 1e-9,
 ) -> float:
-    """Return the largest parameter whose event fits the budget on top of what was spent.
-
-    Guarantee:
-        ``fits`` was true of the event at the result, whether or not the loss really grows with the
-        parameter.
-    """
+    """Return the largest parameter whose event fits the budget on top of what was spent."""
+    # `fits` was true of the event at the result, whether or not the loss really grows with the
+    # parameter.
     # Source: docs/privacy.md, "Ledger" (bisection on the composed guarantee).
     counts, (low, high) = _counted(spent, neighbors), bracket
     epsilon = non_negative("budget_epsilon", budget_epsilon)

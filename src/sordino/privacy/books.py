@@ -74,14 +74,9 @@ def names_persons(promise: Guarantee) -> bool:
 
 
 def event_for(use: Use, unit: Unit, relation: NeighboringRelation) -> Event:
-    """Return an event that bounds what a release shows when one unit changes.
-
-    Args:
-        use: What the release did, and what it was analyzed for: units that are as large, or so
-            many labels of the person who changes.
-        unit: What changes.
-        relation: The release's own if the units are the same, else ``REPLACE_ONE``.
-    """
+    """Return an event that bounds what a release shows when one unit changes."""
+    # It was analyzed for units that are as large, or so many labels of the person who changes. The
+    # relation is the release's own if the units are the same, else REPLACE_ONE.
     if (use.unit, use.neighbors) == (unit, relation):
         return use.event
     # A new label is one way to replace a record, or what a person has. A new record may be of
@@ -192,14 +187,9 @@ class _Spent:
     def over(
         self, limit: Guarantee, use: Use | None, count: int, roster: Roster | None
     ) -> tuple[Spend, Spend] | None:
-        """Return what is spent of a unit that passes a limit, without one more release and with it.
-
-        Args:
-            limit: The budget, under the relation of everything together.
-            use: The release; None to ask about what was spent.
-            count: How often.
-            roster: Of which persons alone; None of all, and where it is no account of persons.
-        """
+        """Return what is spent of a unit that passes a limit, without one more use and with it."""
+        # The limit is under the relation of everything together; no use asks about what was spent,
+        # and a roster about its persons alone.
         assert roster is None  # noqa: S101 - persons have another account
         before = self.spend(limit.neighbors)
         after = before if use is None else _done(before, use, count, self.unit, limit.neighbors)
@@ -362,18 +352,16 @@ class Books:
                 delta=min(limit.delta for limit in limits.values()),
             )
         elif row.kind == "disjoint":
-            self._declare(names_of(payload["scopes"]), payload["rule"], row.data, units)
+            scopes, rule = names_of(payload["scopes"]), payload["rule"]
+            self.check_disjoint(scopes, rule, row.data)
+            # Where all records of a person lie in one scope, all their labels do. A record that is
+            # replaced may go to another person, and a person may have several slots.
+            for unit in {"label", DISJOINT_RULES[rule]}.intersection(units):
+                named = frozenset(_scope(row.data, scope) for scope in scopes)
+                for spend in (self.spent[unit].replaced, self.spent[unit].own):
+                    spend.groups.append(named)
         else:
             raise LookupError(row.kind)
-
-    def _declare(self, scopes: list[str], rule: str, data: str, units: Collection[Unit]) -> None:
-        self.check_disjoint(scopes, rule, data)
-        # Where all records of a person lie in one scope, all their labels do. A record that is
-        # replaced may go to another person, and a person may have several slots.
-        for unit in {"label", DISJOINT_RULES[rule]}.intersection(units):
-            named = frozenset(_scope(data, scope) for scope in scopes)
-            for spend in (self.spent[unit].replaced, self.spent[unit].own):
-                spend.groups.append(named)
 
     def _spend(self, row: Row, units: Collection[Unit]) -> None:
         event, promise = event_of(row), promise_of(row)

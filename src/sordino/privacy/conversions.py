@@ -126,12 +126,9 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:
-    """Return the smallest epsilon, at least 0, that Gaussian noise keeps at this delta.
-
-    Guarantee:
-        ``gaussian_delta(result, mu) <= delta`` for every accepted argument; within 1e-9 (relative)
-        of the exact value for results in [1e-3, 50] and delta in [1e-12, .5].
-    """
+    """Return the smallest epsilon, at least 0, that Gaussian noise keeps at this delta."""
+    # `gaussian_delta(result, mu) <= delta` for every accepted argument; within 1e-9 (relative) of
+    # the exact value for results in [1e-3, 50] and delta in [1e-12, .5].
     # Source: Balle, Wang (2018), Theorem 8.
     delta, mu = failure_probability("delta", delta), non_negative("mu", mu)
     if gaussian_delta(0.0, mu) <= delta:
@@ -217,12 +214,9 @@ _LARGEST_ORDER = 1e150
 
 
 def zcdp_delta(epsilon: float, rho: float) -> float:
-    """Return a delta for which every rho-zCDP release is (epsilon, delta)-private.
-
-    Guarantee:
-        an upper bound for every accepted argument: every order is valid, so an order that is not
-        quite the best costs tightness and not soundness.
-    """
+    """Return a delta for which every rho-zCDP release is (epsilon, delta)-private."""
+    # An upper bound for every accepted argument: every order is valid, so an order that is not
+    # quite the best costs tightness and not soundness.
     # The least over orders α > 1 of `exp((α−1)(αρ − ε))/(α−1) · (1 − 1/α)^α`.
     # Source: Canonne, Kamath, Steinke (2020), Proposition 12 and Corollary 13.
     epsilon, rho = non_negative("epsilon", epsilon), non_negative("rho", rho)
@@ -250,11 +244,8 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
 
 
 def zcdp_epsilon(delta: float, rho: float) -> float:
-    """Return an epsilon, at least 0, that every rho-zCDP release keeps at this delta.
-
-    Guarantee:
-        ``zcdp_delta(result, rho) <= delta``: an upper bound for every accepted argument.
-    """
+    """Return an epsilon, at least 0, that every rho-zCDP release keeps at this delta."""
+    # `zcdp_delta(result, rho) <= delta`: an upper bound for every accepted argument.
     # Source: Canonne, Kamath, Steinke (2020), Corollary 13.
     delta, rho = failure_probability("delta", delta), non_negative("rho", rho)
     if zcdp_delta(0.0, rho) <= delta:
@@ -269,34 +260,23 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
 
 
 def pure_to_zcdp(epsilon: float) -> float:
-    """Return the rho of every pure epsilon-private release: epsilon²/2.
-
-    Guarantee:
-        an upper bound for every pure epsilon-private release (up to one rounding).
-    """
+    """Return the rho of every pure epsilon-private release (up to one rounding): epsilon²/2."""
     # Source: Bun, Steinke (2016), Proposition 1.4.
     epsilon = raised(non_negative("epsilon", epsilon))
     return epsilon * epsilon / 2
 
 
 def bounded_range_to_zcdp(bounded_range: float) -> float:
-    """Return the rho of one draw of bounded range b: b²/8.
-
-    Guarantee:
-        an upper bound for every pair of distributions of this bounded range.
-    """
+    """Return the rho of every pair of distributions of bounded range b, in one draw: b²/8."""
     # Source: Cesar, Rogers (2021), Lemma 3.4; docs/privacy.md, "Bounded range".
     bounded_range = raised(non_negative("bounded_range", bounded_range))
     return bounded_range * bounded_range / 8
 
 
 def bounded_range_delta(epsilon: float, bounded_range: float) -> float:
-    """Return the worst delta of one draw whose log-ratios lie in an interval of length b.
-
-    Guarantee:
-        an upper bound for every pair of bounded range b, reached by the pair with log-ratios at
-        both ends of the worst interval; valid for every accepted argument.
-    """
+    """Return the worst delta of one draw whose log-ratios lie in an interval of length b."""
+    # An upper bound for every pair of bounded range b, reached by the pair with log-ratios at both
+    # ends of the worst interval; valid for every accepted argument.
     # `(e^{b/2} − e^{ε/2})² / (e^b − 1)` for epsilon below b, else 0.
     # Source: Dong, Durfee, Rogers (2020), Lemma 3.2; docs/privacy.md, "Bounded range".
     epsilon = non_negative("epsilon", epsilon)
@@ -309,12 +289,8 @@ def bounded_range_delta(epsilon: float, bounded_range: float) -> float:
 
 
 def bounded_range_for(epsilon: float, delta: float) -> float:
-    """Return the largest bounded range of which one draw is (epsilon, delta)-private.
-
-    Guarantee:
-        ``bounded_range_delta(epsilon, result) <= delta`` for every accepted argument (rounded
-        down).
-    """
+    """Return the largest bounded range of which one draw is (epsilon, delta)-private."""
+    # `bounded_range_delta(epsilon, result) <= delta` for every accepted argument (rounded down).
     # With `g = e^{ε/2}`: `2 log((g + √(δ(g² − 1 + δ)))/(1 − δ))`.
     # Source: docs/privacy.md, "Bounded range" (the inverse of `bounded_range_delta`).
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
@@ -328,11 +304,7 @@ def bounded_range_for(epsilon: float, delta: float) -> float:
 
 
 def total_variation_of_bounded_range(bounded_range: float) -> float:
-    """Return the largest total variation of a pair of bounded range b: tanh(b/4).
-
-    Guarantee:
-        an upper bound for every pair of bounded range b, and reached by one.
-    """
+    """Return the total variation that no pair of bounded range b exceeds and one has: tanh(b/4)."""
     # Source: docs/privacy.md, "Bounded range" (`bounded_range_delta` at epsilon 0).
     value = math.tanh(non_negative("bounded_range", bounded_range) / 4)
     return min(1.0, value * _SEARCHED_UP)
@@ -410,12 +382,9 @@ def bounded_range_composition_epsilon(delta: float, bounded_range: float, draws:
 
 
 def two_point_delta(epsilon: float, high: float, low: float, draws: int) -> float:
-    """Return the exact delta of T draws from the pair whose log-ratios are high or low.
-
-    Guarantee:
-        an upper bound (rounded up by at most 1e-8, relative) for every adaptive composition of T
-        releases whose log-ratios lie in [low, high]; valid for T up to 1e6.
-    """
+    """Return the exact delta of T draws from the pair whose log-ratios are high or low."""
+    # An upper bound (rounded up by at most 1e-8, relative) for every adaptive composition of T
+    # releases whose log-ratios lie in [low, high]; valid for T up to 1e6.
     # This pair dominates every pair with log-ratios in [low, high]; at high = -low it is the
     # optimal homogeneous composition of pure releases.
     # Source: Kairouz, Oh, Viswanath (2017), Theorem 3.3; docs/privacy.md, "Bounded range".
@@ -563,12 +532,9 @@ def randomized_response_threshold(epsilon: float, categories: int = 2) -> int:
 
 
 def realized_epsilon(threshold: int, categories: int = 2) -> float:
-    """Return the pure loss that a threshold really gives, rounded up to a float.
-
-    Guarantee:
-        an upper bound on the exact loss, above it by at most two units in the last place, and so
-        is the decimal number that it prints as; valid for every accepted argument.
-    """
+    """Return the pure loss that a threshold really gives, rounded up to a float."""
+    # An upper bound on the exact loss, above it by at most two units in the last place, and so is
+    # the decimal number that it prints as; valid for every accepted argument.
     # Source: docs/privacy.md, "Randomness and arithmetic".
     threshold = integer("threshold", threshold, at_least=1, at_most=_WORDS - 1)
     loss = _exact_loss(threshold, integer("categories", categories, at_least=2) - 1)
@@ -577,23 +543,17 @@ def realized_epsilon(threshold: int, categories: int = 2) -> float:
 
 
 def randomized_response_epsilon(epsilon: float, categories: int = 2) -> float:
-    """Return the loss to state for randomized response that was asked to keep epsilon.
-
-    Guarantee:
-        an upper bound on the exact loss of one label; valid for every accepted argument, because
-        the exact loss is at most the request.
-    """
+    """Return the loss to state for randomized response that was asked to keep epsilon."""
+    # An upper bound on the exact loss of one label; valid for every accepted argument, because the
+    # exact loss is at most the request.
     # Source: docs/privacy.md, "Randomness and arithmetic".
     threshold = randomized_response_threshold(epsilon, categories)
     return min(float(epsilon), realized_epsilon(threshold, categories))
 
 
 def flip_probability(epsilon: float, categories: int = 2) -> float:
-    """Return the chance that randomized response changes a label, as the nearest float.
-
-    Guarantee:
-        a public number for debiasing, exact to one rounding; it promises nothing by itself.
-    """
+    """Return the chance that randomized response changes a label, as the nearest float."""
+    # A public number for debiasing, exact to one rounding; it promises nothing by itself.
     # Source: Warner (1965); docs/privacy.md, "Randomness and arithmetic".
     return randomized_response_threshold(epsilon, categories) / _WORDS
 
@@ -605,22 +565,15 @@ def _exact_loss(threshold: int, others: int) -> Decimal:
 
 
 def group_pure(epsilon: float, size: int) -> float:
-    """Return the pure loss of a group, from the pure loss of one: size · epsilon.
-
-    Guarantee:
-        an upper bound for every group of that size, under the same relation.
-    """
+    """Return a bound on the pure loss of every group, from that of one: size · epsilon."""
     # Source: Dwork, Roth (2014), Theorem 2.2.
     return integer("size", size, at_least=1) * non_negative("epsilon", epsilon)
 
 
 def group_approximate(epsilon: float, delta: float, size: int) -> tuple[float, float]:
-    """Return (epsilon, delta) of a group, from those of one change.
-
-    Guarantee:
-        an upper bound for every group of that size, under the same relation. For Gaussian noise and
-        bounded range the own functions are tighter.
-    """
+    """Return (epsilon, delta) of a group, from those of one change."""
+    # An upper bound for every group of that size, under the same relation. For Gaussian noise and
+    # bounded range the own functions are tighter.
     # `(g ε, δ (e^{gε} − 1)/(e^ε − 1))`; at epsilon 0 the second is g δ.
     # Source: Vadhan (2017), Lemma 2.2, with the geometric sum written out.
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
@@ -641,33 +594,23 @@ def group_approximate(epsilon: float, delta: float, size: int) -> tuple[float, f
 
 
 def group_gaussian(mu: float, size: int) -> float:
-    """Return mu of a group, from mu of one change: size · mu.
-
-    Guarantee:
-        an upper bound for every group of that size: sensitivities of single changes add by the
-        triangle inequality.
-    """
+    """Return mu of a group, from mu of one change: size · mu."""
+    # An upper bound for every group of that size: sensitivities of single changes add by the
+    # triangle inequality.
     # Source: Dong, Roth, Su (2022), Theorem 2.14.
     return integer("size", size, at_least=1) * non_negative("mu", mu)
 
 
 def group_bounded_range(bounded_range: float, size: int) -> float:
-    """Return the bounded range of a group, from that of one change: size · bounded range.
-
-    Guarantee:
-        an upper bound for every group of that size, under the same relation.
-    """
+    """Return a bound on the bounded range of every group, from that of one: size times as much."""
     # Source: Durfee, Rogers (2019); log-ratios of a chain of changes add, so intervals do.
     size = integer("size", size, at_least=1)
     return size * non_negative("bounded_range", bounded_range)
 
 
 def replace_from_add_remove(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return (epsilon, delta) under REPLACE_ONE, from those under ADD_OR_REMOVE_ONE.
-
-    Guarantee:
-        an upper bound for every mechanism. The converse is false: see ``add_remove_from_replace``.
-    """
+    """Return (epsilon, delta) under REPLACE_ONE, from those under ADD_OR_REMOVE_ONE."""
+    # An upper bound for every mechanism. The converse is false: see `add_remove_from_replace`.
     # One replacement is a removal and an addition: `(2ε, (1 + e^ε) δ)`.
     # Source: docs/privacy.md, "Relations" (a group of two).
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
@@ -680,11 +623,8 @@ def replace_from_add_remove(epsilon: float, delta: float) -> tuple[float, float]
 def add_remove_from_replace(
     epsilon: float, delta: float, *, ignored_null_record: bool
 ) -> tuple[float, float]:
-    """Return (epsilon, delta) under ADD_OR_REMOVE_ONE, from those under REPLACE_ONE.
-
-    Guarantee:
-        an upper bound for every mechanism that ignores a null record of its universe.
-    """
+    """Return (epsilon, delta) under ADD_OR_REMOVE_ONE, from those under REPLACE_ONE."""
+    # An upper bound for every mechanism that ignores a null record of its universe.
     # The same pair, and only where the universe holds a null record that the mechanism ignores:
     # removing a record then equals replacing it by the null record.
     # Source: docs/privacy.md, "Relations".

@@ -157,17 +157,8 @@ class DataSets:
     def receive(
         self, manifest: Arrived, answers: Iterable[tuple[bytes, bytes]] | None, name: str
     ) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """Return what a row must say of those who gave answers elsewhere, and what lies beside it.
-
-        Args:
-            manifest: What the file says of itself.
-            answers: Key of the person and of the question of each; None if nobody is named.
-            name: The name of the ledger, for messages.
-
-        Raises:
-            BudgetExceeded: A person would pass the budget of persons.
-            PrivacyError: Who answered is not public.
-        """
+        """Return what a row must say of who gave answers elsewhere, and what lies beside it."""
+        # Of each answer it needs the keys of person and question; None if nobody is named.
         promise = manifest.guarantee
         if manifest.sha256 in self.artifacts:  # the answers were paid for here
             return {"counted": True}, {}

@@ -24,7 +24,7 @@ from sordino._validate import integer, non_negative, number, positive
 
 from .conversions import gaussian_delta
 
-LARGEST_LOSS = 1e9
+_LARGEST_LOSS = 1e9
 """Losses beyond it are read as this one."""
 
 _UP = 1 + 1e-10  # more than sums and tails of the normal lose to rounding
@@ -56,7 +56,7 @@ class _Curve:
         # gaussian_delta falls in ε, has a second derivative of at least −1, and of at least 0 above
         # μ²/2. On a cell it therefore exceeds its chord by at most (rise of the loss)²/8, or not at
         # all.
-        epsilon = min(max(epsilon, -LARGEST_LOSS), LARGEST_LOSS)
+        epsilon = min(max(epsilon, -_LARGEST_LOSS), _LARGEST_LOSS)
         spare = epsilon - self.losses
         missed = _missed(spare, mu_output)
         bulge = np.where(spare[1:] < mu_output**2 / 2, np.diff(self.losses) ** 2 / 8, 0.0)
@@ -202,7 +202,7 @@ def objective_perturbation_curve(
 def _moderate(epsilon: float, mu: float, kappa: float, mu_output: float) -> bool:
     """Return whether no square overflows."""
     return (
-        abs(epsilon) <= LARGEST_LOSS
+        abs(epsilon) <= _LARGEST_LOSS
         and max(mu, mu_output) <= _LARGEST_MU
         and kappa <= _LARGEST_KAPPA
     )

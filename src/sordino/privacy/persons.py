@@ -121,12 +121,8 @@ class Rosters:
         return self.of([digest])[0]
 
     def made(self, people: People, mark: str | None) -> Roster:
-        """Return the roster of some people, which rows may then name; nothing is written.
-
-        Args:
-            people: The persons.
-            mark: :attr:`mark` as a row of the ledger has it, if there is one.
-        """
+        """Return the roster of some people, which rows may then name; nothing is written."""
+        # The mark is the one that a row of the ledger has, if any does.
         if (people.counts < 1).any():
             raise UsageError("A person in a release has at least one judgment in it.")
         self.refuse_other_secret(mark)
@@ -140,13 +136,9 @@ class Rosters:
     def arrived(
         self, coins: Iterable[tuple[bytes, bytes]], known: Iterable[str], mark: str | None
     ) -> tuple[Roster, bytes]:
-        """Return who has coins that were in no earlier file, how many, and digests of all coins.
-
-        Args:
-            coins: Key of the person and of the question of each.
-            known: Digests of the digests of coins that arrived before.
-            mark: As in :meth:`made`.
-        """
+        """Return who has coins that were in no earlier file, how many, and digests of all coins."""
+        # Of each coin it takes the keys of person and question, and of those that arrived before
+        # digests of their digests.
         self.refuse_other_secret(mark)
         held = {self._keyed(person[:_BYTES] + what, _BYTES): person for person, what in coins}
         beside = b"".join(sorted(held))
@@ -317,12 +309,8 @@ class Exposures:
     def largest(
         self, size: Callable[[Uses], float], *, at_most: float = -math.inf
     ) -> tuple[float, Uses]:
-        """Return the largest size of anybody and whose it is, or what nobody exceeds.
-
-        Args:
-            size: What more uses never lower, of one person's.
-            at_most: What is so small that nobody need be looked at.
-        """
+        """Return the largest size of anybody and whose it is, or what nobody exceeds."""
+        # More uses never lower a size; if none is above `at_most`, nobody need be looked at.
         table = self._table
         waiting = [(-size(self.together), 0, np.arange(len(table)))]
         composed = 1

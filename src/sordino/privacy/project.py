@@ -15,11 +15,7 @@ _FURTHER = "ledgers"  # beside it: where the project has further ledgers, one a 
 
 
 def nearest_ledger(start: Path) -> Path | None:
-    """Return the ledger of the project that a folder lies in: in it, or above it; None if none.
-
-    Args:
-        start: The folder to begin at. The nearest ledger wins.
-    """
+    """Return the nearest ledger, in a folder or above it: that of its project; None if none."""
     start = start.resolve()
     for folder in (start, *start.parents):
         # A link that leads nowhere counts: its ledger is gone, and another one is no substitute.
@@ -47,11 +43,7 @@ def secret_path(ledger: Path) -> Path:
 
 
 def other_ledgers(path: Path) -> list[Path]:
-    """Return the further ledgers of the project that a ledger lies in, or from which one spends.
-
-    Raises:
-        LedgerMismatch: One of them is gone, and with it what was spent there.
-    """
+    """Return the further ledgers of the project that a ledger lies in, or from which one spends."""
     found: dict[Path, None] = {}
     for home in {nearest_ledger(path.parent), nearest_ledger(Path.cwd())} - {None}:
         assert home is not None  # noqa: S101 - for the type checker
@@ -83,11 +75,7 @@ def list_ledger(path: Path) -> None:
 
 
 def make_home(ledger: Path) -> None:
-    """Make the folder of a project's ledger, if it is one.
-
-    Raises:
-        FileSystemError: The folder cannot be written.
-    """
+    """Make the folder of a project's ledger, if it is one."""
     home = ledger.parent
     if home.name != LEDGER.parent.name or home.is_dir():
         return
