@@ -18,7 +18,7 @@ from .privacy.guarantee import REPLACE_SPECIAL as REPLACE_SPECIAL
 from .privacy.guarantee import Guarantee as Guarantee
 from .privacy.ledger import Ledger as Ledger
 from .mechanisms.label_sum import LabelGaussian as LabelGaussian
-from .mechanisms.no_privacy import NonPrivate as NonPrivate
+from .mechanisms.randomized_response import NonPrivate as NonPrivate
 from .mechanisms.objective_perturbation import ObjectivePerturbation as ObjectivePerturbation
 from .mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
 from .mechanisms.ranking_objective_perturbation import (

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = tomllib.loads((ROOT / "tests/data/mutants.toml").read_text(encoding="utf-8"))["mutant"]
-NO_NOISE = {"base", "catalogue", "no_privacy", "ellipsoid"}  # promise nothing of their own
+NO_NOISE = {"base", "catalogue", "ellipsoid"}  # promise nothing of their own
 LEAST = 15
 # A test runs in a process of its own, forked from one that has imported what is slow to import,
 # and nothing of the package. Modules that are loaded cannot be rewritten for better messages. That

@@ -32,8 +32,7 @@ from sordino.environments.preference_worlds import (
 )
 from sordino.environments.values import gibbs_rows
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.preferences.pairs import digest_of_answers
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -322,12 +321,9 @@ class Play:
     regrets: list[Numbers] = field(default_factory=list)
 
     def play(self, rounds: int) -> None:
-        """Play so many rounds.
-
-        Guarantee:
-            That of the answers: everything else is computed from them and from public contexts.
-            Shown by tests/unit/algorithms/test_online_alignment.py.
-        """
+        """Play so many rounds."""
+        # Guarantee: That of the answers: everything else is computed from them and from public
+        # contexts. Shown by tests/unit/algorithms/test_online_alignment.py.
         # Source: docs/policy_optimization.md, "Online alignment".
         done = 0
         while done < rounds:

@@ -293,11 +293,8 @@ class RunUsers:
         return self._open[number]
 
     def noise(self, number: int) -> _random.Entropy:
-        """Return the entropy of a batch's noise, and let go of its users.
-
-        Guarantee:
-            None of its own: it is handed to the update, after the entry was written.
-        """
+        """Return the entropy of a batch's noise, and let go of its users."""
+        # Guarantee: None of its own: it is handed to the update, after the entry was written.
         self._open.pop(number, None)
         return self._source(number, 1)
 

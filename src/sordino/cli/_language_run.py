@@ -21,8 +21,7 @@ from sordino import _validate
 from sordino._files import refuse_existing, refuse_output, refuse_unwritable
 from sordino.errors import FileSystemError, UsageError
 from sordino.language.training.losses import LOSSES
-from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.preferences.pairs import Pairs, PrivatePairs, manifest_path, read_manifest, read_pairs
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,

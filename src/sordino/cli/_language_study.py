@@ -22,8 +22,7 @@ from sordino import _random
 from sordino._files import finite, read_json, to_json, write_json
 from sordino._version import __version__
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
-from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs, PrivatePairs, digest_of_answers
 from sordino.privacy.accounting import composed_epsilon

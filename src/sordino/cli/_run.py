@@ -302,7 +302,7 @@ class Run(ABC):
         self.planned()
         with self.place():
             ledger = self.account(planning=False)
-            with add_spend_to_errors(ledger), ledger.attempt(self.settings.request):
+            with _add_spend_to_errors(ledger), ledger.attempt(self.settings.request):
                 told = self.spend(ledger)
         return told, ledger
 
@@ -404,7 +404,7 @@ def publish(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
 
 
 @contextmanager
-def add_spend_to_errors(ledger: Ledger) -> Iterator[None]:
+def _add_spend_to_errors(ledger: Ledger) -> Iterator[None]:
     """Add to an error that the spend before it stays recorded."""
     try:
         yield

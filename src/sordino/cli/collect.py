@@ -181,7 +181,7 @@ def _reach(promise: Guarantee) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Init(Output):
+class _Init(Output):
     """What a new study asks, and what it promises."""
 
     path: _StudyFile
@@ -207,8 +207,8 @@ class Init(Output):
     ] = False
 
 
-@command(collect, Init)
-def init(settings: Init) -> None:
+@command(collect, _Init)
+def init(settings: _Init) -> None:
     """Write a study file, and say what it promises to the people who will be asked."""
     path, force = settings.path, settings.force
     if path.suffix != ".toml":
@@ -263,7 +263,7 @@ def init(settings: Init) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Invite(Output):
+class _Invite(Output):
     """Who is invited, and for how long."""
 
     path: _StudyFile
@@ -276,8 +276,8 @@ class Invite(Output):
     ] = None
 
 
-@command(collect, Invite)
-def invite(settings: Invite) -> None:
+@command(collect, _Invite)
+def invite(settings: _Invite) -> None:
     """Make links for people, shown once; the first invitation freezes the study."""
     out, days, address = settings.out, settings.days, checked_url(settings.url)
     if out is not None:
@@ -317,15 +317,15 @@ def _warn_of_plain_http() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Revoke(Json):
+class _Revoke(Json):
     """Which invitations are withdrawn."""
 
     path: _StudyFile
     handles: Annotated[list[str], Argument("Names of invitations.", metavar="HANDLE...")]
 
 
-@command(collect, Revoke)
-def revoke(settings: Revoke) -> None:
+@command(collect, _Revoke)
+def revoke(settings: _Revoke) -> None:
     """Withdraw invitations for good; what was answered with them stays."""
     study, handles = read_study(settings.path), settings.handles
     invitations = collection_module("invitations")
@@ -337,15 +337,15 @@ def revoke(settings: Revoke) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Status(Json):
+class _Status(Json):
     """What is told of a study."""
 
     path: _StudyFile
     invitations: Annotated[bool, Option("Also list every invitation by its handle.")] = False
 
 
-@command(collect, Status)
-def status(settings: Status) -> None:
+@command(collect, _Status)
+def status(settings: _Status) -> None:
     """Show how many people were invited and how many answers there are."""
     study = read_study(settings.path)
     module = collection_module("invitations")
@@ -433,7 +433,7 @@ def export(settings: Export) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Serve(Json):
+class _Serve(Json):
     """Where the page is."""
 
     path: _StudyFile
@@ -450,8 +450,8 @@ class Serve(Json):
     ] = None
 
 
-@command(collect, Serve)
-def serve(settings: Serve) -> None:
+@command(collect, _Serve)
+def serve(settings: _Serve) -> None:
     """Deliver the page and take answers, until it is told to stop (Ctrl-C)."""
     host, port, url = settings.host, settings.port, settings.url
     shown = host if host not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 (a name, compared)

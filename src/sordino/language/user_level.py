@@ -171,7 +171,7 @@ def _largest_mu(epsilon: float, delta: float, count: int, neighbors: Neighboring
     return calibrate(GaussianEvent, epsilon, delta, neighbors=neighbors, count=count)
 
 
-class BatchRun(PaidRun):
+class _BatchRun(PaidRun):
     """One run: its entries, one scope for each batch, and what they promise to its worst-off."""
 
     def __init__(
@@ -195,12 +195,9 @@ class BatchRun(PaidRun):
 
     @property
     def spent(self) -> float:
-        """Return the epsilon of the person of this run who lost most.
-
-        Guarantee:
-            The maximum over batches, which share no person; within a batch all entries count,
-            also those whose updates were lost. Shown by tests/language/test_central_policy.py.
-        """
+        """Return the epsilon of the person of this run who lost most."""
+        # Guarantee: The maximum over batches, which share no person; within a batch all entries
+        # count, also those whose updates were lost. Shown by tests/language/test_central_policy.py.
         spent: dict[str, Counter[Event]] = {scope: Counter() for scope in self.scopes}
         for row in self._ledger.spends:
             if row.scope in spent:
@@ -565,7 +562,7 @@ class CentralPolicyTrainer(CentralTraining):
     kind = "policy"
     _privacy: SlotPrivacy  # type: ignore[assignment]  # of slots, where pairs have coins
     _units: Sequence[tuple[_PersonAnswers]] = ()  # of the batch that is paid for
-    _run: BatchRun
+    _run: _BatchRun
     _people: list[list[Person]]
     _rounds: _PersonRounds
     _replicas = False  # answers and rewards are asked for by one process
@@ -635,7 +632,7 @@ class CentralPolicyTrainer(CentralTraining):
         }
         people = [[one.id for one in batch] for batch in self._people]
         promise = privacy.promise(simulate_seed).with_caveats(*caveats)
-        self._run = BatchRun(privacy, promise, known, carried, ledger, people)
+        self._run = _BatchRun(privacy, promise, known, carried, ledger, people)
         self._promise = self._run.checkpoint()
         self._rounds = _PersonRounds(
             tokenizer=tokenizer,

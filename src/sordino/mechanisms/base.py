@@ -45,11 +45,8 @@ class Mechanism(Protocol):
         ...
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change can move the value that is released.
-
-        Raises:
-            PrivacyError: The mechanism promises nothing under this relation.
-        """
+        """Return how far one change can move the value that is released."""
+        # Raises: PrivacyError: The mechanism promises nothing under this relation.
         ...
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:

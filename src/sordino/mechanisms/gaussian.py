@@ -140,13 +140,10 @@ class GaussianMechanism(_OnGrid):
         grid: float | None = None,
         records_per_person: int | None = None,
     ) -> GaussianMechanism:
-        """Return the mechanism of least noise that keeps (epsilon, delta) under a relation.
-
-        Guarantee:
-            What :meth:`guarantee` states under ``neighbors`` is at most (epsilon, delta): the
-            statement itself was computed and compared. Within 1e-9 (relative) of the least
-            standard deviation.
-        """
+        """Return the mechanism of least noise that keeps (epsilon, delta) under a relation."""
+        # Guarantee: What :meth:`guarantee` states under ``neighbors`` is at most (epsilon, delta):
+        # the statement itself was computed and compared. Within 1e-9 (relative) of the least
+        # standard deviation.
         mu, bound = usable_mu(epsilon, delta), _validate.positive("bound", bound)
         moved = _sensitivity(1.0, neighbors, _cap(records_per_person))
         unit: Unit = "record" if records_per_person is None else "person"
@@ -176,13 +173,10 @@ class GaussianMechanism(_OnGrid):
         return self._mu(neighbors, self.records_per_person or 1)
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one label, record or person; δ is :attr:`delta`.
-
-        Guarantee:
-            For unit ``"person"`` all vectors of one person together. With
-            ``records_per_person``, one record or label costs what one record moves: ids stay
-            with their rows, so which rows count does not change.
-        """
+        """Return what one release promises to one label, record or person; δ is :attr:`delta`."""
+        # Guarantee: For unit ``"person"`` all vectors of one person together. With
+        # ``records_per_person``, one record or label costs what one record moves: ids stay with
+        # their rows, so which rows count does not change.
         _validate.one_of("unit", unit, ("label", "record", "person"))
         _known(neighbors)
         event = GaussianEvent(self._mu(neighbors, self._records(unit, neighbors)))
@@ -384,11 +378,9 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         neighbors: NeighboringRelation,
         grid: float | None = None,
     ) -> SecondMoment:
-        """Return the mechanism of least noise that keeps (epsilon, delta) under a relation.
-
-        Guarantee:
-            What :meth:`guarantee` states is at most (epsilon, delta): it was computed and compared.
-        """
+        """Return the mechanism of least noise that keeps (epsilon, delta) under a relation."""
+        # Guarantee: What :meth:`guarantee` states is at most (epsilon, delta): it was computed and
+        # compared.
         mu, bound = usable_mu(epsilon, delta), usable_bound(bound, _POWERS_OF_BOUND)
         size = 0.0 if unit == "label" else _moved(bound, neighbors) * GRID_SLACK / mu
         make = partial(cls, bound=bound, unit=unit, neighbors=neighbors, delta=delta, grid=grid)

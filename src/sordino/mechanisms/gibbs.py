@@ -186,11 +186,9 @@ class SoftmaxMechanism(Draws[Scores]):
 
 
 def least_temperature(score_range: float, bounded_range: float) -> float:
-    """Return the least temperature at which one draw has at most a bounded range.
-
-    Guarantee:
-        ``SoftmaxMechanism(result, score_range=score_range, ...).bounded_range <= bounded_range``.
-    """
+    """Return the least temperature at which one draw has at most a bounded range."""
+    # Guarantee: ``SoftmaxMechanism(result, score_range=score_range, ...).bounded_range <=
+    # bounded_range``.
     # Source: docs/intrinsic.md, "Choosing temperature and regularization": η = ρ/ε.
     score_range = _validate.non_negative("score_range", score_range)
     room = Fraction(_validate.positive("bounded_range", bounded_range)) - SLACK
@@ -277,11 +275,9 @@ class ExponentialMechanism(Draws[np.ndarray]):
         neighbors: NeighboringRelation,
         grid: float | None = None,
     ) -> ExponentialMechanism:
-        """Return the mechanism of least temperature whose one draw keeps (epsilon, delta).
-
-        Guarantee:
-            The accountant shows (epsilon, delta) for one draw under ``neighbors``; see the class.
-        """
+        """Return the mechanism of least temperature whose one draw keeps (epsilon, delta)."""
+        # Guarantee: The accountant shows (epsilon, delta) for one draw under ``neighbors``; see the
+        # class.
         # Source: docs/privacy.md, "Bounded range" (the inverse of `bounded_range_delta`).
         target = bounded_range_for(epsilon, delta)
         room = Fraction(target) - SLACK
@@ -313,23 +309,18 @@ class ExponentialMechanism(Draws[np.ndarray]):
         return 2 * self.bound if neighbors is REPLACE_ONE else self.bound
 
     def bounded_range(self, neighbors: NeighboringRelation) -> float:
-        """Return the length of the interval that holds all log-ratios of one draw.
-
-        Guarantee:
-            An upper bound for every two neighboring inputs, of the probabilities that are really
-            drawn from; shown by tests/soundness/test_exponential_mechanism.py.
-        """
+        """Return the length of the interval that holds all log-ratios of one draw."""
+        # Guarantee: An upper bound for every two neighboring inputs, of the probabilities that are
+        # really drawn from; shown by tests/soundness/test_exponential_mechanism.py.
         # The sensitivity over the temperature, at most 60 (no two actions are more than e^30
         # apart), plus 2^-64 for arithmetic; rounded up.
         # Source: docs/privacy.md, "Bounded range".
         return range_of_draw(self.sensitivity(neighbors), self.temperature)
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what drawing one action promises: ε = bounded range, δ = 0.
-
-        Guarantee:
-            As the class; under ``REPLACE_SPECIAL`` an empty record is a row of equal scores.
-        """
+        """Return what drawing one action promises: ε = bounded range, δ = 0."""
+        # Guarantee: As the class; under ``REPLACE_SPECIAL`` an empty record is a row of equal
+        # scores.
         if unit not in {"record", "label"} or (unit == "label" and neighbors is not REPLACE_ONE):
             raise PrivacyError(
                 "The exponential mechanism bounds one row of scores, so it promises nothing for "

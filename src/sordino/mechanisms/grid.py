@@ -62,24 +62,18 @@ def vector_array(values: np.ndarray, *, most: int) -> Float[np.ndarray, "n d"]:
 def clipped_rows(
     vectors: Float[np.ndarray, "n d"], most: int, step: float
 ) -> Int64[np.ndarray, "n d"]:
-    """Return every vector in whole steps, cut to a norm of at most ``most`` steps.
-
-    Guarantee:
-        The squared norm of each row is at most most², in integers, and depends on nothing but
-        that row. Shown by tests/soundness/test_gaussian_mechanism.py.
-    """
+    """Return every vector in whole steps, cut to a norm of at most ``most`` steps."""
+    # Guarantee: The squared norm of each row is at most most², in integers, and depends on nothing
+    # but that row. Shown by tests/soundness/test_gaussian_mechanism.py.
     return _shortened(_steps(vectors, most, step), most)
 
 
 def clipped_sum(
     vectors: Float[np.ndarray, "n d"], most: int, step: float
 ) -> Int64[np.ndarray, " d"]:
-    """Return the exact sum of vectors, each first cut to a norm of at most ``most`` steps.
-
-    Guarantee:
-        The squared norm of what one row adds is at most most², in integers, and depends on
-        nothing but that row. Shown by tests/soundness/test_gaussian_mechanism.py.
-    """
+    """Return the exact sum of vectors, each first cut to a norm of at most ``most`` steps."""
+    # Guarantee: The squared norm of what one row adds is at most most², in integers, and depends on
+    # nothing but that row. Shown by tests/soundness/test_gaussian_mechanism.py.
     width = vectors.shape[1]
     rows = max(1, _CHUNK // width)
     total = np.zeros(width, dtype=object)
@@ -140,12 +134,9 @@ def whole_steps(values: Float[np.ndarray, "n d"], most: float) -> Int32[np.ndarr
 def with_noise(
     total: Int64[np.ndarray, " size"], scale: float, entropy: Entropy
 ) -> Int64[np.ndarray, " size"]:
-    """Return whole numbers with discrete Gaussian noise of this scale.
-
-    Guarantee:
-        Exact: OpenDP adds the noise to the numbers given here as unbounded integers and cuts the
-        result to 64 bits, which is post-processing.
-    """
+    """Return whole numbers with discrete Gaussian noise of this scale."""
+    # Guarantee: Exact: OpenDP adds the noise to the numbers given here as unbounded integers and
+    # cuts the result to 64 bits, which is post-processing.
     draw = _study_noise if entropy.randomness == "simulated" else _exact_noise
     return draw(total, scale, entropy)
 

@@ -122,10 +122,8 @@ class SumMechanism(Described):
 
     @property
     def mu(self) -> float:
-        """Return how far one change moves the sum, in standard deviations, with the grid's cost.
-
-        It is the largest value that the accountant shows to keep (epsilon, delta).
-        """
+        """Return how far one change moves the sum, in standard deviations, with the grid's cost."""
+        # It is the largest value that the accountant shows to keep (epsilon, delta).
         mu, less = gaussian_mu(self.epsilon, self.delta), 2.0**-50
         while mu > 0 and self._loss(mu) > self.epsilon:
             mu, less = mu * (1 - less), 2 * less
@@ -137,11 +135,8 @@ class SumMechanism(Described):
         return GaussianEvent(self.mu)
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum at most, measured in its own noise: μ.
-
-        Raises:
-            PrivacyError: Under another relation than ``REPLACE_ONE``.
-        """
+        """Return how far one change moves the sum at most, measured in its own noise: μ."""
+        # Raises: PrivacyError: Under another relation than ``REPLACE_ONE``.
         if neighbors != REPLACE_ONE:
             relation = getattr(neighbors, "name", neighbors)
             raise PrivacyError(
@@ -151,12 +146,9 @@ class SumMechanism(Described):
         return self.mu
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one label or ballot, or to all of one person.
-
-        Guarantee:
-            At most (epsilon, delta). With ``records_per_person`` the same is stated for a label,
-            for which it is more than enough.
-        """
+        """Return what one release promises to one label or ballot, or to all of one person."""
+        # Guarantee: At most (epsilon, delta). With ``records_per_person`` the same is stated for a
+        # label, for which it is more than enough.
         self.sensitivity(neighbors)  # of no other relation
         if unit == "person" and self.records_per_person is None:
             raise PrivacyError(

@@ -105,11 +105,8 @@ class MinimumCount(Repeated[np.ndarray]):
         return 1.0
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises, the failures that draws may build on included.
-
-        Guarantee:
-            (ε, δ); without any draws on top v alone is pure ε.
-        """
+        """Return what one release promises, the failures that draws may build on included."""
+        # Guarantee: (ε, δ); without any draws on top v alone is pure ε.
         self.sensitivity(neighbors)
         if unit != "record":
             raise PrivacyError(

@@ -66,12 +66,9 @@ _POWERS_OF_BOUND = 200  # of two: a minimizer takes fourth powers
 def joint_delta(
     epsilon: float, mu: float, kappa: float, *parts: float, neighbors: NeighboringRelation
 ) -> float:
-    """Return δ of a tilted minimizer released together with Gaussian releases.
-
-    Guarantee:
-        (ε, result) for all of them together, chosen one after another; shown by
-        tests/soundness/test_objective_perturbation.py.
-    """
+    """Return δ of a tilted minimizer released together with Gaussian releases."""
+    # Guarantee: (ε, result) for all of them together, chosen one after another; shown by
+    # tests/soundness/test_objective_perturbation.py.
     # Source: docs/central.md, "Objective perturbation": given the exact minimizer all parts are
     # Gaussian, and compose to the root of the sum of their squares.
     _validate.one_of("neighbors", neighbors, NeighboringRelation)
@@ -310,11 +307,9 @@ class Tilt(Described, ABC):
     def log_ratio(
         self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
     ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row.
-
-        It is the ratio for exact minimizers, of which the output noise leaves next to nothing
-        untold.
-        """
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        # It is the ratio for exact minimizers, of which the output noise leaves next to nothing
+        # untold.
         theta, deviation = np.asarray(outputs), self.standard_deviation
         one, other = (
             _log_density(theta, self._records(side), self._ridge, deviation)

@@ -39,11 +39,8 @@ def ranked_delta(
     neighbors: NeighboringRelation,
     mu_output: float = 0.0,
 ) -> float:
-    """Return δ of a tilted minimizer of rankings.
-
-    Guarantee:
-        (ε, result); shown by tests/soundness/test_ranking_objective_perturbation.py.
-    """
+    """Return δ of a tilted minimizer of rankings."""
+    # Guarantee: (ε, result); shown by tests/soundness/test_ranking_objective_perturbation.py.
     # Source: docs/central.md, "Rankings". A replaced record moves the gradient by twice as much, in
     # the span of two records' differences.
     if candidates == _PAIR:  # J = log(1 + κ/4)

@@ -57,12 +57,9 @@ def shrunken_mean_range(
     penalty: float = 0.0,
     inexactness: float = 0.0,
 ) -> float:
-    """Return how far one record moves shrunken means, less a penalty, whatever the data are.
-
-    Guarantee:
-        An upper bound for every two neighboring data sets of unit ``"record"``, of any size.
-        Shown by tests/soundness/test_arm_sensitivity.py.
-    """
+    """Return how far one record moves shrunken means, less a penalty, whatever the data are."""
+    # Guarantee: An upper bound for every two neighboring data sets of unit ``"record"``, of any
+    # size. Shown by tests/soundness/test_arm_sensitivity.py.
     # f(a) = (S_a + λ·center)/(N_a + λ) − β/√(N_a + λ), with S_a the sum of N_a rewards in [0, R].
     # One more record of one arm, for `ADD_OR_REMOVE_ONE` and `REPLACE_SPECIAL`:
     #     range ≤ c/(λ + 1) + β·(1/√λ − 1/√(λ + 1)),   c = max(center, R − center).
@@ -95,12 +92,9 @@ def rewards_only_range(
     reward_range: float,
     inexactness: float = 0.0,
 ) -> float:
-    """Return how far one reward moves the means where it is public which arms were pulled.
-
-    Guarantee:
-        An upper bound for every two data sets with these arms and counts; attained. Shown by
-        tests/soundness/test_arm_sensitivity.py.
-    """
+    """Return how far one reward moves the means where it is public which arms were pulled."""
+    # Guarantee: An upper bound for every two data sets with these arms and counts; attained. Shown
+    # by tests/soundness/test_arm_sensitivity.py.
     # A reward of arm a moves its mean by at most R/(N_a + λ), and no other score; the penalty is
     # public and free. Unit `"label"` under `REPLACE_ONE`: nothing is to be doubled.
     # Source: docs/intrinsic.md, "Multi-armed bandits".
@@ -117,12 +111,9 @@ def rewards_only_range(
 def mean_range_after_test(
     count: int, *, reward_range: float, penalty: float = 0.0, inexactness: float = 0.0
 ) -> float:
-    """Return how far one record moves the means if every arm has at least ``count`` others.
-
-    Guarantee:
-        An upper bound for every two neighboring data sets whose common records hold each arm at
-        least ``count`` times; attained. Shown by tests/soundness/test_arm_sensitivity.py.
-    """
+    """Return how far one record moves the means if every arm has at least ``count`` others."""
+    # Guarantee: An upper bound for every two neighboring data sets whose common records hold each
+    # arm at least ``count`` times; attained. Shown by tests/soundness/test_arm_sensitivity.py.
     # R/(v + 1) + β·(1/√v − 1/√(v + 1)), for f(a) = mean − β/√N_a and for shrunken means alike. The
     # mean of N ≥ v rewards is moved by one more by at most R/(N + 1); shrinkage λ makes that (N·R +
     # λ·c)/((N + λ)(N + λ + 1)) ≤ R/(N + λ + 1), and the step of the penalty smaller too.
@@ -317,12 +308,9 @@ def pessimism_only_guarantee(
     reward_range: float,
     reference_ratio: float = 1.0,
 ) -> tuple[float, float]:
-    """Return (ε, δ) of one draw when one of n records is replaced, with pessimism alone.
-
-    Guarantee:
-        An upper bound for every two data sets of n records that differ in one. Shown by
-        tests/soundness/test_arm_sensitivity.py.
-    """
+    """Return (ε, δ) of one draw when one of n records is replaced, with pessimism alone."""
+    # Guarantee: An upper bound for every two data sets of n records that differ in one. Shown by
+    # tests/soundness/test_arm_sensitivity.py.
     # The number n of records is public, so that a replacement is a removal, which leaves n − 1, and
     # an addition: (2ε, (1 + e^ε)·δ) of `pessimism_only_loss`, whose arguments these are.
     # Source: docs/intrinsic.md, "Multi-armed bandits"; docs/privacy.md, "Relations".

@@ -97,12 +97,9 @@ class _StochasticPolicy(WorstCaseResult):
         return list(self.chances)
 
     def draw(self, *, simulate_seed: int | None = None) -> Integer[np.ndarray, " n"]:
-        """Return, for every context, the index of one candidate drawn from the policy.
-
-        Guarantee:
-            Drawing spends nothing: the probabilities were computed from what was released.
-            tests/unit/policies/test_robust.py.
-        """
+        """Return, for every context, the index of one candidate drawn from the policy."""
+        # Guarantee: Drawing spends nothing: the probabilities were computed from what was released.
+        # tests/unit/policies/test_robust.py.
         return drawn_indices(self.chances, simulate_seed)
 
     def to_dict(self) -> dict[str, Any]:

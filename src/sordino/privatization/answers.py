@@ -14,8 +14,7 @@ from jaxtyping import Integer
 from sordino import _random
 from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_json
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.preferences.comparisons import (
     Comparisons,
     PublicDigest,

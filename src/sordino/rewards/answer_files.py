@@ -101,12 +101,9 @@ def fit_and_measure_chunks(  # noqa: PLR0913 (each is one choice of the user)
     scratch: str | Path | None = None,
     taken: Taken | None = None,
 ) -> tuple[RewardModel, AnswerMetrics]:
-    """Return a reward of answers, and what one like it measures on held-out ones; both are free.
-
-    Guarantee:
-        Exactly what the answers promise: this is post-processing. Shown by
-        tests/soundness/test_chunked_answers.py.
-    """
+    """Return a reward of answers, and what one like it measures on held-out ones; both are free."""
+    # Guarantee: Exactly what the answers promise: this is post-processing. Shown by
+    # tests/soundness/test_chunked_answers.py.
     # The fifth of the questions that a public rule holds out is predicted by a second fit, on all
     # others: in memory there are five such fits, which would read the files five times more often.
     # So metrics are of a fit on four fifths of the answers, which is a little worse than the reward

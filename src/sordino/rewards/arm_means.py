@@ -126,12 +126,9 @@ class ArmMeans(WithheldFit):
         return arms_of(candidates, self._arms, distinct=True)
 
     def score_range(self, options: Int64[np.ndarray, " c"]) -> float:
-        """Return how far one change can move the difference of two scores.
-
-        Guarantee:
-            An upper bound for every two neighboring data sets; of labels, for those with these
-            public arms.
-        """
+        """Return how far one change can move the difference of two scores."""
+        # Guarantee: An upper bound for every two neighboring data sets; of labels, for those with
+        # these public arms.
         if self.unit == "label":
             return rewards_only_range(
                 confidential(self).counts[options],  # of public arms

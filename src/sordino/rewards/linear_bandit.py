@@ -224,12 +224,9 @@ class BallRidge(WithheldFit):
         return self.features.options(context, arms)
 
     def score_range(self, options: Float[np.ndarray, "c d"]) -> float:
-        """Return how far one change can move the difference of two scores.
-
-        Guarantee:
-            An upper bound for every two neighboring data sets; of labels, for those with these
-            public contexts and arms.
-        """
+        """Return how far one change can move the difference of two scores."""
+        # Guarantee: An upper bound for every two neighboring data sets; of labels, for those with
+        # these public contexts and arms.
         spread = min(farthest_rows(options), self.features.spread)
         if self.ball is not None:
             return ball_ridge_range(
@@ -273,11 +270,9 @@ def ball_ridge_range(
     neighbors: NeighboringRelation,
     penalty: float = 0.0,
 ) -> float:
-    """Return how far one change of a record moves the difference of two scores of a fit.
-
-    Guarantee:
-        An upper bound for every two neighboring data sets, with all that the solver may be off.
-    """
+    """Return how far one change of a record moves the difference of two scores of a fit."""
+    # Guarantee: An upper bound for every two neighboring data sets, with all that the solver may be
+    # off.
     # Source: docs/intrinsic.md, "Linear bandits".
     return changes_of(neighbors) * constrained_ridge_range(
         ridge,

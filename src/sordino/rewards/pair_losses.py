@@ -475,11 +475,9 @@ def debiased_covariance(
     step: int = 1,
     n: int | None = None,
 ) -> Square:
-    """Return the covariance of the debiased estimate, the ridge in its bend.
-
-    Without noise in the sum of answers it is as if θ were true; with noise whatever they were. Of n
-    rows in all, every so many-th of those that are given is taken.
-    """
+    """Return the covariance of the debiased estimate, the ridge in its bend."""
+    # Without noise in the sum of answers it is as if θ were true; with noise whatever they were. Of
+    # n rows in all, every so many-th of those that are given is taken.
     # Source: docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n. docs/central.md, "Label
     # privacy, one Gaussian release": (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹; an answer has variance ¼ at
     # most, so that this never states too little where Λ is small.

@@ -29,8 +29,8 @@ from sordino.mechanisms.exact_bounds import (
     public_rows,
     size,
 )
-from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.preference_sensitivity import LabelCurvature, withheld_record_range
+from sordino.mechanisms.randomized_response import NonPrivate
 from sordino.preferences.features import Features, caveats_of_features, clipped_rows
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import (

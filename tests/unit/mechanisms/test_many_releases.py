@@ -11,8 +11,7 @@ import pytest
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.errors import DataError
 from sordino.mechanisms.base import WorstCase
-from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.privacy.guarantee import UNDECIDED
 
 COIN = RandomizedResponse(1.0)

@@ -126,14 +126,7 @@ class UnitPrivacy:
         )
 
     def promise(self, simulate_seed: int | None) -> Guarantee:
-        """Return what all steps promise, with every caveat; nothing of the data enters.
-
-        Args:
-            simulate_seed: A seed for study, or None.
-
-        Raises:
-            UsageError: The seed is no whole number of at least 0.
-        """
+        """Return what all steps promise, with every caveat; nothing of the data enters."""
         promise = self.guarantee
         if self.unit == "record":  # whether records name persons is as private as all else of them
             promise = promise.with_caveats("person-group")
@@ -143,12 +136,8 @@ class UnitPrivacy:
         return replace(promise.with_caveats("simulated"), randomness="simulated")
 
     def refuse_other_units(self, ledger: object) -> None:
-        """Refuse a ledger that counts something else than what is hidden.
-
-        Raises:
-            UsageError: It is none.
-            PrivacyError: Its unit or relation is another.
-        """
+        """Refuse a ledger that counts something else than what is hidden."""
+        # Raises: UsageError: It is none. PrivacyError: Its unit or relation is another.
         if not isinstance(ledger, Ledger):
             raise UsageError(f"ledger must be a Ledger, got {type(ledger).__name__}.")
         unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
@@ -385,12 +374,9 @@ class PaidRun:
         return False
 
     def start(self, wanted: str | Path | bool | None, output: str | Path) -> tuple[str | None, int]:  # noqa: FBT001 (transformers')
-        """Return the checkpoint to go on from, if any, and how many steps are taken by then.
-
-        Raises:
-            BudgetExceeded: The steps that are left are over the budget.
-            UsageError: There is no such checkpoint, or no step is left.
-        """
+        """Return the checkpoint to go on from, if any, and how many steps are taken by then."""
+        # Raises: BudgetExceeded: The steps that are left are over the budget. UsageError: There is
+        # no such checkpoint, or no step is left.
         first, folder = 0, None
         self.show(output)
         begun = self.go_on()
@@ -508,12 +494,9 @@ class CentralRun(PaidRun):
             self._ledger.check(self._privacy.event(left), promise=self.promise)
 
     def pay(self, first: int, steps: int) -> None:
-        """Record what some steps spend.
-
-        Guarantee:
-            That of :class:`CentralPrivacy` for its steps; nothing is drawn here. Shown by
-            tests/language/test_central_training.py.
-        """
+        """Record what some steps spend."""
+        # Guarantee: That of :class:`CentralPrivacy` for its steps; nothing is drawn here. Shown by
+        # tests/language/test_central_training.py.
         event = self._privacy.event(steps)
         details = {"run": self.name, "first_step": first}
         self.add(self._ledger.reserve(event, promise=self.promise, details=details), event)

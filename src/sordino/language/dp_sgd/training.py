@@ -525,13 +525,10 @@ class CentralTraining(PrivateTraining):
         inputs: dict[str, Any],  # noqa: ARG002 (transformers': there are none)
         num_items_in_batch: object = None,  # noqa: ARG002
     ) -> torch.Tensor:
-        """Leave a noised mean of clipped gradients where the optimizer looks, and return 0.
-
-        Guarantee:
-            That of ``privacy`` for one step, paid for before anything is drawn, however many
-            processes there are: the first alone draws. Shown by
-            tests/language/test_central_training.py and tests/language/test_several_processes.py.
-        """
+        """Leave a noised mean of clipped gradients where the optimizer looks, and return 0."""
+        # Guarantee: That of ``privacy`` for one step, paid for before anything is drawn, however
+        # many processes there are: the first alone draws. Shown by
+        # tests/language/test_central_training.py and tests/language/test_several_processes.py.
         # Source: Abadi et al. (2016), Algorithm 1.
         self._test(model)
         self._pay()

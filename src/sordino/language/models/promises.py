@@ -243,12 +243,9 @@ def policy_promise(
     given: CheckpointPromise | None,
     training: Mapping[str, Any],
 ) -> CheckpointPromise | None:
-    """Return what a policy promises that was trained on public prompts and these rewards.
-
-    Guarantee:
-        That of the randomized answers behind the reward: training is post-processing. Shown by
-        tests/language/test_rebel.py.
-    """
+    """Return what a policy promises that was trained on public prompts and these rewards."""
+    # Guarantee: That of the randomized answers behind the reward: training is post-processing.
+    # Shown by tests/language/test_rebel.py.
     # Different releases may be of the same people, so their losses add up; one release counts once.
     known = [*carried, *([] if given is None else [given])]
     sources = tuple(source for one in known for source in one.sources)

@@ -85,27 +85,12 @@ class LastLayerUncertainty:
         ridge: float | None = None,
         confidence: float = 0.95,
     ) -> LastLayerUncertainty:
-        """Return the uncertainty of a head from the features of its training pairs.
-
-        Only a few d × d matrices are kept, however many pairs there are.
-
-        Args:
-            pairs: Features of the first and of the second answers, batch by batch.
-            head: The weights that make a reward of a feature.
-            flip_probability: f of the randomized answers, in [0, 1/2).
-            ball: B, above the norm of weights that are believed; that of the head if left out.
-                Far too large a ball makes the bonus useless: M counts what a pair tells at the
-                largest margin that the ball permits.
-            ridge: Λ; 1/B² if left out, which scales with the features as M does.
-            confidence: How often the set would hold a linear truth, in (0, 1).
-
-        Raises:
-            UsageError: A setting is out of range, or the head's weights are all 0.
-            DataError: There are no pairs.
-
-        Source:
-            docs/local.md, confidence and pessimism.
-        """
+        """Return the uncertainty of a head from its training pairs' features, batch by batch."""
+        # Only a few d × d matrices are kept, however many pairs there are. The ball is that of the
+        # head if left out. Far too large a ball makes the bonus useless: M counts what a pair tells
+        # at the largest margin that the ball permits. Λ is 1/B² if left out, which scales with the
+        # features as M does.
+        # Source: docs/local.md, confidence and pessimism.
         bound = _ball(ball, head)
         strength = bound**-2 if ridge is None else _validate.positive("ridge", ridge)
         gram, metric, mean = _sums(pairs, len(head), bound)
@@ -124,15 +109,8 @@ class LastLayerUncertainty:
     def bonus(
         self, rows: Float[np.ndarray, "n d"], prompts: Integer[np.ndarray, " n"]
     ) -> Float[np.ndarray, " n"]:
-        """Return how wrong the reward of each answer may be, by this heuristic.
-
-        Args:
-            rows: The features of n answers.
-            prompts: A number for each, equal for answers to one prompt, counted from 0.
-
-        Source:
-            docs/local.md, confidence and pessimism: radius · ‖h − center‖_{M⁻¹}.
-        """
+        """Return how wrong each answer's reward may be; answers to one prompt share its number."""
+        # Source: docs/local.md, confidence and pessimism: radius · ‖h − center‖_{M⁻¹}.
         counts = np.bincount(prompts)
         totals = np.zeros((len(counts), len(self.mean)))
         np.add.at(totals, prompts, rows)

@@ -157,12 +157,9 @@ class Contest:
     def run(
         self, method: Method, training: PrivatePairs, held_out: PrivatePairs, *, seed: int
     ) -> dict[str, Any]:
-        """Return how a policy fares that one release taught, and its training curve.
-
-        Guarantee:
-            What ``training.guarantee`` says: all of this is post-processing. Shown by
-            tests/language/test_pipeline.py.
-        """
+        """Return how a policy fares that one release taught, and its training curve."""
+        # Guarantee: What ``training.guarantee`` says: all of this is post-processing. Shown by
+        # tests/language/test_pipeline.py.
         sizes, reference = self.sizes, self.reference
         with passing_folder(None) as scratch:
             policy, place = Path(scratch) / "policy", Path(scratch) / "reward"

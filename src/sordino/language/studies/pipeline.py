@@ -228,12 +228,9 @@ def train_reward(
     uncertain: bool = True,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Write a reward that was trained on randomized answers; return the training log.
-
-    Guarantee:
-        What ``private.guarantee`` says, and what the model it starts from promises, together:
-        training is post-processing. Shown by tests/language/test_pipeline.py.
-    """
+    """Write a reward that was trained on randomized answers; return the training log."""
+    # Guarantee: What ``private.guarantee`` says, and what the model it starts from promises,
+    # together: training is post-processing. Shown by tests/language/test_pipeline.py.
     tokenizer, start = load_tokenizer(model), load_reward_checkpoint(model)
     given = _arguments(folder, terms, measured=held_out is not None)
     # The trainer counts the epochs of the head among all; here they come before the others.
@@ -265,12 +262,9 @@ def train_policy(
     held_out: PrivatePairs | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Write a policy that DPO made of randomized answers; return the training log.
-
-    Guarantee:
-        What ``private.guarantee`` says, and what the model it starts from promises, together:
-        training is post-processing. Shown by tests/language/test_pipeline.py.
-    """
+    """Write a policy that DPO made of randomized answers; return the training log."""
+    # Guarantee: What ``private.guarantee`` says, and what the model it starts from promises,
+    # together: training is post-processing. Shown by tests/language/test_pipeline.py.
     # that of DPO on randomized answers is trl's, and no other one is corrected for the flips there
     _validate.one_of("loss", terms.loss, ("debiased",))
     tokenizer, start = load_tokenizer(model), load_causal_model(model)
@@ -298,13 +292,10 @@ def improve_policy(
     *,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Write a policy that a private reward prefers to its reference; return the training log.
-
-    Guarantee:
-        What ``reward.guarantee`` says, and what the model it starts from promises, together:
-        optimizing against a released reward is post-processing. Shown by
-        tests/language/test_pipeline.py.
-    """
+    """Write a policy that a private reward prefers to its reference; return the training log."""
+    # Guarantee: What ``reward.guarantee`` says, and what the model it starts from promises,
+    # together: optimizing against a released reward is post-processing. Shown by
+    # tests/language/test_pipeline.py.
     carried = [reward.promise, *folder_promises(model)]
     settings = {"update": terms.update, "temperature": terms.temperature, "steps": terms.steps}
     promise = policy_promise(carried, None, settings)

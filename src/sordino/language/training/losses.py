@@ -25,11 +25,9 @@ class PreferenceLoss(Protocol):
         *,
         liked: torch.Tensor | float = 1.0,
     ) -> torch.Tensor:
-        """Return losses from margins r(first) − r(second) and how far first answers are liked.
-
-        1 says that the first is liked, 0 that the second is, and 1/2 neither; the answer may have
-        been flipped with that probability.
-        """
+        """Return losses from margins r(first) − r(second) and how far first answers are liked."""
+        # 1 says that the first is liked, 0 that the second is, and 1/2 neither; the answer may have
+        # been flipped with that probability.
         ...
 
 

@@ -239,12 +239,9 @@ class Oracle(ABC):
         neighbors: NeighboringRelation,
         rows: int,
     ) -> LeastSquares:
-        """Return the regression of least noise that keeps (epsilon, delta) for one batch.
-
-        Guarantee:
-            What the regression states is at most (epsilon, delta): it was computed and compared.
-            At epsilon=inf nothing is promised.
-        """
+        """Return the regression of least noise that keeps (epsilon, delta) for one batch."""
+        # Guarantee: What the regression states is at most (epsilon, delta): it was computed and
+        # compared. At epsilon=inf nothing is promised.
         terms = RegressionTerms(
             feature_bound=feature_bound, target_bound=target_bound, radius=radius, rows=rows
         )

@@ -18,8 +18,7 @@ from sordino.errors import AuditRefuted, PrivacyError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.gibbs import ExponentialMechanism
-from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.privacy.conversions import bounded_range_for, gaussian_mu
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
