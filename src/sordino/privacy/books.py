@@ -374,6 +374,7 @@ class Books:
         )  # refuses what no accountant supports
         use = Use(_scope(row.data, row.scope), event, promise.unit, promise.neighbors, 1)
         roster = json.loads(row.payload).get("persons")
+        names_of([roster] if roster is not None else [])
         for spent in (self.spent[unit] for unit in units):
             if isinstance(spent, Persons) and roster is not None and self._lists(promise):
                 spent.add_listed(row.release_id, roster, use, count, promise)

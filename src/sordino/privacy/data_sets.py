@@ -118,6 +118,7 @@ class DataSets:
             promise = Guarantee.from_dict(payload["promise"], names_of(payload["caveats"]))
             self.paid[row.release_id] = row.data
             if "persons" in payload:
+                names_of([payload["persons"], payload["coins"]])
                 kind, parameters = payload["event"]
                 event = event_from_row(kind, parameters)
                 self._books[EVERY].receive(row.release_id, event, promise, payload["persons"])

@@ -137,8 +137,8 @@ class Ledger:
         self.path = path
         self._attempt: ledger_chain.Attempt | None = None
         self._rows = list(rows)
-        self._rosters = rosters or Rosters(path)
-        self._sets = DataSets(rows, self._rosters)
+        self.rosters = rosters or Rosters(path)
+        self._sets = DataSets(rows, self.rosters)
         self._known = ""  # digest of the questions that were asked about last
         # The name that was given, or with which the ledger was made: none where questions decide.
         self._opened: str = rows[0].data if data is None else data
@@ -338,7 +338,7 @@ class Ledger:
         """Return the ledger with other rows, for another data set or unit; nothing is written."""
         whose = self._data if data is None else data
         counted = self._unit if counted is None else counted
-        other = Ledger(self.path, rows, whose, counted, self._rosters)
+        other = Ledger(self.path, rows, whose, counted, self.rosters)
         other.accepted, other._attempt = self.accepted, self._attempt
         return other
 
@@ -371,7 +371,7 @@ class Ledger:
             if questions is not None and len(questions):
                 ledger_chain.keep_questions(connection, written[-1], questions)
             for digest, value in (kept or {}).items():
-                self._rosters.keep()
+                self.rosters.keep()
                 ledger_chain.keep_named(connection, digest, value)
 
         with _ONE_THREAD, ledger_chain.connect(self.path) as connection:
@@ -523,7 +523,7 @@ class Ledger:
             return None
         if not names_persons(promise):
             raise PrivacyError("Only where who answered is public may persons be digested.")
-        return self._rosters.made(people, self._sets.mark)
+        return self.rosters.made(people, self._sets.mark)
 
     def reserve(
         self,
@@ -567,7 +567,7 @@ class Ledger:
         if questions is not None:
             payload["asked"] = self._digest_of(questions)
         if (roster := self.roster_of(promise, people)) is not None:
-            payload |= {"persons": roster.digest, "secret": self._rosters.mark}
+            payload |= {"persons": roster.digest, "secret": self.rosters.mark}
         columns["payload"] = ledger_chain.strict_json("details", payload)
         wanted: dict[str, Roster | None] | None = None
         if needed is not None:
@@ -579,7 +579,7 @@ class Ledger:
                 own.used.add(row.release_id)
                 return Reservation(self, row.release_id)
             if roster is not None:
-                self._rosters.refuse_other_secret(self._sets.mark)  # as it is now
+                self.rosters.refuse_other_secret(self._sets.mark)  # as it is now
             there, said, unseen = self._asked(questions)
             there._refuse_excess(event, promise, scope, count, roster)  # noqa: SLF001
             columns["payload"] = canonical_json(payload | said)
@@ -704,7 +704,7 @@ class Ledger:
             wanted = json.loads(columns["payload"]).get("persons")
             return row.count == columns["count"] and bool(who == wanted)
         roster = needed.get(row.release_id)
-        return bool(who and roster is not None and self._rosters[who].covers(roster))
+        return bool(who and roster is not None and self.rosters[who].covers(roster))
 
     def _drawn(self, release_id: str, part: int, draw: Callable[[], np.ndarray]) -> np.ndarray:
         """Return what an entry released; see :meth:`Reservation.drawn_once`."""

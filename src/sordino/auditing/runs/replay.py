@@ -20,7 +20,6 @@ from sordino.privacy.data_sets import DataSets
 from sordino.privacy.guarantee import Guarantee, float_to_json
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import promise_of
-from sordino.privacy.persons import Rosters
 from sordino.privacy.project import ledger_of_run
 
 from .claims import check_mechanism
@@ -253,7 +252,7 @@ def _check_promises(run: StoredRun, paid: Guarantee) -> Iterator[Finding]:
 def _check_budget(ledger: Ledger) -> Finding:
     """Return whether the total was within the budget after every spend, row by row."""
     # A budget that was lowered below what was spent before forbids the next spend, not the last.
-    sets = DataSets([], Rosters(ledger.path))
+    sets = DataSets([], ledger.rosters)
     for row in ledger.rows:
         sets.take(row)
         said = json.loads(row.payload)

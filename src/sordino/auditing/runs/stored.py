@@ -188,11 +188,15 @@ def read_ledger(path: Path, *, given: bool = False) -> Ledger:
                 "ledger=... (--ledger), by convention a file named *.db."
             )
         try:
-            return Ledger.read(copy)
+            found = Ledger.read(copy)
         except LedgerDamaged as error:
             if not _is_newer(copy):
                 raise
             newer = str(error)
+        else:
+            named = (json.loads(row.payload).get("persons") for row in found.rows)
+            found.rosters.of(filter(None, named))  # while the copy is there
+            return found
     raise LedgerError(newer)
 
 
