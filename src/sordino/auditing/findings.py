@@ -18,8 +18,6 @@ from sordino._version import __version__
 from sordino.errors import AuditInconclusive, AuditRefuted
 from sordino.privacy.guarantee import Guarantee, float_to_json, never_less, never_more, promise_rows
 
-__all__ = ["Audit", "Detectable", "Finding", "Kind", "Measurement", "Metric", "Outcome", "Verdict"]
-
 _AUDIT_FORMAT = "sordino.audit"
 _AUDIT_VERSION = 2
 

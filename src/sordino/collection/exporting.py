@@ -27,8 +27,6 @@ from sordino.privatization.answers import manifest_of
 
 from .study import Question
 
-__all__ = ["export_answers", "export_zip"]
-
 _AT_ONCE: Final = 1 << 16  # answers in memory; those to one question always are together
 _QUESTIONS: Final = 500  # in one query
 _ENDINGS: Final = (".jsonl", ".jsonl.gz")
@@ -69,11 +67,7 @@ def export_answers(
 
 
 def export_zip(engine: Engine, study: Study, *, unit: Unit) -> bytes:
-    """Return the same two files in a zip archive, which holds no time.
-
-    Guarantee:
-        As :func:`export_answers`.
-    """
+    """Return the same two files, promised as they are, in a zip archive that holds no time."""
     promise = study.guarantee(unit)
     whole, digest = io.BytesIO(), hashlib.sha256()
     with zipfile.ZipFile(whole, "w") as archive, closing(_lines(engine, study)) as lines:

@@ -173,10 +173,9 @@ def refuse_other_engines(engine: object) -> None:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Rows:
-    """Rows of d numbers in chunks: of memory one, of files many, which an engine reads.
+    """Rows of d numbers in chunks: of memory one, of files many, which an engine reads."""
 
-    Only :meth:`fold` reads what stands in files. Where memory holds the rows, ``held`` is them.
-    """
+    # Only `fold` reads what stands in files. Where memory holds the rows, `held` is them.
 
     engine: Engine  # where they are read
     chunks: Sequence[Any]  # what they are read from

@@ -96,10 +96,9 @@ class Questions:
 
     @cached_property
     def questions(self) -> UInt64[np.ndarray, " q"] | None:
-        """Return 64 bits of each question, sorted, each once: a ledger knows the data set by it.
-
-        None of features: scaled, rounded or fewer of them are other numbers of the same judgments.
-        """
+        """Return 64 bits of each question, sorted, each once: a ledger knows the data set by it."""
+        # None of features: scaled, rounded or fewer of them are other numbers of the same
+        # judgments.
         # Two questions that look alike only put two data sets on one account: too much is counted.
         if getattr(self, "given", None) is not None:
             return None
@@ -117,13 +116,8 @@ class Questions:
         raise NotImplementedError
 
     def refuse_other_order(self) -> None:
-        """Refuse judgments whose order or keys were not made by the public rule.
-
-        Those written as "best first" would give everything away, whatever the noise.
-
-        Raises:
-            PrivacyError: One is not in canonical order, or its key is of another question.
-        """
+        """Refuse judgments whose order or keys were not made by the public rule."""
+        # Those written as "best first" would give everything away, whatever the noise.
         name, tells, makers = self._said
         for index, (found, key) in enumerate(zip(self.canonical_keys(), self.keys, strict=True)):
             if found != key:

@@ -301,7 +301,7 @@ def _some(rows: Rows) -> Rows:
         raise DataError("The input is empty: no record in it.")
 
 
-class Judgment(Protocol):
+class _Judgment(Protocol):
     """What a row of any kind is read into."""
 
     @property
@@ -313,22 +313,16 @@ class Judgment(Protocol):
         """Return where it stood, for messages."""
 
 
-J = TypeVar("J", bound=Judgment)
+J = TypeVar("J", bound=_Judgment)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What differs where judgments of one kind are read: a new kind has one of these, and a file.
+    """What differs where judgments of one kind are read: a new kind has one, and a file."""
 
-    Attributes:
-        fields: Those that say what was judged, or how: a person id stands in none of them.
-        not_in_tables: Why no table is read, or nothing where tables are.
-        alike: What no two judgments of one input may differ in, and what is said if they do.
-    """
-
-    fields: tuple[str, ...]
-    not_in_tables: str = ""
-    alike: tuple[tuple[str, str], ...] = ()
+    fields: tuple[str, ...]  # that say what was judged, or how: a person id stands in none
+    not_in_tables: str = ""  # why no table is read, or nothing where tables are
+    alike: tuple[tuple[str, str], ...] = ()  # what no two of one input may differ in; what is said
 
     def rows(
         self,

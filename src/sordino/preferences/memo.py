@@ -22,8 +22,6 @@ from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError
 from sordino.privacy.ledger_chain import OUTER
 from sordino.privacy.persons import People
 
-__all__ = ["AnswerMemo", "Counts", "Key", "refuse_other_settings"]
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (
   name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;

@@ -303,13 +303,6 @@ def bounded_range_for(epsilon: float, delta: float) -> float:
     return epsilon + excess
 
 
-def total_variation_of_bounded_range(bounded_range: float) -> float:
-    """Return the total variation that no pair of bounded range b exceeds and one has: tanh(b/4)."""
-    # Source: docs/privacy.md, "Bounded range" (`bounded_range_delta` at epsilon 0).
-    value = math.tanh(non_negative("bounded_range", bounded_range) / 4)
-    return min(1.0, value * _SEARCHED_UP)
-
-
 def bounded_range_composition_delta(epsilon: float, bounded_range: float, draws: int) -> float:
     """Return a delta that T independent draws from one policy keep together.
 
@@ -599,13 +592,6 @@ def group_gaussian(mu: float, size: int) -> float:
     # triangle inequality.
     # Source: Dong, Roth, Su (2022), Theorem 2.14.
     return integer("size", size, at_least=1) * non_negative("mu", mu)
-
-
-def group_bounded_range(bounded_range: float, size: int) -> float:
-    """Return a bound on the bounded range of every group, from that of one: size times as much."""
-    # Source: Durfee, Rogers (2019); log-ratios of a chain of changes add, so intervals do.
-    size = integer("size", size, at_least=1)
-    return size * non_negative("bounded_range", bounded_range)
 
 
 def replace_from_add_remove(epsilon: float, delta: float) -> tuple[float, float]:

@@ -35,7 +35,7 @@ _OVERFLOW = -37.0
 
 
 @dataclass(frozen=True)
-class Cells:
+class _Cells:
     """Masses of cells of noise, and where in each cell its mean lies at most, from 0 to 1."""
 
     mass: Float[np.ndarray, " m"]
@@ -48,7 +48,7 @@ class Cells:
 class _Curve:
     """Losses at the ends of cells, never less than the true ones, which are convex in the noise."""
 
-    cells: Cells
+    cells: _Cells
     losses: Float[np.ndarray, " ends"]
 
     def delta(self, epsilon: float, mu_output: float) -> float:
@@ -65,19 +65,19 @@ class _Curve:
         return min(1.0, (float(inside @ self.cells.mass) + outside) * _UP + _SMALLEST)
 
 
-def _normal_cells(ends: Float[np.ndarray, " ends"]) -> Cells:
+def _normal_cells(ends: Float[np.ndarray, " ends"]) -> _Cells:
     """Return the cells of a standard normal, whose log-density has the slope −N."""
     lower, upper = ndtr(ends), ndtr(-ends)
     mass = np.where(ends[1:] > 0, upper[:-1] - upper[1:], np.diff(lower))
-    return Cells(mass, _mean(ends, -ends[:-1]), float(lower[0]), float(upper[-1]))
+    return _Cells(mass, _mean(ends, -ends[:-1]), float(lower[0]), float(upper[-1]))
 
 
-def _chi_cells(ends: Float[np.ndarray, " ends"], rank: int) -> Cells:
+def _chi_cells(ends: Float[np.ndarray, " ends"], rank: int) -> _Cells:
     """Return the cells of a chi distribution, whose log-density has the slope (r − 1)/Q − Q."""
     above, below = (tail(rank / 2, ends**2 / 2) for tail in (gammaincc, gammainc))
     mass = np.where(below[1:] < 0.5, np.diff(below), above[:-1] - above[1:])  # noqa: PLR2004
     slope = (rank - 1) / np.maximum(ends[:-1], 1e-300) - ends[:-1]
-    return Cells(mass, _mean(ends, slope), float(below[0]), float(above[-1]))
+    return _Cells(mass, _mean(ends, slope), float(below[0]), float(above[-1]))
 
 
 def _mean(

@@ -219,12 +219,8 @@ class Classes:
 
     def _classes(self, roster: Roster) -> Int64[np.ndarray, " k"]:
         """Return the class of each person of a roster."""
-        at = np.searchsorted(self._persons, roster.digests)
-        known = at < len(self._persons)
-        known[known] = self._persons[at[known]] == roster.digests[known]
-        found = np.zeros(len(roster.digests), np.int64)
-        found[known] = self._class_of[at[known]]
-        return found
+        # They are found as the numbers of judgments in a roster are, and who is nowhere is in 0.
+        return Roster(self._persons, self._class_of).counts_of(roster.digests)
 
     def _moved(
         self, roster: Roster, use: Callable[[int], tuple[Use, int]]

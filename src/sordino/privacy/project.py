@@ -45,8 +45,7 @@ def secret_path(ledger: Path) -> Path:
 def other_ledgers(path: Path) -> list[Path]:
     """Return the further ledgers of the project that a ledger lies in, or from which one spends."""
     found: dict[Path, None] = {}
-    for home in {nearest_ledger(path.parent), nearest_ledger(Path.cwd())} - {None}:
-        assert home is not None  # noqa: S101 - for the type checker
+    for home in filter(None, {nearest_ledger(path.parent), nearest_ledger(Path.cwd())}):
         listed = home.with_name(_FURTHER)
         lines = listed.read_bytes().split(b"\n") if listed.exists() else []
         further = [Path(os.fsdecode(json.loads(line).encode("latin-1"))) for line in lines if line]
@@ -62,8 +61,7 @@ def other_ledgers(path: Path) -> list[Path]:
 
 def list_ledger(path: Path) -> None:
     """Let the project that a ledger lies in, or from which one spends, know of it."""
-    for home in {nearest_ledger(path.parent), nearest_ledger(Path.cwd())} - {None}:
-        assert home is not None  # noqa: S101 - for the type checker
+    for home in filter(None, {nearest_ledger(path.parent), nearest_ledger(Path.cwd())}):
         if path.resolve() == home.resolve():
             continue
         listed, line = home.with_name(_FURTHER), os.fsencode(path.resolve()).decode("latin-1")

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "_describe_curves",
-    "_describe_training",
-    "describe_forecast",
-    "refuse_plot",
-    "write_curves",
-    "write_training_curves",
-]
-
 _FORMATS = ("svg", "png", "pdf")
 _STYLE = {
     "font.family": "DejaVu Sans",

@@ -30,8 +30,6 @@ from .wording import SIMULATED, Json, percent, plain, shortened
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["_render_audit", "render_report", "write_audit", "write_report", "write_sign_off"]
-
 
 @dataclass(frozen=True)
 class _Scale:

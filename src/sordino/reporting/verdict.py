@@ -41,13 +41,9 @@ class _Measured:
 
 
 def judge(result: Json) -> dict[str, Any]:
-    """Return the verdict on a result, which is nothing but a function of what it tells.
-
-    It holds ``word``, ``says`` and, with too few answers, ``answers_needed``: about how many.
-
-    Source:
-        docs/files.md, "Verdict".
-    """
+    """Return the verdict on a result, which is nothing but a function of what it tells."""
+    # It holds `word`, `says` and, with too few answers, `answers_needed`: about how many.
+    # Source: docs/files.md, "Verdict".
     caveats = tuple(result.get("caveats") or ())
     promise = read_guarantee("result.guarantee", result.get("guarantee"), caveats)
     n = None  # units, where their number is public

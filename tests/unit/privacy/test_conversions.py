@@ -66,7 +66,6 @@ def test_randomized_response_of_the_specification(row):
 def test_group_functions():
     assert c.group_pure(0.5, 3) == 1.5
     assert c.group_gaussian(0.5, 3) == 1.5
-    assert c.group_bounded_range(0.5, 3) == 1.5
     assert c.group_approximate(0.0, 1e-6, 4) == (0.0, 4e-6)
     assert c.group_approximate(0.7, 1e-6, 1) == (0.7, 1e-6)
     assert c.group_approximate(1.0, 1e-6, 1000) == (1000.0, 1.0)

@@ -1,12 +1,11 @@
 """Worst-case neighbors for training: made-up pairs and people whose presence shows most.
 
 Nothing here looks at anybody's data. Answers are tokens drawn at random, so that an audit with
-them tells nothing but how the trainer works. Four kinds are made:
+them tells nothing but how the trainer works. Three kinds are made:
 
 - :func:`worst_canary`: one record or person that moves the sum of a step as far as it goes, also
   where each answer of a pair is clipped alone;
-- :func:`pair_canaries`: records that are there or not;
-- :func:`person_canaries`: people with several pairs, who are there or not;
+- :func:`person_canaries`: people with several pairs, or records, who are there or not;
 - :func:`label_canaries`: records that are there in any case, with one label or with the other.
 """
 
@@ -145,19 +144,10 @@ def worst_canary(trainer: Trainer, *, entropy: Entropy) -> WorstCanary:
     )
 
 
-def pair_canaries(trainer: Trainer, n: int, *, entropy: Entropy) -> list[Canary]:
-    """Return n made-up records, each there or not.
-
-    Guarantee:
-        None is needed: tokens are drawn at random, and nobody's judgments are read.
-    """
-    return person_canaries(trainer, n, entropy=entropy, pairs=1)
-
-
 def person_canaries(
     trainer: Trainer, n: int, *, entropy: Entropy, pairs: int | None = None
 ) -> list[Canary]:
-    """Return n made-up people with several pairs each, all of them there or none.
+    """Return n made-up people with several pairs each, all of them there or none; or records.
 
     Guarantee:
         None is needed: tokens are drawn at random, and nobody's judgments are read.
