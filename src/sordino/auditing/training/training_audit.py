@@ -184,8 +184,8 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     entropy = _random.entropy(simulate_seed)
     share = level / _RANDOM
     canary = worst_canary(trainer, entropy=entropy)
-    records = person_canaries(trainer, _OTHERS, entropy=entropy, pairs=1)
-    others = [one.one for one in records]
+    made_up = person_canaries(trainer, _OTHERS, entropy=entropy, pairs=1)
+    others = [one.one for one in made_up]
     # first, as of several processes one alone draws noise, and all draw the same tokens here
     beside = _partners_finding(trainer, partners, entropy)
     played, shown = _canary_finding(
