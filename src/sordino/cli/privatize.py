@@ -95,10 +95,6 @@ class Privatize(Paying, Reading, ManyFiles):
             trust="local" if self.on_device else "central",
         )
 
-    def refuse_ledger(self) -> None:
-        """Refuse a ledger that cannot pay for this, before anything is read."""
-        future_ledger(self.ledger_path, self.data, self.limit, request=self.request)
-
     def coin(self, most: Callable[[], int]) -> RandomizedResponse:
         """Return the coin for one label, where somebody gave ``most`` at most."""
         return choose_coin(self.epsilon, unit=self.unit, cap=self.cap, most=most)
@@ -314,7 +310,8 @@ def _privatize_files(settings: Privatize) -> None:
         settings.sources, drop_identical=settings.drop_identical, person_field=settings.person_field
     )
     outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # so does this
-    settings.refuse_ledger()
+    # A ledger that cannot pay for this is refused before anything is read.
+    future_ledger(settings.ledger_path, settings.data, settings.limit, request=settings.request)
     with settings.started_engine() as engine, Bar.shown("Reading") as bar:
         taken = Passes(bar)
         with survey_chunks(chunks, engine, scratch=settings.scratch, taken=taken) as survey:

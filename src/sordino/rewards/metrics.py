@@ -373,7 +373,8 @@ def measure_predictions(
         score, information = predictions.fold(partial(_scores, unit, root), add).tolist()
         means = np.append(means, score / rows)
     persons, squares = predictions.fold(partial(_spread, heat, means, root, unit), each_added)
-    errors = [_clustered_error(float(of), int(persons), rows) for of in squares]
+    g = int(persons)  # of a mean over clusters: √(G/(G − 1) · Σ(sum of a cluster)²)/n
+    errors = [math.inf if g == 1 else math.sqrt(g / (g - 1) * float(of)) / rows for of in squares]
     if not predictions.linked:
         value = float(means[_ACCURACY])
         # Source: docs/local.md, metrics on randomized labels: √(p(1 − p)/n)/(1 − 2f), p the share
@@ -446,13 +447,6 @@ def _spread(
     if part.persons is not None:
         sums = [np.bincount(part.persons, weights=of) for of in sums]
     return [np.array(len(sums[0])), np.array([float(of @ of) for of in sums])]
-
-
-def _clustered_error(squares: float, clusters: int, rows: int) -> float:
-    """Return the standard error of a mean: √(G/(G − 1) · Σ(sum of a cluster)²)/n."""
-    if clusters == 1:
-        return math.inf
-    return math.sqrt(clusters / (clusters - 1) * squares) / rows
 
 
 def increasing_root(rising: Callable[[float], Float[np.ndarray, " two"]]) -> float | None:
