@@ -50,6 +50,7 @@ def inject(monkeypatch, labels, answers):
     for module in ("sordino._random", "sordino._files", "sordino.privacy.ledger_chain"):
         monkeypatch.setattr(f"{module}.new_release_id", lambda: f"{next(names):016x}")
     monkeypatch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
+    monkeypatch.setattr(_random, "new_token", lambda: "0" * 43)
     monkeypatch.setattr(_random, "clock", lambda: float(next(ticks)) / 1000)
     return lambda: taken
 
@@ -125,8 +126,9 @@ def test_every_byte_is_a_function_of_the_answers(
     assert set(files) == set(other_files)
     for name in files:
         assert files[name] == other_files[name], name
-    memo = "run/spend.memo" if command[0] == "align" else "out.spend.memo"
-    linked = {f"{memo}.db", f"{memo}.lock"} if people else set()
+    spend = "run/spend" if command[0] == "align" else "out.spend"
+    linked = {f"{spend}.{what}" for what in ("memo.db", "memo.lock", "db.secret")}
+    linked = linked if people else set()
     assert set(files) == OUTPUTS[command[0]] | linked
 
 

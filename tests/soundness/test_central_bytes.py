@@ -73,6 +73,7 @@ def ignore_private_data(patch):
     for module in ("sordino._random", "sordino._files", "sordino.privacy.ledger_chain"):
         patch.setattr(f"{module}.new_release_id", lambda: f"{next(names):016x}")
     patch.setattr(_random, "now", lambda: f"2026-01-01T00:00:{next(stamps):02d}Z")
+    patch.setattr(_random, "new_token", lambda: "0" * 43)
     patch.setattr(_random, "today", lambda: "2026-01-01T00:00:00Z")
     patch.setattr(_random, "clock", lambda: float(next(ticks)) / 1000)
 
@@ -104,7 +105,7 @@ def run(tmp_path, monkeypatch, capsys, name, rows, command):
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != "raw.jsonl"
     }
-    assert set(files) == {
+    assert set(files) - {"run/spend.db.secret"} == {
         f"run/{n}" for n in ("result.json", "reward.json", "report.html", "spend.db")
     }
     return files, ledger_rows(folder / "run" / "spend.db"), captured.out + captured.err

@@ -83,6 +83,7 @@ def artifacts(folder, monkeypatch, labels, *, outcome, mechanism=MECHANISM, unit
         for module in ("sordino._random", "sordino.privacy.ledger_chain", "sordino._files"):
             patch.setattr(f"{module}.new_release_id", lambda: f"{next(names):016x}", raising=False)
         patch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
+        patch.setattr(_random, "new_token", lambda: "0" * 43)
         ledger = account(folder, unit=unit)
         reward = sordino.fit_reward(pairs, mechanism=mechanism, ledger=ledger, ball=3.0)
         reward.save(folder / "reward.json")

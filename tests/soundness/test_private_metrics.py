@@ -226,6 +226,7 @@ def replayed(monkeypatch):
             made = f"{module}.new_release_id"
             monkeypatch.setattr(made, lambda: f"{next(names):016x}", raising=False)
         monkeypatch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
+        monkeypatch.setattr(_random, "new_token", lambda: "0" * 43)
 
     return start
 

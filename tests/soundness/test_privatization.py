@@ -125,7 +125,7 @@ def distribution(run, case, labels):
             ids = count()
             patch.setattr(SystemEntropy, "words", words)
             patch.setattr(_random, "new_release_id", lambda ids=ids: f"{next(ids):016x}")
-            patch.setattr(_random, "new_token", lambda: "0")  # secrets are of no label
+            patch.setattr(_random, "new_token", lambda: "0" * 43)  # of no label
             try:
                 out = run(case, labels)
             except TapeEmptyError:

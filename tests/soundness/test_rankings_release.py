@@ -74,6 +74,7 @@ def without_time(patch):
     for module in ("sordino._random", "sordino.privacy.ledger_chain", "sordino._files"):
         patch.setattr(f"{module}.new_release_id", lambda: f"{next(names):016x}", raising=False)
     patch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
+    patch.setattr(_random, "new_token", lambda: "0" * 43)
 
 
 def shown(reward, ledger, folder):

@@ -165,7 +165,8 @@ class _Estimate(LearningRun):
             sides = self.survey.parts or (self.survey, self.survey)
             return sides[0].people, sides[1].people
         data, most = self.inputs.data, self.settings.cap
-        assert isinstance(data, Pairs | Rankings)  # noqa: S101 - for the type checker
+        if not isinstance(data, Pairs | Rankings):  # files that were not read yet
+            return None, None
         if self.noise.metrics is None or isinstance(data, Rankings):
             return data.people(most=most), None
         out = held_out_rows(data)
