@@ -12,6 +12,7 @@ AUDIT = ["audit", "training", "tiny", "--epsilon", "2", "--trials", "4000", "--s
 @pytest.mark.deep
 @pytest.mark.parametrize("more", [[], ["--policy", "--lora", "2", "--partners", "4"]])
 def test_the_training_of_a_model_is_not_refuted(ready, more):
+    assert ready.run("init").code == 0  # a project, which would miss a ledger that is gone
     before = ready.state()
     said = ready.run(*AUDIT, *more, "--json")
     assert said.code == 0, said.err

@@ -287,7 +287,8 @@ def _audit_model(settings: _AuditedTraining) -> Audit:
             ),
             train_dataset=read_pairs([_NOBODY]),
             privacy=privacy,
-            ledger=Ledger.open(Path(scratch) / "spend.db", data="nobody", budget=privacy.guarantee),
+            # of no project, which would miss it once it is gone
+            ledger=Ledger.create(Path(scratch) / "spend.db", budget=privacy.guarantee),
             peft_config=language_module("studies.pipeline").adapters(settings.lora, task),
             declare_unread=True,  # nobody has said anything
         )
