@@ -321,7 +321,7 @@ def survey_chunks(
             public_digest=hashlib.sha256(b"shards\n" + digests).hexdigest(),
             questions=_all_asked([one.asked for one in told]),
             linked=linked,
-            people=doubts.people[0].plus(doubts.people[1]) if linked else None,
+            people=doubts.people[0].plus(doubts.people[1]) if linked and look.raw else None,
             repeats=doubts.doubled and not linked,
             selection=_Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
             starts=starts,
@@ -345,7 +345,7 @@ def survey_chunks(
                 whole,
                 counted=mine[-1] - len(rows),
                 selection=_PartSelection(path, folder, is_held_out, others),
-                people=doubts.people[is_held_out] if linked else None,
+                people=doubts.people[is_held_out] if linked and look.raw else None,
                 part=name,
             )
 
@@ -410,7 +410,9 @@ class _Look:
             out = again | (place > self.most)
         largest = int(_places(same, again).max(initial=0))
         left_out = tuple(rows["row"][out & (rows["held_out"] == side)] for side in (False, True))
-        people = tuple(_people(rows["who"][~out & (rows["held_out"] == s)]) for s in (False, True))
+        # Of answers that are private already nobody is charged again.
+        counts = ~out & self.raw
+        people = [_people(rows["who"][counts & (rows["held_out"] == s)]) for s in (False, True)]
         both = (left_out[0], left_out[1]), largest, (people[0], people[1])
         return _Doubts(1, digests, bool(again.any()), *both)
 
