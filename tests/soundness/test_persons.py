@@ -315,6 +315,23 @@ def test_a_secret_that_is_lost_meanwhile_is_missed_by_who_was_there_before(tmp_p
     assert not secret_path(made.path).exists()
 
 
+def test_a_secret_that_is_made_meanwhile_is_used(tmp_path, monkeypatch):
+    """Between the plan of one process and its lock another one spends, and makes the secret."""
+    made = ledger_at(tmp_path, "label", delta=0.0)
+    one, other = (Ledger.open(made.path, unit="label") for _ in range(2))
+    honest, done = Ledger._writing, []
+
+    def late(self, *units):
+        if self is one and not done:
+            done.append(other.reserve(COIN, promise=terms("label"), people=people({"ana": 2})))
+        return honest(self, *units)
+
+    monkeypatch.setattr(Ledger, "_writing", late)
+    one.reserve(COIN, promise=terms("label"), people=people({"ana": 1}))
+    assert done
+    assert largest(one) == 0.75
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", b"secret", b"\xff" * 43])
 def test_a_file_that_is_no_secret_is_refused(tmp_path, content):
     ledger = Ledger.open(ledger_at(tmp_path, "label").path, unit="label")

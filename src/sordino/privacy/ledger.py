@@ -566,20 +566,19 @@ class Ledger:
         payload |= {"details": details} if details else {}
         if questions is not None:
             payload["asked"] = self._digest_of(questions)
-        if (roster := self.roster_of(promise, people)) is not None:
-            payload |= {"persons": roster.digest, "secret": self.rosters.mark}
-        columns["payload"] = ledger_chain.strict_json("details", payload)
         wanted: dict[str, Roster | None] | None = None
         if needed is not None:
             wanted = {name: self.roster_of(promise, these) for name, these in needed.items()}
         own = self._attempt if self._attempt is not None and self._attempt.held else None
         with self._writing() as write:
+            # Who is made only now: another process may just have made the secret.
+            if (roster := self.roster_of(promise, people)) is not None:
+                payload |= {"persons": roster.digest, "secret": self.rosters.mark}
+            columns["payload"] = ledger_chain.strict_json("details", payload)
             row = None if own is None else own.begun(self.spends, columns)
             if own is not None and row is not None and self._goes_on(row, columns, wanted):
                 own.used.add(row.release_id)
                 return Reservation(self, row.release_id)
-            if roster is not None:
-                self.rosters.refuse_other_secret(self._sets.mark)  # as it is now
             there, said, unseen = self._asked(questions)
             there._refuse_excess(event, promise, scope, count, roster)  # noqa: SLF001
             columns["payload"] = canonical_json(payload | said)
