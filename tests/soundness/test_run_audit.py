@@ -168,6 +168,8 @@ def test_an_honest_run_is_not_refuted(made, name):
     expected = dict.fromkeys(CHECKS, "clear")
     if name == "simulated":
         expected["caveats"] = "warning"
+    if {*(made / name).glob("*.secret"), *(made / name).glob("*.memo.db")}:  # its ledger is there
+        expected["strays"] = "warning"
     assert found == expected, [(f.attack, f.summary) for f in audit.findings]
     assert (audit.kind, audit.subject, audit.verdict) == ("run", name, "not refuted")
     result = json.loads((made / name / "result.json").read_text())

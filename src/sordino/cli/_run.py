@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +95,19 @@ def future_ledger(
 
 def is_limited(path: Path) -> bool:
     """Return whether there is a ledger that has any budget."""
-    return path.exists() and any('"budget"' in row.payload for row in Ledger.read(path).rows)
+    if not path.exists():
+        return False
+    first, *rows = Ledger.read(path).rows
+    return '"budget":' in first.payload or any(row.kind == "budget" for row in rows)
 
 
 def imagined_ledger(path: Path, data: str | None, *limits: Limit) -> Ledger:
     """Return a new ledger that is not written anywhere."""
-    kinds, budgets = (
-        chain(["open"], repeat("budget")),
-        [each.budget.of(each.run) for each in limits],
-    )
-    named = zip(kinds, (budget.to_dict() for budget in budgets), strict=False)
-    return Ledger(path, [_imagined(kind, data or EVERY, {"budget": of}) for kind, of in named])
+    rows: list[Row] = []
+    for limit in limits:
+        payload: dict[str, object] = {"budget": limit.budget.of(limit.run).to_dict()}
+        rows.append(_imagined("budget" if rows else "open", data or EVERY, payload))
+    return Ledger(path, rows)
 
 
 def _imagined(kind: str, data: str, payload: dict[str, object]) -> Row:
@@ -181,8 +182,8 @@ def _refuse_other_terms(ledger: Ledger, limit: Limit) -> None:
     if ledger.budgets and limit.run.unit not in ledger.budgets and not limit.budget.given:
         raise PrivacyError(
             f"{ledger.path.name} has no budget for {limit.run.unit} changes, only for "
-            f"{' and '.join(ledger.budgets)} changes. Nothing was released. H"
-            f"{owners_way('set one', limit.run, ledger.path.name)[1:]}."
+            f"{' and '.join(ledger.budgets)} changes. Nothing was released; "
+            f"{owners_way('set one', limit.run, ledger.path.name)}."
         )
     for relation in ledger.relations(limit.run.unit) - {limit.run.neighbors}:
         raise PrivacyError(

@@ -134,9 +134,12 @@ def whole_steps(values: Float[np.ndarray, "n d"], most: float) -> Int32[np.ndarr
 def with_noise(
     total: Int64[np.ndarray, " size"], scale: float, entropy: Entropy
 ) -> Int64[np.ndarray, " size"]:
-    """Return whole numbers with discrete Gaussian noise of this scale."""
-    # Guarantee: Exact: OpenDP adds the noise to the numbers given here as unbounded integers and
-    # cuts the result to 64 bits, which is post-processing.
+    """Return whole numbers with discrete Gaussian noise of this scale.
+
+    Guarantee:
+        Exact: OpenDP adds the noise to the numbers given here as unbounded integers and cuts the
+        result to 64 bits, which is post-processing.
+    """
     draw = _study_noise if entropy.randomness == "simulated" else _exact_noise
     return draw(total, scale, entropy)
 

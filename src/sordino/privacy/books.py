@@ -531,7 +531,7 @@ class Books:
             way = owners_way("set one", promise, name)
             raise PrivacyError(
                 f"{name} has no budget for {promise.unit} changes, only for "
-                f"{' and '.join(self.budgets)} changes. Nothing was released. H{way[1:]}."
+                f"{' and '.join(self.budgets)} changes. Nothing was released; {way}."
             )
         if promise.unit == "record" and "labels-only" in promise.caveats:
             raise PrivacyError(

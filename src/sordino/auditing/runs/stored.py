@@ -28,6 +28,7 @@ from sordino.preferences.records import LABELS
 from sordino.privacy import ledger_chain
 from sordino.privacy.guarantee import CAVEATS, Guarantee, Unit, never_less
 from sordino.privacy.ledger import Head, Ledger
+from sordino.privacy.project import LEDGER
 from sordino.rewards.model import REWARD_FORMAT, REWARD_VERSION, RewardModel
 
 from .claims import StatedMechanism, text_of
@@ -288,21 +289,28 @@ def check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) ->
 
 
 def check_strays(folder: Path) -> Finding:
-    """Return whether files beside a run look like raw judgments, by their first bytes."""
+    """Return whether raw judgments lie beside a run, by their first bytes, or a ledger's secret."""
     # At most a thousand files, also in folders below, and 64 KiB of each are looked at.
     entries = list(islice(_files(folder), _MOST_FILES + 1))
     more, looked_at = len(entries) > _MOST_FILES, entries[:_MOST_FILES]
     found = sorted(str(path.relative_to(folder)) for path in looked_at if _is_raw(path))
-    odd = (
-        "Raw judgments seem to lie beside the run: whoever gets this folder reads them. Move them "
-        "away before you pass it on."
-    )
+    odd = "Raw judgments seem to lie beside the run: whoever gets this folder reads them. "
+    if not found:
+        # The store of answers holds digests of ids that anybody can make, and answers beside them.
+        found = sorted(
+            str(path.relative_to(folder))
+            for path in looked_at
+            if path.name.endswith((".secret", ".memo.db"))
+            or path.parts[-2:] == (LEDGER.parent.name, "secret")
+        )
+        odd = "By these files whoever gets this folder can try out who took part in the run. "
+    odd += "Move them away before you pass it on."
     some: dict[str, object] = {"files": found[:_MOST_NAMES], "count": len(found)}
     return Finding.judged(
         "strays",
         odd=odd if found else "",
         clear=f"No other file {'among the first thousand ' if more else ''}looks like raw "
-        "judgments.",
+        "judgments, or tells who took part.",
         details=some if found else {"looked_at": len(looked_at)},
     )
 
