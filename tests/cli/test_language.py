@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from sordino.cli import _language_study
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.verdict import judge
 
@@ -362,6 +363,26 @@ def test_an_interrupted_study_goes_on_and_pays_once(small):
     assert again["rows"] == before["rows"]
     assert Ledger.read(small / "study.spend.db").rows == rows
     assert [row.kind for row in rows].count("reserve") == 6  # five releases, and the judge's half
+
+
+@pytest.mark.deep
+def test_labels_that_protect_nobody_are_paid_for_once_whichever_seed_was_interrupted(
+    small, monkeypatch
+):
+    done, runs = _language_study._once, []
+
+    def stopping(path, named, fare):
+        if "non-private-1" in path.name and not runs:  # that of seed 0 is kept by now
+            runs.append(path)
+            raise KeyboardInterrupt
+        return done(path, named, fare)
+
+    monkeypatch.setattr(_language_study, "_once", stopping)
+    command = [*STUDY, "--non-private"]
+    assert small.run(*command).code == 130
+    assert small.run(*command).code == 0
+    rows = Ledger.read(small / "study.spend.db").rows
+    assert [row.event for row in rows if row.kind == "reserve"].count("non-private") == 2  # a judge
 
 
 @pytest.mark.deep

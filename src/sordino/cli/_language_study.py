@@ -291,11 +291,12 @@ class Releases:
 
     def paid_answers(self, epsilon: float, seed: int) -> tuple[PrivatePairs, PrivatePairs]:
         """Return training and held-out answers of one release, which is paid for first."""
-        kept, ledger = self._file(epsilon, seed), self.open()
-        named = ledger.attempt(_part_of(self.request, labels_name(epsilon), seed))
-        if math.isinf(epsilon):
+        kept, ledger, once = self._file(epsilon, seed), self.open(), math.isinf(epsilon)
+        # What protects nobody is kept nowhere and paid for once, whichever seed is the first.
+        named = ledger.attempt(_part_of(self.request, labels_name(epsilon), 0 if once else seed))
+        if once:
             if not self._unprotected:
-                self.held.enter_context(named)  # it is kept nowhere, and paid for once in a study
+                self.held.enter_context(named)
                 found = use_unprotected(self.pairs, NonPrivate(), ledger=ledger)
                 self._unprotected.append(found)
             return self._parts(self._unprotected[0])
