@@ -91,7 +91,11 @@ def test_no_exit_code_message_or_key_tells_how_many_records(folder, case, neighb
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("unit", [["record"], ["person", "--cap", "2"]], ids=["record", "person"])
+@pytest.mark.parametrize(
+    "unit",
+    [pytest.param(["record"], marks=pytest.mark.deep), ["person", "--cap", "2"]],
+    ids=["record", "person"],
+)
 @pytest.mark.parametrize("neighbors", ["add-remove", "zero-out"])
 def test_training_takes_no_record_as_it_takes_some(ready, unit, neighbors):
     pytest.importorskip("trl", reason="the extra 'language' is not installed")

@@ -9,7 +9,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal
 
 import sordino
 from sordino.errors import BudgetExceeded, PrivacyError, UsageError
@@ -38,7 +38,8 @@ SETTINGS = [(1.0, 0.01), (0.6, 0.2), (2.0, 0.5), (4.0, 0.9), (0.4, 0.001)]
 
 
 def density(x, noise, chance, moved):
-    return chance * norm.pdf(x, moved, noise) + (1 - chance) * norm.pdf(x, 0, noise)
+    at, also = (np.exp(-0.5 * ((x - mean) / noise) ** 2) for mean in (moved, 0.0))  # fast for one x
+    return (chance * at + (1 - chance) * also) / (noise * math.sqrt(2 * math.pi))
 
 
 def directions(neighbors):

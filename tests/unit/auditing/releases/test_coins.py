@@ -393,7 +393,9 @@ def honest(case: int) -> tuple[Released, list]:
 SOME = (*CORE, *[recipe for recipe in coin_recipes() if not recipe.core][::300])
 
 
-@pytest.mark.parametrize("start", range(0, 200, 20))
+@pytest.mark.parametrize(
+    "start", [0, *[pytest.param(case, marks=pytest.mark.deep) for case in range(20, 200, 20)]]
+)
 def test_no_honest_file_is_refuted(start):
     """False alarms: below 1e-9 for each of 200 files, by the rule; the seeds are fixed."""
     for case in range(start, start + 20):
