@@ -12,20 +12,23 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from sordino import _validate
 from sordino._files import read_json, sha256_of
-from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.errors import DataError, MissingExtra, PrivacyError, UsageError
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, UNDECIDED, Guarantee, never_less
 
 from .comparisons import Comparisons, PublicDigest, gathered, outcomes
 from .files import Progress, frame_rows, line_of, read_records, records_of, untold
-from .records import canonical, turned
+from .records import canonical, messages_of, turned
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -258,6 +261,96 @@ class PrivatePairs(Comparisons):
         loss = label_loss(self.flip_probability)
         share = total / max(round(total / loss), 1)
         return share if math.isclose(share, loss, rel_tol=_SLACK) else loss
+
+    def to_dataset(self) -> Dataset:
+        """Return the answers as a ``datasets.Dataset`` in trl's preference format, in memory.
+
+        Columns are ``prompt``, ``chosen`` and ``rejected``; all are chat messages if any text is.
+        ``chosen`` is what the *randomized* answer prefers, so whatever is trained on it has to
+        know how often answers are flipped: see :meth:`trl_arguments`. ``info.description``, which
+        ``save_to_disk`` keeps, holds that probability, the promise and its caveats.
+
+        Raises:
+            MissingExtra: The library ``datasets`` is not installed.
+            DataError: The pairs hold feature vectors, or a prompt without any message.
+
+        Guarantee:
+            Exactly what ``guarantee`` says: this is post-processing. Shown by
+            tests/language/test_trl_datasets.py.
+        """
+        try:
+            from datasets import Dataset, DatasetInfo  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise MissingExtra(
+                "A Dataset needs the library datasets. Nothing was made. Install it with: "
+                "pip install 'sordino[language]'"
+            ) from error
+        if self.given is not None:
+            raise DataError("A Dataset for trl holds texts, and these pairs hold feature vectors.")
+        texts: list[Any] = [self.prompts, self.first, self.second]
+        if not all(isinstance(text, str) for column in texts for text in column):
+            roles = ("user", "assistant", "assistant")
+            both = zip(texts, roles, strict=True)
+            texts = [[messages_of(text, role) for text in column] for column, role in both]
+            if [] in texts[0]:
+                raise DataError(
+                    f"prompt of pair {texts[0].index([])} has no message, and trl needs one. "
+                    "Nothing was made. Leave such pairs out before they are randomized."
+                )
+        prompts, first, second = texts
+        sides = zip(first, second, self.answers == 1, strict=True)
+        ordered = [(one, other) if kept else (other, one) for one, other, kept in sides]
+        chosen, rejected = zip(*ordered, strict=True) if ordered else ((), ())
+        from sordino.privacy.exports import model_card  # noqa: PLC0415 - slow
+
+        flips = self.flip_probability
+        card = model_card(
+            self.guarantee,
+            title="Private preferences",
+            said=[
+                f"Each `chosen` is that of a randomized label, flipped with probability {flips}."
+            ],
+            usage=f"DPOConfig(..., **{self.trl_arguments()!r})",
+            front={"flip_probability": flips, "release_ids": self.release_ids},
+        )
+        columns = {"prompt": prompts, "chosen": chosen, "rejected": rejected}
+        return Dataset.from_dict(
+            {name: list(column) for name, column in columns.items()},
+            info=DatasetInfo(description=card),
+        )
+
+    def trl_arguments(self, kind: Literal["dpo", "reward"] = "dpo") -> dict[str, Any]:
+        """Return the settings under which a trainer of trl is right for labels that are flipped.
+
+        ``DPOConfig(folder, **private.trl_arguments())`` makes the loss of trl's ``DPOTrainer`` the
+        debiased one: ``robust``, with the known flip probability. Its ``RewardTrainer`` has no
+        such loss.
+
+        Args:
+            kind: The trainer: ``"dpo"`` or ``"reward"``.
+
+        Raises:
+            UsageError: No setting of that trainer corrects for flips, and there are some.
+
+        Source:
+            docs/local.md, "Debiased likelihood"; trl's ``robust`` is that of Chowdhury et al. 2024.
+
+        Example:
+            >>> private.trl_arguments()  # doctest: +SKIP
+            {'loss_type': ['robust'], 'label_smoothing': 0.11920292202211755}
+        """
+        flips = self.flip_probability
+        if _validate.one_of("kind", kind, ("dpo", "reward")) == "dpo":
+            return {"loss_type": ["robust"], "label_smoothing": flips}
+        if flips:
+            raise UsageError(
+                "No setting of trl's RewardTrainer corrects for labels that are flipped with "
+                f"probability {flips:.6g}: its loss takes them for true, and rewards shrink. "
+                "Nothing was set. Train with sordino.language.PrivateRewardTrainer, which is that "
+                "trainer with the debiased loss; or override compute_loss as in "
+                'docs/language_models.md, "Out to any trainer".'
+            )
+        return {}
 
     def received(self, release_id: str) -> PrivatePairs:
         """Return the same answers, tied to the ledger entry that recorded their arrival."""

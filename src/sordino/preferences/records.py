@@ -279,6 +279,11 @@ def _as_text(value: object) -> Text | None:
     return messages
 
 
+def messages_of(text: Text, role: str) -> list[dict[str, Any]]:
+    """Return chat messages: a text is one turn of somebody in that role."""
+    return [{"role": role, "content": text}] if isinstance(text, str) else list(text)
+
+
 def person_of(row: object, where: str, person_field: str) -> str | None:
     """Return the public person id of a record of named fields, or None if there is none."""
     if not isinstance(row, Mapping):

@@ -11,6 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sordino import _validate
@@ -421,24 +422,23 @@ def model_card(
     *,
     title: str,
     said: Iterable[str] = (),
-    library: str = "sordino",
     kind: str | None = None,
-    training: Mapping[str, Any] | None = None,
+    usage: str = "",
+    front: Mapping[str, Any] = MappingProxyType({"library_name": "sordino"}),
 ) -> str:
-    """Return a model card whose YAML front carries the promise and every caveat."""
+    """Return a card of the Hub, of a model or a data set, whose front carries the promise."""
     # Whoever reads only the front must not take what a seed undoes for a promise.
     protects = not promise.simulated and math.isfinite(promise.epsilon)
     sizes = promise.to_dict() | ({} if protects else {"epsilon": "inf"})
     tags = ["sordino", *(["differential-privacy"] if protects else []), *([kind] if kind else [])]
-    front = {
-        "library_name": library,
+    head = {
+        **front,
         "tags": tags,
         "privacy": {**sizes, "caveats": list(promise.caveats)},
-        **({} if training is None else {"training": dict(training)}),
     }
     lines = [
         "---",
-        *(f"{name}: {_flow(value)}" for name, value in front.items()),
+        *(f"{name}: {_flow(value)}" for name, value in head.items()),
         "---",
         "",
         f"# {' '.join(harmless(title).split())}",
@@ -450,6 +450,7 @@ def model_card(
         "",
         *(f"- `{name}`: {CAVEATS[name]}" for name in promise.caveats),
         *(f"- {line}" for line in said if line.split(":")[0] not in promise.caveats),
+        *(["", "## How to use it", "", "```python", usage, "```"] if usage else []),
     ]
     return "\n".join(lines) + "\n"
 

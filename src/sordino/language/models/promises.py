@@ -36,6 +36,14 @@ _FORMAT, _VERSION = "sordino.checkpoint", 1
 _PROBLEM = "The checkpoint's promise cannot be used"
 _LARGEST_DELTA = math.nextafter(1.0, 0.0)
 Kind = Literal["reward", "policy"]
+_USAGE = {
+    "reward": "from sordino.language import TextRewardModel\n\n"
+    'reward = TextRewardModel.load("this/folder")\n'
+    'reward.score(["How do I bake rye bread?"], ["Mix flour and water, then wait."])',
+    "policy": "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+    'model = AutoModelForCausalLM.from_pretrained("this/folder")\n'
+    'tokenizer = AutoTokenizer.from_pretrained("this/folder")',
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,13 +173,9 @@ class CheckpointPromise:
 
     def card(self, title: str) -> str:
         """Return a model card whose YAML front carries the promise and every caveat."""
-        return model_card(
-            self.guarantee,
-            title=title,
-            library="transformers",
-            kind=self.kind,
-            training=self.training,
-        )
+        front = {"library_name": "transformers", "training": dict(self.training)}
+        usage = _USAGE[self.kind]
+        return model_card(self.guarantee, title=title, kind=self.kind, usage=usage, front=front)
 
 
 _NO_PART_OF_IT = {

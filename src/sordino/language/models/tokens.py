@@ -13,7 +13,7 @@ from jinja2 import TemplateError
 from sordino._validate import integer, one_of
 from sordino.errors import DataError, UsageError
 from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.records import Text, encoded
+from sordino.preferences.records import Text, encoded, messages_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -114,7 +114,7 @@ class DialogueTokens:
         """Return the prompt as the model reads it, up to where the answer starts."""
         if self.tokenizer.chat_template is None:
             return _content(prompt) + SEPARATOR
-        return self._templated(_messages(prompt, "user"), add_generation_prompt=True)
+        return self._templated(messages_of(prompt, "user"), add_generation_prompt=True)
 
     def _templated(self, turns: list[dict[str, Any]], **settings: bool) -> str:
         """A dialogue as the chat template writes it; what it says of a text is not quoted."""
@@ -131,7 +131,7 @@ class DialogueTokens:
     def _said(self, prompt: Text, answer: Text, asked: str) -> str:
         if self.tokenizer.chat_template is None:
             return _content(answer)
-        both = [*_messages(prompt, "user"), *_messages(answer, "assistant")]
+        both = [*messages_of(prompt, "user"), *messages_of(answer, "assistant")]
         whole = self._templated(both)
         if not whole.startswith(asked):
             raise UsageError(
@@ -144,10 +144,6 @@ class DialogueTokens:
         """Return tokens; a template writes the special ones itself."""
         wanted = self.tokenizer.chat_template is None if special is None else special
         return list(self.tokenizer(text, add_special_tokens=wanted, verbose=False)["input_ids"])
-
-
-def _messages(text: Text, role: str) -> list[dict[str, Any]]:
-    return [{"role": role, "content": text}] if isinstance(text, str) else list(text)
 
 
 def _content(text: Text) -> str:
