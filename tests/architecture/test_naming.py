@@ -16,7 +16,6 @@ ABOUT_PRIVACY = {"privacy", "mechanisms", "privatization", "auditing", "collecti
 ABOUT_PRIVACY_ALSO = {
     "sordino.algorithms.online_alignment",  # what an answer on a device costs
     "sordino.algorithms.policy_optimization",  # what a run promises
-    "sordino.algorithms.policy_updates",  # what an update promises
     "sordino.environments.preference_worlds",  # whose devices randomize
     "sordino.algorithms.draw_calibration",  # what draws may show together
     "sordino.algorithms.offline_bandit",  # likewise

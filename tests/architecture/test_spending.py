@@ -112,7 +112,7 @@ def test_noise_is_released_in_one_place(functions):
         callers
         == {
             "sordino.algorithms.online_alignment._answers",
-            "sordino.algorithms.policy_updates.direction",
+            "sordino.algorithms.policy_optimization.direction",
             "sordino.mechanisms.label_sum.release",
             "sordino.mechanisms.regressions.gaussian._noised_sums",
             "sordino.policies.withheld._paid",

@@ -15,8 +15,7 @@ from published_ppo_dp import (
 from scipy.special import softmax
 
 from sordino.errors import UsageError
-from sordino.policies.contexts import Contexts
-from sordino.policies.robust import certified_suboptimality
+from sordino.policies.robust import Contexts, certified_suboptimality
 from sordino.policies.worst_case import PlausibleRewards
 from sordino.privacy.accounting import Spend
 from sordino.privacy.conversions import gaussian_delta, gaussian_mu
@@ -31,8 +30,8 @@ def test_the_noise_of_the_gradient_is_short_by_a_root_of_two():
     Claim: PPO-DP, Theorem 1 (DP-PG noise 16 log(1.25/δ)R²G²/(m²ε²))
     Verdict: √2 short for replace-one (3.7e-5 against 1e-5 at ε = 1; refuted in 6 of 9
         settings); fine for zero-out
-    Ours: sordino.algorithms.policy_updates.GradientUpdate: per-person clipping, calibrated with
-        sordino.privacy.conversions.gaussian_mu
+    Ours: sordino.algorithms.policy_optimization.GradientUpdate: per-person clipping, calibrated
+        with sordino.privacy.conversions.gaussian_mu
     """
     reward_bound, score_bound, users = 2.0, 0.5, 100
     zeroed = 2 * reward_bound * score_bound / users
@@ -55,7 +54,7 @@ def test_the_bound_on_the_score_is_an_expectation():
 
     Claim: PPO-DP, Assumption 1 (softmax: G² = 1 − 1/|Y|)
     Verdict: an expectation, not a supremum (√2)
-    Ours: sordino.algorithms.policy_updates.GradientUpdate: clips
+    Ours: sordino.algorithms.policy_optimization.GradientUpdate: clips
     """
     for answers in (2, 4, 50):
         bound = published_score_bound(answers)

@@ -353,7 +353,7 @@ def ledger_rows(folder):
 
 def test_serve_shows_what_to_compare(begun, monkeypatch):
     from sordino.collection import service
-    from sordino.collection.page_files import read_page
+    from sordino.collection.study import read_page
 
     started = []
     monkeypatch.setattr(service, "serve", lambda *a, **more: started.append((a, more)))
@@ -378,17 +378,18 @@ def test_serve_shows_what_to_compare(begun, monkeypatch):
 
 
 def test_serve_prints_the_digest_of_its_own_words(begun, monkeypatch):
-    from sordino.collection import page_files, service
+    from sordino.collection import service
+    from sordino.collection import study as studies
 
     monkeypatch.setattr(service, "serve", lambda *_, **__: None)
     monkeypatch.setattr(service, "listener", lambda *where: where)
-    words = json.loads((page_files._folder() / "languages" / "en.json").read_text("utf-8"))
+    words = json.loads((studies._folder() / "languages" / "en.json").read_text("utf-8"))
     words["texts"]["page.name"] = "Mine"
     (begun / "own.json").write_text(json.dumps(words))
     edit(begun, '["en", "de"]', '["own.json"]')
     value = begun.run("collect", "serve", "study.toml", "--json").value
-    assert value["page_sha256"] == page_files.read_page([words]).digest
-    assert value["page_sha256"] != page_files.read_page().digest
+    assert value["page_sha256"] == studies.read_page([words]).digest
+    assert value["page_sha256"] != studies.read_page().digest
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o600])

@@ -7,8 +7,7 @@ from functools import cache
 
 from sordino._files import to_json
 from sordino.auditing.findings import Audit
-from sordino.auditing.runs.replay import _Case, _supported
-from sordino.auditing.runs.stored import StoredRun, read_ledger
+from sordino.auditing.runs.replay import StoredRun, _Case, _supported, read_ledger
 from sordino.privacy.ledger_chain import canonical_json
 from sordino.rewards.model import RewardModel
 

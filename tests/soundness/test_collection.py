@@ -14,12 +14,11 @@ import pytest
 from sqlalchemy import select
 
 from sordino import _random
+from sordino.collection.answers import _Submitted, export_answers, store
 from sordino.collection.database import ANSWERS, PERSONS, QUESTIONS, frozen, open_database
-from sordino.collection.exporting import export_answers
 from sordino.collection.invitations import forget, invite, open_invitation
 from sordino.collection.refusals import Refusal
 from sordino.collection.study import Question, Study
-from sordino.collection.submissions import _Submitted, store
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical
 

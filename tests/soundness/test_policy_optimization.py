@@ -16,10 +16,15 @@ from hypothesis.extra.numpy import arrays
 import sordino
 from sordino._random import SimulatedEntropy
 from sordino.algorithms import policy_optimization
-from sordino.algorithms.policy_optimization import optimize
-from sordino.algorithms.policy_updates import Direction, GradientUpdate, UpdateBounds, update_of
+from sordino.algorithms.policy_optimization import (
+    Direction,
+    GradientUpdate,
+    UpdateBounds,
+    optimize,
+    update_of,
+)
 from sordino.algorithms.user_slots import UserSlots, interact
-from sordino.environments.interactions import bounded_contexts
+from sordino.environments.values import bounded_contexts
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy

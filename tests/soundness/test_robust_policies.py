@@ -13,9 +13,8 @@ from sordino.algorithms.planning import _TableSearch
 from sordino.environments.tabular import tabular_world
 from sordino.errors import UsageError
 from sordino.policies import robust
-from sordino.policies.contexts import Contexts
 from sordino.policies.frank_wolfe import best_mixture
-from sordino.policies.robust import _best_tempered, certified_suboptimality
+from sordino.policies.robust import Contexts, _best_tempered, certified_suboptimality
 from sordino.policies.worst_case import PlausibleRewards
 
 SLACK = 1e-9

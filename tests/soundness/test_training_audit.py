@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 import sordino
 from sordino import _random
 from sordino.auditing.training import canaries as made
-from sordino.auditing.training.one_run import (
+from sordino.auditing.training.canaries import (
     _detectable_in_one_run,
     _one_run_claim,
     one_run_findings,

@@ -21,7 +21,6 @@ from scipy.special import expit, xlogy
 
 from sordino import _random, _validate
 from sordino._validate import Integers, Numbers
-from sordino.environments.interactions import ActionFeatures, Actions, PerAction
 from sordino.environments.preference_worlds import (
     ContextStream,
     DeviceWorld,
@@ -30,7 +29,7 @@ from sordino.environments.preference_worlds import (
     PreferenceWorld,
     generator,
 )
-from sordino.environments.values import gibbs_rows
+from sordino.environments.values import ActionFeatures, Actions, PerAction, gibbs_rows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.preferences.pairs import digest_of_answers

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from sordino import _random, _validate
-from sordino.environments.interactions import Environment, bounded_contexts, bounded_rewards
+from sordino.environments.values import Environment, bounded_contexts, bounded_rewards
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.policies.softmax import LogLinearPolicy, sampled
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation

@@ -44,8 +44,7 @@ from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_json, promise_of
 
 from .findings import Verdict
-from .runs.replay import audit_run
-from .runs.stored import RESULT_FORMAT, REWARD, malformed, read_ledger
+from .runs.replay import RESULT_FORMAT, REWARD, audit_run, malformed, read_ledger
 
 _State = Literal["met", "warning", "not met"]
 

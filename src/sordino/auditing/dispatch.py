@@ -10,8 +10,7 @@ from typing import Any
 
 from sordino.auditing.findings import Audit
 from sordino.auditing.releases.leaks import audit_release
-from sordino.auditing.runs.replay import audit_run
-from sordino.auditing.runs.stored import RESULT
+from sordino.auditing.runs.replay import RESULT, audit_run
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import FileSystemError, UsageError
 from sordino.mechanisms.base import Mechanism

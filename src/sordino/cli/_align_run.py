@@ -12,7 +12,7 @@ from typing import Any
 from sordino import _random
 from sordino._files import finite, to_json
 from sordino._version import __version__
-from sordino.auditing.runs.stored import RESULT_FORMAT, RESULT_VERSION
+from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
 from sordino.environments.annotators import TrueReward
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy

@@ -20,7 +20,7 @@ import typer
 
 from sordino import _validate
 from sordino._files import atomic_writer, read_json, refuse_output, refuse_unwritable
-from sordino.auditing.runs.stored import RESULT, malformed, read_result
+from sordino.auditing.runs.replay import RESULT, malformed, read_result
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, UsageError
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
 from sordino.policies.withheld import WithheldPolicy

@@ -18,7 +18,7 @@ import typer
 
 from sordino._files import atomic_draft, explained, refuse_output, refuse_unwritable, write_text
 from sordino._random import new_token
-from sordino.collection.study import Study, new_study, read_study
+from sordino.collection.study import Study, new_study, read_languages, read_page, read_study
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import manifest_path
 from sordino.privacy.guarantee import (
@@ -55,7 +55,7 @@ _StudyFile = Annotated[Path, Argument("The study file (.toml).", metavar="STUDY"
 @contextmanager
 def opened(study: Study, *, create: bool = False) -> Iterator[Any]:
     """Yield the engine of a study's database, of this study and no other; ``create`` begins it."""
-    collection_module("page_files").read_languages(study)  # before anybody is invited
+    read_languages(study)  # before anybody is invited
     database = collection_module("database")
     engine = database.open_database(study.database_url)
     try:
@@ -407,9 +407,9 @@ def export(settings: Export) -> None:
     """Write the randomized answers with a manifest that says how they were randomized."""
     refuse_records(settings.unit)
     study, out, unit = read_study(settings.path), settings.out, settings.unit.whose
-    exporting, invitations = map(collection_module, ("exporting", "invitations"))
+    answers, invitations = map(collection_module, ("answers", "invitations"))
     with opened(study) as engine:
-        manifest = exporting.export_answers(engine, study, out, unit=unit, force=settings.force)
+        manifest = answers.export_answers(engine, study, out, unit=unit, force=settings.force)
         links = invitations.forget(engine) if settings.forget else None
     value = manifest.to_dict() | {
         "epsilon_per_label": study.coin.realized_epsilon,
@@ -458,14 +458,14 @@ def serve(settings: _Serve) -> None:
     local = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
     address = local if url is None else checked_url(url)
     study = read_study(settings.path)
-    service, page = map(collection_module, ("service", "page_files"))
+    service = collection_module("service")
     with opened(study) as engine:
         token = admin_token(settings.admin_token_file)
         about = {
             "page": f"{address}/",
             "admin": f"{address}/admin",  # without the token: browsers keep addresses
             "admin_token": token,
-            "page_sha256": page.read_page(page.read_languages(study)).digest,
+            "page_sha256": read_page(read_languages(study)).digest,
         }
         rows = {
             "title": study.title,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from sordino._files import write_text
-from sordino.auditing.runs.stored import RESULT, malformed, read_result
+from sordino.auditing.runs.replay import RESULT, malformed, read_result
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.project import ledger_of_run

@@ -2,6 +2,6 @@
 
 In the order of the data flow: a study is read and frozen (study, questions), people are invited
 (invitations), the page randomizes what they choose (page/randomize.js), the service stores what
-arrives (routes, submissions, writer) and hands it on as a file of answers (exporting). Nothing here
-can learn: rewards, policies and algorithms are not imported.
+arrives (service, database) and hands it on as a file (answers). Nothing here can learn: rewards,
+policies and algorithms are not imported.
 """

@@ -32,14 +32,20 @@ from sordino._random import moment, new_token
 from sordino._version import __version__
 from sordino.errors import DataError, FileSystemError
 
+from .answers import MOST_ANSWERS, export_zip, read_submission, store
 from .database import FAILURES, Job, Writer, reading
-from .exporting import export_zip
 from .invitations import open_invitation, progress_of
-from .page_files import Page, read_languages, read_page
-from .refusals import REFUSALS, Refusal, write_to_stderr
-from .responses import Buckets, Headers, read_body, refused, unmatched
-from .study import Study
-from .submissions import MOST_ANSWERS, read_submission, store
+from .refusals import (
+    REFUSALS,
+    Buckets,
+    Headers,
+    Refusal,
+    read_body,
+    refused,
+    unmatched,
+    write_to_stderr,
+)
+from .study import Page, Study, read_languages, read_page
 
 _Schema: TypeAlias = dict[str, object]
 _Read = TypeVar("_Read")

@@ -15,8 +15,8 @@ from sordino import _validate
 from sordino.errors import DataError
 from sordino.policies.softmax import ActionPolicy, LogLinearPolicy, checked_actions
 
-from .interactions import ActionFeatures, Actions, PerAction
 from .preference_worlds import HardInstance
+from .values import ActionFeatures, Actions, PerAction
 
 _FRESH = 3_000
 _INSIDE = 1 + 2.0**-50  # lengths are taken a rounding too long, so that no row is over the bound

@@ -22,8 +22,15 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs
 from sordino.rewards.pair_losses import answer_probability, checked_flip
 
-from .interactions import ActionFeatures, Actions, PerAction, feature_bound_of
-from .values import gibbs_rows, kl_regret, prefer_first
+from .values import (
+    ActionFeatures,
+    Actions,
+    PerAction,
+    feature_bound_of,
+    gibbs_rows,
+    kl_regret,
+    prefer_first,
+)
 
 # Streams of one seed, which share nothing: those of linear worlds, then those of hard instances.
 _WEIGHTS, _CONTEXTS, _COMPARISONS = 1, 2, 3

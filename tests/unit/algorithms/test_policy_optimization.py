@@ -12,6 +12,7 @@ import pytest
 import sordino
 from sordino.algorithms import policy_optimization
 from sordino.algorithms.policy_optimization import (
+    Direction,
     Run,
     _largest_ratio,
     _PaidStep,
@@ -19,7 +20,6 @@ from sordino.algorithms.policy_optimization import (
     _RunState,
     optimize,
 )
-from sordino.algorithms.policy_updates import Direction
 from sordino.environments.linear_worlds import Sphere
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.policies.softmax import LogLinearPolicy, coverage_of

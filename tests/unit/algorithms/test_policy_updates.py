@@ -8,7 +8,7 @@ import pytest
 
 import sordino
 from sordino._random import SimulatedEntropy
-from sordino.algorithms.policy_updates import (
+from sordino.algorithms.policy_optimization import (
     Direction,
     GradientUpdate,
     Update,

@@ -14,8 +14,7 @@ from starlette.testclient import TestClient
 
 from sordino.collection.database import ANSWERS, frozen, open_database
 from sordino.collection.invitations import invite
-from sordino.collection.refusals import REFUSALS
-from sordino.collection.responses import POLICY
+from sordino.collection.refusals import POLICY, REFUSALS
 from sordino.collection.service import make_app
 from sordino.collection.study import new_study, read_study
 

@@ -13,8 +13,8 @@ from sqlalchemy import insert, update
 
 from sordino._random import entropy
 from sordino.auditing.releases.leaks import audit_release
+from sordino.collection.answers import export_answers, export_zip
 from sordino.collection.database import ANSWERS, PERSONS, frozen, open_database
-from sordino.collection.exporting import export_answers, export_zip
 from sordino.collection.study import new_study
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import read_manifest, read_pairs
@@ -152,7 +152,7 @@ def test_several_queries_make_one_file(tmp_path, begun, study, monkeypatch):
     fill(begun, study, 40)
     export_answers(begun, study, tmp_path / "whole.jsonl", unit="person")
     for name, value in (("_AT_ONCE", 30), ("_QUESTIONS", 2)):
-        monkeypatch.setattr(f"sordino.collection.exporting.{name}", value)
+        monkeypatch.setattr(f"sordino.collection.answers.{name}", value)
         export_answers(begun, study, tmp_path / f"{name}.jsonl", unit="person")
         whole = (tmp_path / "whole.jsonl").read_bytes()
         assert (tmp_path / f"{name}.jsonl").read_bytes() == whole

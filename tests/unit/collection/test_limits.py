@@ -8,11 +8,10 @@ import pytest
 from sqlalchemy import create_engine, event, func, select, text
 from starlette.testclient import TestClient
 
-from sordino.collection import responses
+from sordino.collection import refusals
 from sordino.collection.database import ANSWERS, open_database
 from sordino.collection.invitations import handle_of, revoke
-from sordino.collection.refusals import Refusal
-from sordino.collection.responses import Buckets
+from sordino.collection.refusals import Buckets, Refusal
 
 ONE_KIND = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
@@ -28,7 +27,7 @@ def clock(monkeypatch):
             return self.now
 
     clock = Clock()
-    monkeypatch.setattr(responses, "clock", clock)
+    monkeypatch.setattr(refusals, "clock", clock)
     return clock
 
 
@@ -72,7 +71,7 @@ def test_what_was_taken_can_be_given_back_and_no_more_than_that(clock):
 
 
 def test_senders_are_forgotten_so_that_memory_is_bounded(monkeypatch, clock):
-    monkeypatch.setattr(responses, "_MOST_SENDERS", 10)
+    monkeypatch.setattr(refusals, "_MOST_SENDERS", 10)
     buckets = Buckets(burst=1, rate=1)
     for sender in range(1000):
         assert taken(buckets, str(sender)) == 0

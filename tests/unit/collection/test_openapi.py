@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from sordino.collection import responses
+from sordino.collection import refusals
 from sordino.collection.service import _description
 
 ROUTES = [
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.fixture
 def world(talk, answer, monkeypatch):
     """Return a study, the routes of its description, and a right secret for each of them."""
-    monkeypatch.setattr(responses.Buckets, "take", lambda *_, **__: None)
+    monkeypatch.setattr(refusals.Buckets, "take", lambda *_, **__: None)
     talk = talk(people=500, changes="paid", cap=6)
     device, asked = talk.open(talk.tokens.pop())
     talk.send(device, answer(asked[0]))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sordino.collection import page_files
-from sordino.collection.page_files import read_languages, read_page
+from sordino.collection import study as page_files
+from sordino.collection.study import read_languages, read_page
 from sordino.errors import DataError
 
 PACKAGED = Path(page_files.__file__).parent / "page"

@@ -101,7 +101,7 @@ def answered_to(talk, messages):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(talk, monkeypatch):
-    monkeypatch.setattr("sordino.collection.responses._SECONDS", 0.05)
+    monkeypatch.setattr("sordino.collection.refusals._SECONDS", 0.05)
     sent = answered_to(talk(), [])
     assert sent[0]["status"] == 408
     assert json.loads(sent[1]["body"])["error"]["code"] == "too-slow"

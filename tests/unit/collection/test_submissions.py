@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from sordino.collection.answers import MOST_ANSWERS, _Submitted, read_submission
 from sordino.collection.refusals import Refusal
-from sordino.collection.submissions import MOST_ANSWERS, _Submitted, read_submission
 
 STUDY = SimpleNamespace(id="5" * 16)
 

@@ -6,8 +6,8 @@ The race of two real processes is in tests/soundness/test_collection_kills.py.
 import pytest
 from sqlalchemy import select
 
+from sordino.collection.answers import _Submitted, store
 from sordino.collection.database import PERSONS, Writer, open_database
-from sordino.collection.submissions import _Submitted, store
 
 ROUNDS = 5
 

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as arrays
 
 import sordino
 from sordino.environments import linear_worlds
-from sordino.environments.interactions import (
+from sordino.environments.values import (
     bounded_contexts,
     bounded_rewards,
 )

@@ -8,9 +8,9 @@ from scipy.integrate import quad
 from scipy.stats import chi2, kstest
 
 import sordino
-from sordino.environments.interactions import Environment, bounded_contexts
 from sordino.environments.linear_worlds import Dosing, Sphere, _LogLinearBandit
 from sordino.environments.preference_worlds import HardInstance
+from sordino.environments.values import Environment, bounded_contexts
 from sordino.policies.softmax import LogLinearPolicy, coverage_of
 
 TABLE = np.array([[0.1, -0.7, 0.3], [0.9, 0.2, 0.0]])

@@ -7,8 +7,8 @@ import pytest
 
 from sordino.errors import ConvergenceError, DataError, UsageError
 from sordino.policies import frank_wolfe
-from sordino.policies.contexts import Contexts
 from sordino.policies.frank_wolfe import best_mixture
+from sordino.policies.robust import Contexts
 from sordino.policies.worst_case import PlausibleRewards
 
 

@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.policies.conic import solve_flows
-from sordino.policies.contexts import Contexts
 from sordino.policies.robust import (
+    Contexts,
     _best_tempered,
     _context_program,
     _StochasticPolicy,

@@ -25,12 +25,11 @@ from sordino.auditing.findings import POWER, Finding, Measurement
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.privacy.guarantee import never_less
 
-from .channels import independent_rows
-from .columns import numbered, ordered_values, ranked_blocks, readings
+from .channels import independent_rows, numbered, ordered_values, ranked_blocks, readings
 from .evidence import Evidence, at_least, at_most, mixed_at_least
 from .reading import UNKNOWN, Released
 from .recipes import rule_bits
-from .repeats import agreement_of_coins
+from .surroundings import agreement_of_coins
 
 _PARTS = (2, 3, 4, 5, 8, 10, 16)  # equal parts into which rows are cut
 _RANGES = 8  # of lengths

@@ -26,13 +26,17 @@ from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, Trust, Un
 from .channels import PublicKnowledge, attack_channels, order_channels, recovery_bound
 from .evidence import Channel, Evidence, at_least, decide
 from .flips import attack_flips, find_exact_count, measure_flips, rows_that_judge
-from .id_attack import id_channels
-from .joining import join_truth
-from .reading import UNKNOWN, Released, raw_columns, raw_fields, read_released
-from .recipes import reproduces, rule_bits
-from .repeats import find_repeats, most_paid_labels, stated_losses
+from .reading import UNKNOWN, Released, join_truth, raw_columns, raw_fields, read_released
+from .recipes import id_channels, reproduces, rule_bits
 from .seed_attack import attack_coins, seed_findings
-from .surroundings import find_manifest_leaks, find_neighbors, find_other_claims
+from .surroundings import (
+    find_manifest_leaks,
+    find_neighbors,
+    find_other_claims,
+    find_repeats,
+    most_paid_labels,
+    stated_losses,
+)
 
 _SUSPICIOUS = 1e-3
 _CONFIDENCE = 0.95

@@ -27,9 +27,8 @@ from sordino.preferences.files import Progress
 from sordino.privacy.conversions import flip_probability
 
 from .evidence import Channel
-from .id_attack import IdChannel
 from .reading import UNKNOWN, Released, parts_of
-from .recipes import JOINS, CoinRecipe, coin_recipes, id_recipes
+from .recipes import JOINS, CoinRecipe, IdChannel, coin_recipes, id_recipes
 
 Text = Callable[[int], str]
 

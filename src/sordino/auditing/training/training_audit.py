@@ -36,12 +36,12 @@ from .canaries import (
     Unit,
     WorstCanary,
     gradients_kept,
+    one_run_findings,
     partner_units,
     person_canaries,
     unit_norms,
     worst_canary,
 )
-from .one_run import one_run_findings
 
 Sampler = Callable[[Sequence[int], Entropy], Sequence[Hashable]]
 """From everybody, and a source of words, to those who take part in one step."""

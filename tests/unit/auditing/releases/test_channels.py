@@ -11,9 +11,12 @@ from sordino.auditing.releases.channels import (
     PublicKnowledge,
     attack_channels,
     independent_rows,
+    numbered,
     order_channels,
+    ordered_values,
+    ranked_blocks,
+    readings,
 )
-from sordino.auditing.releases.columns import numbered, ordered_values, ranked_blocks, readings
 from sordino.auditing.releases.evidence import Channel, at_least, at_most, mixed_at_least
 from sordino.auditing.releases.reading import UNKNOWN, Released
 

@@ -15,9 +15,14 @@ import numpy as np
 import pytest
 
 from sordino._random import SimulatedEntropy
-from sordino.auditing.releases.id_attack import id_channels
 from sordino.auditing.releases.reading import UNKNOWN, Released, read_released
-from sordino.auditing.releases.recipes import CoinRecipe, coin_recipes, hashed_coin, id_recipes
+from sordino.auditing.releases.recipes import (
+    CoinRecipe,
+    coin_recipes,
+    hashed_coin,
+    id_channels,
+    id_recipes,
+)
 from sordino.auditing.releases.seed_attack import (
     Plan,
     _association,

@@ -12,9 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sordino.auditing.releases.id_attack import id_channels
 from sordino.auditing.releases.reading import UNKNOWN, Released, read_released
-from sordino.auditing.releases.recipes import IdRecipe
+from sordino.auditing.releases.recipes import IdRecipe, id_channels
 
 N = 60
 

@@ -8,10 +8,14 @@ import json
 import numpy as np
 import pytest
 
-from sordino.auditing.releases.channels import attack_channels, order_channels
-from sordino.auditing.releases.columns import _spoken, quoting_channels
-from sordino.auditing.releases.id_attack import id_channels
+from sordino.auditing.releases.channels import (
+    _spoken,
+    attack_channels,
+    order_channels,
+    quoting_channels,
+)
 from sordino.auditing.releases.reading import UNKNOWN, Released
+from sordino.auditing.releases.recipes import id_channels
 
 N = 300
 

@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from sordino.auditing.releases.joining import join_truth
-from sordino.auditing.releases.reading import UNKNOWN, _read_manifest_of, read_released
+from sordino.auditing.releases.reading import UNKNOWN, _read_manifest_of, join_truth, read_released
 from sordino.errors import DataError, FileSystemError, UsageError
 
 TURN = "\n\nHuman: secret-hi\n\nAssistant:"

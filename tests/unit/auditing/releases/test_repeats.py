@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sordino.auditing.releases.reading import Released
-from sordino.auditing.releases.repeats import (
+from sordino.auditing.releases.surroundings import (
     agreement_of_coins,
     find_repeats,
     most_paid_labels,

@@ -12,7 +12,7 @@ from tests.apart import apart
 
 from sordino import cli
 from sordino._files import to_json
-from sordino.auditing.runs import stored
+from sordino.auditing.runs import replay
 from sordino.auditing.runs.replay import audit_run
 from sordino.errors import (
     AuditInconclusive,
@@ -202,16 +202,16 @@ def test_an_early_result_that_does_not_state_the_loss_of_a_label(run):
 
 def test_a_ledger_that_never_stands_still(run, monkeypatch):
     looks = iter(range(10**6))
-    monkeypatch.setattr(stored, "_look", lambda path: {"": b"%d" % next(looks)})
+    monkeypatch.setattr(replay, "_look", lambda path: {"": b"%d" % next(looks)})
     refused(LedgerError, run, "written all the time", "try again")
 
 
 def test_a_ledger_that_is_written_while_it_is_read(run, monkeypatch):
     """Half of the one and half of the other state is no ledger; it is looked at again."""
-    whole = stored._look(run / "spend.db")
+    whole = replay._look(run / "spend.db")
     torn = [{"": whole[""][:4096]}, {"": whole[""][:4096] + bytes(4096)}]
-    real = stored._look
-    monkeypatch.setattr(stored, "_look", lambda path: torn.pop() if torn else real(path))
+    real = replay._look
+    monkeypatch.setattr(replay, "_look", lambda path: torn.pop() if torn else real(path))
     assert not audit_run(run).refuted
     assert not torn
 
@@ -219,7 +219,7 @@ def test_a_ledger_that_is_written_while_it_is_read(run, monkeypatch):
 def test_a_damaged_ledger_is_told_from_a_newer_one(run):
     (run / "spend.db").write_bytes(b"no ledger")
     with pytest.raises(LedgerDamaged):
-        stored.read_ledger(run / "spend.db")
+        replay.read_ledger(run / "spend.db")
     found = finding(audit_run(run), "chain")
     assert found.outcome == "refutes"
     assert "spend.db" in found.details["problem"]
@@ -290,7 +290,7 @@ def test_odd_things_beside_a_run_do_not_stop_an_audit(run, tmp_path):
 
 
 def test_a_crowd_of_files_is_looked_at_in_part(run, monkeypatch):
-    monkeypatch.setattr("sordino.auditing.runs.stored._MOST_FILES", 3)
+    monkeypatch.setattr("sordino.auditing.runs.replay._MOST_FILES", 3)
     for name in "abc":
         (run / name).write_text("nothing")
     found = finding(audit_run(run), "strays")
