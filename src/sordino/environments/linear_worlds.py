@@ -9,18 +9,16 @@ from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 
 from sordino import _validate
 from sordino.errors import DataError
-from sordino.policies.softmax import ActionPolicy, LogLinearPolicy, checked_actions
+from sordino.policies.softmax import ActionPolicy, checked_actions
 
-from .preference_worlds import HardInstance
 from .values import ActionFeatures, Actions, PerAction
 
 _FRESH = 3_000
 _INSIDE = 1 + 2.0**-50  # lengths are taken a rounding too long, so that no row is over the bound
-_ROUNDED = 1e-9  # numbers that a user writes down are rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +38,6 @@ class _LinearRewardWorld(ABC):
     def __post_init__(self) -> None:
         if _validate.non_negative("reward_noise", self.reward_noise):
             _validate.positive("reward_noise", self.reward_noise)
-
-    def _keep(self, **derived: object) -> None:
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
 
     @abstractmethod
     def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures: ...
@@ -112,6 +106,7 @@ class Sphere(_LinearRewardWorld):
         UsageError: A number is out of range.
 
     Example:
+        >>> from sordino.policies.softmax import LogLinearPolicy
         >>> rng = np.random.default_rng(0)
         >>> round(Sphere().suboptimality(LogLinearPolicy.uniform(4), rng), 2)
         0.63
@@ -125,7 +120,7 @@ class Sphere(_LinearRewardWorld):
         super().__post_init__()
         d = _validate.integer("dimension", self.dimension, at_least=1)
         _validate.integer("actions", self.actions, at_least=1)
-        self._keep(weights=np.full(d, d**-0.5))
+        object.__setattr__(self, "weights", np.full(d, d**-0.5))
 
     @property
     def step(self) -> float:
@@ -190,7 +185,7 @@ class Dosing(_LinearRewardWorld):
         _validate.integer("levels", self.levels, at_least=2)
         linear = _BENEFIT + (_OF_SEVERITY - _OF_SLOWNESS - _OF_AGE) / 2 - _OVERDOSE
         parts = [linear, _OF_SEVERITY / 2, -_OF_SLOWNESS / 2, -_OF_AGE / 2, -_OVERDOSE / 2]
-        self._keep(weights=_SCALE * np.array(parts) / 2)
+        object.__setattr__(self, "weights", _SCALE * np.array(parts) / 2)
 
     @property
     def doses(self) -> Float[np.ndarray, " k"]:
@@ -215,112 +210,3 @@ class Dosing(_LinearRewardWorld):
     def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k 5"]:
         """Return the features of all doses of n patients."""
         return self.features(self.patients(rng, n))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _LogLinearBandit(_LinearRewardWorld):
-    """Users who come from a list of contexts, with a reward that is linear in given features."""
-
-    # Source: docs/policy_optimization.md, "Environments".
-
-    _: KW_ONLY
-    weights: Float[np.ndarray, " d"]  # θ*, shape (d,)
-    features: Float[np.ndarray, "s k d"]  # φ of all actions in all contexts, shape (s, k, d)
-    # How often each context occurs, shape (s,), summing to 1; equally often if left out.
-    chances: Float[np.ndarray, " s"] | None = None
-    feature_bound: float = 1.0  # the largest norm of features, > 0; no feature may be longer
-    reward_bound: float = 1.0  # what rewards are cut to, > 0
-    # A policy that the world suggests to begin from, or to explore with, or None.
-    start: LogLinearPolicy | None = None
-    _reached: Float[np.ndarray, " s"] = field(init=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        weights = _validate.finite_array("weights", self.weights, ndim=1)
-        features = _validate.finite_array("features", self.features, ndim=3)
-        if not features.size or features.shape[2] != len(weights):
-            raise DataError(
-                f"features must have shape (s, k, {len(weights)}), got {features.shape}."
-            )
-        _validate.positive("reward_bound", self.reward_bound)
-        longest = float(np.linalg.norm(features, axis=2).max())
-        if longest > _validate.positive("feature_bound", self.feature_bound) * (1 + _ROUNDED):
-            raise DataError(
-                f"features must have norms of at most feature_bound={self.feature_bound!r}, got "
-                f"one of norm {longest:.6g}."
-            )
-        size = len(features)
-        chances = np.full(size, 1 / size)
-        if self.chances is not None:
-            chances = _validate.finite_array("chances", self.chances, ndim=1)
-        if len(chances) != size or (chances < 0).any() or abs(chances.sum() - 1) > _ROUNDED:
-            raise DataError(f"chances must be {size} numbers of at least 0 that sum to 1.")
-        self._keep(weights=weights, features=features, chances=chances, _reached=chances.cumsum())
-
-    def __repr__(self) -> str:
-        s, k, d = self.features.shape
-        return f"LogLinearBandit({s} contexts, {k} actions, d={d})"
-
-    @classmethod
-    def random(
-        cls,
-        rng: np.random.Generator,
-        *,
-        contexts: int,
-        actions: int,
-        dimension: int,
-        reward_noise: float = 0.5,
-    ) -> _LogLinearBandit:
-        sizes = {"contexts": contexts, "actions": actions, "dimension": dimension}
-        s, k, d = (_validate.integer(name, size, at_least=1) for name, size in sizes.items())
-        features, truth = _unit_vectors(rng, s, k, d), _unit_vectors(rng, d)
-        return cls(reward_noise, weights=truth, features=features)
-
-    @classmethod
-    def of_table(
-        cls,
-        rewards: Float[np.ndarray, "s a"],
-        *,
-        chances: Float[np.ndarray, " s"] | None = None,
-        reward_noise: float = 0.5,
-    ) -> _LogLinearBandit:
-        """Return the world in which state and action have a mean reward of their own."""
-        # Features are one-hot, d = s · a, so that a log-linear policy is a tabular one.
-        # Source: docs/policy_optimization.md, "Environments".
-        table = _validate.finite_array("rewards", rewards, ndim=2)
-        if not table.size:
-            raise DataError("rewards must have at least one state and one action.")
-        return cls(
-            reward_noise,
-            weights=table.ravel(),
-            features=np.eye(table.size).reshape(*table.shape, table.size),
-            chances=chances,
-            reward_bound=max(1.0, float(abs(table).max())),
-        )
-
-    @classmethod
-    def of_hard_instance(
-        cls, instance: HardInstance, *, reward_noise: float = 0.5
-    ) -> _LogLinearBandit:
-        """Return a hard instance as a world with rewards, and its reference as ``start``."""
-        # The reference takes the rare action, which may be the good one, with probability 1/C.
-        # Source: docs/policy_optimization.md, "Environments"; PPKL, Theorem 4.5 (the construction
-        # in its proof).
-        odds = np.full(len(instance.signs), -np.log(instance.concentrability - 1))
-        return cls(
-            reward_noise,
-            weights=instance.weights,
-            features=instance.features,
-            reward_bound=max(1.0, float(abs(instance.weights).max())),
-            start=LogLinearPolicy(odds),
-        )
-
-    def states(self, rng: np.random.Generator, n: int) -> Integer[np.ndarray, " n"]:
-        """Return the numbers of the contexts of n users, as :meth:`contexts` draws them."""
-        # a number below 1 times the total is below it also when rounded, so that a context that
-        # never occurs is never drawn
-        levels = rng.random(_validate.integer("n", n, at_least=1)) * self._reached[-1]
-        return np.asarray(np.searchsorted(self._reached, levels, side="right"))
-
-    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
-        return np.asarray(self.features[self.states(rng, n)])

@@ -5,32 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import chi2, kstest
+from scipy.stats import kstest
 
 import sordino
-from sordino.environments.linear_worlds import Dosing, Sphere, _LogLinearBandit
-from sordino.environments.preference_worlds import HardInstance
+from sordino.environments.linear_worlds import Dosing, Sphere
 from sordino.environments.values import Environment, bounded_contexts
-from sordino.policies.softmax import LogLinearPolicy, coverage_of
+from sordino.policies.softmax import LogLinearPolicy
 
-TABLE = np.array([[0.1, -0.7, 0.3], [0.9, 0.2, 0.0]])
 PATIENTS = np.random.default_rng(0).random((500, 3))
 
 
-def hard_instance():
-    level = HardInstance.balanced_level(concentrability=20.0, temperature=0.25)
-    return HardInstance.random(contexts=10, concentrability=20.0, gap=0.5, level=level, seed=1)
-
-
-WORLDS = {
-    "sphere": Sphere,
-    "dosing": Dosing,
-    "random": lambda noise: _LogLinearBandit.random(
-        rng(5), contexts=7, actions=3, dimension=4, reward_noise=noise
-    ),
-    "hard": lambda noise: _LogLinearBandit.of_hard_instance(hard_instance(), reward_noise=noise),
-    "table": lambda noise: _LogLinearBandit.of_table(TABLE[:, :2], reward_noise=noise),
-}
+WORLDS = {"sphere": Sphere, "dosing": Dosing}
 
 
 @pytest.fixture(params=WORLDS.values(), ids=WORLDS.keys())
@@ -191,73 +176,6 @@ def test_patients_differ_in_their_best_dose_and_no_dose_is_best_for_all():
     assert world.doses[best].tolist() == [1.0, 0.0]
 
 
-def bandit(**changes):
-    settings = {"weights": np.ones(2), "features": np.eye(2).reshape(2, 1, 2)}
-    return _LogLinearBandit(**(settings | changes))
-
-
-def test_a_table_has_a_reward_for_each_state_and_action():
-    world = _LogLinearBandit.of_table(TABLE, reward_noise=0.0)
-    assert world.mean_rewards(world.features) == pytest.approx(TABLE)
-    assert (world.dimension, world.feature_bound, world.reward_bound) == (6, 1.0, 1.0)
-    assert _LogLinearBandit.of_table(3 * TABLE).reward_bound == pytest.approx(2.7)
-    best = LogLinearPolicy(1e4 * TABLE.ravel())
-    assert world.suboptimality(best, np.random.default_rng(0)) == pytest.approx(0)
-
-
-def test_contexts_occur_as_often_as_stated():
-    # χ² with 2 degrees on 100,000 draws, false alarm 1e-6; uniform draws give above 50,000
-    chances = np.array([0.0, 0.7, 0.1, 0.2, 0.0])
-    world = _LogLinearBandit.of_table(np.zeros((5, 1)), chances=chances)
-    seen = np.bincount(world.states(np.random.default_rng(1), 100_000), minlength=5)
-    assert seen[[0, 4]].sum() == 0
-    expected = 100_000 * chances[1:4]
-    assert ((seen[1:4] - expected) ** 2 / expected).sum() < chi2.isf(1e-6, 2)
-
-
-def test_no_number_of_a_generator_reaches_a_context_that_never_occurs():
-    class Ends:
-        def random(self, n):
-            return np.array([0.0, 1 - 2.0**-53])
-
-    chances = np.array([0.0] + [0.1] * 10 + [0.0])  # sums to 1 − 1e-16
-    world = _LogLinearBandit.of_table(np.zeros((12, 1)), chances=chances)
-    assert world.states(Ends(), 2).tolist() == [1, 10]
-
-
-def test_the_hardest_world_starts_from_its_reference():
-    instance = hard_instance()
-    world = _LogLinearBandit.of_hard_instance(instance, reward_noise=0.0)
-    assert world.start.probabilities(world.features) == pytest.approx(instance.reference)
-    assert world.mean_rewards(world.features) == pytest.approx(instance.rewards)
-    assert world.reward_bound == pytest.approx(instance.level + 0.5)
-    assert world.feature_bound == 1.0
-    best = instance.best_policy(temperature=0.25)
-    # the Gibbs policy is log-linear: what the reference has, and reward over temperature
-    tilted = LogLinearPolicy(world.start.weights + instance.weights / 0.25)
-    assert tilted.probabilities(world.features) == pytest.approx(best)
-    assert coverage_of(world.start, tilted, world.features) == pytest.approx(
-        (best / instance.reference).max()
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"weights": np.ones(3)}, "features"),
-        ({"features": np.zeros((2, 0, 2))}, "features"),
-        ({"weights": np.array([1.0, np.nan])}, "weights"),
-        ({"chances": np.array([0.5, 0.6])}, "chances"),
-        ({"chances": np.array([1.5, -0.5])}, "chances"),
-        ({"chances": np.ones(1)}, "chances"),
-        ({"features": np.ones((1, 1, 2))}, "norm 1.41421"),
-    ],
-)
-def test_bandits_that_are_none_are_refused(change, match):
-    with pytest.raises(sordino.DataError, match=match):
-        bandit(**change)
-
-
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
@@ -266,13 +184,6 @@ def test_bandits_that_are_none_are_refused(change, match):
         (lambda: Dosing(levels=1), sordino.UsageError, "levels"),
         (lambda: Dosing().features(np.full((1, 3), np.nan)), sordino.DataError, "row 0"),
         (lambda: Dosing().features(np.zeros((2, 4))), sordino.DataError, "patients"),
-        (lambda: bandit(reward_bound=0.0), sordino.UsageError, "reward_bound"),
-        (lambda: _LogLinearBandit.of_table(np.zeros((0, 2))), sordino.DataError, "rewards"),
-        (
-            lambda: _LogLinearBandit.random(rng(), contexts=1, actions=0, dimension=1),
-            sordino.UsageError,
-            "actions",
-        ),
     ],
 )
 def test_worlds_out_of_range_are_refused(make, error, match):
