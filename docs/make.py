@@ -31,7 +31,8 @@ os.environ.update(COLUMNS=WIDTH, TERMINAL_WIDTH=WIDTH, NO_COLOR="1", TERM="dumb"
 ROOT = Path(__file__).resolve().parents[1]
 FLOW = [
     "engines", "privacy", "mechanisms", "preferences", "privatization", "rewards", "policies",
-    "environments", "algorithms", "language", "auditing", "collection", "reporting", "cli",
+    "environments", "algorithms", "language", "auditing", "collection", "reporting", "runs",
+    "cli",
 ]  # fmt: skip
 CLI_HEADER = """# Command line
 

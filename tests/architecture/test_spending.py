@@ -30,6 +30,7 @@ SPENDERS = {
 BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here leads to
     "sordino.language.studies.pipeline.train_centrally",
 }
+COMMANDS = {"runs", "cli"}  # what a command does, and how it is called
 LEDGER = "sordino.privacy.ledger"
 STEPS = {
     "sordino.language.dp_sgd.privacy.pay",  # the steps of a run up to its next checkpoint
@@ -64,7 +65,7 @@ def test_a_keyword_ledger_means_that_it_spends(functions):
         for function in functions
         if "Ledger" in function.keyword_only.get("ledger", "")
         and function.public
-        and function.module.stage != "cli"
+        and function.module.stage not in COMMANDS
     }
     assert takes == SPENDERS | BY_TRANSFORMERS
 
@@ -73,7 +74,7 @@ def test_nobody_else_reaches_a_reservation(functions):
     """Follow the calls by name, from ``reserve`` and ``charge`` up, outside commands."""
     known = {"reserve", "charge"}
     reached = set()
-    outside = [f for f in functions if f.module.stage != "cli" and f.module.name != LEDGER]
+    outside = [f for f in functions if f.module.stage not in COMMANDS and f.module.name != LEDGER]
     while True:
         more = {f.where for f in outside if known & _called(f)} - reached
         if not more:

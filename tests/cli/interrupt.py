@@ -30,9 +30,11 @@ from tests.apart import apart
 
 import sordino
 from sordino import _random, cli
-from sordino.cli import _align_run, _language_study, _run, bandit  # noqa: F401 (before the forks)
+from sordino.cli import _language_study, bandit
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privatization.randomization import Randomization
+from sordino.runs import align_run  # noqa: F401 (before the forks)
+from sordino.runs.run import Run
 
 POINTS = {
     "reserve": (Ledger, "reserve"),
@@ -46,7 +48,7 @@ POINTS = {
 }
 SOURCE = Path(sordino.__file__).parent
 DECIDING = [
-    "_files.py", "_random.py", "privacy/ledger.py", "privacy/ledger_chain.py", "cli/_run.py",
+    "_files.py", "_random.py", "privacy/ledger.py", "privacy/ledger_chain.py", "runs/run.py",
     "cli/choose.py", "cli/bandit.py", "cli/privatize.py", "cli/_language_run.py",
     "cli/_language_study.py", "policies/withheld.py", "privatization/answers.py",
     "preferences/memo.py", "privatization/randomization.py", "language/dp_sgd/privacy.py",
@@ -92,7 +94,7 @@ def stop_at_line(count, stop):
     def call(frame, event, _):
         return line if frame.f_code.co_filename in FILES else None
 
-    for owner, name in ((_run.Run, "perform"), (_language_study.Study, "run")):
+    for owner, name in ((Run, "perform"), (_language_study.Study, "run")):
         honest = getattr(owner, name)
 
         @functools.wraps(honest)

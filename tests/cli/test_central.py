@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.cli._app import Bar
 from sordino.preferences.pairs import Pairs
 from sordino.rewards.estimation import EXPECTED_PASSES
 from sordino.rewards.private_metrics import METRICS_PASSES
+from sordino.runs.progress import Bar
 
 from .conftest import CANARY, refused
 from .many_files import text_rows, texts_in, vectors_in, write_vectors

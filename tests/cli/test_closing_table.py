@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sordino.cli._tables import align_rows, plan_rows
+from sordino.runs.tables import align_rows, plan_rows
 
 TERMS = {"epsilon": 1.0, "delta": 1e-6}
 LABELS = {"name": "label-gaussian", **TERMS, "mu": 0.24, "shaped": True, "records_per_person": None}

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from sordino.cli._language_study import CentralRows, table_notes
-from sordino.cli._run import imagined_ledger, spending_limit
-from sordino.cli._settings import Budget
 from sordino.errors import BudgetExceeded
 from sordino.language.studies.comparison_table import markdown_table
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.runs.run import imagined_ledger, spending_limit
+from sordino.runs.settings import Budget
 
 from .conftest import CANARY, kind_rows
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.apart import apart
 
-from sordino.cli._align_settings import Align, NoiseOn
 from sordino.cli._language_run import TrainingNoise, TrainReward
-from sordino.cli._settings import _declared, _flag, refuse_foreign
 from sordino.cli.bandit import Bandit, Method
 from sordino.errors import UsageError
 from sordino.privacy.ledger import Ledger
+from sordino.runs.align_settings import Align, NoiseOn
+from sordino.runs.settings import declared, flag_of, refuse_foreign
 
 from .conftest import CANARY, pair, refused
 
@@ -80,7 +80,7 @@ KINDS = {Align: NoiseOn, Bandit: Method, TrainReward: TrainingNoise}
 def test_what_has_no_meaning_where_the_noise_is_is_refused_by_name(kind):
     """Of every option of these commands that declares with which noise it has one."""
     told = 0
-    for field, _, said in _declared(kind):
+    for field, _, said in declared(kind):
         if not getattr(said, "noise", ()):
             continue
         chosen = object.__new__(kind)
@@ -90,7 +90,7 @@ def test_what_has_no_meaning_where_the_noise_is_is_refused_by_name(kind):
             if noise in said.noise:
                 refuse_foreign(chosen, noise, "why")
                 continue
-            with pytest.raises(UsageError, match=rf"^{_flag(field, said)}: {said.why or 'why'}"):
+            with pytest.raises(UsageError, match=rf"^{flag_of(field, said)}: {said.why or 'why'}"):
                 refuse_foreign(chosen, noise, "why")
             told += 1
     assert told > 5

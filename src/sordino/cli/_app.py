@@ -5,27 +5,27 @@ What every command shares: tables, progress beyond a second, errors without data
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, Literal, TextIO, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_group_from_info
 
-from sordino import _random
 from sordino._files import finite
 from sordino._markup import harmless
 from sordino._version import __version__
+from sordino.runs.settings import Argument, Option, Spending, declared, flag_of
 
 COMMANDS = {
     "align": "Learn a private reward and policy from judgments, with ledger and report.",
@@ -106,56 +106,54 @@ def _root(
     """Learn from human preferences so that no single judgment can be read out."""
 
 
-_PATIENCE = 1.0
+S = TypeVar("S")
+_LITERAL: Any = Literal  # of words that a registry lists, which no type checker can read
+
+
+def _parameter(field: Field[Any], kind: Any, said: Argument | Option) -> inspect.Parameter:
+    if isinstance(said, Argument):
+        info = typer.Argument(help=said.help, metavar=said.metavar)
+    else:
+        if said.choices:
+            kind = _LITERAL[said.choices]
+        info = typer.Option(
+            flag_of(field, said),
+            help=said.help,
+            metavar=said.metavar,
+            min=said.min,
+            max=said.max,
+            callback=said.callback,
+            rich_help_panel=said.panel or None,
+        )
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if field.default is MISSING else field.default,
+        annotation=Annotated[kind, info],
+    )
+
+
+def command(
+    home: typer.Typer, settings: type[S], name: str | None = None
+) -> Callable[[Callable[[S], None]], Callable[[S], None]]:
+    """Return a decorator that makes a command of a class of settings and what is done with them."""
+
+    def registered(body: Callable[[S], None]) -> Callable[[S], None]:
+        def bound(**given: Any) -> None:
+            body(settings(**given))
+
+        parameters = [_parameter(*each) for each in declared(settings)]
+        bound.__name__, bound.__doc__ = body.__name__, body.__doc__
+        bound.__annotations__ = {each.name: each.annotation for each in parameters}
+        bound.__dict__["__signature__"] = inspect.Signature(parameters)
+        home.command(name)(bound)
+        return body
+
+    return registered
+
+
 _LEAST_WIDTH = 88
 _SIMULATED = "[bold white on red] SIMULATED: a seed was used, so nothing here is private [/]"
-
-
-class Bar:
-    """A progress bar on standard error that shows itself only after a second of work."""
-
-    def __init__(self, console: Console, description: str) -> None:
-        self._started = _random.clock()
-        self._description = description
-        self._console = console
-        self._progress: Progress | None = None
-        self._task: Any = None
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._progress is None and _random.clock() - self._started > _PATIENCE:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-            )
-            self._task = self._progress.add_task(self._description, total=total)
-            self._progress.start()
-        if self._progress is not None:
-            self._progress.update(self._task, completed=done, total=total)
-
-    def describe(self, description: str) -> None:
-        """Say what is being done from now on."""
-        self._description = description
-        if self._progress is not None:
-            self._progress.update(self._task, description=description)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._progress is not None:
-            self._progress.stop()
-
-    @classmethod
-    @contextmanager
-    def shown(cls, description: str) -> Iterator[Bar]:
-        """Yield a bar and take it away afterwards; silent unless a person is watching."""
-        bar = cls(Console(stderr=True, quiet=not sys.stderr.isatty()), description)
-        try:
-            yield bar
-        finally:
-            bar.close()
 
 
 def _wide() -> Console:
@@ -205,6 +203,18 @@ def finish(
             say_simulated()
     else:
         table(title, rows, simulated=simulated)
+
+
+def tell(settings: Spending, rows: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+    """Print the outcome of a run."""
+    simulated = told.get("guarantee", {}).get("randomness") == "simulated"
+    finish(
+        settings.title,
+        rows,
+        told,
+        as_json=settings.as_json,
+        simulated=simulated or settings.simulate_seed is not None,
+    )
 
 
 def say_simulated() -> None:

@@ -41,10 +41,16 @@ from sordino.privatization.answers import (
 from sordino.privatization.randomization import Randomization, memo_keys
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.verdict import judge
-
-from ._app import Bar
-from ._run import Limit, Run, imagined_ledger, made_folder, refuse_randomized, spending_limit
-from ._settings import (
+from sordino.runs.progress import Bar
+from sordino.runs.run import (
+    Limit,
+    Run,
+    imagined_ledger,
+    made_folder,
+    refuse_randomized,
+    spending_limit,
+)
+from sordino.runs.settings import (
     DELTA,
     Argument,
     Lora,
@@ -59,7 +65,9 @@ from ._settings import (
     refuse_foreign,
     refuse_given,
 )
-from ._tables import describe_promise
+from sordino.runs.tables import describe_promise
+
+from ._app import tell
 
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy
@@ -424,7 +432,7 @@ def train(settings: Train) -> None:
     """Do the whole job and tell how it ended; whatever can be refused is refused first."""
     updates = settings.noise is TrainingNoise.updates
     run = _on_judgments(settings) if updates else _on_answers(settings)
-    run.tell(*run.outcome())
+    tell(run.settings, *run.outcome())
 
 
 def promised(folder: Path) -> CheckpointPromise:

@@ -42,9 +42,7 @@ from sordino.reporting import verdict
 from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.release_checks import entropy_of
-
-from ._language_run import promised
-from ._run import (
+from sordino.runs.run import (
     Limit,
     future_ledger,
     is_limited,
@@ -54,7 +52,9 @@ from ._run import (
     spending_limit,
     with_spend,
 )
-from ._settings import DELTA, Budget, language_module
+from sordino.runs.settings import DELTA, Budget, language_module
+
+from ._language_run import promised
 
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy

@@ -13,8 +13,19 @@ from sordino._files import finite, refuse_existing
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.privacy.guarantee import never_less
+from sordino.runs.progress import Bar
+from sordino.runs.run import made_folder
+from sordino.runs.settings import (
+    Option,
+    Paying,
+    PrivacyOption,
+    Reading,
+    language_module,
+    refuse_given,
+)
+from sordino.runs.tables import describe_promise, verdict_rows
 
-from ._app import Bar, finish, grid
+from ._app import finish, grid
 from ._language_run import Source
 from ._language_study import (
     NON_PRIVATE,
@@ -25,9 +36,6 @@ from ._language_study import (
     refuse_texts,
     unlinked,
 )
-from ._run import made_folder
-from ._settings import Option, Paying, PrivacyOption, Reading, language_module, refuse_given
-from ._tables import describe_promise, verdict_rows
 
 _TITLE = "sordino language table"
 _METHODS = ("dpo", "rebel")

@@ -12,12 +12,13 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
 from sordino.privacy.guarantee import PUBLIC_OVERLAP, UNDECIDED
 from sordino.rewards.evidence import refuse_too_few
+from sordino.runs.align_run import AlignRun, Inputs
+from sordino.runs.align_settings import Align, NoiseOn
+from sordino.runs.progress import Bar
+from sordino.runs.run import refuse_randomized
+from sordino.runs.settings import Unit, named_option, refuse_given
 
-from ._align_run import AlignRun, Inputs
-from ._align_settings import Align, NoiseOn
-from ._app import Bar, app
-from ._run import refuse_randomized
-from ._settings import Unit, command, named_option, refuse_given
+from ._app import app, command, tell
 
 
 @command(app, Align)
@@ -25,20 +26,20 @@ def align(settings: Align) -> None:
     """Learn a private reward and policy from judgments, with ledger and report."""
     started = _random.clock()
     run = _run(settings, _inputs(settings), started)
-    run.tell(*run.outcome())
+    tell(run.settings, *run.outcome())
 
 
 def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
     """Return the run of the noise that was asked for; the others are not even imported."""
     if settings.noise is NoiseOn.estimate:
-        from ._align_estimate import noised_estimate  # noqa: PLC0415
+        from sordino.runs.align_estimate import noised_estimate  # noqa: PLC0415
 
         return noised_estimate(settings, inputs, started)
     if settings.noise is NoiseOn.draws:
-        from ._align_draws import DrawNoise  # noqa: PLC0415
+        from sordino.runs.align_draws import DrawNoise  # noqa: PLC0415
 
         return DrawNoise(settings=settings, inputs=inputs, started=started)
-    from ._align_labels import LabelNoise  # noqa: PLC0415
+    from sordino.runs.align_labels import LabelNoise  # noqa: PLC0415
 
     return LabelNoise(settings=settings, inputs=inputs, started=started)
 

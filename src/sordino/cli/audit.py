@@ -24,9 +24,8 @@ from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.html import write_audit
-
-from ._app import COMMANDS, Bar, app, finish, grid
-from ._settings import (
+from sordino.runs.progress import Bar
+from sordino.runs.settings import (
     DELTA,
     Argument,
     LabelUnit,
@@ -36,11 +35,12 @@ from ._settings import (
     Output,
     PersonField,
     Unit,
-    command,
     language_module,
     refuse_records,
 )
-from ._tables import describe_promise
+from sordino.runs.tables import describe_promise
+
+from ._app import COMMANDS, app, command, finish, grid
 
 _WORDS = {"refutes": "REFUTES", "warning": "warning", "skipped": "not tried", "clear": "clear"}
 

@@ -44,10 +44,17 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
 from sordino.rewards.linear_bandit import BallRidge
 from sordino.rewards.release_checks import entropy_of, weighed
-
-from ._app import Bar, app
-from ._run import FolderRun, Limit, describe_draw, paid_here, quiet, spending_limit, with_spend
-from ._settings import (
+from sordino.runs.progress import Bar
+from sordino.runs.run import (
+    FolderRun,
+    Limit,
+    describe_draw,
+    paid_here,
+    quiet,
+    spending_limit,
+    with_spend,
+)
+from sordino.runs.settings import (
     DELTA,
     Argument,
     DataOption,
@@ -57,12 +64,13 @@ from ._settings import (
     Option,
     PrivacyOption,
     Unit,
-    command,
     named_option,
     refuse_foreign,
     refuse_given,
 )
-from ._tables import describe_promise
+from sordino.runs.tables import describe_promise
+
+from ._app import app, command, tell
 
 _MOST_DRAWS = 10_000_000
 _UNIFORM = "uniform"
@@ -833,4 +841,4 @@ def bandit(settings: Bandit) -> None:
     started, inputs = _random.clock(), _inputs(settings)
     policy = _policy(settings, inputs)
     run = _BanditRun(settings=settings, inputs=inputs, policy=policy, started=started)
-    run.tell(*run.outcome())
+    tell(run.settings, *run.outcome())

@@ -12,9 +12,7 @@ from sordino.errors import UsageError
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.project import ledger_path
-
-from ._app import COMMANDS, app, finish
-from ._settings import (
+from sordino.runs.settings import (
     Argument,
     Json,
     LedgerOption,
@@ -22,9 +20,10 @@ from ._settings import (
     Neighbors,
     PrivacyOption,
     Unit,
-    command,
 )
-from ._tables import describe_promise
+from sordino.runs.tables import describe_promise
+
+from ._app import COMMANDS, app, command, finish
 
 budget = typer.Typer(help=COMMANDS["budget"], no_args_is_help=True)
 app.add_typer(budget, name="budget")

@@ -13,9 +13,9 @@ from sordino.auditing.compliance import Compliance, Policy
 from sordino.errors import PolicyViolated, UsageError
 from sordino.privacy.project import LEDGER, nearest_ledger
 from sordino.reporting.html import write_sign_off
+from sordino.runs.settings import Argument, Option, Output
 
-from ._app import app, finish, grid
-from ._settings import Argument, Option, Output, command
+from ._app import app, command, finish, grid
 
 
 @dataclass(frozen=True, kw_only=True)

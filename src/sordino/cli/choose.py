@@ -36,22 +36,22 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.estimation import fit_reward
 from sordino.rewards.model import RewardModel
 from sordino.rewards.release_checks import entropy_of, weighed
-
-from ._align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
-from ._align_run import remake_policy
-from ._app import Bar, app, finish, say_simulated
-from ._run import Limit, Run, describe_draw, paid_here, quiet
-from ._settings import (
+from sordino.runs.align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
+from sordino.runs.align_run import remake_policy
+from sordino.runs.progress import Bar
+from sordino.runs.run import Limit, Run, describe_draw, paid_here, quiet
+from sordino.runs.settings import (
     Argument,
     Budget,
     LedgerOption,
     Option,
     PrivacyOption,
     Spending,
-    command,
     refuse_given,
 )
-from ._tables import describe_promise
+from sordino.runs.tables import describe_promise
+
+from ._app import app, command, finish, say_simulated, tell
 
 _TITLE = "sordino choose"
 _BATCH = 2048
@@ -136,7 +136,7 @@ def choose(settings: Choose) -> None:
         draws = _WithheldDraws(settings=settings, run=run, policy=policy, questions=questions)
         outcome = draws.outcome()
         if settings.dry_run:
-            draws.tell(*outcome)
+            tell(draws.settings, *outcome)
     else:
         _draw_freely(settings)
 
@@ -351,7 +351,7 @@ class _WithheldDraws(Run):
         if settings.write(choices, simulated=simulated):
             typer.echo(f"Spent: {rows['spent']}.", err=True)
         else:
-            self.tell(rows, told | {"choices": choices if settings.out is None else None})
+            tell(self.settings, rows, told | {"choices": choices if settings.out is None else None})
         sys.stdout.flush()
         return told
 

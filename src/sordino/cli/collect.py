@@ -28,18 +28,17 @@ from sordino.privacy.guarantee import (
     never_less,
     never_more,
 )
-
-from ._app import COMMANDS, app, finish, grid
-from ._settings import (
+from sordino.runs.settings import (
     Argument,
     Json,
     Option,
     Output,
     Unit,
     collection_module,
-    command,
     refuse_records,
 )
+
+from ._app import COMMANDS, app, command, finish, grid
 
 _LOOPBACK: Final = {"localhost", "::1"}
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from sordino.reporting.curves import describe_forecast, refuse_plot, write_curves
 from sordino.rewards import forecast
+from sordino.runs.settings import DELTA, Option, Output
 
-from ._app import app, finish
-from ._settings import DELTA, Option, Output, command
+from ._app import app, command, finish
 
 
 @dataclass(frozen=True, kw_only=True)

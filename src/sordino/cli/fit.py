@@ -18,11 +18,12 @@ from sordino.rewards.evidence import Released, refuse_too_few
 from sordino.rewards.metrics import cross_fit
 from sordino.rewards.model import RewardModel
 from sordino.rewards.reward_fit import fit as fit_released
+from sordino.runs.align_settings import Fitting
+from sordino.runs.progress import Bar, Passes
+from sordino.runs.settings import Argument, FitOption, ManyFiles, Option, Output, Reading
+from sordino.runs.tables import describe_accuracy, describe_promise, verdict_rows
 
-from ._align_settings import Fitting
-from ._app import Bar, app, finish
-from ._settings import Argument, FitOption, ManyFiles, Option, Output, Passes, Reading, command
-from ._tables import describe_accuracy, describe_promise, verdict_rows
+from ._app import app, command, finish
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Annotated
 from sordino.errors import UsageError
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.project import LEDGER, nearest_ledger
+from sordino.runs.settings import Argument, Json
 
-from ._app import app, finish
-from ._settings import Argument, Json, command
+from ._app import app, command, finish
 
 
 @dataclass(frozen=True, kw_only=True)

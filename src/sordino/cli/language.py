@@ -19,8 +19,12 @@ from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import Text, read_text
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.verdict import judge
+from sordino.runs.progress import Bar
+from sordino.runs.run import made_folder
+from sordino.runs.settings import Argument, Option, Output, Reading, TrainingOption, language_module
+from sordino.runs.tables import describe_promise, verdict_rows
 
-from ._app import COMMANDS, Bar, app, finish
+from ._app import COMMANDS, app, command, finish
 from ._language_run import (
     Checkpoint,
     LearningRate,
@@ -35,9 +39,6 @@ from ._language_run import (
     train,
 )
 from ._language_table import Comparison, compare
-from ._run import made_folder
-from ._settings import Argument, Option, Output, Reading, TrainingOption, command, language_module
-from ._tables import describe_promise, verdict_rows
 
 if TYPE_CHECKING:
     from sordino.language.judging import WinRate

@@ -19,10 +19,10 @@ from sordino.privacy.guarantee import size
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.project import ledger_path
 from sordino.reporting.result import describe_ledger_rows
+from sordino.runs.settings import Argument, Json, Option
+from sordino.runs.tables import describe_promise
 
-from ._app import COMMANDS, app, finish, grid
-from ._settings import Argument, Json, Option, command
-from ._tables import describe_promise
+from ._app import COMMANDS, app, command, finish, grid
 
 ledger = typer.Typer(help=COMMANDS["ledger"], no_args_is_help=True)
 app.add_typer(ledger, name="ledger")

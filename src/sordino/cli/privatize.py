@@ -33,25 +33,24 @@ from sordino.privatization.publication import ChunkOutputs, digest_of_request
 from sordino.privatization.randomization import Randomization, Survey
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.verdict import judge
-
-from ._app import Bar, app
-from ._run import Limit, Run, future_ledger, spending_limit
-from ._settings import (
+from sordino.runs.progress import Bar, Passes
+from sordino.runs.run import Limit, Run, future_ledger, spending_limit
+from sordino.runs.settings import (
     Argument,
     Cap,
     LabelUnit,
     ManyFiles,
     Option,
-    Passes,
     Paying,
     PrivacyOption,
     Reading,
     Unit,
     choose_coin,
-    command,
     refuse_records,
 )
-from ._tables import dropped_row, unit_rows
+from sordino.runs.tables import dropped_row, unit_rows
+
+from ._app import app, command, tell
 
 _PASSES = 2  # one to see what is public, one to answer
 _BY_PERSON = 2  # more, where it is known who answered: to plan, and to answer
@@ -297,7 +296,7 @@ def _privatize_file(settings: Privatize) -> None:
     )
     coin = settings.coin(lambda: count_labels(FileRows(source, reading)))
     run = _OneFile(settings=settings, mechanism=coin, reading=reading, force=force)
-    run.tell(*run.outcome())
+    tell(run.settings, *run.outcome())
 
 
 def _privatize_files(settings: Privatize) -> None:
@@ -325,4 +324,4 @@ def _privatize_files(settings: Privatize) -> None:
                 taken=taken,
             )
             outcome = run.outcome()
-    run.tell(*outcome)
+    tell(run.settings, *outcome)

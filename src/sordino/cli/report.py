@@ -11,10 +11,10 @@ from sordino.auditing.runs.replay import RESULT, malformed, read_result
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.project import ledger_of_run
+from sordino.runs.align_run import page
+from sordino.runs.settings import Argument, LedgerPath, Option, Output
 
-from ._align_run import page
-from ._app import app, finish
-from ._settings import Argument, LedgerPath, Option, Output, command
+from ._app import app, command, finish
 
 
 @dataclass(frozen=True, kw_only=True)

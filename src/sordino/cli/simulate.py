@@ -13,9 +13,10 @@ import typer
 from sordino._files import atomic_writer, refuse_output, to_json
 from sordino.environments.annotators import simulate_pairs
 from sordino.errors import UsageError
+from sordino.runs.progress import Bar
+from sordino.runs.settings import Option, Output
 
-from ._app import COMMANDS, Bar, app, finish
-from ._settings import Option, Output, command
+from ._app import COMMANDS, app, command, finish
 
 simulate = typer.Typer(help=COMMANDS["simulate"], no_args_is_help=True)
 app.add_typer(simulate, name="simulate")

@@ -13,8 +13,6 @@ import pytest
 from pyarrow import parquet
 
 import sordino
-from sordino.cli._settings import ManyFiles
-from sordino.cli._tables import _files_rows as files_rows
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, EngineError, UsageError
 from sordino.mechanisms.label_sum import ChunkedLabels, LabelGaussian
@@ -23,6 +21,8 @@ from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.rewards.evidence import counted_vectors
+from sordino.runs.settings import ManyFiles
+from sordino.runs.tables import _files_rows as files_rows
 
 CANARY = "xylophone-canary"
 

@@ -12,11 +12,11 @@ from scipy.stats import norm
 
 import sordino
 from sordino import RandomizedResponse
-from sordino.cli._tables import describe_accuracy
 from sordino.errors import DataError, UsageError
 from sordino.reporting.result import measure_reward
 from sordino.rewards.evidence import Design
 from sordino.rewards.metrics import Estimate, HeldOut, cross_fit, legible, measure_predictions
+from sordino.runs.tables import describe_accuracy
 
 
 def measured(differences, answers, flip, *, clusters=None):

@@ -36,9 +36,9 @@ from sordino.reporting.result import (
 from sordino.reporting.summary import summarize
 from sordino.rewards.model import RewardModel
 
-from ._align_settings import Align
-from ._run import FolderRun, Limit, spending_limit
-from ._tables import align_rows
+from .align_settings import Align
+from .run import FolderRun, Limit, spending_limit
+from .tables import align_rows
 
 NO_METRICS = {
     f"{metric}{of}": None

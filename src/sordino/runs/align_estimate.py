@@ -66,7 +66,7 @@ from sordino.rewards.release_checks import (
 )
 from sordino.rewards.reward_fit import fit
 
-from ._align_run import (
+from .align_run import (
     NO_METRICS,
     NO_WINS,
     AlignRun,
@@ -79,10 +79,10 @@ from ._align_run import (
     questions_of_one_person,
     show_examples,
 )
-from ._align_settings import Align
-from ._app import Bar
-from ._run import Run, with_spend
-from ._settings import Passes, Unit
+from .align_settings import Align
+from .progress import Bar, Passes
+from .run import Run, with_spend
+from .settings import Unit
 
 _METRICS_SHARE = 0.25  # of delta, where the estimate needs a delta of its own
 _ROOM = 1 + 1e-6

@@ -16,7 +16,7 @@ from sordino.privacy.guarantee import NeighboringRelation
 from sordino.rewards.evidence import MOST_FEATURES
 from sordino.rewards.reward_fit import METHODS
 
-from ._settings import (
+from .settings import (
     DELTA,
     Argument,
     Cap,

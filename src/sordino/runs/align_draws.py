@@ -24,9 +24,9 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.release_checks import weighed
 from sordino.rewards.withheld import label_rows, withheld_caveats
 
-from ._align_run import AlignRun
-from ._run import describe_draw
-from ._tables import describe_promise
+from .align_run import AlignRun
+from .run import describe_draw
+from .tables import describe_promise
 
 INTRINSIC_FORMAT = "sordino.intrinsic"
 INTRINSIC_VERSION = 1

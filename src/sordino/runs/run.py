@@ -6,6 +6,7 @@ appear together. A plan is made on the ledger as it would be.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 
 from sordino._files import (
     atomic_draft,
@@ -50,9 +50,8 @@ from sordino.privacy.persons import People
 from sordino.privacy.project import ledger_path as project_ledger
 from sordino.reporting.verdict import judge
 
-from ._app import finish
-from ._settings import Budget, IntoFolder, Paying, Spending
-from ._tables import plan_rows, verdict_rows
+from .settings import Budget, IntoFolder, Paying, Spending
+from .tables import plan_rows, verdict_rows
 
 _RESULT = "result.json"
 
@@ -289,7 +288,7 @@ class Run(ABC):
             new = not path.exists()
             ledger = open_ledger(path, self.data, self.limit)
             if new and path == project_ledger(Path.cwd()):
-                typer.echo(f"This folder is a project now. Its ledger is {path}.", err=True)
+                sys.stderr.write(f"This folder is a project now. Its ledger is {path}.\n")
         ledger.accepted = None if accepted is None else (*accepted, *self.overlap)
         return ledger
 
@@ -316,18 +315,6 @@ class Run(ABC):
         with self.ready() as ready:
             told, ledger = ready.perform()
         return verdict_rows(told) | self.rows(told, ledger), told
-
-    def tell(self, rows: dict[str, str], told: dict[str, Any]) -> None:
-        """Print an outcome."""
-        settings = self.settings
-        simulated = told.get("guarantee", {}).get("randomness") == "simulated"
-        finish(
-            settings.title,
-            rows,
-            told,
-            as_json=settings.as_json,
-            simulated=simulated or settings.simulate_seed is not None,
-        )
 
 
 class FolderRun(Run):

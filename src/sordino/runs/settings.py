@@ -1,27 +1,24 @@
 """A command's options as data: one frozen class declares each of them once.
 
 A field says what its option is called, what ``--help`` says of it and on which panel, and with
-which kinds of noise it has a meaning. :func:`command` makes a typer command of such a class, and
+which kinds of noise it has a meaning. The command line makes a command of such a class, and
 :func:`refuse_foreign` refuses what does not belong where the noise is.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, replace
+from dataclasses import KW_ONLY, Field, dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 from sordino import _validate
 from sordino._files import refuse_existing, sha256_of
@@ -32,8 +29,6 @@ from sordino.privacy.guarantee import WEAKEST_EPSILON, Guarantee, weak_caveats
 from sordino.privacy.ledger_chain import is_begun, request_of
 from sordino.privacy.project import ledger_path
 from sordino.privatization.randomization import coin_for_person
-
-from ._app import Bar
 
 if TYPE_CHECKING:
     from sordino.engines.engine import Engine
@@ -80,11 +75,8 @@ TrainingOption = partial(Option, panel=TRAINING)
 LedgerOption = partial(Option, panel=LEDGER)
 FilesOption = partial(Option, panel=FILES)
 
-S = TypeVar("S")
-_LITERAL: Any = Literal  # of words that a registry lists, which no type checker can read
 
-
-def _declared(settings: Any) -> list[tuple[Field[Any], Any, Argument | Option]]:
+def declared(settings: Any) -> list[tuple[Field[Any], Any, Argument | Option]]:
     """Return every field with its annotation and what it declares, panel by panel."""
     hints = get_type_hints(settings, include_extras=True)
     known = {each.name: each for each in fields(settings)}
@@ -100,50 +92,9 @@ def _declared(settings: Any) -> list[tuple[Field[Any], Any, Argument | Option]]:
     )
 
 
-def _parameter(field: Field[Any], kind: Any, said: Argument | Option) -> inspect.Parameter:
-    if isinstance(said, Argument):
-        info = typer.Argument(help=said.help, metavar=said.metavar)
-    else:
-        if said.choices:
-            kind = _LITERAL[said.choices]
-        info = typer.Option(
-            _flag(field, said),
-            help=said.help,
-            metavar=said.metavar,
-            min=said.min,
-            max=said.max,
-            callback=said.callback,
-            rich_help_panel=said.panel or None,
-        )
-    return inspect.Parameter(
-        field.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if field.default is MISSING else field.default,
-        annotation=Annotated[kind, info],
-    )
-
-
-def _flag(field: Field[Any], said: Option) -> str:
+def flag_of(field: Field[Any], said: Option) -> str:
+    """Return what an option is called on the command line."""
     return said.flag or f"--{field.name.replace('_', '-')}"
-
-
-def command(
-    home: typer.Typer, settings: type[S], name: str | None = None
-) -> Callable[[Callable[[S], None]], Callable[[S], None]]:
-    """Return a decorator that makes a command of a class of settings and what is done with them."""
-
-    def registered(body: Callable[[S], None]) -> Callable[[S], None]:
-        def bound(**given: Any) -> None:
-            body(settings(**given))
-
-        parameters = [_parameter(*each) for each in _declared(settings)]
-        bound.__name__, bound.__doc__ = body.__name__, body.__doc__
-        bound.__annotations__ = {each.name: each.annotation for each in parameters}
-        bound.__dict__["__signature__"] = inspect.Signature(parameters)
-        home.command(name)(bound)
-        return body
-
-    return registered
 
 
 def refuse_foreign(settings: object, here: str, why: str) -> None:
@@ -152,11 +103,11 @@ def refuse_foreign(settings: object, here: str, why: str) -> None:
     A value that is the option's default was not given.
     """
     wrong: dict[str, list[str]] = {}
-    for field, _, said in _declared(type(settings)):
+    for field, _, said in declared(type(settings)):
         if isinstance(said, Argument) or not said.noise or here in said.noise:
             continue
         if getattr(settings, field.name) != field.default:
-            wrong.setdefault(said.why or why, []).append(_flag(field, said))
+            wrong.setdefault(said.why or why, []).append(flag_of(field, said))
     for reason, names in wrong.items():
         refuse_given(dict.fromkeys(names, True), reason)
 
@@ -605,23 +556,3 @@ class ManyFiles:
             "rows": chunks.rows,
             "passes": passes,
         }
-
-
-class Passes:
-    """One bar for many passes over the same files."""
-
-    def __init__(self, bar: Bar, expected: int | None = None) -> None:
-        self._bar = bar
-        self._of = "" if expected is None else f" of about {expected}"
-        self._passes, self._before = 0, math.inf
-
-    def __call__(self, done: int, total: int) -> None:
-        if done <= self._before:
-            self._passes += 1
-            self._bar.describe(f"Pass {self._passes}{self._of}")
-        self._before = done
-        self._bar(done, total)
-
-    def stop_counting(self, description: str) -> None:
-        """Say what is done from now on, where how far it is would tell of private records."""
-        self._bar.describe(description)

@@ -26,7 +26,7 @@ from sordino.rewards.evidence import Released
 from sordino.rewards.metrics import cross_fit
 from sordino.rewards.reward_fit import fit
 
-from ._align_run import (
+from .align_run import (
     Learned,
     LearningRun,
     describe_distrust,
@@ -35,9 +35,9 @@ from ._align_run import (
     questions_of_one_person,
     show_examples,
 )
-from ._app import Bar
-from ._run import Limit, spending_limit
-from ._settings import Unit, choose_coin
+from .progress import Bar
+from .run import Limit, spending_limit
+from .settings import Unit, choose_coin
 
 _LEAST_LEFT = 12
 

@@ -1,0 +1,1 @@
+"""What a command does, without its terminal: settings, plan, account, release, publish."""
