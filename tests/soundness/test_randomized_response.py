@@ -174,7 +174,7 @@ def test_refused_epsilons(bad):
         RandomizedResponse(bad)
 
 
-@pytest.mark.parametrize("bad", [[0, 3], [0.5], [[0, 1]], [float("nan")], [-1], 1, [0, 2, 257]])
+@pytest.mark.parametrize("bad", [[0, 121], [0.5], [[0, 1]], [float("nan")], [-1], 1, [0, 2, 257]])
 def test_values_that_are_no_labels_draw_nothing(bad):
     class Never:
         randomness = "system"

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import ClassVar, Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from sordino.privacy import accounting
 from sordino.privacy.conversions import gaussian_mu
 from sordino.privacy.guarantee import (
     REPLACE_ONE,
-    UNDECIDED,
+    SHARES,
     GaussianEvent,
     Guarantee,
     NeighboringRelation,
@@ -367,11 +367,12 @@ def _half_steps(
     whiten: Float[np.ndarray, "r d"],
     *,
     longest: float,
+    parts: int = 2,
 ) -> Int32[np.ndarray, "n r"]:
-    """Return every whitened row that counts, halved and rounded to the grid; else zeros."""
+    """Return a part of every whitened row that counts, rounded to the grid; else zeros."""
     # A row that does not count is not read: its product may be no number, and no number times 0 is
     # not 0.
-    turned = np.ascontiguousarray(whiten.T) / 2
+    turned = np.ascontiguousarray(whiten.T) / parts
     halves = np.zeros((len(used), len(whiten)), dtype=np.int32)
     for part, values in dense_parts(differences):
         counted = used[part]
@@ -381,24 +382,33 @@ def _half_steps(
     return halves
 
 
-def _times_of(labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """Return how often each label contributes its row's halves: 0, 1 (undecided) or 2 times."""
-    known = label_array(labels)
-    return np.asarray(np.where(known == UNDECIDED, 1, 2 * known.astype(np.int64)))
+def _times_of(labels: Integer[np.ndarray, " n"], parts: int) -> Int64[np.ndarray, " n"]:
+    """Return how often each label contributes a part of its row: from 0 to all ``parts`` times."""
+    times = _whole_times(parts)[label_array(labels)]
+    if (times < 0).any():
+        raise DataError("Labels must be of the declared levels. Nothing was released.")
+    return np.asarray(times)
 
 
-def lengths(halves: Int32[np.ndarray, "n r"]) -> Int64[np.ndarray, " n"]:
-    """Return ‖2h‖ of every row in parts of a step, rounded up by integer arithmetic."""
+@lru_cache(maxsize=16)
+def _whole_times(parts: int) -> Int64[np.ndarray, " codes"]:
+    """Return that number for every label; −1 where it is not whole."""
+    whole = [share * parts for share in SHARES]
+    return np.array([int(n) if n.denominator == 1 else -1 for n in whole], dtype=np.int64)
+
+
+def lengths(halves: Int32[np.ndarray, "n r"], parts: int = 2) -> Int64[np.ndarray, " n"]:
+    """Return ‖Ph‖ of every row in parts of a step, P halves, rounded up by integer arithmetic."""
     squares = np.empty(len(halves), dtype=np.int64)
     for part, values in dense_parts(halves):
         wide = values.astype(np.int64)
         squares[part] = np.einsum("ij,ij->i", wide, wide)
-    return _moves_of(squares)
+    return _moves_of(squares, parts)
 
 
-def _moves_of(squares: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """Return ‖2h‖ from ‖h‖², in parts of a step, rounded up by integer arithmetic."""
-    return root_above((2 * FINER) ** 2 * squares)
+def _moves_of(squares: Int64[np.ndarray, " n"], parts: int) -> Int64[np.ndarray, " n"]:
+    """Return ‖Ph‖ from ‖h‖², in parts of a step, rounded up by integer arithmetic."""
+    return root_above((parts * FINER) ** 2 * squares)
 
 
 @dataclass(frozen=True)
@@ -419,7 +429,12 @@ class LabelMechanism(SumMechanism):
         super().__post_init__()
 
     def prepare(
-        self, differences: Matrix, *, persons: PersonIds | None = None, rows: Order | None = None
+        self,
+        differences: Matrix,
+        *,
+        persons: PersonIds | None = None,
+        rows: Order | None = None,
+        parts: int = 2,
     ) -> LabelDesign:
         """Return the release made ready for public vectors: it reads no label and spends nothing.
 
@@ -430,6 +445,8 @@ class LabelMechanism(SumMechanism):
             rows: Which rows may count, in order of preference; all of them, in their order, if
                 left out. The first ``records_per_person`` of each person count. The choice must
                 not depend on labels.
+            parts: P, of which every label is a whole number: 2 for labels that may be undecided,
+                K − 1 or twice that for ratings of K levels. Declared, never read from labels.
 
         Raises:
             DataError: A vector, an id or a row cannot be used, or no row that counts is
@@ -445,8 +462,9 @@ class LabelMechanism(SumMechanism):
         fitted = differences if used.all() else differences[used]
         ellipsoid = self.ellipsoid_of(fitted)
         # No row that counts is longer than 1 as the noise measures it; a half one takes half that.
-        halves = _half_steps(differences, used, ellipsoid.whiten / self.grid, longest=1 / self.grid)
-        design = LabelDesign(self, ellipsoid, halves, used, persons)
+        most, whiten = 1 / self.grid, ellipsoid.whiten / self.grid
+        halves = _half_steps(differences, used, whiten, longest=most, parts=parts)
+        design = LabelDesign(self, ellipsoid, halves, used, persons, parts)
         design.refuse_unusable_noise()
         return design
 
@@ -556,18 +574,19 @@ class LabelDesign(DesignedSum):
 
     mechanism: LabelMechanism  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
-    # What an undecided label of each row contributes, in steps: h_i; a 1 contributes 2h_i and a 0
-    # nothing. Rows that do not count hold zeros.
+    # What the least share of a label of each row contributes, in steps: h_i; a 1 contributes Ph_i,
+    # P the number of parts, and a 0 nothing. Rows that do not count hold zeros.
     halves: Int32[np.ndarray, "n r"]
     used: Bool[np.ndarray, " n"]  # which rows count
     persons: PersonIds | None = None  # whose rows they are, if all of one person change together
+    parts: int = 2  # P, of which every label is a whole number
     # How many steps one change moves the sum at most, rounded up: Δ.
     moved: float = field(init=False)
     # The rows of a change that may move it as far: one row, or one person's.
     worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._hide(lengths(self.halves), self.persons)
+        self._hide(lengths(self.halves, self.parts), self.persons)
         for steps in (self.halves, self.used):
             steps.setflags(write=False)
 
@@ -589,7 +608,7 @@ class LabelDesign(DesignedSum):
         return WorstCase(one, other)
 
     def _total(self, values: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:
-        if len(times := _times_of(values)) != len(self.halves):
+        if len(times := _times_of(values, self.parts)) != len(self.halves):
             raise DataError("Labels must be as many as the rows of the design: none was released.")
         total = np.zeros(self.halves.shape[1], dtype=np.int64)
         for part, halves in dense_parts(self.halves):
@@ -613,12 +632,13 @@ class ChunkedLabels:
 
     mechanism: LabelMechanism  # the settings
     ellipsoid: Ellipsoid  # the shape of the noise
+    parts: int = 2  # P, of which every label is a whole number
 
     @classmethod
-    def prepare(cls, mechanism: LabelMechanism, rows: Rows) -> ChunkedLabels:
+    def prepare(cls, mechanism: LabelMechanism, rows: Rows, *, parts: int = 2) -> ChunkedLabels:
         """Return the release made ready: it reads no label and spends nothing."""
         shorter = rows.turned(partial(counting_less, longest=mechanism.longest))
-        return cls(mechanism, mechanism.ellipsoid_of(shorter))
+        return cls(mechanism, mechanism.ellipsoid_of(shorter), parts)
 
     def total(self, rows: Rows) -> _ChunkedTotal:
         """Return the sum without noise, which is as secret as the labels, and spends nothing."""
@@ -626,7 +646,10 @@ class ChunkedLabels:
         whiten = self.ellipsoid.whiten / self.mechanism.grid
         # No row is longer than 1 as the noise measures it; more than twice that was not there.
         added = rows.fold(
-            _Steps(whiten.T / 2, 1 / self.mechanism.grid, self.mechanism.longest), _Sum.plus
+            _Steps(
+                whiten.T / self.parts, 1 / self.mechanism.grid, self.mechanism.longest, self.parts
+            ),
+            _Sum.plus,
         )
         if added.rows != rows.shape[0]:
             raise DataError("The input changed while it was read. Nothing was released.")
@@ -640,8 +663,8 @@ class ChunkedLabels:
 class _Sum:
     """What some rows contribute, in whole steps, and what is public of the rows."""
 
-    total: Int64[np.ndarray, " r"]  # Σ over rows of 0, 1 or 2 times h_i
-    moved: int  # the largest ‖2h_i‖ of them, in parts of a step, rounded up
+    total: Int64[np.ndarray, " r"]  # Σ over rows of 0 to P times h_i
+    moved: int  # the largest ‖Ph_i‖ of them, in parts of a step, rounded up
     rows: int  # how many
     squares: float  # Σ‖x_i‖²
     longest: float  # the largest ‖x_i‖
@@ -680,10 +703,12 @@ class _Steps:
 
     turned: Float[np.ndarray, "d r"]  # takes a row (as a row vector) to h_i, before rounding
     longest: float  # largest ‖h_i‖ that can be; beyond it squares would not be exact
-    counted: float = np.inf  # as the mechanism's `longest`
+    counted: float  # as the mechanism's `longest`
+    parts: int  # P, of which every label is a whole number
 
     def __call__(self, _first: int, block: Matrix, labels: Integer[np.ndarray, " n"]) -> _Sum:
-        parts = [self._part(values, _times_of(labels[part])) for part, values in dense_parts(block)]
+        times = _times_of(labels, self.parts)
+        parts = [self._part(values, times[part]) for part, values in dense_parts(block)]
         return reduce(_Sum.plus, parts)
 
     def _part(self, values: Float[np.ndarray, "k d"], times: Int64[np.ndarray, " k"]) -> _Sum:
@@ -695,5 +720,5 @@ class _Steps:
         # Whole numbers below 2^53 throughout: the products and sums of these floats are exact.
         total = (times.astype(np.float64) @ halves).astype(np.int64)
         sizes = np.einsum("ij,ij->i", values, values)
-        moved = int(_moves_of(squares.max(keepdims=True).astype(np.int64))[0])
+        moved = int(_moves_of(squares.max(keepdims=True).astype(np.int64), self.parts)[0])
         return _Sum(total, moved, len(values), float(sizes.sum()), float(np.sqrt(sizes.max())))

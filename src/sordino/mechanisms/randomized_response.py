@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Final
 
 import numpy as np
@@ -22,8 +23,8 @@ from sordino.privacy import accounting
 from sordino.privacy.conversions import randomized_response_epsilon, randomized_response_threshold
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
-    FAIR,
     REPLACE_SPECIAL,
+    SHARES,
     UNDECIDED,
     Guarantee,
     NeighboringRelation,
@@ -53,8 +54,8 @@ class Answers(ABC):
     def release(self, values: Integers, *, entropy: Entropy) -> Integers:
         """Return one answer for each value; the spend must already be on a ledger.
 
-        Values are labels, each 0, 1 or 2 (undecided), or the candidates that were chosen. Words
-        are drawn for each value, in order, whatever the values are.
+        Values are labels, each 0, 1, 2 (undecided) or the code of a level, or the candidates that
+        were chosen. Words are drawn for each value, in order, whatever the values are.
 
         Guarantee:
             What ``guarantee`` returns for each value (:func:`sordino.privatize` writes the spend
@@ -168,8 +169,9 @@ class RandomizedResponse(_Coin):
 
     A label of 0 or 1 is flipped exactly when a 64-bit word of system entropy lies below a
     threshold, so the flip probability is a ratio of integers and nothing is rounded. An
-    undecided label (2) is answered by the fair coin in the same word. Every label takes one
-    word, whatever it is.
+    undecided label (2) is answered by the fair coin in the same word, and one of K levels, a share
+    y = j/(K − 1), by 1 with probability f + (1 − 2f)y: as if it were drawn as one bit that is
+    then flipped. Every label takes one word, whatever it is.
 
     Args:
         epsilon: Bound on the privacy loss of one label, finite and above 0. Above 44.36 (all
@@ -180,15 +182,16 @@ class RandomizedResponse(_Coin):
             answer is as good as a fair coin.
 
     Guarantee:
-        Pure ε per label (unit ``"label"``, ``REPLACE_ONE`` over the values 0, 1 and undecided),
-        δ = 0, for any labels, prompts and answers; no arithmetic caveat. The loss is ε between
-        0 and 1 and only log((e^ε + 1)/2) between either and undecided, which is what
-        ``REPLACE_SPECIAL`` (replaced by a fair coin) promises. Shown exactly by
-        tests/soundness/test_randomized_response.py and tests/soundness/test_ties.py.
+        Pure ε per label (unit ``"label"``, ``REPLACE_ONE`` over the values 0, 1, undecided and all
+        levels), δ = 0, for any labels, prompts and answers; no arithmetic caveat. The loss is ε
+        between 0 and 1, less between others, and only log((e^ε + 1)/2) between 0 or 1 and
+        undecided, which is what ``REPLACE_SPECIAL`` (replaced by a fair coin) promises. Shown
+        exactly by tests/soundness/test_randomized_response.py, tests/soundness/test_ties.py and
+        tests/soundness/test_kinds.py.
 
     Source:
         Warner 1965; optimal for binary labels by Kairouz, Oh & Viswanath 2016. PPKL, §3; fair
-        coin for an undecided label: docs/local.md, "Randomized response".
+        coin for an undecided label, and levels: docs/local.md, "Randomized response".
 
     Example:
         >>> coin = RandomizedResponse(epsilon=1.0)
@@ -250,11 +253,14 @@ class RandomizedResponse(_Coin):
         return label_array(values)
 
     def _answered(self, values: Integers, entropy: Entropy) -> Integers:
-        words = entropy.words(len(values))
-        undecided = values == UNDECIDED
-        flipped = (values == 1) ^ (words < np.uint64(self.threshold))
-        fair = words < np.uint64(FAIR)
-        return np.asarray((flipped & ~undecided) | (fair & undecided), dtype=np.int8)
+        return drawn_bits(values, entropy.words(len(values)), threshold=self.threshold)
+
+    def _log_chances(
+        self, outputs: Integer[np.ndarray, "t n"], values: Integers
+    ) -> Float[np.ndarray, "t n"]:
+        ones = _thresholds(self.threshold)[values] / 2.0**64
+        level = np.log(np.where(outputs == 1, ones, 1 - ones))
+        return np.where(values > UNDECIDED, level, super()._log_chances(outputs, values))
 
 
 def label_array(values: Integers) -> Integers:
@@ -262,13 +268,40 @@ def label_array(values: Integers) -> Integers:
     labels = np.asarray(values)
     wrong: np.ndarray | list[int] = [0]
     if labels.ndim == 1:
-        wrong = np.flatnonzero((labels != 0) & (labels != 1) & (labels != UNDECIDED))
+        wrong = np.flatnonzero(~np.isin(labels, np.arange(len(SHARES))))
     if len(wrong):
         raise DataError(
-            f"Labels must be 0, 1 or {UNDECIDED} (undecided) in one dimension: index {wrong[0]} "
-            "is not."
+            f"Labels must be 0, 1, {UNDECIDED} (undecided) or the code of a level in one "
+            f"dimension: index {wrong[0]} is not."
         )
     return labels.astype(np.int8)
+
+
+def label_shares(labels: Integers) -> Float[np.ndarray, " n"]:
+    """Return y of every label: how much of it is for the first answer, from 0 to 1."""
+    return _SHARES[label_array(labels)]
+
+
+_SHARES: Final = np.array([float(share) for share in SHARES])
+
+
+def drawn_bits(
+    labels: Integers, words: UInt64[np.ndarray, " n"], *, threshold: int = 0
+) -> Integers:
+    """Return each label as one bit that a word decides, flipped on so many words of all 2^64."""
+    # A 1 turns what the word says of a 0; all others are 1 on words below a number of their own.
+    below = words < _thresholds(threshold)[labels]
+    return np.asarray(below ^ (labels == 1), dtype=np.int8)
+
+
+@lru_cache(maxsize=16)
+def _thresholds(flips: int) -> UInt64[np.ndarray, " codes"]:
+    """Return for every label on how many of the 2^64 words its bit is 1; of a 1, on how many 0."""
+    # Of a share y: T + (2^64 − 2T)y, rounded down, so that it lies between T and 2^64 − T and no
+    # ratio of chances is larger than that of 0 and 1.
+    counts = [int(flips + (2**64 - 2 * flips) * share) for share in SHARES]
+    counts[1] = flips
+    return np.array(counts, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
@@ -399,12 +432,12 @@ class NonPrivate(Answers):
     def _answered(
         self, values: Integer[np.ndarray, " n"], entropy: Entropy
     ) -> Integer[np.ndarray, " n"]:
-        """Return labels as they are; a fair coin decides each undecided one."""
-        heads = entropy.words(len(values)) < np.uint64(FAIR)
-        return np.where(values == UNDECIDED, heads, values).astype(np.int8)
+        """Return labels as they are; a coin decides each undecided one, and each level between."""
+        return drawn_bits(values, entropy.words(len(values)))
 
     def _log_chances(
         self, outputs: Integer[np.ndarray, "t n"], values: Integer[np.ndarray, " n"]
     ) -> Float[np.ndarray, "t n"]:
-        decided = np.where(outputs == values, 0.0, -math.inf)
-        return np.where(values == UNDECIDED, -math.log(2), decided)
+        share = _SHARES[values]
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(outputs == 1, share, 1 - share))

@@ -77,7 +77,10 @@ def questions(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Re
                 yield made, (), False
             return
         records = records_of(
-            _rows(chunks, chunk), person_field=chunks.person_field, hides_records=hidden
+            _rows(chunks, chunk),
+            person_field=chunks.person_field,
+            hides_records=hidden,
+            levels=chunks.levels,
         )
         while some := list(islice(records, _RECORDS)):
             if some[0].privatized != chunks.privatized:

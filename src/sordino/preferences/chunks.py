@@ -16,7 +16,7 @@ from sordino.errors import DataError, UsageError
 
 from .pairs import manifest_path
 from .parquet import DIFFERENCE, row_groups, schema_of
-from .records import refuse_person_field
+from .records import Levels, refuse_person_field
 
 WORK: Final = ".sordino-*.parts"
 """What a run is called that has not ended, in the folder for its answers."""
@@ -108,6 +108,7 @@ class Chunks(Sequence[Chunk]):
     person_field: str = "person"  # name of the optional public person id
     drop_identical: bool = False  # leave out pairs of identical answers instead of refusing them
     privatized: bool = False  # whether these are randomized answers, and not raw judgments
+    levels: Levels | None = None  # what ratings may be
     # Whether all of a record is private: then persons are not read, records of identical answers
     # are left out, and no message says which record cannot be used.
     hides_records: bool = False
@@ -134,6 +135,11 @@ class Chunks(Sequence[Chunk]):
         return sum(known) if len(known) == len(self.chunks) else None
 
     @property
+    def parts(self) -> int:
+        """Return of what every label is a whole number: 2 unless levels are declared."""
+        return 2 if self.levels is None else self.levels.parts
+
+    @property
     def bytes(self) -> int:
         """How large all files are together: it tells how long labels are, so it stays here."""
         # Whatever is printed or written says `rows` instead.
@@ -147,6 +153,7 @@ def find_chunks(
     drop_identical: bool = False,
     privatized: bool = False,
     hides_records: bool = False,
+    levels: object = None,
 ) -> Chunks:
     """Return the judgments of many files, none of which is read yet but its ends.
 
@@ -165,6 +172,7 @@ def find_chunks(
             vectors then stand beside a column ``answer`` instead of ``label``.
         hides_records: Whether all of a record is private, as under unit ``"record"``: then there
             may be none, and vectors must be lists of a fixed size, for none need be there to tell.
+        levels: The lowest and the highest rating, where records hold ``rating``.
 
     Raises:
         UsageError: There is no file, or they are of several kinds, or one is given twice, or a
@@ -202,6 +210,7 @@ def find_chunks(
         drop_identical=drop_identical or hides_records,
         privatized=privatized,
         hides_records=hides_records,
+        levels=None if levels is None else Levels.of(levels),
     )
 
 

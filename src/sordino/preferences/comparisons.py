@@ -14,11 +14,11 @@ from scipy.sparse import csr_array
 
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError
-from sordino.privacy.guarantee import UNDECIDED
+from sordino.privacy.guarantee import SHARES
 from sordino.privacy.persons import People
 
 from .features import Features, differences, refuse_other_features
-from .records import Record, Text, person_key
+from .records import Absent, Alternative, Record, Text, person_key
 
 
 class PublicDigest:
@@ -152,10 +152,11 @@ class Comparisons(Questions):
 
     prompts: tuple[Text, ...] = ()
     first: tuple[Text, ...] = ()
-    second: tuple[Text, ...] = ()
+    second: tuple[Alternative, ...] = ()  # absent where single answers were judged: all, or none
     # Feature differences φ(first) − φ(second), when made from features.
     given: Float[np.ndarray, "n d"] | None = None
     dropped: int = 0  # how many records were left out because their answers are identical
+    parts: int = 2  # P, of which every raw label is a whole number: 2 unless levels are declared
 
     def __post_init__(self) -> None:
         # Beside features there are no texts to hide an order in.
@@ -163,7 +164,25 @@ class Comparisons(Questions):
             ("prompts", "first", "second"), 0 if self.given is not None else len(self)
         )
         self._refuse_lengths(texts | {"given": len(self), "persons": len(self)})
+        if len({isinstance(other, Absent) for other in self.second}) > 1:
+            raise DataError("Some judgments are of one answer and some of two. Nothing was done.")
         super().__post_init__()
+
+    @property
+    def alone(self) -> bool:
+        """Return whether single answers were judged, each by itself."""
+        return bool(self.second) and isinstance(self.second[0], Absent)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Return the public groups of the prompts of single answers, in order."""
+        return tuple(sorted({other.family for other in self.second if isinstance(other, Absent)}))
+
+    @property
+    def candidates(self) -> list[tuple[Text, ...]]:
+        """Return the answers of every judgment: two, or one."""
+        both = zip(self.first, self.second, strict=True)
+        return [tuple(text for text in one if not isinstance(text, Absent)) for one in both]
 
     def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
         """Return φ(first) − φ(second) for every record."""
@@ -175,14 +194,13 @@ class Comparisons(Questions):
         return differences(features, self.prompts, self.first, self.second)
 
 
-def outcomes(
-    name: str, values: object, n: int, *, undecided: bool = False
-) -> Integer[np.ndarray, " n"]:
-    """Return n outcomes that nobody can change afterwards."""
+def outcomes(name: str, values: object, n: int, *, parts: int = 1) -> Integer[np.ndarray, " n"]:
+    """Return n outcomes that nobody can change afterwards; each a whole number of so many parts."""
     outcomes = np.array(values)
-    permitted = (0, 1, UNDECIDED) if undecided else (0, 1)
+    permitted = [code for code, share in enumerate(SHARES) if (share * parts).denominator == 1]
     if outcomes.shape != (n,) or not np.isin(outcomes, permitted).all():
-        also = f" (or {UNDECIDED}: undecided)" if undecided else ""
+        also = " (or 2: undecided)" if parts > 1 else ""
+        also += "" if len(permitted) <= 3 else f", or the code of one of {parts} parts"  # noqa: PLR2004
         raise DataError(f"{name} must be 0 or 1{also}, one for each of the {n} keys.")
     outcomes = outcomes.astype(np.int8)
     outcomes.setflags(write=False)
@@ -235,6 +253,7 @@ def columns_of(rows: Sequence[Record], digest: PublicDigest) -> dict[str, Any]:
         "prompts": tuple(row.prompt for row in rows),
         "first": tuple(row.first for row in rows),
         "second": tuple(row.second for row in rows),
+        "parts": rows[0].levels.parts if rows and rows[0].levels else 2,
         "persons": all_named(row.person for row in rows),
     }
 

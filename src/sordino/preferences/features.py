@@ -16,19 +16,19 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Float, Int, UInt64
 
-from sordino._validate import finite_array, integer, non_negative, positive
+from sordino._validate import finite_array, integer, non_negative, one_of, positive
 from sordino.errors import DataError, PrivacyError, UsageError
 
-from .records import Text
+from .records import Absent, Alternative, Text
 
 _CACHED = 1 << 16  # distinct words that are remembered at most while one call runs
 _END = "\uffff"  # ends each text: no character, and taken out of texts
@@ -440,6 +440,115 @@ class HashedText:
         return scipy.sparse.hstack([scipy.sparse.csr_array((shape * scale).T), hashed], "csr")
 
 
+INTERCEPTS = ("one", "none", "family")
+"""What a single answer is held against: one bar for all, none, or one for each family."""
+
+_HEIGHT = 0.5  # of the intercept, as a share of the bound: as long as typical rows
+
+
+@dataclass(frozen=True)
+class Intercept:
+    """Features of answers, and of what an answer that is judged by itself is held against.
+
+    A thumb or a rating compares an answer with an absent alternative, whose features are zero but
+    for −L/2 at the place of its family: the last weights say how high the bar is there. Answers
+    have zeros at these places, so that in a comparison of two of them the bar cancels.
+
+    Args:
+        features: Features of answers.
+        families: Public groups of prompts, each with a bar of its own: one for all by default;
+            without any, an answer is liked if its reward is positive.
+
+    Source:
+        docs/local.md, "Thumbs and ratings".
+
+    Example:
+        >>> Intercept(HashedText(dimension=28)).dimension
+        29
+    """
+
+    features: Features
+    _: KW_ONLY
+    families: tuple[str, ...] = ("",)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.features, Features) or isinstance(self.features, Intercept):
+            raise UsageError("Intercept is for features of answers, such as HashedText.")
+        names = tuple(self.families)
+        if len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+            raise UsageError("families must be different texts.")
+        object.__setattr__(self, "families", names)
+        usable_dimension("dimension", self.dimension)
+
+    @property
+    def dimension(self) -> int:
+        """Return d: features of answers, and one for each family."""
+        return self.features.dimension + len(self.families)
+
+    @property
+    def feature_bound(self) -> float:
+        """Return L, that of the answers."""
+        return self.features.feature_bound
+
+    def transform(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Matrix:
+        """Return one row for each prompt and answer, zero at the places of the families."""
+        return self._beside(self.features.transform(prompts, answers), [])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        kind = {"kind": "intercept", "families": list(self.families)}
+        return {**kind, "features": self.features.to_dict()}
+
+    def _differences(
+        self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Alternative]
+    ) -> Matrix:
+        return self._beside(differences(self.features, prompts, first, second), second)
+
+    def _beside(self, rows: Matrix, second: Sequence[Alternative]) -> Matrix:
+        """Return rows with the intercept of each that is held against an absent answer."""
+        places = {family: place for place, family in enumerate(self.families)}
+        bars = np.zeros((rows.shape[0], len(places)))
+        for row, other in enumerate(second):
+            if isinstance(other, Absent):
+                # where there is one bar, it is for all
+                place = 0 if self.families == ("",) else places.get(other.family)
+                if place is not None:
+                    bars[row, place] = _HEIGHT * self.feature_bound
+        if scipy.sparse.issparse(rows):
+            return scipy.sparse.csr_array(scipy.sparse.hstack([rows, bars], format="csr"))
+        return np.hstack([rows, bars])
+
+    def __getattr__(self, name: str) -> Any:
+        # What features say of texts that they have read, or of a promise, holds with an intercept.
+        if name in {"_has_read", "guarantee", "declare_unread"}:
+            return getattr(self.features, name)
+        if name == "_alone":
+            return replace(self, features=self.features._alone)  # noqa: SLF001 (of our own maps)
+        raise AttributeError(name)
+
+
+def suited_features(
+    features: Features | None,
+    *,
+    alone: bool,
+    intercept: str | None = None,
+    families: Iterable[str] = (),
+) -> Features | None:
+    """Return features for judgments of single answers (``alone``), or of two, where no bar is."""
+    if not alone:
+        if intercept is not None:
+            raise UsageError(
+                "An intercept (--intercept) is for thumbs and ratings of single answers; in a "
+                "comparison of two it cancels. Nothing was done. Leave it out."
+            )
+        return features
+    kind = one_of("intercept", intercept or "one", INTERCEPTS)
+    if features is None or isinstance(features, Intercept):
+        return features
+    bars = {"one": ("",), "none": (), "family": tuple(families)}[kind]
+    return Intercept(features, families=bars)
+
+
 def usual_features(n: int | None) -> HashedText:
     """Return the features that so many private judgments can teach the weights of."""
     # A word is in few answers. Fewer than 20,000 judgments under noise say nothing about single
@@ -570,6 +679,8 @@ def caveats_of_features(features: Features | None, private: object = None) -> tu
     """Return the caveats of features where whole records are hidden; refuse what has read them."""
     # Hashed words are a public rule, and a sentence model may say what it has read. What a function
     # of the user was made from nobody knows but the user.
+    if isinstance(features, Intercept):
+        features = features.features
     if features is None or isinstance(features, HashedText):
         return ()
     told = getattr(features, "_has_read", None)
@@ -586,16 +697,22 @@ def features_of_hidden(features: Features | None, private: object) -> Features |
 
 
 def differences(
-    features: Features, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
+    features: Features,
+    prompts: Sequence[Text],
+    first: Sequence[Text],
+    second: Sequence[Alternative],
 ) -> Matrix:
     """Return the features of the first answers minus those of the second, row by row."""
-    # No row has a norm above 2L. Swapping first and second changes the sign and nothing else.
+    # No row has a norm above 2L. Swapping first and second changes the sign and nothing else. An
+    # absent answer has the features 0, but for an intercept.
     _refuse_learned(features)
     _same_length(prompts=prompts, first=first, second=second)
     together: Callable[..., Matrix] | None = getattr(features, "_differences", None)
-    if together is not None:  # of our own feature maps, which read each prompt once
-        return together(prompts, first, second)
-    return features.transform(prompts, first) - features.transform(prompts, second)
+    absent = any(isinstance(other, Absent) for other in second)
+    if together is not None and (not absent or isinstance(features, Intercept)):
+        return together(prompts, first, second)  # of our own maps, which read each prompt once
+    given = features.transform(prompts, first)
+    return given if absent else given - features.transform(prompts, cast("Any", second))
 
 
 def features_from_dict(
@@ -620,6 +737,11 @@ def features_from_dict(
                 "with."
             )
         return features
+    if kind == "intercept" and isinstance(settings.get("families"), list):
+        inner = features.features if isinstance(features, Intercept) else features
+        alone = features_from_dict(settings["features"], function=function, features=inner)
+        with suppress(TypeError, UsageError):
+            return Intercept(alone, families=tuple(settings["families"]))
     if kind == "sentence-embeddings":
         raise UsageError(
             "These features need a sentence model, which no file of a reward holds. Pass "
@@ -653,7 +775,7 @@ def usable_feature_bound(value: object) -> float:
     return bound
 
 
-def _same_length(**sides: Sequence[Text]) -> None:
+def _same_length(**sides: Sequence[Alternative]) -> None:
     for name, side in sides.items():
         if isinstance(side, str):
             raise DataError(f"{name} must be a sequence of texts, got one text.")

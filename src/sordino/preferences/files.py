@@ -18,10 +18,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from sordino import _validate
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
 from sordino.errors import DataError, FileSystemError, UsageError
 
-from .records import FIELDS, Record, Text, parse_records, refuse_person_field, refuse_some_named
+from .records import (
+    FIELDS,
+    Absent,
+    Alternative,
+    Levels,
+    Record,
+    Text,
+    paired_ratings,
+    parse_records,
+    refuse_person_field,
+    refuse_some_named,
+)
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _BLANK = b" \r\n"
@@ -359,11 +371,16 @@ class Kind:
                 yield one
 
 
+RATINGS = ("levels", "pairs")
+"""Whether each rating is taken by itself, or two of them as a comparison."""
+
 _COMPARISONS = Kind(
     fields=FIELDS,
     alike=(
         ("privatized", "raw judgments and randomized answers in one file."),
         ("cut", TWO_FORMS),
+        ("alone", "judgments of one answer and of two in one file. Nothing was released."),
+        ("levels", "ratings with other levels than the others. Nothing was released."),
     ),
 )
 """Of two answers, raw or randomized."""
@@ -374,33 +391,48 @@ def read_records(
     *,
     person_field: str = "person",
     hides_records: bool = False,
+    levels: Levels | None = None,
+    ratings: str = "levels",
     progress: Progress | None = None,
 ) -> Iterator[Record]:
     """Yield every record in canonical order, one at a time."""
     # Where all of a record is private there may be none at all.
+    if _validate.one_of("ratings", ratings, RATINGS) == "pairs" and hides_records:
+        raise UsageError(
+            "ratings='pairs' (--ratings pairs) makes pairs of several records, and one of them is "
+            "what is hidden. Nothing was read. Leave it out, or protect labels (--unit label)."
+        )
     rows = _COMPARISONS.rows(
         source, person_field=person_field, empty=hides_records, progress=progress
     )
-    return records_of(rows, person_field=person_field, hides_records=hides_records)
+    records = records_of(
+        rows, person_field=person_field, hides_records=hides_records, levels=levels
+    )
+    return paired_ratings(records) if ratings == "pairs" else records
 
 
 def records_of(
-    rows: Iterable[tuple[str, object]], *, person_field: str, hides_records: bool = False
+    rows: Iterable[tuple[str, object]],
+    *,
+    person_field: str,
+    hides_records: bool = False,
+    levels: Levels | None = None,
 ) -> Iterator[Record]:
     """Yield the records of (place, row), one for every label, all of the first one's kind."""
     refuse_person_field(person_field)
-    parse = partial(parse_records, person_field=person_field)
+    parse = partial(parse_records, person_field=person_field, levels=levels)
     return _COMPARISONS.judgments(rows, parse, hides_records=hides_records)
 
 
-def line_of(prompt: Text, first: Text, second: Text, answer: int, person: str | None) -> bytes:
+def line_of(
+    prompt: Text, first: Text, second: Alternative, answer: int, person: str | None
+) -> bytes:
     """Return the fields of one privatized record as a line."""
-    row: dict[str, Any] = {
-        "prompt": prompt,
-        "first": first,
-        "second": second,
-        "answer": int(answer),
-    }
+    row: dict[str, Any] = {"prompt": prompt, "first": first, "second": second}
+    if isinstance(second, Absent):
+        row = {"prompt": prompt, "completion": first}
+        row |= {"family": second.family} if second.family else {}
+    row["answer"] = int(answer)
     if person is not None:
         row["person"] = person
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,11 +22,11 @@ from sordino import _validate
 from sordino._files import read_json, sha256_of
 from sordino.errors import DataError, MissingExtra, PrivacyError, UsageError
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
-from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, UNDECIDED, Guarantee, never_less
+from sordino.privacy.guarantee import CAVEATS, CODES, REPLACE_ONE, Guarantee, never_less
 
 from .comparisons import Comparisons, PublicDigest, gathered, outcomes
 from .files import Progress, frame_rows, line_of, read_records, records_of, untold
-from .records import canonical, messages_of, turned
+from .records import Levels, canonical, messages_of, turned
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -37,7 +38,7 @@ class Pairs(Comparisons):
 
     Attributes:
         labels: 1 where ``first`` was preferred, 0 where ``second`` was, 2 where neither (a tie,
-            "both bad", "skip"); never printed.
+            "both bad", "skip"), or the code of a level; never printed.
 
     Example:
         >>> pairs = Pairs.from_features([[1.0, 0.0], [0.0, -2.0]], [1, 0])
@@ -51,7 +52,7 @@ class Pairs(Comparisons):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        labels = outcomes("labels", self.labels, len(self), undecided=True)
+        labels = outcomes("labels", self.labels, len(self), parts=self.parts)
         object.__setattr__(self, "labels", labels)
 
     def canonical_keys(self) -> Iterator[bytes | None]:
@@ -119,6 +120,7 @@ class Pairs(Comparisons):
         *,
         persons: Iterable[str] | None = None,
         hides_records: bool = False,
+        parts: int = 2,
     ) -> Pairs:
         """Return pairs from feature differences, put into an order that ignores the labels.
 
@@ -132,6 +134,7 @@ class Pairs(Comparisons):
             persons: Public person ids, one per row.
             hides_records: Whether all of a record is private, as under unit ``"record"``: then
                 rows that are zero are left out, there may be no row, and no message gives one.
+            parts: Of ratings, P: labels are then multiples of 1/P. Declared, never taken from them.
 
         Raises:
             DataError: Shapes disagree, a value is not finite, a label is none of these, or a row
@@ -139,7 +142,7 @@ class Pairs(Comparisons):
         """
         with untold(hides_records=hides_records):
             given = _validate.finite_array("differences", differences, ndim=2)
-            outcome = number_labels(labels, len(given))
+            outcome = number_labels(labels, len(given), parts)
             people = None if persons is None else _validate.person_ids(persons, len(given))
         if not len(given) and not hides_records:
             raise DataError("differences is empty: no record in it.")
@@ -154,6 +157,7 @@ class Pairs(Comparisons):
             persons=people or None,
             labels=outcome,
             dropped=len(given) - len(rows),
+            parts=parts,
         )
 
 
@@ -169,14 +173,18 @@ def turned_rows(
     return rows * np.sign(lead)[:, None] + 0.0, turned(outcome, swap=lead < 0)
 
 
-def number_labels(labels: object, n: int) -> Integer[np.ndarray, " n"]:
-    """Return n labels that were given as numbers: 0, 1 or 0.5."""
+def number_labels(labels: object, n: int, parts: int = 2) -> Integer[np.ndarray, " n"]:
+    """Return n labels that were given as numbers: 0, 1 or 0.5, or multiples of one part."""
     # A 2 is refused although it is how undecided labels are kept: whoever counts the two answers as
     # 1 and 2 would have every other judgment taken for a tie.
-    given = np.asarray(labels)
-    if given.shape != (n,) or not np.isin(given, (0, 1, 0.5)).all():
-        raise DataError(f"labels must be 0 or 1 (or 0.5: undecided), one for each of the {n} rows.")
-    return np.where(given == 0.5, UNDECIDED, given).astype(np.int8)  # noqa: PLR2004 (y = ½)
+    given, steps = np.asarray(labels), np.arange(parts + 1) / parts
+    if given.shape != (n,) or not np.isin(given, steps).all():
+        also = "" if parts == 2 else f", or multiples of 1/{parts}"  # noqa: PLR2004 (halves)
+        raise DataError(
+            f"labels must be 0 or 1 (or 0.5: undecided){also}, one for each of the {n} rows."
+        )
+    codes = np.array([CODES[Fraction(step, parts)] for step in range(parts + 1)], np.int8)
+    return codes[np.searchsorted(steps, given.astype(np.float64))]
 
 
 def _leads(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
@@ -522,6 +530,8 @@ def read_pairs(
     person_field: str = "person",
     manifest: str | Path | None = None,
     hides_records: bool = False,
+    levels: object = None,
+    ratings: str = "levels",
     progress: Progress | None = None,
 ) -> Pairs | PrivatePairs:
     """Return the pairs of a file, or of any iterable of mappings (a ``datasets`` object, say).
@@ -529,7 +539,9 @@ def read_pairs(
     Raw records hold ``prompt`` and either ``chosen`` and ``rejected`` (texts or chat messages) or
     ``first``, ``second`` and ``label``: 1 if ``first`` is preferred, 0, or undecided ("tie",
     "both bad", "both good", "skip", 0.5), which is as private as the other two. All records may
-    leave ``prompt`` out: it is then what both answers begin with. ``labels`` (a list) instead of
+    leave ``prompt`` out: it is then what both answers begin with. Where one answer was judged by
+    itself a record holds ``prompt``, ``completion`` and ``label`` (a thumb: true or false), or
+    ``rating``, of which ``levels`` says what it may be. ``labels`` (a list) instead of
     ``label`` is one judgment of each of several people. Privatized records hold ``answer`` and
     need their manifest. Which of two answers is called ``first`` is decided by a hash of the
     text, so it tells nothing about the label.
@@ -543,6 +555,10 @@ def read_pairs(
         hides_records: Whether all of a record is private, as under unit ``"record"``. Then there
             may be no record at all, those of identical answers are left out, persons are known if
             every record names one, and no message says which record cannot be used, or why.
+        levels: The lowest and the highest rating, such as ``"1..5"``, where records hold
+            ``rating``: declared, and never taken from the ratings.
+        ratings: ``"levels"`` takes each rating by itself; ``"pairs"`` makes disjoint pairs of the
+            answers to one prompt, by a public rule, and says which was rated higher.
         progress: Called with (bytes read, size of the file).
 
     Raises:
@@ -554,7 +570,12 @@ def read_pairs(
         Pairs(n=1)
     """
     records = read_records(
-        source, person_field=person_field, hides_records=hides_records, progress=progress
+        source,
+        person_field=person_field,
+        hides_records=hides_records,
+        levels=None if levels is None else Levels.of(levels),
+        ratings=ratings,
+        progress=progress,
     )
     with untold(hides_records=hides_records):
         columns, outcome, privatized = gathered(

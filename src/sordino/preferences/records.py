@@ -3,22 +3,27 @@
 Whatever the file calls its columns, a record ends as (prompt, first, second, outcome, person),
 where ``first`` and ``second`` are ordered by a hash of their text. The outcome says which is
 preferred, if any, and is the only part of a raw record that is private. A record may hold the
-labels of several people.
+labels of several people. A thumb or a rating of one answer is a comparison with an absent one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from sordino import _validate
 from sordino.errors import DataError, UsageError
-from sordino.privacy.guarantee import UNDECIDED
+from sordino.privacy.guarantee import CODES, MOST_LEVELS, SHARES, UNDECIDED
 
 LABELS: Final = "labels"
 """The field of a record that holds one label for each of several people."""
@@ -37,8 +42,16 @@ _WORDS: Mapping[str, int] = {
     **dict.fromkeys(("both bad", "both_bad", "bothbad"), UNDECIDED),
     **dict.fromkeys(("both good", "both_good", "bothgood"), UNDECIDED),
 }
+_THUMBS: Mapping[Any, int] = {
+    **dict.fromkeys((True, 1, "1", "1.0", "true", "yes", "up", "thumbs up", "like", "liked"), 1),
+    **dict.fromkeys((False, 0, -1, "0", "0.0", "-1", "false", "no", "down", "thumbs down"), 0),
+    **dict.fromkeys(("good", "👍"), 1),
+    **dict.fromkeys(("dislike", "disliked", "bad", "👎"), 0),
+    **dict.fromkeys((0.5, "0.5", "skip"), UNDECIDED),
+}
+_THUMB = 'true or false (also 1 and 0, or "up" and "down"), or "skip" where nobody decided'
 _OTHERS = ("label", "answer", "chosen", "rejected")
-_QUESTION = ("prompt", "first", "second")
+_QUESTION = ("prompt", "first", "second", "completion", "family")
 
 
 def label_value(value: object) -> int | None:
@@ -52,7 +65,11 @@ def label_value(value: object) -> int | None:
 
 def turned(outcome: Any, *, swap: Any) -> Any:
     """Return outcomes after their answers were swapped: undecided stays undecided."""
-    return outcome ^ (swap & (outcome != UNDECIDED))
+    found = np.where(swap, _TURNED[outcome], outcome).astype(np.int8)
+    return found if found.ndim else int(found)
+
+
+_TURNED: Final = np.array([CODES[1 - share] for share in SHARES], dtype=np.int8)
 
 
 def _is_list(value: object) -> bool:
@@ -62,11 +79,77 @@ def _is_list(value: object) -> bool:
 Text: TypeAlias = str | list[dict[str, Any]]
 """A text, or a list of chat messages with ``role`` and ``content``."""
 
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """What a single answer is held against: no text, and what people of a family expect."""
+
+    family: str = ""  # of prompts; public
+
+
+Alternative: TypeAlias = Text | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The whole numbers that a rating may be: declared, and never taken from the ratings."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.high - self.low < MOST_LEVELS:
+            raise UsageError(
+                f"levels must be from 2 to {MOST_LEVELS} whole numbers, got {self}. Nothing was "
+                "read."
+            )
+
+    @classmethod
+    def of(cls, value: object) -> Levels:
+        """Return levels that are written ``"1..5"``, or given as ``(1, 5)``."""
+        if isinstance(value, Levels):
+            return value
+        ends = value.split("..") if isinstance(value, str) else value
+        try:
+            low, high = ends  # type: ignore[misc]
+            return cls(int(low), int(high))
+        except (TypeError, ValueError):
+            pass
+        raise UsageError(
+            f"levels must be the lowest and the highest rating, such as 1..5, got {value!r}. "
+            "Nothing was read."
+        )
+
+    def __str__(self) -> str:
+        return f"{self.low}..{self.high}"
+
+    @property
+    def parts(self) -> int:
+        """Return the least number of which every rating, and half of all, is a whole share."""
+        steps = self.high - self.low
+        return steps if steps % 2 == 0 else 2 * steps
+
+    def code(self, rating: object) -> int | None:
+        """Return the code of a rating, or None if it is no level."""
+        if isinstance(rating, str) and rating.strip().lower() == "skip":
+            return UNDECIDED
+        level = math.nan
+        if isinstance(rating, (str, Real)) and not isinstance(rating, bool):
+            with suppress(ValueError, OverflowError):
+                level = float(rating)
+        if not (self.low <= level <= self.high and level.is_integer()):
+            return None
+        return CODES[Fraction(int(level) - self.low, self.high - self.low)]
+
+
 _TEXT_OR_MESSAGES = "a text, or a list of messages with a 'role' and a 'content' text each"
 PERSON = "person"
 """Name of the field that may be left out; one that the user named may not."""
 _TURN = "\n\nAssistant:"
-FIELDS = ("prompt", "chosen", "rejected", "first", "second", "label", LABELS, "answer")
+FIELDS = (
+    *("prompt", "chosen", "rejected", "first", "second", "completion"),
+    *("label", LABELS, "rating", "answer", "levels", "family"),
+)
 """What a record may hold besides who gave it."""
 JUDGING_FIELDS = (*FIELDS, "ranking", "ranks", "candidates", "items", "offered")
 """What a record of any kind may hold besides who gave it."""
@@ -76,25 +159,32 @@ JUDGING_FIELDS = (*FIELDS, "ranking", "ranks", "candidates", "items", "offered")
 class Record:
     """One comparison in canonical order."""
 
-    # `outcome` is 1 if `first` is preferred, 0 if `second` is, and `UNDECIDED` if a raw label says
-    # neither: the raw label of a raw record, the randomized answer of a privatized one. `key`
-    # identifies the question (prompt and unordered pair of answers), not the outcome; `where` says
-    # where it stood, for messages; `cut` says that the prompt is what both answers began with.
+    # `second` is absent where a single answer was judged. `outcome` is 1 if `first` is preferred, 0
+    # if `second` is, and `UNDECIDED` if a raw label says neither, or the code of a level: the raw
+    # label of a raw record, the randomized answer of a privatized one. `key` identifies the
+    # question (prompt and unordered pair of answers), not the outcome; `where` says where it stood,
+    # for messages; `cut` says that the prompt is what both answers began with.
 
     prompt: Text
     first: Text
-    second: Text
+    second: Alternative
     outcome: int
     privatized: bool
     person: str | None
     key: bytes
     where: str
     cut: bool = False
+    levels: Levels | None = None  # of a rating
+
+    @property
+    def alone(self) -> bool:
+        """Return whether a single answer was judged."""
+        return isinstance(self.second, Absent)
 
     @property
     def identical(self) -> bool:
         """Return whether both answers are the same, so that nothing can be preferred."""
-        if isinstance(self.first, str) or isinstance(self.second, str):
+        if isinstance(self.first, str) or isinstance(self.second, str | Absent):
             return self.first == self.second
         return encoded(self.first) == encoded(self.second)
 
@@ -104,6 +194,7 @@ class Record:
         return sum(
             len(text) if isinstance(text, str) else sum(len(turn["content"]) for turn in text)
             for text in (self.prompt, self.first, self.second)
+            if not isinstance(text, Absent)
         )
 
 
@@ -120,12 +211,15 @@ def encoded(text: Text) -> bytes:
     return b"m" + plain.encode()
 
 
-def canonical(prompt: Text, one: Text, other: Text) -> tuple[bool, bytes]:
+def canonical(prompt: Text, one: Text, other: Alternative) -> tuple[bool, bytes]:
     """Return whether two answers must be swapped, and the key of their question."""
+    # Of a single answer it is that of a ballot of one: no family is in it, so that one label has
+    # one coin.
     # The order is by SHA-256 of the length-prefixed prompt and answer. It is fixed before any label
     # is looked at, and is the same on every machine.
     # Source: docs/local.md, "Order".
-    order, key = candidate_order(prompt, (one, other))
+    given = (one,) if isinstance(other, Absent) else (one, other)
+    order, key = candidate_order(prompt, given)
     return order[0] == 1, key
 
 
@@ -149,10 +243,12 @@ def person_key(person: str) -> bytes:
     return hashlib.sha256(framed(person.encode())).digest()
 
 
-def parse_records(row: object, where: str, *, person_field: str = "person") -> Iterator[Record]:
+def parse_records(
+    row: object, where: str, *, person_field: str = "person", levels: Levels | None = None
+) -> Iterator[Record]:
     """Yield one record for every label of a row: one, or as many as its ``labels`` hold."""
     if not isinstance(row, Mapping) or not {LABELS, f"{person_field}s"} & row.keys():
-        yield _parse_record(row, where, person_field=person_field)
+        yield _parse_record(row, where, person_field=person_field, levels=levels)
         return
     # How many labels there are, and who gave them, is public.
     people = f"{person_field}s"
@@ -178,10 +274,14 @@ def parse_records(row: object, where: str, *, person_field: str = "person") -> I
         yield _parse_record(one, f"{where}, label {index + 1}", person_field=person_field)
 
 
-def _parse_record(row: object, where: str, *, person_field: str = "person") -> Record:
+def _parse_record(
+    row: object, where: str, *, person_field: str = "person", levels: Levels | None = None
+) -> Record:
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
-    privatized, prompt, one, other, outcome = _sides(row, where)
+    if (own := row.get("levels")) is not None:
+        levels = Levels.of(own)
+    privatized, prompt, one, other, outcome = _sides(row, where, levels)
     person = person_of(row, where, person_field)
     try:
         swap, key = canonical(prompt, one, other)
@@ -189,10 +289,32 @@ def _parse_record(row: object, where: str, *, person_field: str = "person") -> R
         swap, key = False, b""
     if not key:
         raise DataError(f"{where}: a text is not valid Unicode.")
-    first, second = (other, one) if swap else (one, other)
+    first, second = (other, one) if swap and not isinstance(other, Absent) else (one, other)
     outcome = turned(outcome, swap=swap)
-    cut = "prompt" not in row
-    return Record(prompt, first, second, outcome, privatized, person, key, where, cut)
+    cut, rated = "prompt" not in row, levels if "rating" in row else None
+    return Record(prompt, first, second, outcome, privatized, person, key, where, cut, rated)
+
+
+def paired_ratings(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield disjoint pairs of the rated answers to one prompt, each rating in one of them."""
+    # Of one person, where persons are named. Which answers are put together the order of their
+    # keys says, which reads no rating; one that is left over is left out, whatever it was rated.
+    groups: dict[tuple[bytes, str | None], list[Record]] = {}
+    for record in records:
+        if record.levels is None or not record.alone:
+            raise DataError(
+                f"{record.where}: pairs are made of ratings of single answers, and this is none. "
+                "Leave ratings='pairs' (--ratings) out."
+            )
+        groups.setdefault((encoded(record.prompt), record.person), []).append(record)
+    for group in groups.values():
+        group.sort(key=lambda record: record.key)
+        for one, other in zip(group[::2], group[1::2], strict=False):
+            swap, key = canonical(one.prompt, one.first, other.first)
+            first, second = (other, one) if swap else (one, other)
+            gap = SHARES[first.outcome] - SHARES[second.outcome]
+            outcome = UNDECIDED if gap == 0 else int(gap > 0)
+            yield replace(first, second=second.first, outcome=outcome, key=key, levels=None)
 
 
 def refuse_person_field(name: str, fields: Sequence[str] = FIELDS) -> None:
@@ -203,34 +325,73 @@ def refuse_person_field(name: str, fields: Sequence[str] = FIELDS) -> None:
         )
 
 
-def _sides(row: Mapping[str, Any], where: str) -> tuple[bool, Text, Text, Text, int]:
+def _sides(
+    row: Mapping[str, Any], where: str, levels: Levels | None
+) -> tuple[bool, Text, Text, Alternative, int]:
     """Return whether the record is privatized, its texts as given, and its outcome."""
-    outcomes = [name for name in ("label", "answer") if name in row]
+    outcomes = [name for name in ("label", "rating", "answer") if name in row]
     ranked = [name for name in ("chosen", "rejected") if name in row]
-    if len(outcomes) > 1 or (outcomes and ranked):
+    alone = "completion" in row
+    others = [name for name in ("completion", "first", "second", *ranked) if alone and name in row]
+    if len(outcomes) > 1 or (outcomes and ranked) or len(others) > 1:
+        named = dict.fromkeys(outcomes + ranked if len(others) < 2 else others)  # noqa: PLR2004
         raise DataError(
-            f"{where}: fields {' and '.join(map(repr, outcomes + ranked))} exclude each other: "
-            "'label' and 'chosen'/'rejected' are raw judgments, 'answer' is a randomized one."
+            f"{where}: fields {' and '.join(map(repr, named))} exclude each other: 'label', "
+            "'rating' and 'chosen'/'rejected' are raw judgments, 'answer' is a randomized one, and "
+            "'completion' is an answer that was judged by itself."
         )
     if outcomes:
-        privatized = outcomes[0] == "answer"
+        (said,) = outcomes
+        privatized = said == "answer"
         if privatized:  # as it was published, without anything left to cut
             read_text(row, "prompt", where)
-        question = question_of(row, "first", "second", where)
-        # A message does not say what stood there instead.
-        value = row[outcomes[0]]
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if privatized and (not whole or int(value) not in (0, 1)):
-            raise DataError(f"{where}: field 'answer' must be 0 or 1 (1: 'first' is preferred).")
-        outcome = int(value) if privatized else label_value(value)
-        if outcome is None:
-            raise DataError(f"{where}: field 'label' must be {WANTED}.")
-        return privatized, *question, outcome
-    if not ranked and "first" in row and "second" in row:
+        question: tuple[Text, Text, Alternative]
+        if alone:
+            answer = read_text(row, "completion", where)
+            question = read_text(row, "prompt", where), answer, _absent(row, where)
+        else:
+            question = question_of(row, "first", "second", where)
+        return privatized, *question, _outcome(row[said], said, where, levels, alone=alone)
+    if not ranked and (alone or ("first" in row and "second" in row)):
         raise DataError(
-            f"{where}: field 'label' (or 'answer') is missing. A label must be {WANTED}."
+            f"{where}: field 'label' (or 'answer') is missing. A label must be "
+            f"{_THUMB if alone else WANTED}."
         )
     return False, *question_of(row, "chosen", "rejected", where), 1
+
+
+def _absent(row: Mapping[str, Any], where: str) -> Absent:
+    family = row.get("family")
+    if family is None or isinstance(family, str):
+        return Absent(family or "")
+    raise DataError(f"{where}: field 'family' must be a text: a public group of prompts.")
+
+
+def _outcome(value: object, said: str, where: str, levels: Levels | None, *, alone: bool) -> int:
+    """Return what a label, a rating or a randomized answer says."""
+    # A message does not say what stood there instead.
+    if said == "answer":
+        if isinstance(value, Integral) and not isinstance(value, bool) and int(value) in (0, 1):
+            return int(value)
+        meant = "the answer is liked" if alone else "'first' is preferred"
+        raise DataError(f"{where}: field 'answer' must be 0 or 1 (1: {meant}).")
+    if said == "rating":
+        if levels is None:
+            raise DataError(
+                f"{where}: which levels a rating may have must be declared, and is never taken "
+                "from the ratings. Nothing was read. Give the lowest and the highest: "
+                "levels='1..5' (--levels 1..5)."
+            )
+        outcome, wanted = levels.code(value), f'a whole number in {levels}, or "skip"'
+    elif alone:
+        word = " ".join(value.lower().split()) if isinstance(value, str) else value
+        plain = isinstance(word, (str, Real))
+        outcome, wanted = _THUMBS.get(word) if plain else None, _THUMB
+    else:
+        outcome, wanted = label_value(value), WANTED
+    if outcome is None:
+        raise DataError(f"{where}: field {said!r} must be {wanted}.")
+    return outcome
 
 
 def question_of(

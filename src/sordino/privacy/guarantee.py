@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_CEILING, localcontext
+from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
@@ -500,5 +501,15 @@ def event_from_row(kind: str, params: Mapping[str, Any]) -> Event:
 UNDECIDED: Final = 2
 """A tie, "both bad" or "skip": y = ½, as private as 1 (the first is preferred) and 0."""
 
-FAIR: Final = 2**63
-"""An undecided label is answered by 1 on the words below this one: half of all 2^64."""
+MOST_LEVELS: Final = 20
+"""Of ratings: codes of all shares between then fit a byte."""
+
+SHARES: Final = (
+    *(Fraction(0), Fraction(1), Fraction(1, 2)),
+    *(Fraction(j, m) for m in range(3, MOST_LEVELS) for j in range(1, m) if math.gcd(j, m) == 1),
+)
+"""What the code of a label says: y, how much of it is for the first answer. Of K levels the j-th,
+counted from 0, is j/(K − 1); a label of two answers is 0, 1 or undecided."""
+
+CODES: Final = MappingProxyType({share: code for code, share in enumerate(SHARES)})
+"""The code of every share."""

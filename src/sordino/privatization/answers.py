@@ -33,7 +33,7 @@ from sordino.preferences.pairs import (
     digest_of_answers,
     manifest_path,
 )
-from sordino.preferences.records import Record
+from sordino.preferences.records import Levels, Record
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger, Reservation
 
@@ -65,6 +65,13 @@ class FileSettings:
 
     drop_identical: bool = False
     person_field: str = "person"
+    levels: Levels | None = None
+    ratings: str = "levels"
+
+    def records(self, source: Path, progress: Progress | None = None) -> Iterator[Record]:
+        """Yield every record of a file."""
+        reading = {name: getattr(self, name) for name in ("person_field", "levels", "ratings")}
+        return read_records(source, **reading, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ class FileRows:
             raise UsageError(
                 "The input must be a file: it is read more than once. Nothing was done."
             )
-        first = next(read_records(source, person_field=self.settings.person_field))
+        first = next(self.settings.records(source))
         return first.person is not None
 
     def batches(self, reading: int) -> Iterator[Pairs]:
@@ -92,7 +99,7 @@ class FileRows:
         report, half = self.progress, None
         if report is not None:
             half = lambda done, total: report(done + reading * total, 2 * total)  # noqa: E731
-        records = read_records(self.source, person_field=self.settings.person_field, progress=half)
+        records = self.settings.records(self.source, half)
         batch: list[Record] = []
         size, digest = 0, PublicDigest()
         for record in kept(records, digest, drop_identical=self.settings.drop_identical):

@@ -359,9 +359,9 @@ class ChunkPeople:
 
 
 def _pad(secret: bytes, chunk: int, part: int, size: int) -> np.ndarray:
-    """Return two bits for each of the rows that one chunk has for one part: a pad for labels."""
+    """Return a byte for each of the rows that one chunk has for one part: a pad for labels."""
     name = secret + chunk.to_bytes(8, "big") + part.to_bytes(2, "big")
-    return np.frombuffer(hashlib.shake_256(name).digest(int(size)), np.uint8) & 3
+    return np.frombuffer(hashlib.shake_256(name).digest(int(size)), np.uint8)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

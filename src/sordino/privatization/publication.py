@@ -54,6 +54,7 @@ def digest_of_request(chunks: Chunks, randomization: Randomization) -> str:
         "dimension": chunks.dimension,
         "person_field": chunks.person_field,
         "drop_identical": chunks.drop_identical,
+        "levels": str(chunks.levels),
         "settings": randomization.memo_settings,
         "unit": randomization.unit,
         "cap": randomization.cap,

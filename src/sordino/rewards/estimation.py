@@ -18,7 +18,7 @@ from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePe
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks
-from sordino.preferences.features import Features
+from sordino.preferences.features import Features, suited_features
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.trajectories import Trajectories
@@ -190,6 +190,8 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     _validate.one_of("method", method, METHODS)
     refuse_own_rows(held_out)
     pairs = pairs.pairs if isinstance(pairs, Trajectories) else pairs
+    if getattr(pairs, "alone", False):
+        features = suited_features(features, alone=True)
     given: dict[str, object] = {
         "features": features,
         "mechanism": mechanism,

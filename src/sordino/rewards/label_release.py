@@ -84,8 +84,8 @@ def release_labels(
             statistic=released.value,
             factor=known.factor,
             feature_bound=reach / 2 if features is None else features.feature_bound,
-            # Of each row every coordinate is rounded by one step at most: twice a half.
-            rounding=float(n * np.sqrt(known.factor.shape[1]) / known.scale),
+            # Of each row every coordinate is rounded by half a step, as often as it has parts.
+            rounding=float(n * np.sqrt(known.factor.shape[1]) / known.scale * judged.parts / 2),
             longest=mechanism.longest,
             known_squares=known.squares,
         ),
@@ -174,6 +174,11 @@ class Judged:
         return cls(source=source, rows=rows, n=len(source), most=most, **_links(source))
 
     @property
+    def parts(self) -> int:
+        """Return of what every label is a whole number, as it was declared."""
+        return self.source.parts if isinstance(self.source, Pairs) else self.source.chunks.parts
+
+    @property
     def public_digest(self) -> str:
         """Return the digest of all that is public of all judgments, held out or not."""
         return self.source.public_digest
@@ -225,7 +230,9 @@ class Judged:
         if isinstance(source, Pairs):
             limited = mechanism.records_per_person is not None
             persons = source.persons if limited else None
-            design = mechanism.prepare(vectors.held, persons=persons, rows=self.rows)
+            design = mechanism.prepare(
+                vectors.held, persons=persons, rows=self.rows, parts=self.parts
+            )
             public = _KnownSum(used=design.used, factor=design.factor, scale=design.scale)
             return (
                 public,
@@ -237,7 +244,7 @@ class Judged:
                 "person than the mechanism hides. Nothing was released. Pass held_out=True, or "
                 "survey them without."
             )
-        in_files = ChunkedLabels.prepare(mechanism, vectors)
+        in_files = ChunkedLabels.prepare(mechanism, vectors, parts=self.parts)
         total = in_files.total(verified(vectors, source) if source.linked else vectors)
         public = _KnownSum(
             used=None,

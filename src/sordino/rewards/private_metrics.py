@@ -29,12 +29,12 @@ from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Matrix
 from sordino.mechanisms.label_sum import LabelMechanism
+from sordino.mechanisms.randomized_response import label_shares
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.folds import FOLDS
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import (
-    UNDECIDED,
     Event,
     GaussianEvent,
     Guarantee,
@@ -522,7 +522,7 @@ def _record_margins(rows: Float[np.ndarray, "n d"], weights: Float[np.ndarray, "
 
 def _measured(margins: Numbers, labels: Integers, temperature: float) -> Float[np.ndarray, "n 4"]:
     """Return (1, correct − ½, win − ½, loss/cap − ½) of every record."""
-    first = np.where(labels == UNDECIDED, 0.5, labels)
+    first = label_shares(labels)
     with np.errstate(over="ignore", under="ignore"):
         chances = expit(margins / temperature)
     cut = np.clip(margins, -_MARGIN, _MARGIN)

@@ -24,6 +24,7 @@ from sordino.engines.engine import Rows
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.randomized_response import drawn_bits
 from sordino.preferences.chunk_reading import judged_vectors, judgments
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk, Chunks
@@ -276,10 +277,10 @@ def _clipped_records(
 def _decided_labels(
     labels: Integer[np.ndarray, " n"], words: Integer[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    """Return labels as 0 and 1; a fair coin decides each undecided one."""
+    """Return labels as 0 and 1; a coin decides each undecided one, and each level between."""
     # A target of ½ would have slopes of both signs, for which the δ of the mechanism is not proved.
     coins = words & np.uint64(1)
-    return np.where(labels == UNDECIDED, coins, labels).astype(np.float64)
+    return np.where(labels == UNDECIDED, coins, drawn_bits(labels, words)).astype(np.float64)
 
 
 def _clipped_blocks(

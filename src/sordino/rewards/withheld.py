@@ -30,13 +30,12 @@ from sordino.mechanisms.exact_bounds import (
     size,
 )
 from sordino.mechanisms.preference_sensitivity import LabelCurvature, withheld_record_range
-from sordino.mechanisms.randomized_response import NonPrivate
+from sordino.mechanisms.randomized_response import NonPrivate, label_shares
 from sordino.preferences.features import Features, caveats_of_features, clipped_rows
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
-    UNDECIDED,
     Event,
     NeighboringRelation,
     Unit,
@@ -451,7 +450,7 @@ class WithheldReward(WithheldFit):
         # Minimizes Σ softplus(θᵀx) − tθᵀx + (ridge/2)‖θ‖², t being 1, 0, or ½ for an undecided
         # label. The bounds on scores pay for twice atol, above rounding: nothing is refused here.
         # Source: docs/intrinsic.md, "Withheld rewards of preferences".
-        loss = DebiasedLogistic(rows, targets=np.where(labels == UNDECIDED, 0.5, labels))
+        loss = DebiasedLogistic(rows, targets=label_shares(labels))
         ridge, ball = settings.ridge, settings.ball
         weights = nearest_minimum(loss, ridge=ridge, ball=ball, atol=known.atol).theta
         weights.setflags(write=False)

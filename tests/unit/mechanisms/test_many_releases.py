@@ -12,13 +12,13 @@ from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.errors import DataError
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
-from sordino.privacy.guarantee import UNDECIDED
+from sordino.privacy.guarantee import SHARES, UNDECIDED
 
 COIN = RandomizedResponse(1.0)
 LABELS = np.array([0, 1, 2], dtype=np.int8)
 
 
-@pytest.mark.parametrize("bad", [[3], [-1, 0], [0.5], [[1]]])
+@pytest.mark.parametrize("bad", [[len(SHARES)], [-1, 0], [0.5], [[1]]])
 @pytest.mark.parametrize("mechanism", [COIN, NonPrivate()])
 def test_labels_are_checked(mechanism, bad):
     for drawn in (mechanism.release, lambda *a, **k: mechanism.repeat(*a, 5, **k)):

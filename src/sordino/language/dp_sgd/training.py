@@ -78,8 +78,8 @@ from sordino.language.training.private_training import (
     PrivateTrainingSettings,
     own_settings,
 )
+from sordino.mechanisms.randomized_response import label_shares
 from sordino.preferences.pairs import Pairs, PrivatePairs
-from sordino.privacy.guarantee import UNDECIDED
 from sordino.privacy.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def units_of(pairs: object, tokens: DialogueTokens, privacy: CentralPrivacy) -> 
             "which one is not said, as records are private. Nothing was trained. Remove such "
             "pairs, or leave those that are too long out with overlong='drop'."
         ) from None
-    liked = [0.5 if label == UNDECIDED else float(label) for label in pairs.labels[rows]]
+    liked = label_shares(pairs.labels[rows]).tolist()
     read = [TokenPair.of(*one) for one in zip(first, second, liked, strict=True)]
     if privacy.unit == "record" or not len(pairs):
         return [(pair,) for pair in read]
