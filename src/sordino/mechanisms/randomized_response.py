@@ -253,7 +253,8 @@ class RandomizedResponse(_Coin):
         return label_array(values)
 
     def _answered(self, values: Integers, entropy: Entropy) -> Integers:
-        return drawn_bits(values, entropy.words(len(values)), threshold=self.threshold)
+        words = entropy.words(len(values))
+        return drawn_bits(values, words, threshold=self.threshold)
 
     def _log_chances(
         self, outputs: Integer[np.ndarray, "t n"], values: Integers
