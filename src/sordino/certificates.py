@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from sordino._markup import card
@@ -20,7 +21,15 @@ from sordino.privacy.guarantee import Guarantee, anchor, merge, promise_rows, si
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
 
-__all__ = ["Certificate", "certify", "claims_more", "digest_of", "paid_guarantee"]
+__all__ = [
+    "Certificate",
+    "certify",
+    "certify_paid",
+    "claims_more",
+    "digest_of",
+    "ledger_of",
+    "paid_guarantee",
+]
 
 CERTIFICATE_FORMAT = "sordino.certificate"
 CERTIFICATE_VERSION = 1
@@ -136,22 +145,30 @@ def certify(
         )
     policy = isinstance(artifact, CandidatePolicy)
     reward = artifact.reward if isinstance(artifact, CandidatePolicy) else artifact
-    guarantee = paid_guarantee(reward, ledger)
+    kind, digest = "policy" if policy else "reward", digest_of(artifact.to_dict())
+    return certify_paid(reward, ledger, kind=kind, digest=digest, for_study=for_study)
+
+
+def certify_paid(
+    paid: _Paid, ledger: Ledger, *, kind: str, digest: str, for_study: bool = False
+) -> Certificate:
+    """Return the certificate of whatever says which entries paid for it."""
+    guarantee = paid_guarantee(paid, ledger)
     if guarantee.simulated and not for_study:
         raise PrivacyError(
             "Randomness was simulated: whoever knows the seed can undo it, so there is nothing to "
             "certify. Run again without a seed, or pass for_study=True."
         )
-    if claims_more(reward.guarantee, guarantee):
+    if claims_more(paid.guarantee, guarantee):
         raise PrivacyError(
-            f"The artifact claims {reward.guarantee}, but its entries promise only {guarantee}."
+            f"The artifact claims {paid.guarantee}, but its entries promise only {guarantee}."
         )
     return Certificate(
-        artifact="policy" if policy else "reward",
-        digest=digest_of(artifact.to_dict()),
+        artifact=kind,
+        digest=digest,
         guarantee=guarantee,
         data=ledger.data,
-        release_ids=reward.release_ids,
+        release_ids=paid.release_ids,
         ledger_head=ledger.head,
         ledger_total=ledger.counting(guarantee.unit).total(),
     )
@@ -184,6 +201,13 @@ class _Paid(Protocol):
     def release_ids(self) -> tuple[str, ...]: ...
     @property
     def artifact(self) -> str: ...
+
+
+def ledger_of(paid: _Paid, path: Path) -> Ledger:
+    """Return a ledger for reading, about the data set that was paid for."""
+    whole = Ledger.read(path)
+    names = {row.data for row in whole.rows if row.release_id in paid.release_ids}
+    return whole.about(*names) if len(names) == 1 else whole
 
 
 def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:

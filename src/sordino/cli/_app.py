@@ -46,6 +46,8 @@ COMMANDS = {
     "privatize": "Randomize every label once, and write answers with a manifest that says how.",
     "report": "Write the report of a run again, with its ledger as it stands now.",
     "simulate": "Generate judgments of simulated people.",
+    "synthesize": "Label public prompts and answers by a released reward; written as a data set of "
+    "the Hub.",
 }
 """Every command, which is a module beside this one, and what the list of commands says of it."""
 

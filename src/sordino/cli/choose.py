@@ -21,13 +21,19 @@ import typer
 from sordino import _validate
 from sordino._files import atomic_writer, read_json, refuse_output, refuse_unwritable
 from sordino.auditing.runs.replay import RESULT, malformed, read_result
-from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, UsageError
+from sordino.errors import (
+    BudgetExceeded,
+    DataError,
+    LedgerMismatch,
+    PrivacyError,
+    UsageError,
+)
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.features import HashedText
 from sordino.preferences.files import Progress, read_mappings
 from sordino.preferences.pairs import Pairs, read_pairs
-from sordino.preferences.records import Text, read_text
+from sordino.preferences.records import JUDGING_FIELDS, Text, read_text
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
@@ -56,7 +62,6 @@ from ._app import app, command, finish, say_simulated, tell
 _TITLE = "sordino choose"
 _BATCH = 2048
 _PROBLEM = "This run cannot be used"
-Question = tuple[Text, list[Text]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +137,7 @@ def choose(settings: Choose) -> None:
             )
         policy = run.policy(settings.judgments, settings.temperature)
         with Bar.shown("Choosing") as bar:
-            questions = list(_questions(settings.prompts, bar))
+            questions = list(read_questions(settings.prompts, bar))
         draws = _WithheldDraws(settings=settings, run=run, policy=policy, questions=questions)
         outcome = draws.outcome()
         if settings.dry_run:
@@ -141,8 +146,19 @@ def choose(settings: Choose) -> None:
         _draw_freely(settings)
 
 
-def _questions(path: Path, progress: Progress) -> Iterator[Question]:
+_JUDGMENTS = {*JUDGING_FIELDS, "winner"} - {"prompt", "first", "second", "candidates"}
+
+
+def read_questions(
+    path: Path, progress: Progress, *, judged: bool = True
+) -> Iterator[tuple[Text, list[Text]]]:
+    """Yield prompts with their candidates; without ``judged``, refuse whoever judged them."""
     for where, row in read_mappings(path, progress):
+        if not judged and (said := sorted(_JUDGMENTS & row.keys())):
+            raise PrivacyError(
+                f"{where}: field {said[0]!r} says what somebody preferred, so this is a file of "
+                "judgments. Nothing was written. Give public prompts and candidates alone."
+            )
         options = row.get("candidates")
         if not isinstance(options, list) or not options:
             raise DataError(f"{where}: field 'candidates' must be a list of at least one answer.")
@@ -175,7 +191,7 @@ def _draw_freely(settings: Choose) -> None:
         remake_policy(reward, terms, temperature=None)  # what the file says, before an option
     policy = remake_policy(reward, terms, temperature=settings.temperature)
     with Bar.shown("Choosing") as bar:
-        rows = list(_drawn(policy, _questions(settings.prompts, bar), settings.simulate_seed))
+        rows = list(_drawn(policy, read_questions(settings.prompts, bar), settings.simulate_seed))
     simulated, out = reward.guarantee.simulated, settings.out
     if settings.write(rows, simulated=simulated):
         return
@@ -190,7 +206,7 @@ def _draw_freely(settings: Choose) -> None:
 
 
 def _drawn(
-    policy: CandidatePolicy, questions: Iterator[Question], simulate_seed: int | None
+    policy: CandidatePolicy, questions: Iterator[tuple[Text, list[Text]]], simulate_seed: int | None
 ) -> Iterator[dict[str, Any]]:
     part = 0
     while batch := list(islice(questions, _BATCH)):
@@ -266,7 +282,7 @@ class _WithheldDraws(Run):
     settings: Choose
     run: PreparedRun
     policy: WithheldPolicy
-    questions: list[Question]
+    questions: list[tuple[Text, list[Text]]]
 
     @property
     def data(self) -> str | None:

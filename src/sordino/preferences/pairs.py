@@ -26,7 +26,7 @@ from sordino.privacy.guarantee import CAVEATS, CODES, REPLACE_ONE, Guarantee, ne
 
 from .comparisons import Comparisons, PublicDigest, gathered, outcomes
 from .files import Progress, frame_rows, line_of, read_records, records_of, untold
-from .records import Levels, canonical, messages_of, turned
+from .records import Levels, alike, canonical, turned
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -295,17 +295,7 @@ class PrivatePairs(Comparisons):
             ) from error
         if self.given is not None:
             raise DataError("A Dataset for trl holds texts, and these pairs hold feature vectors.")
-        texts: list[Any] = [self.prompts, self.first, self.second]
-        if not all(isinstance(text, str) for column in texts for text in column):
-            roles = ("user", "assistant", "assistant")
-            both = zip(texts, roles, strict=True)
-            texts = [[messages_of(text, role) for text in column] for column, role in both]
-            if [] in texts[0]:
-                raise DataError(
-                    f"prompt of pair {texts[0].index([])} has no message, and trl needs one. "
-                    "Nothing was made. Leave such pairs out before they are randomized."
-                )
-        prompts, first, second = texts
+        prompts, first, second = alike(self.prompts, self.first, self.second)
         sides = zip(first, second, self.answers == 1, strict=True)
         ordered = [(one, other) if kept else (other, one) for one, other, kept in sides]
         chosen, rejected = zip(*ordered, strict=True) if ordered else ((), ())

@@ -445,6 +445,24 @@ def messages_of(text: Text, role: str) -> list[dict[str, Any]]:
     return [{"role": role, "content": text}] if isinstance(text, str) else list(text)
 
 
+def alike(prompts: Sequence[Text], *answers: Sequence[Text]) -> list[Sequence[Text]]:
+    """Return columns of texts as trl takes them: all of them chat messages if any is."""
+    columns = [prompts, *answers]
+    if all(isinstance(text, str) for column in columns for text in column):
+        return columns
+    roles = ("user", *["assistant"] * len(answers))
+    chats: list[Sequence[Text]] = [
+        [messages_of(text, role) for text in column]
+        for column, role in zip(columns, roles, strict=True)
+    ]
+    if [] in chats[0]:
+        raise DataError(
+            f"prompt of pair {chats[0].index([])} has no message, and trl needs one. Nothing was "
+            "made. Leave such pairs out."
+        )
+    return chats
+
+
 def person_of(row: object, where: str, person_field: str) -> str | None:
     """Return the public person id of a record of named fields, or None if there is none."""
     if not isinstance(row, Mapping):
