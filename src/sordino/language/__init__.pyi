@@ -4,6 +4,7 @@ from .dp_sgd.privacy import CentralPrivacy as CentralPrivacy
 from .dp_sgd.training import CentralDPOTrainer as CentralDPOTrainer
 from .dp_sgd.training import CentralRewardTrainer as CentralRewardTrainer
 from .embeddings import SentenceEmbeddings as SentenceEmbeddings
+from .hub import push_to_hub as push_to_hub
 from .policies.dpo import PrivateDPOConfig as PrivateDPOConfig
 from .policies.dpo import PrivateDPOTrainer as PrivateDPOTrainer
 from .policies.rebel import RebelConfig as RebelConfig

@@ -19,14 +19,15 @@ from scipy.sparse import issparse
 from scipy.special import expit, ndtri
 
 from sordino import _validate
-from sordino._files import read_json, write_json
+from sordino._files import explained, read_json, refuse_existing, write_json, write_text
 from sordino._markup import card
 from sordino.errors import DataError, SordinoError, UsageError
 from sordino.mechanisms.catalogue import CURATOR_MECHANISMS
 from sordino.mechanisms.grid import Matrix
 from sordino.mechanisms.ranking_sum import groups_by_size
-from sordino.preferences.features import Features, features_from_dict
+from sordino.preferences.features import Features, HashedText, features_from_dict
 from sordino.preferences.records import Text
+from sordino.privacy.exports import model_card
 from sordino.privacy.guarantee import Guarantee, promise_rows
 
 from .confidence import ConfidenceEllipsoid, RecordEllipsoid, ReleasedMoment
@@ -148,6 +149,7 @@ def _bends(
 
 
 REWARD_FORMAT = "sordino.reward"
+REWARD_FILE = "reward.json"
 _FITTED = ("debiased", "mixture", *CURATOR_MECHANISMS, "randomized-choice", "plackett-luce")
 _OF_ITEMS: dict[str, Any] = {
     "items": None,
@@ -368,6 +370,29 @@ class RewardModel:
         """
         write_json(Path(path), self.to_dict(), force=force)
 
+    def save_pretrained(self, folder: str | Path, *, force: bool = False) -> None:
+        """Write a folder: ``reward.json``, and a model card that states the promise.
+
+        Raises:
+            UsageError: The folder exists and ``force`` is False.
+            FileSystemError: It cannot be written.
+        """
+        folder = Path(folder)
+        refuse_existing(folder, force=force)
+        kept = self.features is None or isinstance(self.features, HashedText)
+        more = "" if kept else ", features=...)  # the same ones, which no file holds"
+        card = model_card(
+            self.guarantee,
+            title="A private reward",
+            kind="reward",
+            usage=f'import sordino\n\nreward = sordino.RewardModel.load("this/folder"{more or ")"}',
+            front={"library_name": "sordino", "training": {"method": self.method}},
+        )
+        with explained(f"{folder.name} cannot be made"):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "README.md", card, force=True)
+        self.save(folder / REWARD_FILE, force=True)
+
     @classmethod
     def load(
         cls,
@@ -376,10 +401,10 @@ class RewardModel:
         function: Callable[..., Any] | None = None,
         features: Features | None = None,
     ) -> RewardModel:
-        """Return the model that :meth:`save` wrote.
+        """Return the model that :meth:`save` or :meth:`save_pretrained` wrote.
 
         Args:
-            path: The file.
+            path: The file, or a folder with ``reward.json``, such as that of a run.
             function: The feature function, if the model was fitted with one of the user's own.
             features: The feature map itself, if no file can hold it, such as a sentence model; it
                 is checked against what the file says of it.
@@ -391,6 +416,7 @@ class RewardModel:
         """
         problem = "The reward cannot be used"
         path = Path(path)
+        path = path / REWARD_FILE if path.is_dir() else path
         found = read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
         values = _OF_ITEMS | found
         described = values.get("features")

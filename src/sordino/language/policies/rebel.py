@@ -190,7 +190,10 @@ class RebelConfig(TrainingArguments):
                 "step at most 1/temperature."
             )
         if self.push_to_hub:
-            raise UsageError("Nothing is ever uploaded from here: leave push_to_hub=False.")
+            raise UsageError(
+                "Nothing is ever uploaded from here: leave push_to_hub=False, and call "
+                "sordino.language.push_to_hub on what was saved."
+            )
         on_cpu = self.use_cpu or not torch.cuda.is_available()
         if on_cpu and (self.bf16 or self.fp16):
             raise UsageError(
@@ -377,6 +380,10 @@ class RebelTrainer(Trainer):
         means = {name: fmean(values) for name, values in self._metrics.items()}
         self._metrics.clear()
         super().log({**logs, **means}, start_time)
+
+    def push_to_hub(self, *_: object, **__: object) -> None:
+        """Refuse: a folder is uploaded with its certificate, and a trainer knows no ledger."""
+        raise UsageError("Nothing was sent. Save, and call sordino.language.push_to_hub on that.")
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
         """Write model, tokenizer and promise to a folder that transformers loads."""

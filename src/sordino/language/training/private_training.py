@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 Settings = TypeVar("Settings", bound="PrivateTrainingSettings")
 
-_NETWORK = "nothing is ever sent or fetched; upload the saved folder yourself"
+_NETWORK = "a trainer sends nothing; save, and call sordino.language.push_to_hub on the folder"
 _LOADED = "models come from a folder of this machine, in 32-bit floats and without foreign code"
 _TOKENIZER = "set it on the tokenizer, and pass that as processing_class"
 _IGNORED = "the flips of the labels are known and corrected for; nothing else would read it"
@@ -357,6 +357,10 @@ class PrivateTraining(Trainer):
             super()._save(output_dir, state_dict)
         if self.args.should_save:
             self._write_promise(Path(output_dir or self.args.output_dir))
+
+    def push_to_hub(self, *_: object, **__: object) -> None:
+        """Refuse: a folder is uploaded with its certificate, and a trainer knows no ledger."""
+        raise UsageError(f"push_to_hub: {_NETWORK}. Nothing was sent.")
 
     def create_model_card(self, *_: object, **__: object) -> None:
         """Write the promise where trl writes a card that says nothing about privacy."""
