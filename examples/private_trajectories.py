@@ -160,7 +160,7 @@ def judged(table: Table, features: np.ndarray, n: int, seed: int) -> Trajectorie
     labels = (np.random.default_rng([seed, 2]).random(n) < likes).astype(np.int64)
     bound = float(np.linalg.norm(features, axis=2).max()) * (1 + 1e-9)
     return Trajectories.from_steps(
-        first, second, labels, feature_bound=bound, horizon=CLIP, drop_identical=True
+        first, second, labels, feature_bound=bound, horizon=CLIP, drop=["identical"]
     )
 
 

@@ -89,7 +89,7 @@ def real() -> list[dict[str, Any]]:
     path = DATA / "hh_helpful_b.jsonl.gz"
     if not path.exists():
         return []
-    pairs = read_pairs(path, drop_identical=True)
+    pairs = read_pairs(path, drop=["identical"])
     return [
         described(f"hashed-text-{d}", pairs.differences(HashedText(dimension=d)).toarray())
         for d in (128, 512)

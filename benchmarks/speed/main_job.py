@@ -37,7 +37,7 @@ def measure(repeats: int) -> dict[str, Any]:
         for epsilon in ("1", "4"):
             job = "import subprocess, sys, tempfile; folder = tempfile.mkdtemp(); sys.exit("
             job += "subprocess.run([sys.executable, '-m', 'sordino', 'align', sys.argv[1], "
-            job += "'--epsilon', sys.argv[2], '--out', folder + '/run', '--drop-identical', "
+            job += "'--epsilon', sys.argv[2], '--out', folder + '/run', '--drop identical', "
             job += "'--json'], stdout=subprocess.DEVNULL, cwd=folder).returncode)"
             seconds[epsilon] = median_seconds(python("-c", job, str(source), epsilon), repeats)
     scipy = median_seconds(python("-c", "import scipy.optimize, scipy.special"), repeats)

@@ -40,7 +40,7 @@ READ = 256  # tokens that the attack on likelihoods reads
 
 def raw(part: str) -> Any:
     """Return real pairs with their real labels."""
-    return sordino.read_pairs(DATA / f"hh_helpful_{part}.jsonl.gz", drop_identical=True)
+    return sordino.read_pairs(DATA / f"hh_helpful_{part}.jsonl.gz", drop=["identical"])
 
 
 def hh_tokenizer(*parts: Any) -> Any:

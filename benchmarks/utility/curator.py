@@ -43,7 +43,7 @@ Rows = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]
 
 def real_pairs(name: str, folder: Path = DATA) -> Rows:
     """Return differences of the usual features, and labels, of one part of the real pairs."""
-    pairs = sordino.read_pairs(folder / f"hh_helpful_{name}.jsonl.gz", drop_identical=True)
+    pairs = sordino.read_pairs(folder / f"hh_helpful_{name}.jsonl.gz", drop=["identical"])
     return _told(pairs.differences(usual_features(len(pairs))).toarray(), np.array(pairs.labels))
 
 

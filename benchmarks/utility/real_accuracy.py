@@ -36,7 +36,7 @@ DELTA = 1e-6
 
 def accuracy(epsilon: float, folder: str) -> float:
     """Return the accuracy on public judgments after one run of the main job."""
-    words = ["--epsilon", str(epsilon), "--out", f"{folder}/run", "--drop-identical", "--json"]
+    words = ["--epsilon", str(epsilon), "--out", f"{folder}/run", "--drop", "identical", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "sordino", "align", str(DATA / "hh_helpful_b.jsonl.gz"),
          "--evaluate", str(DATA / "hh_helpful_a.jsonl.gz"), *words],
@@ -85,7 +85,7 @@ CENTRAL = (
 
 def read(name: str, folder: Path = DATA) -> sordino.Pairs:
     """Return one part of the real pairs."""
-    return sordino.read_pairs(folder / f"hh_helpful_{name}.jsonl.gz", drop_identical=True)
+    return sordino.read_pairs(folder / f"hh_helpful_{name}.jsonl.gz", drop=["identical"])
 
 
 def _ledger(folder: str, epsilon: float, delta: float, unit: str) -> sordino.Ledger:

@@ -77,7 +77,7 @@ def accuracy(private: Any, public: Any, features: Features) -> float:
 def measure(folder: str, runs: int) -> dict[str, Any]:
     """Return mean and standard deviation over the runs, for every map and epsilon."""
     train, test = (
-        sordino.read_pairs(DATA / f"hh_helpful_{part}.jsonl.gz", drop_identical=True)
+        sordino.read_pairs(DATA / f"hh_helpful_{part}.jsonl.gz", drop=["identical"])
         for part in "ba"
     )
     given = maps(folder)

@@ -59,7 +59,7 @@ LINES = {
     "chosen and answer": (without(answer=1), ["line 3", "'chosen'", "'answer'"]),
     "chosen and label": (without(label=1), ["line 3", "'chosen'", "'label'"]),
     "answer among raw": (json.dumps({**LABELED, "answer": 1}), ["line 3", "raw", "randomized"]),
-    "identical": (SAME, ["line 3", "same", "--drop-identical"]),
+    "identical": (SAME, ["line 3", "same", "--drop", "identical"]),
     "person is a list": (without(person=[CANARY]), ["line 3", "'person'"]),
     "person is true": (without(person=True), ["line 3", "'person'"]),
     "person surrogate": (without(person=f"{CANARY}\ud800"), ["line 3", "'person'", "Unicode"]),
@@ -141,8 +141,8 @@ def test_input_that_may_not_be_read(folder, command, as_nobody):
 @pytest.mark.parametrize("command", [COMMANDS["privatize"], COMMANDS["align"]])
 def test_lines_that_are_too_long_and_pairs_that_say_nothing(folder, monkeypatch, command):
     folder.write("in.jsonl", [SAME, SAME])
-    refused(folder, [*given(command, "in.jsonl"), "--drop-identical"], 4, "No pair is left")
-    monkeypatch.setattr("sordino.preferences.files.LONGEST_LINE", 1000)
+    refused(folder, [*given(command, "in.jsonl"), "--drop", "identical"], 4, "No pair is left")
+    monkeypatch.setattr("sordino.preferences.containers.LONGEST_LINE", 1000)
     folder.write("in.jsonl", [GOOD, json.dumps(pair(1, note="x" * 2000))])
     refused(folder, given(command, "in.jsonl"), 4, "line 2", "longer")
 

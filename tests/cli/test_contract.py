@@ -188,8 +188,8 @@ def test_a_memo_that_was_damaged(ready, pairs):
 @both
 def test_dropped_pairs_are_counted_everywhere(ready, pairs, command):
     ready.write("in.jsonl", [SAME, *pairs, SAME, SAME])
-    refused(ready, command, 4, "line 1", "--drop-identical")
-    command = [*command, "--drop-identical"]
+    refused(ready, command, 4, "line 1", "--drop", "identical")
+    command = [*command, "--drop", "identical"]
     plan = ready.run(*command, "--dry-run", "--json").value
     assert (plan["pairs"], plan["dropped_identical"]) == (40, 3)
     assert re.search(r"dropped +3 ", ready.run(*command, "--dry-run").out)

@@ -409,7 +409,7 @@ def test_what_is_published_shows_one_label_by_epsilon(run, case):
 def test_reading_that_drops_ties_is_refuted(monkeypatch, run):
     """One row fewer: n, the digest and the answers tell."""
 
-    def hasty(records, digest, *, drop_identical):
+    def hasty(records, digest, rules):
         for record in records:
             if record.outcome != UNDECIDED:
                 digest.add(record.key, record.person)

@@ -16,8 +16,8 @@ def test_a_private_reward_agrees_with_public_judgments(epsilon, least, shared_da
     # Measured over 100 coin draws with a fixed ridge: mean .653, sd .003 at epsilon 4 and mean
     # .638, sd .007 at epsilon 1, so the mean of five lies more than 15 standard errors above the
     # bound: false alarm below 1e-9. Power: labels ignored give .5, length alone about .56.
-    pairs = sordino.read_pairs(shared_data / "hh_helpful_b.jsonl.gz", drop_identical=True)
-    public = sordino.read_pairs(shared_data / "hh_helpful_a.jsonl.gz", drop_identical=True)
+    pairs = sordino.read_pairs(shared_data / "hh_helpful_b.jsonl.gz", drop=["identical"])
+    public = sordino.read_pairs(shared_data / "hh_helpful_a.jsonl.gz", drop=["identical"])
     features = sordino.HashedText(dimension=512)
     found = []
     for seed in range(5):

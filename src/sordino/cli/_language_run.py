@@ -114,6 +114,7 @@ class Train(Paying, Reading):
     """What the user chose for a training; None where an option was left out."""
 
     stage: ClassVar[str]  # which function of the pipeline trains
+    measures_tokens = True
 
     source: Source
     model: Start
@@ -224,9 +225,6 @@ class Train(Paying, Reading):
             min=2,
         ),
     ] = None
-    drop_overlong: Annotated[
-        bool, TrainingOption("Leave out pairs with an answer that does not fit.")
-    ] = False
     sft: Annotated[
         Path | None,
         _LabelsOption(
@@ -298,11 +296,6 @@ class Train(Paying, Reading):
         return self.out.with_name(f"{self.out.name}.answers.jsonl")
 
     @property
-    def reading(self) -> FileSettings:
-        """Return how the file is read."""
-        return FileSettings(drop_identical=self.drop_identical, person_field=self.person_field)
-
-    @property
     def whose(self) -> Unit:
         """Return whose change noise on updates hides; records where nothing was said."""
         return self.unit or Unit.record
@@ -365,7 +358,7 @@ class Train(Paying, Reading):
             epochs=self.epochs,
             batch_size=self.batch_size,
             max_length=self.max_length,
-            overlong="drop" if self.drop_overlong else "refuse",
+            overlong="drop" if self.drops_unfit else "refuse",
             seed=self.seed,
             **self.own_terms,
         )
@@ -499,8 +492,7 @@ def _on_answers(settings: Train) -> _OnAnswers:
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             settings.source,
-            drop_identical=settings.drop_identical,
-            person_field=settings.person_field,
+            **settings.reading,
             progress=bar,
         )
     if isinstance(pairs, PrivatePairs):
@@ -615,7 +607,7 @@ class _OnAnswers(_Training):
             randomization = Randomization.of(
                 self.coin, ledger, on_device=False, simulate_seed=settings.simulate_seed
             )
-            rows = FileRows(settings.source, settings.reading)
+            rows = FileRows(settings.source, FileSettings(**settings.reading))
             planned = plan_answers(rows, randomization)[0]
             promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
         return planned | self.told(_promise_with_start(promise, settings.model), planned["spend"])
@@ -672,7 +664,7 @@ class _OnAnswers(_Training):
                 settings.answers_path,
                 self.coin,
                 ledger=ledger,
-                settings=settings.reading,
+                settings=FileSettings(**settings.reading),
                 simulate_seed=settings.simulate_seed,
                 force=settings.force or settings.is_begun,
                 progress=bar,
@@ -704,9 +696,7 @@ def _on_judgments(settings: Train) -> _OnJudgments:
         settings.privacy(), language_module("studies.pipeline"), settings.terms()
     )  # fmt: skip
     with Bar.shown("Reading") as bar:
-        pairs = read_pairs(
-            settings.source, hides_records=True, person_field=settings.person_field, progress=bar
-        )
+        pairs = read_pairs(settings.source, hides_records=True, **settings.reading, progress=bar)
     refuse_randomized(pairs)
     caveats = pipeline.refuse_unusable(
         pairs,

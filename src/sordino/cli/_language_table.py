@@ -50,6 +50,8 @@ def _are_usable(epsilons: Sequence[float]) -> bool:
 class Comparison(Paying, Reading):
     """What the user asked for; an interrupted study goes on if the same command is given again."""
 
+    measures_tokens = True
+
     source: Source
     out: Annotated[Path, Option("Folder of the study.", metavar="DIR")]
     model: Annotated[
@@ -173,8 +175,7 @@ def compare(settings: Comparison) -> None:
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             settings.source,
-            drop_identical=settings.drop_identical,
-            person_field=settings.person_field,
+            **settings.reading,
             progress=bar,
         )
     if not isinstance(pairs, Pairs):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from sordino import _random
 from sordino.environments.annotators import TrueReward
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.chunks import find_chunks
+from sordino.preferences.containers import files_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
-from sordino.privacy.guarantee import PUBLIC_OVERLAP, UNDECIDED
+from sordino.privacy.guarantee import PUBLIC_OVERLAP, UNDECIDED, NeighboringRelation
 from sordino.rewards.evidence import refuse_too_few
 from sordino.runs.align_run import AlignRun, Inputs
 from sordino.runs.align_settings import Align, NoiseOn
 from sordino.runs.progress import Bar
 from sordino.runs.run import refuse_randomized
-from sordino.runs.settings import Unit, named_option, refuse_given
+from sordino.runs.settings import Unit, is_large, named_option, refuse_given
 
 from ._app import app, command, tell
 
@@ -46,14 +48,13 @@ def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
 
 def _inputs(settings: Align) -> Inputs:
     offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
-    if settings.reads_chunks(settings.prefs):
+    if _reads_chunks(settings):
         refuse_given(offers, "only a file of ballots over items has items to offer")
         if settings.noise is not NoiseOn.estimate:
             raise UsageError(
-                f"--noise {settings.noise} reads one file into memory; many files, folders and "
-                "Parquet are read in pieces (--engine), for which --noise estimate is built. "
-                "Nothing was done. Use that, or one file of JSON Lines; or randomize many with "
-                "`sordino privatize` and fit them with `sordino fit`."
+                f"--noise {settings.noise} reads texts into memory; vectors, and files that are "
+                "read in pieces (--engine), are for --noise estimate. Nothing was done. Use that; "
+                "or randomize them with `sordino privatize` and fit them with `sordino fit`."
             )
         if settings.hides_texts and settings.metrics_epsilon is not None:
             raise UsageError(
@@ -72,11 +73,10 @@ def _inputs(settings: Align) -> Inputs:
         chunks = find_chunks(
             settings.prefs,
             hides_records=settings.hides_texts,
-            drop_identical=settings.drop_identical,
-            person_field=settings.person_field,
+            **settings.reading,
         )
-        return Inputs(data=chunks, drop_identical=settings.drop_identical)
-    (source,) = settings.prefs
+        return Inputs(data=chunks)
+    source = settings.prefs[0] if len(settings.prefs) == 1 else settings.prefs
     if holds_rankings(source):
         if settings.noise is not NoiseOn.estimate:
             raise UsageError(
@@ -95,17 +95,31 @@ def _inputs(settings: Align) -> Inputs:
         with Bar.shown("Reading") as bar:
             ballots = read_rankings(
                 source,
-                person_field=settings.person_field,
+                columns=settings.reading["columns"],
+                person_field=settings.reading["person_field"],
                 offered=settings.offered,
                 hides_records=settings.hides_texts,
                 progress=bar,
             )
-        return Inputs(data=ballots, drop_identical=False)
+        return Inputs(data=ballots)
     refuse_given(offers, "only ballots over items have items to offer, and these are pairs")
     return _pairs(settings, source)
 
 
-def _pairs(settings: Align, source: Path) -> Inputs:
+def _reads_chunks(settings: Align) -> bool:
+    """Return whether judgments are read in pieces, by what is public of them."""
+    if settings.noise is NoiseOn.estimate or settings.engine is not None:
+        hidden = settings.relation is NeighboringRelation.ADD_OR_REMOVE_ONE
+        return (
+            settings.reads_chunks(settings.prefs, most=0)
+            if hidden
+            else settings.reads_chunks(settings.prefs)
+        )
+    tables = [path for path in files_of(settings.prefs) if path.suffix.lower() == ".parquet"]
+    return any(is_large(path, math.inf) for path in tables)
+
+
+def _pairs(settings: Align, source: Path | list[Path]) -> Inputs:
     evaluate, truth = settings.evaluate, settings.truth
     if settings.noise is NoiseOn.draws:
         for name, path in {"--evaluate": evaluate, "--truth": truth}.items():
@@ -114,12 +128,10 @@ def _pairs(settings: Align, source: Path) -> Inputs:
                     f"{name} measures a reward, and with --noise draws it is withheld. Nothing "
                     "was done. Leave it out."
                 )
-    drop_identical = settings.drop_identical or settings.hides_texts  # a record that says nothing
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             source,
-            drop_identical=drop_identical,
-            person_field=settings.person_field,
+            **settings.reading,
             hides_records=settings.hides_texts,
             progress=bar,
         )
@@ -138,8 +150,7 @@ def _pairs(settings: Align, source: Path) -> Inputs:
         public=public,
         shares=shares,
         truth=None if truth is None else TrueReward.load(truth),
-        drop_identical=drop_identical,
-        source=source,
+        source=source if isinstance(source, Path) else None,
     )
 
 
@@ -148,7 +159,8 @@ def _public(path: Path, pairs: Pairs | PrivatePairs, settings: Align) -> tuple[P
     # Those are left out. Where it is private too which questions are in the private file, they
     # stay, and nothing is refused for them: either would tell. Public labels are the user's word.
     with named_option("--evaluate"):
-        public = read_pairs(path, drop_identical=True, person_field=settings.person_field)
+        drop = {*settings.reading["drop"], "identical"}
+        public = read_pairs(path, **settings.reading | {"drop": drop})
     if isinstance(public, PrivatePairs):
         raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
     private = set() if settings.hides_texts else set(pairs.keys)

@@ -30,8 +30,9 @@ from sordino.errors import (
 )
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
 from sordino.policies.withheld import WithheldPolicy
+from sordino.preferences.containers import Progress
 from sordino.preferences.features import HashedText
-from sordino.preferences.files import Progress, read_mappings
+from sordino.preferences.files import read_rows
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.records import JUDGING_FIELDS, Text, read_text
 from sordino.privacy import accounting
@@ -153,7 +154,7 @@ def read_questions(
     path: Path, progress: Progress, *, judged: bool = True
 ) -> Iterator[tuple[Text, list[Text]]]:
     """Yield prompts with their candidates; without ``judged``, refuse whoever judged them."""
-    for where, row in read_mappings(path, progress):
+    for where, row in read_rows(path, progress=progress):
         if not judged and (said := sorted(_JUDGMENTS & row.keys())):
             raise PrivacyError(
                 f"{where}: field {said[0]!r} says what somebody preferred, so this is a file of "
@@ -248,7 +249,8 @@ class PreparedRun:
                     **{name: values[name] for name in ("ridge", "ball", "bound")},
                 },
                 reading={
-                    name: values["reading"][name] for name in ("drop_identical", "person_field")
+                    name: values["reading"][name]
+                    for name in ("columns", "drop", "longest", "person_field")
                 },
                 data=values["data"],
                 public_digest=values["public_digest"],

@@ -71,8 +71,7 @@ def _fitted_file(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str, 
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             source,
-            drop_identical=settings.drop_identical,
-            person_field=settings.person_field,
+            **settings.reading,
             progress=bar,
         )
     if isinstance(pairs, Pairs):
@@ -99,8 +98,7 @@ def _fitted_files(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str,
     chunks = find_chunks(
         settings.answers,
         privatized=True,
-        drop_identical=settings.drop_identical,
-        person_field=settings.person_field,
+        **settings.reading,
     )
     features = HashedText(dimension=settings.dimension) if chunks.dimension is None else None
     with settings.started_engine() as engine, Bar.shown("Reading") as bar:

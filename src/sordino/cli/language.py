@@ -14,7 +14,7 @@ import typer
 from sordino._files import finite, refuse_output, write_json
 from sordino.errors import UsageError
 from sordino.preferences.features import caveats_of_reading
-from sordino.preferences.files import read_mappings
+from sordino.preferences.files import read_rows
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import Text, read_text
 from sordino.reporting.result import describe_guarantee_and_caveats
@@ -104,8 +104,7 @@ def tiny(settings: Tiny) -> None:
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             settings.source,
-            drop_identical=settings.drop_identical,
-            person_field=settings.person_field,
+            **settings.reading,
             progress=bar,
         )
     pipeline = language_module("studies.pipeline")
@@ -142,7 +141,7 @@ def dpo(settings: TrainPolicy) -> None:
 
 def read_prompts(path: Path, n: int | None = None) -> list[Text]:
     """Return the different prompts of a file, the first n of them; other fields go nowhere."""
-    texts = [read_text(row, "prompt", where) for where, row in read_mappings(path)]
+    texts = [read_text(row, "prompt", where) for where, row in read_rows(path)]
     unique: list[Text] = language_module("studies.comparison_table").unique_prompts(texts)
     return unique[:n]
 

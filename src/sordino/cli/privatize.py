@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -271,7 +272,7 @@ class _ManyFiles(_Privatization):
 @command(app, Privatize)
 def privatize(settings: Privatize) -> None:
     """Randomize every label once, and write answers with a manifest that says how."""
-    if settings.reads_chunks(settings.sources):
+    if settings.reads_chunks(settings.sources, most=math.inf):
         _privatize_files(settings)
     else:
         _privatize_file(settings)
@@ -291,9 +292,7 @@ def _privatize_file(settings: Privatize) -> None:
         if path.absolute() in (source.absolute(), settings.ledger_path.absolute()):
             raise UsageError("DATA, --out, its manifest and --ledger must be different files.")
         refuse_output(path, force=force, spends=True)
-    reading = FileSettings(
-        drop_identical=settings.drop_identical, person_field=settings.person_field
-    )
+    reading = FileSettings(**settings.reading)
     coin = settings.coin(lambda: count_labels(FileRows(source, reading)))
     run = _OneFile(settings=settings, mechanism=coin, reading=reading, force=force)
     tell(run.settings, *run.outcome())
@@ -305,9 +304,7 @@ def _privatize_files(settings: Privatize) -> None:
         raise UsageError("--on-device is for one file of one's own labels. Nothing was done.")
     refuse_records(settings.unit)
     _ = settings.coin(lambda: 1)  # refuses before reading
-    chunks = find_chunks(
-        settings.sources, drop_identical=settings.drop_identical, person_field=settings.person_field
-    )
+    chunks = find_chunks(settings.sources, **settings.reading)
     outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # so does this
     # A ledger that cannot pay for this is refused before anything is read.
     future_ledger(settings.ledger_path, settings.data, settings.limit, request=settings.request)

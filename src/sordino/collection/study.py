@@ -27,7 +27,7 @@ from sordino._files import explained, write_text
 from sordino._random import new_release_id
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.files import read_mappings
+from sordino.preferences.files import read_rows
 from sordino.preferences.records import FIELDS, Text, canonical, read_text
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more, weak_caveats
 from sordino.privacy.ledger_chain import digest_of_json
@@ -56,7 +56,7 @@ def _read_questions(path: Path) -> tuple[Question, ...]:
     # `role` and `content`. Which answer is named first changes nothing.
     found: dict[str, str] = {}
     questions = []
-    for where, row in read_mappings(path):
+    for where, row in read_rows(path):
         judged = sorted(name for name in _JUDGMENTS if name in row)
         if judged:
             raise DataError(

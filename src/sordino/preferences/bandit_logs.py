@@ -28,7 +28,8 @@ from .catalogues import (
     vectors_of,
     whole_text,
 )
-from .files import Progress, read_rows, untold
+from .containers import Progress
+from .files import read_rows, untold
 
 _ENDS = 2  # of a reward range
 

@@ -24,8 +24,9 @@ from jaxtyping import Float, Int64
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 
+from .containers import UNNAMED, Progress
 from .features import clipped_rows
-from .files import UNNAMED, Progress, read_rows
+from .files import read_rows
 from .records import framed
 
 _HASHED = re.compile(r"(.+):([0-9]{1,9})", re.DOTALL)

@@ -17,11 +17,12 @@ from sordino.errors import DataError
 
 from .chunks import Chunk, Chunks
 from .comparisons import Comparisons, PublicDigest, columns_of, kept, outcomes_of
+from .containers import LONGEST_LINE, Rows, contained, json_objects
 from .features import Features, Matrix
-from .files import LONGEST_LINE, Rows, every_line, json_objects, records_of, untold
+from .files import records_of, untold
 from .pairs import Pairs, number_labels, turned_rows
 from .parquet import DIFFERENCE, column_parts, column_values, numbers, place_of, vectors
-from .records import FIELDS, Record
+from .records import FIELDS, PERSON, Record
 
 _RECORDS: Final = 4096  # of texts in one batch
 _NUMBERS: Final = 1 << 21  # of vectors in one batch
@@ -86,9 +87,9 @@ def questions(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Re
             if some[0].privatized != chunks.privatized:
                 raise DataError(_ALREADY if some[0].privatized else _RAW)
             digest = PublicDigest()
-            left = list(kept(some, digest, drop_identical=chunks.drop_identical))
+            left = list(kept(some, digest, chunks.rules))
             columns = columns_of(left, digest) | ({"persons": None} if hidden else {})
-            dropped = [row for row in some if row.identical] if digest.dropped else []
+            dropped = [row for row in some if chunks.rules.drops(row)] if digest.dropped else []
             yield Pairs(**columns, labels=outcomes_of(left)), dropped, some[0].cut
 
 
@@ -96,17 +97,22 @@ def _rows(chunks: Chunks, chunk: Chunk) -> Rows:
     path = Path(chunk.path)
     if chunk.first == chunk.last:  # a file without a record
         return iter(())
-    if path.suffix == ".parquet":
-        return _table_rows(chunks, chunk)
-    return json_objects(every_line(path) if path.suffix == ".gz" else _lines(chunk))
+    if path.suffix.lower() == ".parquet":
+        rows: Rows = _table_rows(chunks, chunk)
+    elif chunk.rows is None:
+        rows = contained(path, person_field=chunks.person_field).rows
+    else:
+        rows = json_objects(_lines(chunk))
+    return chunks.schema.rows(rows)
 
 
 def _table_rows(chunks: Chunks, chunk: Chunk) -> Rows:
     """Yield (place, row) for every row of a chunk, without the fields that are empty in it."""
     path, groups = Path(chunk.path), range(chunk.first, chunk.last)
-    people = (chunks.person_field, f"{chunks.person_field}s")
+    people = (chunks.person_field or PERSON, f"{chunks.person_field or PERSON}s")
     place, number = place_of(path, groups), chunk.start
-    for batch in column_parts(path, groups, (*FIELDS, *people), _RECORDS):
+    wanted = chunks.schema.columns if chunks.schema.fields else (*FIELDS, *people)
+    for batch in column_parts(path, groups, wanted, _RECORDS):
         names = batch.schema.names
         columns = [column_values(place, batch, name) for name in names]
         for values in zip(*columns, strict=True):
@@ -138,7 +144,7 @@ def _vectors(
     """Yield (differences as they stand, labels, persons) of a chunk."""
     if chunk.first == chunk.last:  # a file without a record
         return
-    path, names = Path(chunk.path), (DIFFERENCE, _LABEL, _ANSWER, chunks.person_field)
+    path, names = Path(chunk.path), (DIFFERENCE, _LABEL, _ANSWER, chunks.person_field or "")
     height, groups = max(1, _NUMBERS // dimension), range(chunk.first, chunk.last)
     place = place_of(path, groups)
     for batch in column_parts(path, groups, names, height):
@@ -157,8 +163,8 @@ def _vectors(
         labels = numbers(place, batch, outcome)
         if chunks.privatized and not np.isin(labels, (0, 1)).all():
             raise DataError("column 'answer' must hold 0 or 1.")
-        known = chunks.person_field in found and not chunks.hides_records
-        persons = column_values(place, batch, chunks.person_field) if known else None
+        who = None if chunks.hides_records else chunks.person_field
+        persons = column_values(place, batch, who) if who is not None and who in found else None
         yield _validate.finite_array(DIFFERENCE, rows, ndim=2), labels, persons
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, overload
 
 import numpy as np
 
-from sordino._files import UNPACKING_ERRORS, explained, unpacked
+from sordino._files import UNPACKING_ERRORS, explained
 from sordino.errors import DataError, UsageError
 
+from .comparisons import USUAL, TextRules
+from .containers import JSON_LINES, contained, files_of, packing, plain_reader, stem_of
+from .files import untold
 from .pairs import manifest_path
-from .parquet import DIFFERENCE, row_groups, schema_of
-from .records import Levels, refuse_person_field
+from .parquet import DIFFERENCE, arrow_names, row_groups, schema_of
+from .records import PERSON, Levels, refuse_person_field
+from .schemas import COMPARED, OWN, Schema, decide
 
 WORK: Final = ".sordino-*.parts"
 """What a run is called that has not ended, in the folder for its answers."""
@@ -55,11 +60,7 @@ Layout = Literal["texts", "vectors"]
 _LINES: Final = 1 << 14  # of JSON Lines in one chunk; bytes would tell how long labels are
 _ROWS: Final = 1 << 17  # of Parquet in one chunk, if row groups are not larger
 _CHUNK: Final = 1 << 20  # bytes in which line ends are looked for
-_TABLES: Final = (".parquet",)
-_TEXTS: Final = (".jsonl", ".jsonl.gz")
-_ALIKE: Final = (*_TABLES, *_TEXTS, ".json", ".json.gz", ".ndjson", ".ndjson.gz")  # in any case
-_READ: Final = (*_TABLES, *_TEXTS)
-_FOLDER_MANIFEST: Final = ".manifest.json"
+_PARQUET: Final = ".parquet"
 
 _Span = tuple[int, int, int, int | None]
 """(first, last, start, rows) of a chunk."""
@@ -105,8 +106,8 @@ class Chunks(Sequence[Chunk]):
     chunks: tuple[Chunk, ...]  # all parts of all files, in order
     layout: Layout  # what the files hold
     dimension: int | None  # of vectors; None for texts
-    person_field: str = "person"  # name of the optional public person id
-    drop_identical: bool = False  # leave out pairs of identical answers instead of refusing them
+    schema: Schema = OWN  # what their columns mean, and which says who judged
+    rules: TextRules = USUAL  # which records are left out for their texts
     privatized: bool = False  # whether these are randomized answers, and not raw judgments
     levels: Levels | None = None  # what ratings may be
     # Whether all of a record is private: then persons are not read, records of identical answers
@@ -124,6 +125,11 @@ class Chunks(Sequence[Chunk]):
 
     def __len__(self) -> int:
         return len(self.chunks)
+
+    @property
+    def person_field(self) -> str | None:
+        """Return the name of the optional public person id; None if persons do not matter."""
+        return self.schema.persons
 
     def __repr__(self) -> str:
         return f"Chunks({self.layout}, files={self.chunks[-1].file + 1})"
@@ -149,8 +155,10 @@ class Chunks(Sequence[Chunk]):
 def find_chunks(
     sources: str | Path | Iterable[str | Path],
     *,
-    person_field: str = "person",
-    drop_identical: bool = False,
+    columns: Mapping[str, str] | None = None,
+    person_field: str | None = PERSON,
+    drop: Collection[str] = (),
+    longest: int | None = None,
     privatized: bool = False,
     hides_records: bool = False,
     levels: object = None,
@@ -162,12 +170,15 @@ def find_chunks(
     known, the person field.
 
     Args:
-        sources: Files ending in ``.parquet``, ``.jsonl`` or ``.jsonl.gz``, or folders of them; a
-            folder's files are taken in the order of their names. All of one kind. Other machines
+        sources: Files as :func:`sordino.read_pairs` takes them, or folders of them; a folder's
+            files are taken in the order of their names. All Parquet, or none. Other machines
             must find them at the same place, on one file system. JSON Lines are cut by their
-            number of lines, so each is passed through once here.
-        person_field: Name of the optional public person id.
-        drop_identical: Leave out pairs of identical answers instead of refusing them.
+            number of lines, so each is passed through once here; what is neither them nor
+            Parquet is one chunk.
+        columns: What our fields are called there, as in :func:`sordino.read_pairs`.
+        person_field: Name of the optional public person id; None if persons do not matter.
+        drop: Which records to leave out for their texts, as in :func:`sordino.read_pairs`.
+        longest: Most characters of a record's texts.
         privatized: Whether they are randomized answers, each file with its manifest beside it:
             vectors then stand beside a column ``answer`` instead of ``label``.
         hides_records: Whether all of a record is private, as under unit ``"record"``: then there
@@ -183,17 +194,30 @@ def find_chunks(
         FileSystemError: A file is missing or cannot be read.
         MissingExtra: A file is Parquet, and what reads it is not installed.
     """
-    refuse_person_field(person_field)
-    paths = _files(sources)
+    refuse_person_field(person_field or PERSON)
+    paths = files_of(sources)
+    tables = {stem_of(path).endswith(_PARQUET) for path in paths}
+    if len(tables) > 1:
+        raise UsageError("Some files are Parquet and others are not. Give one kind at a time.")
     if privatized:
         _refuse_half_published(path.parent for path in paths)
     stamps = [_stamp(path) for path in paths]  # first: what is appended later is noticed
-    if paths[0].name.endswith(_TABLES):
-        dimension = _one_schema(paths, person_field, fixed=hides_records)
+    asked = partial(
+        decide,
+        columns=columns,
+        person_field=person_field,
+        kinds=COMPARED,
+        asks=not (hides_records or privatized),
+    )
+    if tables == {True}:
+        schema = asked(arrow_names(paths[0]))
+        dimension = _one_schema(paths, schema, fixed=hides_records)
         ends = [_bundles(row_groups(path)) for path in paths]
     else:
         dimension = None
-        ends = [_stretches(path) for path in paths]
+        with untold(hides_records=hides_records):
+            schema, plain = _meant(paths, asked)
+        ends = [_stretches(path, plain=one) for path, one in zip(paths, plain, strict=True)]
     chunks: list[Chunk] = []
     for file, (path, spans) in enumerate(zip(paths, ends, strict=True)):
         for span in spans:
@@ -206,8 +230,8 @@ def find_chunks(
         chunks=tuple(chunks),
         layout="texts" if dimension is None else "vectors",
         dimension=dimension,
-        person_field=person_field,
-        drop_identical=drop_identical or hides_records,
+        schema=schema,
+        rules=TextRules.of((*drop, "identical") if hides_records else drop, longest),
         privatized=privatized,
         hides_records=hides_records,
         levels=None if levels is None else Levels.of(levels),
@@ -221,73 +245,32 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
-    given = [sources] if isinstance(sources, (str, Path)) else list(sources)
-    paths = [path for source in given for path in _inside(Path(source).absolute())]
-    if not paths:
-        raise UsageError(
-            "No file to read. Give files or folders of files that end in .parquet, .jsonl or "
-            ".jsonl.gz."
-        )
-    kinds = {path.name.endswith(_TABLES) for path in paths}
-    if len(kinds) > 1:
-        raise UsageError("Some files are Parquet and some JSON Lines. Give one kind at a time.")
-    seen: set[tuple[int, int]] = set()
+def _meant(paths: Sequence[Path], asked: Callable[..., Schema]) -> tuple[Schema, list[bool]]:
+    """Return what the columns of files mean, and which are plain JSON Lines."""
+    schema, plain = None, []
     for path in paths:
-        with explained(f"{path.name} cannot be read"):
-            status = path.stat()
-        if (status.st_dev, status.st_ino) in seen:
-            raise UsageError(
-                f"{path.name} is given twice: its labels would count twice, and be hidden half "
-                "as well. Nothing was read."
+        found = contained(path)
+        plain.append(found.what == JSON_LINES)
+        names, row = found.names, None
+        if names is None:
+            with suppress(DataError):  # said with its place when the file is read
+                row = next(found.rows, ("", None))[1]
+            names = tuple(row) if isinstance(row, Mapping) else None
+        if names is None:
+            continue
+        one = asked(names, table=found.table)
+        if one != (schema or one):
+            raise DataError(
+                f"{path.name} has other columns than the files before it. Nothing was released."
             )
-        seen.add((status.st_dev, status.st_ino))
-    return paths
+        schema = schema or one
+    return schema or replace(OWN, persons=asked(("chosen", "rejected")).persons), plain
 
 
-def _inside(path: Path) -> Sequence[Path]:
-    """Return a file itself, or the files of a folder that are ours by name."""
-    with explained(f"{path.name} cannot be read"):
-        if path.is_dir():
-            found = [item for item in sorted(path.iterdir()) if not _is_hidden(item.name)]
-            for item in found:
-                # What lies in a folder, looks like data and would be left out, is refused.
-                if item.is_dir():
-                    for _, folders, files in os.walk(item):
-                        folders[:] = [name for name in folders if not _is_hidden(name)]
-                        if any(map(_looks_like_data, files)):
-                            raise UsageError(
-                                f"{item.name} is a folder with files in it, inside a folder that "
-                                "is read; folders in folders are not. Nothing was read. Give every "
-                                "folder by its name, or take it away."
-                            )
-                elif _looks_like_data(item.name) and not item.name.endswith(_READ):
-                    raise UsageError(
-                        f"{item.name} lies in a folder that is read and would be left out: names "
-                        "must end in .parquet, .jsonl or .jsonl.gz, in small letters. Nothing was "
-                        "read. Rename it, or take it away."
-                    )
-            return [item for item in found if item.name.endswith(_READ) and not item.is_dir()]
-    if not path.name.endswith(_READ):
-        raise UsageError(
-            f"{path.name}: of many files, those that end in .parquet, .jsonl or .jsonl.gz are "
-            "read. Nothing was read."
-        )
-    return [path]
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(("_", "."))
-
-
-def _looks_like_data(name: str) -> bool:
-    small = name.lower()
-    return small.endswith(_ALIKE) and not small.endswith(_FOLDER_MANIFEST) and not _is_hidden(name)
-
-
-def _one_schema(paths: Sequence[Path], person_field: str, *, fixed: bool) -> int | None:
+def _one_schema(paths: Sequence[Path], schema: Schema, *, fixed: bool) -> int | None:
     """Return the dimension of vectors, or None for texts."""
-    first, dimension = schema_of(paths[0], person_field), 0
+    person_field = schema.persons or PERSON
+    first, dimension = schema_of(paths[0], schema.columns, person_field), 0
     if fixed and any("fixed" not in kind for name, kind in first.types if name == DIFFERENCE):
         raise DataError(
             f"{paths[0].name}: column {DIFFERENCE!r} must hold lists of a fixed size "
@@ -295,7 +278,7 @@ def _one_schema(paths: Sequence[Path], person_field: str, *, fixed: bool) -> int
             "and no record may tell it. Nothing was released."
         )
     for path in paths:
-        found = schema_of(path, person_field)
+        found = schema_of(path, schema.columns, person_field)
         # lists of any length, and none in the file: as long as those of others
         other = found.dimension and dimension and found.dimension != dimension
         if found.types != first.types or other:
@@ -319,14 +302,15 @@ def _bundles(sizes: Sequence[int]) -> list[_Span]:
     return [*spans, (first, len(sizes), start, rows)] if rows else spans
 
 
-def _stretches(path: Path) -> list[_Span]:
+def _stretches(path: Path, *, plain: bool) -> list[_Span]:
     """Return spans of bytes, each of as many lines."""
     # How many is a constant: nothing that is said of a chunk may depend on how long a label is.
     ends, lines, size, buffer = [0], 0, 0, b""
     with explained(f"{path.name} cannot be read"), path.open("rb") as file:
-        if path.suffix == ".gz":  # cannot be entered in the middle; damage is said when it is read
+        if not plain:  # cannot be entered in the middle; damage is said when it is read
             with suppress(*UNPACKING_ERRORS):
-                return [(0, 1, 0, None)] if unpacked(path, file).read(1) else []
+                packed = packing(path, file)
+                return [(0, 1, 0, None)] if plain_reader(file, packed).read(1) else []
             return [(0, 1, 0, None)]
         while some := file.read(_CHUNK):
             buffer, count = some, some.count(b"\n")

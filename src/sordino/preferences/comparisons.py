@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Integer, UInt64
 from scipy.sparse import csr_array
 
 from sordino import _validate
-from sordino.errors import DataError, PrivacyError
+from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy.guarantee import SHARES
 from sordino.privacy.persons import People
 
@@ -207,32 +207,80 @@ def outcomes(name: str, values: object, n: int, *, parts: int = 1) -> Integer[np
     return outcomes
 
 
-def kept(
-    records: Iterable[Record], digest: PublicDigest, *, drop_identical: bool
-) -> Iterator[Record]:
+_PROBLEMS: Mapping[str, str] = {
+    "identical": "both answers are the same, so nothing can be preferred",
+    "empty": "an answer is empty, so there is nothing to judge",
+    "overlong": "its texts are longer than is permitted",
+}
+"""For what a record may be left out, or refused: for its texts, and nothing else."""
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """Which records are left out, and which are refused: never for what was said of them."""
+
+    drop: frozenset[str] = frozenset()  # for which of the problems
+    longest: int | None = None  # most characters of all texts; None for any
+
+    @classmethod
+    def of(cls, drop: Collection[str], longest: int | None = None) -> TextRules:
+        """Return the rules that a user asked for, or refuse them."""
+        drop = (drop,) if isinstance(drop, str) else drop
+        for name in drop:
+            _validate.one_of("drop", name, tuple(_PROBLEMS))
+        if longest is not None:
+            _validate.integer("longest", longest, at_least=1)
+        elif "overlong" in drop:
+            raise UsageError(
+                "drop: what is overlong? Nothing was read. Say how many characters the texts of a "
+                "record may have: longest=20000 (--longest 20000)."
+            )
+        return cls(frozenset(drop), longest)
+
+    def problems(self, record: Record) -> list[str]:
+        """Return what keeps a record from being used, as these rules have it."""
+        return [
+            *(["identical"] if record.identical else []),
+            *(["empty"] if "empty" in self.drop and record.empty else []),
+            *(["overlong"] if self.longest is not None and record.size > self.longest else []),
+        ]
+
+    def drops(self, record: Record) -> bool:
+        """Return whether a record is left out."""
+        return not self.drop.isdisjoint(self.problems(record))
+
+
+USUAL = TextRules()
+"""Nothing is left out."""
+
+
+def kept(records: Iterable[Record], digest: PublicDigest, rules: TextRules) -> Iterator[Record]:
     """Yield the records that carry a preference; every one enters the digest first."""
     for record in records:
         digest.add(record.key, record.person)
-        if not record.identical:
+        problems = rules.problems(record)
+        if not problems:
             yield record
             continue
-        if not drop_identical:
+        if rules.drop.isdisjoint(problems):
             raise DataError(
-                f"{record.where}: both answers are the same, so nothing can be preferred. Remove "
-                "it, or drop all such pairs with drop_identical=True (--drop-identical)."
+                f"{record.where}: {_PROBLEMS[problems[0]]}. Nothing was released. Remove it, or "
+                f"leave all such pairs out: drop={problems} (--drop {','.join(problems)})."
             )
         digest.dropped += 1
 
 
 def gathered(
-    records: Iterable[Record], *, drop_identical: bool, hides_records: bool = False
+    records: Iterable[Record], rules: TextRules = USUAL, *, hides_records: bool = False
 ) -> tuple[dict[str, Any], Integer[np.ndarray, " n"], bool]:
     """Return the columns of all records that carry a preference, outcomes, and if randomized."""
     digest = PublicDigest()
-    rows = list(kept(records, digest, drop_identical=drop_identical or hides_records))
+    if hides_records:
+        rules = replace(rules, drop=rules.drop | {"identical"})
+    rows = list(kept(records, digest, rules))
     if not rows and not hides_records:
         raise DataError(
-            "No pair is left: every record has identical answers."
+            f"No pair is left: {', '.join(sorted(rules.drop))} are left out, and every record is."
             if digest.dropped
             else "The input is empty: no record in it."
         )

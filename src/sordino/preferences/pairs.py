@@ -24,8 +24,9 @@ from sordino.errors import DataError, MissingExtra, PrivacyError, UsageError
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
 from sordino.privacy.guarantee import CAVEATS, CODES, REPLACE_ONE, Guarantee, never_less
 
-from .comparisons import Comparisons, PublicDigest, gathered, outcomes
-from .files import Progress, frame_rows, line_of, read_records, records_of, untold
+from .comparisons import Comparisons, PublicDigest, TextRules, gathered, outcomes
+from .containers import Progress, frame_names
+from .files import line_of, read_records, untold
 from .records import Levels, alike, canonical, turned
 
 if TYPE_CHECKING:
@@ -82,8 +83,9 @@ class Pairs(Comparisons):
         frame: object,
         *,
         columns: Mapping[str, str] | None = None,
-        drop_identical: bool = False,
-        person_field: str = "person",
+        drop: Collection[str] = (),
+        longest: int | None = None,
+        person_field: str | None = "person",
     ) -> Pairs:
         """Return the pairs of a data frame, by the rules of :func:`sordino.read_pairs`.
 
@@ -91,8 +93,9 @@ class Pairs(Comparisons):
             frame: A pandas or polars ``DataFrame``, or a pyarrow ``Table``, of raw judgments.
             columns: What our fields are called there, where it is otherwise:
                 ``{"prompt": "question"}``. Columns that are no field of ours are ignored.
-            drop_identical: Drop pairs of identical answers instead of refusing them.
-            person_field: Name of the optional public person id.
+            drop: Which pairs to leave out for their texts, as in :func:`sordino.read_pairs`.
+            longest: Most characters of the texts of a pair.
+            person_field: Name of the optional public person id; None reads nobody.
 
         Raises:
             UsageError: It is no frame, or ``columns`` names what is not there.
@@ -107,9 +110,14 @@ class Pairs(Comparisons):
             >>> Pairs.from_frame(Frame(), columns={"prompt": "question"})
             Pairs(n=1)
         """
-        rows = frame_rows(frame, columns=columns, person_field=person_field)
-        records = records_of(rows, person_field=person_field)
-        columns_found, labels, _ = gathered(records, drop_identical=drop_identical)
+        if frame_names(frame) is None:
+            raise UsageError(
+                f"frame must be a pandas or polars DataFrame, a pyarrow Table or a data set of "
+                f"`datasets`, got {type(frame).__name__}. Nothing was read. Other rows go to "
+                "sordino.read_pairs, which takes any iterable of mappings."
+            )
+        records = read_records(frame, columns=columns, person_field=person_field)
+        columns_found, labels, _ = gathered(records, TextRules.of(drop, longest))
         return cls(**columns_found, labels=labels)
 
     @classmethod
@@ -513,11 +521,13 @@ def _is_kept(manifest: Manifest) -> bool:
     return 0.5 <= times <= 1 / _SLACK and math.isclose(times, round(times), rel_tol=_SLACK)  # noqa: PLR2004
 
 
-def read_pairs(
-    source: str | Path | Iterable[Mapping[str, Any]],
+def read_pairs(  # noqa: PLR0913 (each is one choice of the user)
+    source: object,
     *,
-    drop_identical: bool = False,
-    person_field: str = "person",
+    columns: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
+    longest: int | None = None,
+    person_field: str | None = "person",
     manifest: str | Path | None = None,
     hides_records: bool = False,
     levels: object = None,
@@ -537,10 +547,17 @@ def read_pairs(
     text, so it tells nothing about the label.
 
     Args:
-        source: A ``.jsonl``, ``.csv`` or ``.tsv`` file, also with ``.gz``, or mappings.
-        drop_identical: Drop pairs of identical answers instead of refusing them.
+        source: A file of JSON (lines or an array), of a table (``.csv`` or another), Parquet or
+            Arrow, also packed (``.gz``, ``.zst``); a folder of them, or one that ``datasets``
+            saved; a data frame, a data set of ``datasets``, or an iterable of mappings.
+        columns: What our fields are called there, where their names do not say it:
+            ``{"prompt": "question", "winner": "vote"}``.
+        drop: Which pairs to leave out for their texts, a public rule that looks at no label:
+            ``"identical"`` (answers, which are refused otherwise), ``"empty"`` (an answer), and
+            ``"overlong"`` (more characters than ``longest``).
+        longest: Most characters of prompt and answers together; more are refused, or left out.
         person_field: Name of the optional public person id; its plural (``persons``) is a list
-            beside ``labels``.
+            beside ``labels``. None reads nobody, and does not ask whose a column of ids is.
         manifest: Manifest of a privatized file, if not beside it.
         hides_records: Whether all of a record is private, as under unit ``"record"``. Then there
             may be no record at all, those of identical answers are left out, persons are known if
@@ -553,6 +570,8 @@ def read_pairs(
 
     Raises:
         DataError: A record or the manifest cannot be used; place and field are named.
+        UsageError: ``columns`` cannot be meant, or a column looks like ids of people, and nothing
+            says whether they matter.
         FileSystemError: The file cannot be read.
 
     Example:
@@ -561,6 +580,7 @@ def read_pairs(
     """
     records = read_records(
         source,
+        columns=columns,
         person_field=person_field,
         hides_records=hides_records,
         levels=None if levels is None else Levels.of(levels),
@@ -569,7 +589,7 @@ def read_pairs(
     )
     with untold(hides_records=hides_records):
         columns, outcome, privatized = gathered(
-            records, drop_identical=drop_identical, hides_records=hides_records
+            records, TextRules.of(drop, longest), hides_records=hides_records
         )
     if not privatized:
         return Pairs(**columns, labels=outcome)

@@ -1,7 +1,8 @@
-"""Parquet files: what columns they have, and their rows; the only file that knows pyarrow."""
+"""Parquet and Arrow files: columns and rows, and zstd; the only file that knows pyarrow."""
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from .records import LABELS
 
 T = TypeVar("T")
 
+_ROWS = 4096  # in one batch
 _BUFFER = 1 << 22  # bytes, so that no row group is read as a whole
 _NOTHING = "Nothing was released."
 
@@ -39,12 +41,12 @@ class Columns:
     dimension: int | None
 
 
-def schema_of(path: Path, person_field: str) -> Columns:
+def schema_of(path: Path, wanted: Sequence[str], person_field: str) -> Columns:
     """Return the columns that are read."""
     people = f"{person_field}s"
     with _opened(path) as file:
         schema = _asked(lambda: file.schema_arrow, _damage(path))
-        known = {*FIELDS, DIFFERENCE, person_field, people}
+        known = {*(wanted or FIELDS), *FIELDS, DIFFERENCE, person_field, people}
         names = sorted(name for name in schema.names if name in known)
         for one, other in pairwise(names):
             if one == other:
@@ -163,6 +165,79 @@ def vectors(place: str, column: Any, dimension: int) -> np.ndarray:
     return _asked(read, _unreadable(place, DIFFERENCE))
 
 
+def arrow_names(path: Path) -> tuple[str, ...]:
+    """Return the columns of a Parquet or Arrow file."""
+    with _batches(path) as (names, _):
+        if len(set(names)) < len(names):
+            raise DataError(f"{path.name}: two columns have the same name. {_NOTHING}")
+        return names
+
+
+def arrow_rows(
+    path: Path, progress: Callable[[int, int], None] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Yield (place, row) for every row of a Parquet or Arrow file, without its empty fields."""
+    number = 0
+    with _batches(path) as (names, batches):
+        while (batch := _asked(lambda: next(batches, None), _damage(path))) is not None:
+            columns = [column_values(path.name, batch, name) for name in names]
+            for values in zip(*columns, strict=True):
+                row = zip(names, values, strict=True)
+                yield f"row {number}", {name: value for name, value in row if value is not None}
+                number += 1
+            if progress:
+                progress(number, number)
+
+
+@contextmanager
+def _batches(path: Path) -> Iterator[tuple[tuple[str, ...], Iterator[Any]]]:
+    """Yield the columns of a Parquet or Arrow file, and its rows a few thousand at a time."""
+    arrow, _ = _library()
+    with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
+        start = raw.read(6)
+        raw.seek(0)
+        if start.startswith(b"PAR1") or path.suffix == ".parquet":
+            with _opened(path) as file:
+                yield tuple(file.schema_arrow.names), file.iter_batches(_ROWS, use_threads=False)
+            return
+        opened = arrow.ipc.open_file if start == b"ARROW1" else arrow.ipc.open_stream
+        reader = _asked(lambda: opened(raw), _damage(path))
+        count = getattr(reader, "num_record_batches", None)
+        whole = iter(reader) if count is None else map(reader.get_batch, range(count))
+        yield (
+            tuple(reader.schema.names),
+            (batch.slice(at, _ROWS) for batch in whole for at in range(0, len(batch), _ROWS)),
+        )
+
+
+class _Unzstd(io.RawIOBase):
+    """The plain bytes of what zstd packed; damage is an EOFError, as that of gzip."""
+
+    def __init__(self, packed: Any) -> None:
+        self._packed = packed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        some = None
+        try:
+            some = self._packed.read(len(buffer))
+        except OSError as error:
+            if error.errno is not None:
+                raise
+        if some is None:
+            raise EOFError
+        buffer[: len(some)] = some
+        return len(some)
+
+
+def unpacked_zstd(raw: BinaryIO) -> BinaryIO:
+    """Return a reader of the plain bytes of a file that zstd packed."""
+    arrow, _ = _library()
+    return io.BufferedReader(_Unzstd(arrow.CompressedInputStream(raw, "zstd")), _BUFFER)
+
+
 class VectorWriter:
     """A Parquet file of vectors, answers and who gave them, as it is being written."""
 
@@ -227,7 +302,8 @@ def _asked(question: Callable[[], T], problem: str) -> T:
 
 
 def _damage(path: Path) -> str:
-    return f"{path.name} is no Parquet file, or it was cut short or damaged. {_NOTHING}"
+    kind = "Parquet" if path.suffix == ".parquet" else "Parquet or Arrow"
+    return f"{path.name} is no {kind} file, or it was cut short or damaged. {_NOTHING}"
 
 
 def _unreadable(place: str, name: str) -> str:
@@ -247,6 +323,6 @@ def _library() -> tuple[Any, Any]:
     else:
         return pa, parquet
     raise MissingExtra(
-        "Parquet files need pyarrow. Nothing was read. Install it with: pip install "
-        "'sordino[scale]'"
+        "Parquet, Arrow and .zst files need pyarrow. Nothing was read. Install it with: pip "
+        "install 'sordino[files]'"
     )

@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from sordino import _random, _validate
-from sordino.errors import DataError, SordinoError, UsageError
+from sordino.errors import DataError, UsageError
 
 from .ballots import OFFERS, UNSAID, Ballot, item_names, order_ranks, parse_ballot
 from .comparisons import PublicDigest, all_named
-from .files import Kind, Progress, Rows, every_line, read_mappings, separator, untold
+from .containers import Progress, Rows, every_line
+from .files import Kind, kind_of, untold
 from .rankings import Rankings
 from .records import JUDGING_FIELDS, refuse_person_field
+from .schemas import RANKINGS
 
 _KINDS = {
     ".soc": (True, False),
@@ -210,34 +212,26 @@ def _ballot(line: str, pattern: re.Pattern[str], where: str) -> tuple[int, list[
 
 BALLOTS = Kind(
     fields=JUDGING_FIELDS,
+    judges=(RANKINGS,),
     not_in_tables=(
         "Rankings are not read from a table. Nothing was read. Convert it to JSON Lines, or "
         "give arrays to sordino.Rankings.from_ranks."
     ),
 )
 """Of several candidates at once."""
-_FIELDS = {"ranking", "ranks", "items"}
 
 
-def holds_rankings(path: Path) -> bool:
-    """Return whether a file looks like rankings: by its ending, or by the fields of its start."""
-    # It reads one record at most; whether the file can be used is another question.
-    if _is_preflib(path):
-        return True
-    if separator(path) is not None or not path.is_file():
-        return False
-    try:
-        first = next(iter(read_mappings(path)), None)
-    except SordinoError:
-        return False
-    return first is not None and isinstance(first[1], Mapping) and not _FIELDS.isdisjoint(first[1])
+def holds_rankings(source: Path | Sequence[Path]) -> bool:
+    """Return whether files look like rankings: by their ending, or by the fields of their start."""
+    return (isinstance(source, Path) and _is_preflib(source)) or kind_of(source) == RANKINGS
 
 
 def read_rankings(
     source: str | Path | Iterable[Mapping[str, Any]],
     *,
     items: Sequence[str] | None = None,
-    person_field: str = "person",
+    columns: Mapping[str, str] | None = None,
+    person_field: str | None = "person",
     offered: str | None = None,
     hides_records: bool = False,
     progress: Progress | None = None,
@@ -255,11 +249,12 @@ def read_rankings(
     ranking.
 
     Args:
-        source: A ``.jsonl`` file, or one of PrefLib (``.soc``, ``.soi``, ``.toc``, ``.toi``), also
-            with ``.gz``; or mappings.
+        source: A source as :func:`sordino.read_pairs` takes it, but no table; or a file of PrefLib
+            (``.soc``, ``.soi``, ``.toc``, ``.toi``), also with ``.gz``.
         items: What everybody ranks, if no record says it. It must be public: it cannot be
             collected from the ballots.
-        person_field: Name of the optional public person id.
+        columns: What our fields are called there, as in :func:`sordino.read_pairs`.
+        person_field: Name of the optional public person id; None if persons do not matter.
         offered: What ballots over items were offered that do not say it: ``"all"``, every item,
             and which of them a ballot lists is private; ``"named"``, what the ballot lists,
             which makes that public; ``"each"``, every ballot must say it. None refuses to guess:
@@ -281,10 +276,10 @@ def read_rankings(
         ...                 "ranking": ["Hello!", "Yes?"]}])
         Rankings(n=1)
     """
-    refuse_person_field(person_field, BALLOTS.fields)
+    refuse_person_field(person_field or "person", BALLOTS.fields)
     _validate.one_of("offered", offered, (None, *OFFERS, "each"))
     if isinstance(source, (str, Path)) and _is_preflib(Path(source)):
-        if items is not None or person_field != "person":
+        if items is not None or person_field not in ("person", None):
             raise UsageError(
                 "items and person_field must be left out for a PrefLib file: it names its "
                 "alternatives and nobody else. Nothing was read."
@@ -293,10 +288,17 @@ def read_rankings(
             return _read_preflib(
                 Path(source), offered=offered, empty=hides_records, progress=progress
             )
-    rows = BALLOTS.rows(source, person_field=person_field, empty=True, progress=progress)
+    rows = BALLOTS.rows(
+        source,
+        columns=columns,
+        person_field=person_field,
+        asks=not hides_records,
+        empty=True,
+        progress=progress,
+    )
     with untold(hides_records=hides_records):
         names, rows = _items(rows, None if items is None else item_names(items, "items"))
-        parse = partial(parse_ballot, items=names, person_field=person_field)
+        parse = partial(parse_ballot, items=names, person_field=person_field or "person")
         ballots = list(BALLOTS.judgments(rows, parse, hides_records=hides_records))
         if not ballots and (names is None or not hides_records):
             raise DataError("The input is empty: no ballot in it.")

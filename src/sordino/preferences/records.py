@@ -189,6 +189,11 @@ class Record:
         return encoded(self.first) == encoded(self.second)
 
     @property
+    def empty(self) -> bool:
+        """Return whether an answer says nothing; alike in both, whichever is preferred."""
+        return not all(_says(side) for side in (self.first, self.second))
+
+    @property
     def size(self) -> int:
         """Return the number of characters of its texts, about what it takes in memory."""
         return sum(
@@ -196,6 +201,13 @@ class Record:
             for text in (self.prompt, self.first, self.second)
             if not isinstance(text, Absent)
         )
+
+
+def _says(text: Alternative) -> bool:
+    if isinstance(text, Absent):
+        return True  # nothing is expected of it
+    parts = [text] if isinstance(text, str) else [turn["content"] for turn in text]
+    return any(part.strip() for part in parts)
 
 
 def framed(part: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -18,8 +18,9 @@ from sordino.errors import DataError, UsageError
 from sordino.privacy.guarantee import UNDECIDED
 
 from .comparisons import all_named
+from .containers import Progress
 from .features import clipped_rows, usable_feature_bound
-from .files import Kind, Progress, untold
+from .files import Kind, untold
 from .pairs import Pairs, number_labels
 from .records import JUDGING_FIELDS, WANTED, label_value, person_of
 
@@ -83,7 +84,7 @@ class Trajectories:
         *,
         feature_bound: float | None = None,
         horizon: int | None = None,
-        drop_identical: bool = False,
+        drop: Collection[str] = (),
     ) -> Trajectories:
         """Return comparisons of trajectories that are known by the features of their steps.
 
@@ -97,8 +98,8 @@ class Trajectories:
             feature_bound: L; each step is clipped to this norm on its own. None leaves the steps as
                 they are, which record privacy does not allow.
             horizon: H, if it is to be checked; else that of the first trajectory.
-            drop_identical: Leave out comparisons whose features sum to the same, a rule on public
-                fields, instead of refusing them.
+            drop: ``["identical"]`` leaves out comparisons whose features sum to the same, a rule
+                on public fields, instead of refusing them.
 
         Raises:
             DataError: Lengths or shapes differ, or a value is not finite; the message gives the
@@ -130,7 +131,7 @@ class Trajectories:
             persons,
             horizon=horizon,
             feature_bound=bound,
-            drop_identical=drop_identical,
+            drop=drop,
         )
 
     @classmethod
@@ -142,7 +143,7 @@ class Trajectories:
         *,
         horizon: int,
         feature_bound: float | None,
-        drop_identical: bool,
+        drop: Collection[str],
         dimension: int | None = None,
     ) -> Trajectories:
         """Return comparisons of which :func:`_step_sum` has made each row; there may be none."""
@@ -153,11 +154,11 @@ class Trajectories:
         number_labels(labels, len(rows))  # refuses them before any is left out
         people = None if persons is None else _validate.person_ids(persons, len(rows))
         kept = rows.any(axis=1)
-        if not (kept.all() or drop_identical):
+        if not (kept.all() or "identical" in drop):
             raise DataError(
                 f"Comparison {int(np.flatnonzero(~kept)[0])}: the features of both trajectories "
                 "have the same sum, so neither can be preferred. Remove it, or drop all such "
-                "comparisons with drop_identical=True."
+                "comparisons with drop=['identical']."
             )
         pairs = Pairs.from_features(
             rows[kept],
@@ -220,7 +221,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     features: object = None,
     feature_bound: float | None = None,
     horizon: int | None = None,
-    drop_identical: bool = False,
+    drop: Collection[str] = (),
     person_field: str = "person",
     dimension: int | None = None,
     hides_records: bool = False,
@@ -239,8 +240,8 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
         feature_bound: L, to which each step is clipped. None leaves the steps as they are, which
             record privacy does not allow.
         horizon: H, if it is to be checked; else that of the table or of the first record.
-        drop_identical: Leave out comparisons whose features sum to the same instead of refusing
-            them.
+        drop: ``["identical"]`` leaves out comparisons whose features sum to the same instead of
+            refusing them.
         person_field: Name of the optional public person id.
         dimension: d, where ``hides_records`` is said and there is no table.
         hides_records: Whether all of a record is private, as under unit ``"record"``. Then there
@@ -268,7 +269,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
                 "horizon, and dimension or a table of features, must be given where records are "
                 "private: both are released, and no record may tell them. Nothing was read."
             )
-        drop_identical = True
+        drop = ["identical"]
     bound = None if feature_bound is None else usable_feature_bound(feature_bound)
     with untold(hides_records=hides_records):
         sums, labels, persons = [], [], list[str | None]()
@@ -287,7 +288,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
             all_named(persons),
             horizon=horizon,
             feature_bound=bound,
-            drop_identical=drop_identical,
+            drop=drop,
             dimension=dimension if hides_records else None,
         )
 

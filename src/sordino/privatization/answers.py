@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ from sordino.mechanisms.randomized_response import NonPrivate, RandomizedRespons
 from sordino.preferences.comparisons import (
     Comparisons,
     PublicDigest,
+    TextRules,
     columns_of,
     kept,
     outcomes_of,
 )
-from sordino.preferences.files import Progress, read_records, separator
+from sordino.preferences.containers import Progress, separator
+from sordino.preferences.files import read_records
 from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.pairs import (
     RANDOMIZED_RESPONSE,
@@ -39,6 +41,7 @@ from sordino.privacy.ledger import Ledger, Reservation
 
 from .randomization import CHANGED, Randomization, Survey, memo_keys, refuse_unlinked
 
+_OF_TEXTS = ("drop", "longest")  # what keeps a record from being used
 _BATCH = 8192
 _BATCH_CHARACTERS = 1 << 23
 
@@ -63,14 +66,16 @@ class MemoryRows:
 class FileSettings:
     """How a raw file is read: the same for the survey and for the release."""
 
-    drop_identical: bool = False
-    person_field: str = "person"
+    columns: Mapping[str, str] | None = None
+    person_field: str | None = "person"
+    drop: Collection[str] = ()
+    longest: int | None = None
     levels: Levels | None = None
     ratings: str = "levels"
 
     def records(self, source: Path, progress: Progress | None = None) -> Iterator[Record]:
         """Yield every record of a file."""
-        reading = {name: getattr(self, name) for name in ("person_field", "levels", "ratings")}
+        reading = {name: value for name, value in vars(self).items() if name not in _OF_TEXTS}
         return read_records(source, **reading, progress=progress)
 
 
@@ -90,8 +95,7 @@ class FileRows:
             raise UsageError(
                 "The input must be a file: it is read more than once. Nothing was done."
             )
-        first = next(self.settings.records(source))
-        return first.person is not None
+        return next(self.settings.records(source)).person is not None
 
     def batches(self, reading: int) -> Iterator[Pairs]:
         """Yield records as they are read the first or the second time; the last batch is empty."""
@@ -99,10 +103,10 @@ class FileRows:
         report, half = self.progress, None
         if report is not None:
             half = lambda done, total: report(done + reading * total, 2 * total)  # noqa: E731
-        records = self.settings.records(self.source, half)
+        rules = TextRules.of(self.settings.drop, self.settings.longest)
         batch: list[Record] = []
         size, digest = 0, PublicDigest()
-        for record in kept(records, digest, drop_identical=self.settings.drop_identical):
+        for record in kept(self.settings.records(self.source, half), digest, rules):
             if record.privatized:
                 raise UsageError(
                     "These answers are randomized already; use them as they are (sordino fit, "
@@ -131,7 +135,7 @@ def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | Non
         short = b"".join(key[:8] for key in pairs.keys)
         questions.append(np.frombuffer(short, dtype="<u8"))
     if not n and not isinstance(rows, MemoryRows):
-        raise DataError("No pair is left: every record has identical answers.")
+        raise DataError("No pair is left: every record is left out for its texts.")
     together = np.sort(np.concatenate(questions))
     return Survey(
         n=n,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -53,7 +54,9 @@ def digest_of_request(chunks: Chunks, randomization: Randomization) -> str:
         "layout": chunks.layout,
         "dimension": chunks.dimension,
         "person_field": chunks.person_field,
-        "drop_identical": chunks.drop_identical,
+        "drop": sorted(chunks.rules.drop),
+        "longest": chunks.rules.longest,
+        "columns": [*chunks.schema.fields, chunks.schema.label, chunks.schema.each],
         "levels": str(chunks.levels),
         "settings": randomization.memo_settings,
         "unit": randomization.unit,
@@ -78,6 +81,15 @@ def _noted_request(work: Path) -> str | None:
     return None if note is None else _requested(note)
 
 
+def answers_name(path: Path) -> str:
+    """Return what the answers of a raw file are called, without an ending."""
+    return re.sub(
+        r"(?i)\.(json|jsonl|ndjson|csv|tsv|arrow|feather|parquet)$",
+        "",
+        stem(path.with_name(re.sub(r"(?i)\.(gz|zst)$", "", path.name))),
+    )
+
+
 @dataclass(frozen=True)
 class ChunkOutputs:
     """Where the answers of many files go."""
@@ -96,7 +108,7 @@ class ChunkOutputs:
         made = cls(
             folder,
             tuple(
-                FileOfWork(f"{stem(Path(some[0].path))}{ending}", tuple(some))
+                FileOfWork(f"{answers_name(Path(some[0].path))}{ending}", tuple(some))
                 for some in files.values()
             ),
             force,

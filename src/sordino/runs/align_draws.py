@@ -92,10 +92,7 @@ class DrawNoise(AlignRun):
             "noise": settings.noise.value,
             **planned,
             "dimension": settings.text_dimension,
-            "reading": {
-                "drop_identical": self.inputs.drop_identical,
-                "person_field": settings.person_field,
-            },
+            "reading": settings.reading,
             "data": ledger.data,
             # of public questions; None where questions are hidden
             "public_digest": None if settings.hides_texts else self._pairs.public_digest,

@@ -59,7 +59,6 @@ class Inputs:
     public: Pairs | None = None
     shares: bool = False  # whether the public file has questions of the private one
     truth: TrueReward | None = None
-    drop_identical: bool
     source: Path | None = None
 
 

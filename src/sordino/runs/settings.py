@@ -24,6 +24,9 @@ from sordino import _validate
 from sordino._files import refuse_existing, sha256_of
 from sordino.errors import MissingExtra, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.comparisons import TextRules
+from sordino.preferences.records import PERSON
+from sordino.preferences.schemas import parsed_columns
 from sordino.privacy import guarantee
 from sordino.privacy.guarantee import WEAKEST_EPSILON, Guarantee, weak_caveats
 from sordino.privacy.ledger_chain import is_begun, request_of
@@ -460,13 +463,69 @@ class IntoFolder(Paying):
 class Reading:
     """How pairs are read."""
 
+    columns: Annotated[
+        str | None,
+        DataOption(
+            "What our fields are called in the data, where their names do not say it: "
+            "prompt=question,first=response_a,second=response_b,winner=vote.",
+            metavar="FIELD=COLUMN,...",
+        ),
+    ] = None
     person_field: PersonField = "person"
-    drop_identical: Annotated[
-        bool, DataOption("Drop pairs of identical answers; else they are refused.")
+    no_persons: Annotated[
+        bool, DataOption("It does not matter who judged: read no ids, and do not ask for them.")
     ] = False
+    drop: Annotated[
+        str | None,
+        DataOption(
+            "Leave out pairs for their texts: identical (refused otherwise), empty, overlong "
+            "(beyond --longest; of a language model, an answer that does not fit it).",
+            metavar="empty,identical,overlong",
+        ),
+    ] = None
+    longest: Annotated[
+        int | None,
+        DataOption("Most characters of prompt and answers together.", min=1),
+    ] = None
+
+    measures_tokens: ClassVar[bool] = False  # whether a model says what is overlong
+
+    @property
+    def drops_unfit(self) -> bool:
+        """Return whether pairs with an answer that a model cannot read are left out."""
+        words = (self.drop or "").replace(" ", "").split(",")
+        return self.measures_tokens and self.longest is None and "overlong" in words
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Return how data are read, refusing what cannot be meant."""
+        if self.no_persons and self.person_field != PERSON:
+            raise UsageError(
+                "--no-persons and --person-field exclude each other. Nothing was done. Give one."
+            )
+        words = (word.strip() for word in (self.drop or "").split(","))
+        drop = tuple(w for w in words if w and not (w == "overlong" and self.drops_unfit))
+        with named_option("--drop"):
+            TextRules.of(drop, self.longest)
+        return {
+            "columns": parsed_columns(self.columns),
+            "person_field": None if self.no_persons else self.person_field,
+            "drop": drop,
+            "longest": self.longest,
+        }
 
 
 # Many files.
+
+
+_FEW_ROWS = 100_000  # of a Parquet file that is read in memory
+
+
+def is_large(path: Path, most: float) -> bool:
+    """Return whether a Parquet file holds vectors, or more rows than are read in memory."""
+    from sordino.preferences.parquet import DIFFERENCE, arrow_names, row_groups  # noqa: PLC0415
+
+    return DIFFERENCE in arrow_names(path) or sum(row_groups(path)) > most
 
 
 class EngineKind(StrEnum):
@@ -484,7 +543,7 @@ class ManyFiles:
         EngineKind | None,
         FilesOption(
             "Read files piece by piece, in this process or by Ray: for more judgments than memory "
-            "holds. Several files, folders and Parquet are always read so."
+            "holds. Several files, and Parquet of vectors or of many rows, are read so anyway."
         ),
     ] = None
     address: Annotated[
@@ -503,16 +562,19 @@ class ManyFiles:
         ),
     ] = None
 
-    table: ClassVar[str] = ".parquet"
-
-    def reads_chunks(self, sources: Sequence[Path]) -> bool:
+    def reads_chunks(self, sources: Sequence[Path], *, most: float = _FEW_ROWS) -> bool:
         """Return whether files are read in pieces; refuse a place for them if not."""
+        # By public facts alone, never by bytes, which tell how long labels are. `most` is the
+        # number of rows of a Parquet file of texts that memory holds: 0 where it is private.
         if self.address is not None and self.engine is not EngineKind.ray:
             raise UsageError("--address is for --engine ray. Nothing was done. Give both.")
-        several = len(sources) > 1 or any(
-            path.suffix == self.table or path.is_dir() for path in sources
-        )
-        if several or self.engine is not None:
+        if self.engine is not None or len(sources) > 1:
+            return True
+        from sordino.preferences.containers import files_in  # noqa: PLC0415 (as pyarrow is)
+
+        files = files_in(sources[0])
+        tables = [path for path in files if path.suffix.lower() == ".parquet"]
+        if len(files) != 1 or any(is_large(path, most) for path in tables):
             return True
         if self.scratch is not None:
             raise UsageError(

@@ -249,7 +249,7 @@ def test_identical_answers_are_dropped_only_when_asked(tmp_path):
     write_lines(tmp_path / "b.jsonl", [*rows(2), same])
     with pytest.raises(DataError, match="both answers are the same"):
         surveyed(find_chunks(tmp_path))
-    found, _ = surveyed(find_chunks(tmp_path, drop_identical=True))
+    found, _ = surveyed(find_chunks(tmp_path, drop=["identical"]))
     assert (found.n, found.dropped) == (2, 2)
 
 
@@ -258,7 +258,7 @@ def test_places_that_cannot_be_read(tmp_path):
         find_chunks(tmp_path / "gone.parquet")
     with pytest.raises(UsageError, match="No file to read"):
         find_chunks(tmp_path)
-    with pytest.raises(UsageError, match=r"a\.csv"):
+    with pytest.raises(FileSystemError, match=r"a\.csv"):
         find_chunks(tmp_path / "a.csv")
     one = write_lines(tmp_path / "a.jsonl", rows(1))
     with pytest.raises(UsageError, match="given twice"):

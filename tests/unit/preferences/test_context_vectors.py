@@ -14,7 +14,8 @@ from sordino.preferences.catalogues import (
     usable_context_bound,
     vectors_of,
 )
-from sordino.preferences.files import UNNAMED, read_rows
+from sordino.preferences.containers import UNNAMED
+from sordino.preferences.files import read_rows
 
 COLUMNS = columns_of("x", ["age", "city:5", "height"])
 ROWS = [

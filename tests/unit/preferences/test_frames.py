@@ -97,7 +97,7 @@ def test_people_and_identical_answers():
     assert renamed.persons == ("0", "1", "0", "1")
     with pytest.raises(DataError, match="row 4: both answers are the same"):
         Pairs.from_frame(Pandas(rows))
-    assert Pairs.from_frame(Pandas(rows), drop_identical=True).dropped == 1
+    assert Pairs.from_frame(Pandas(rows), drop=["identical"]).dropped == 1
 
 
 def test_several_labels_as_arrays():
@@ -146,7 +146,7 @@ def test_two_columns_of_one_name_are_refused(kind):
 def test_a_frame_without_rows_or_columns(kind):
     with pytest.raises(DataError, match="empty"):
         Pairs.from_frame(kind([], columns=["prompt", "chosen", "rejected"]))
-    with pytest.raises(DataError, match="row 0: fields 'chosen' and 'rejected'"):
+    with pytest.raises(DataError, match="Needed: a prompt and two answers"):
         Pairs.from_frame(kind([{"prompt": "p"}]))
 
 
@@ -177,7 +177,7 @@ class Lazy:
 class Odd:
     """Rows in no form that is known."""
 
-    columns = ("prompt",)
+    columns = ("prompt", "chosen", "rejected")
 
     def to_dict(self, size):
         return {"prompt": [CANARY]}

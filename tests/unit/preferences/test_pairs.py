@@ -35,7 +35,7 @@ def public(pairs):
     ],
 )
 def test_the_digest_sees_every_public_change(change):
-    other = read_pairs(change(ROWS), drop_identical=True)
+    other = read_pairs(change(ROWS), drop=["identical"])
     assert other.public_digest != read_pairs(ROWS).public_digest
 
 
@@ -48,11 +48,11 @@ def test_identical_answers_are_dropped_and_counted():
     rows = [SAME, *ROWS, SAME]
     with pytest.raises(DataError, match="record 1: both answers are the same"):
         read_pairs(rows)
-    pairs = read_pairs(rows, drop_identical=True)
+    pairs = read_pairs(rows, drop=["identical"])
     assert (len(pairs), pairs.dropped) == (20, 2)
-    assert read_pairs(ROWS, drop_identical=True).dropped == 0
+    assert read_pairs(ROWS, drop=["identical"]).dropped == 0
     with pytest.raises(DataError, match="No pair is left"):
-        read_pairs([SAME], drop_identical=True)
+        read_pairs([SAME], drop=["identical"])
 
 
 # --- first_rows ---

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import DataError
-from sordino.preferences import files
-from sordino.preferences import files as tables
+from sordino.preferences import containers as files
+from sordino.preferences import containers as tables
 from sordino.preferences.files import read_records
 from sordino.preferences.pairs import read_pairs
 
@@ -124,7 +124,7 @@ REFUSED = {
     "empty": ("", "empty"),
     "blank": ("\n\r\n \n", "empty"),
     "header only": ("prompt,first,second,label\n", "empty"),
-    "no header": (f"{CANARY},{CANARY}x,{CANARY}y\np,a,b\n", "line 2: fields 'chosen'"),
+    "no header": (f"{CANARY},{CANARY}x,{CANARY}y\np,a,b\n", "None of the 3 columns .* not quoted"),
     "unnamed column": (",prompt,first,second,label\n0,p,a,b,1\n", "line 1: .*index=False"),
     "empty name in quotes": ('"",prompt\n1,2\n', "line 1: a column has no name"),
     "two columns of one name": (f"{CANARY},{CANARY}\n1,2\n", "line 1: two columns"),

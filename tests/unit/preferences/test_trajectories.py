@@ -101,15 +101,15 @@ def test_equal_sums_are_refused_or_dropped():
     first, second = steps()
     second[2] = first[2]
     people = list("abcde")
-    with pytest.raises(DataError, match=r"Comparison 2: .*drop_identical"):
+    with pytest.raises(DataError, match=r"Comparison 2: .*drop="):
         Trajectories.from_steps(first, second, [1] * 5)
-    found = Trajectories.from_steps(first, second, [1] * 5, people, drop_identical=True)
+    found = Trajectories.from_steps(first, second, [1] * 5, people, drop=["identical"])
     assert (len(found), found.pairs.dropped) == (4, 1)
     assert found.pairs.persons == ("a", "b", "d", "e")
     with pytest.raises(DataError, match="labels"):
-        Trajectories.from_steps(first, second, [1, 1, 7, 1, 1], drop_identical=True)
+        Trajectories.from_steps(first, second, [1, 1, 7, 1, 1], drop=["identical"])
     with pytest.raises(DataError, match="empty"):
-        Trajectories.from_steps(first, first, [1] * 5, drop_identical=True)
+        Trajectories.from_steps(first, first, [1] * 5, drop=["identical"])
 
 
 @pytest.mark.parametrize("side", [0, 1])

@@ -70,7 +70,7 @@ def test_equal_sums():
     rows = [*ROWS, {"first": ROWS[0]["first"], "second": ROWS[0]["first"], "label": 1}]
     with pytest.raises(DataError, match="Comparison 6"):
         read_trajectories(rows)
-    assert read_trajectories(rows, drop_identical=True).pairs.dropped == 1
+    assert read_trajectories(rows, drop=["identical"]).pairs.dropped == 1
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_file_may_end_without_any_record(tmp_path, account):
     same = [{"prompt": "a", "chosen": "b", "rejected": "b"}]
     write(tmp_path / "raw" / "a.jsonl", same)
     write(tmp_path / "raw" / "b.jsonl", records(3))
-    given = find_chunks(tmp_path / "raw", drop_identical=True)
+    given = find_chunks(tmp_path / "raw", drop=["identical"])
     manifests = run(given, tmp_path / "out", account())
     assert (tmp_path / "out" / "a.jsonl").read_bytes() == b""
     assert len(manifests) == 2

@@ -19,7 +19,7 @@ from sordino import _validate
 from sordino.auditing.findings import Audit, Finding, Measurement, largest_unnoticed
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.errors import UsageError
-from sordino.preferences.files import Progress
+from sordino.preferences.containers import Progress
 from sordino.preferences.pairs import MANIFEST_FORMAT
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, Trust, Unit, never_less
 

@@ -24,7 +24,8 @@ from jaxtyping import Bool, Integer
 from sordino import _validate
 from sordino._files import explained
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences.files import Progress, read_rows
+from sordino.preferences.containers import Progress
+from sordino.preferences.files import COMPARISONS, read_rows
 from sordino.preferences.pairs import MANIFEST_FORMAT, manifest_path
 from sordino.preferences.records import (
     FIELDS,
@@ -522,7 +523,9 @@ def join_truth(
 
 def _judgments(raw: Path, person_field: str, progress: Progress | None) -> Iterator[_Judgment]:
     """Yield every raw record with flat texts, in the order written if that is not the label."""
-    for where, row in read_rows(raw, person_field=person_field, progress=progress):
+    for where, row in COMPARISONS.rows(
+        raw, person_field=person_field, asks=False, progress=progress
+    ):
         named = {person_field, f"{person_field}s"} & row.keys()
         for record in parse_records(row, where, person_field=person_field if named else "person"):
             if record.privatized:

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Integer
 
 from sordino.auditing.findings import Finding, Outcome
 from sordino.errors import UsageError
-from sordino.preferences.files import Progress
+from sordino.preferences.containers import Progress
 from sordino.privacy.conversions import flip_probability
 
 from .evidence import Channel

@@ -25,7 +25,7 @@ from jaxtyping import Integer
 from sordino._files import UNPACKING_ERRORS, explained, sha256_of, unpacked
 from sordino.auditing.findings import Finding
 from sordino.errors import DataError
-from sordino.preferences.files import read_table, separator
+from sordino.preferences.containers import read_table, separator
 from sordino.preferences.pairs import MANIFEST_FORMAT, label_loss, most_questions
 from sordino.preferences.records import LABELS, canonical
 from sordino.privacy.guarantee import Guarantee, Trust, Unit, float_to_json, never_less, never_more

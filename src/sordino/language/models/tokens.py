@@ -58,7 +58,10 @@ class DialogueTokens:
     def dialogue(self, prompt: Text, answer: Text, *, where: str = "the answer") -> Dialogue:
         """Return a prompt and an answer that fit together."""
         if not _content(answer).strip():
-            raise DataError(f"{where} is empty, so there is nothing to judge. Remove the pair.")
+            raise DataError(
+                f"{where} is empty, so there is nothing to judge. Nothing was trained. Leave "
+                "such pairs out: drop=('empty',) (--drop empty)."
+            )
         asked = self._asked(prompt)
         said = self._answer(prompt, answer, asked)
         if len(said) >= self.max_length:
@@ -66,7 +69,7 @@ class DialogueTokens:
                 f"{where} has {len(said)} tokens and the model reads {self.max_length}: nothing of "
                 "the prompt would be left, and answers are never cut. Choose a model with a longer "
                 "context or a larger max_length, or leave such pairs out with overlong='drop' "
-                "(--drop-overlong)."
+                "(--drop overlong)."
             )
         return Dialogue(_end(self._ids(asked), self.max_length - len(said)), said)
 

@@ -29,8 +29,9 @@ from sordino._validate import failure_probability
 from sordino.errors import DataError, PrivacyError, PrivacyWarning
 from sordino.language.models.promises import TEXTS_READ, tensors_digest, tokenizer_digest
 from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.containers import every_line
 from sordino.preferences.features import caveats_of_reading
-from sordino.preferences.files import every_line, read_mappings
+from sordino.preferences.files import read_rows
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import Text, read_text
 
@@ -99,7 +100,7 @@ def read_documents(path: str | Path) -> Iterator[Document]:
     path = Path(path)
     if path.name.lower().removesuffix(".gz").endswith(".txt"):
         return _blocks(every_line(path))
-    return _checked(read_mappings(path))
+    return _checked(read_rows(path))
 
 
 def _checked(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Document]:

@@ -1,0 +1,672 @@
+"""What the columns of other people's files mean: decided once, by their names, never by a label.
+
+A schema turns a row into one of our own fields: ``prompt``, with ``first``, ``second`` and
+``label``, or ``chosen`` and ``rejected`` (pairs); ``candidates`` and ``ranks`` (rankings);
+``completion`` and ``label`` (thumbs) or ``rating`` (ratings). Nothing else knows another name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from sordino._markup import harmless
+from sordino.errors import DataError, UsageError
+
+from .records import JUDGING_FIELDS, LABELS, PERSON
+
+PAIRS, RANKINGS, THUMBS, RATINGS = "pairs", "rankings", "thumbs", "ratings"
+COMPARED: Final = (PAIRS, THUMBS, RATINGS)
+"""What is read as comparisons: of two answers, or of one with an absent one."""
+
+_UNDECIDED: Final = 0.5
+_WORDS: Final[Mapping[str, float]] = {
+    **dict.fromkeys(
+        ("a", "model a", "response a", "answer a", "assistant a", "output a", "completion a"), 1
+    ),
+    **dict.fromkeys(
+        ("b", "model b", "response b", "answer b", "assistant b", "output b", "completion b"), 0
+    ),
+    **dict.fromkeys(("left", "first", "a is better", "response 1", "answer 1", "output 1"), 1),
+    **dict.fromkeys(("right", "second", "b is better", "response 2", "answer 2", "output 2"), 0),
+    **dict.fromkeys(("model 1", "completion 1", "text 1"), 1),
+    **dict.fromkeys(("model 2", "completion 2", "text 2"), 0),
+    **dict.fromkeys(("tie", "ties", "draw", "equal", "same", "tie (bothbad)", "skip"), _UNDECIDED),
+    **dict.fromkeys(("both", "both good", "bothgood", "both equal"), _UNDECIDED),
+    **dict.fromkeys(("neither", "both bad", "bothbad", "none"), _UNDECIDED),
+}
+"""What a winner may be called. "Both bad" and ties stay in, undecided: to drop rows by their
+outcome would publish it."""
+
+_SAID: Final = (
+    "'model_a' or 'model_b', 'A' or 'B', 'left' or 'right', 'response_1' or 'response_2', 'tie', "
+    "'both bad', 'both good', 'neither' or 'skip'"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """What some columns mean. Paths go into objects (``info.post``), and know others (``|``)."""
+
+    name: str  # of the schema, in words
+    kind: str = PAIRS
+    needs: tuple[str, ...] = ()  # the columns that must be there
+    fields: tuple[tuple[str, str], ...] = ()  # (our field, path); none: rows are ours already
+    label: tuple[str, ...] = ()  # a rule, and the paths that it looks at
+    each: tuple[str, ...] = ()  # lists of which every element is a judgment of its own
+    levels: tuple[int, int] | None = None  # of ratings, where the schema says them
+    persons: str | None = PERSON  # the column that says who judged; None: nobody is looked for
+    person_field: str = PERSON  # what it is called in a row of ours
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return every column that is read."""
+        paths = [path for _, path in self.fields]
+        paths += [
+            *self.label[1:],
+            *self.each,
+            *self.needs,
+            *([self.persons] if self.persons else []),
+        ]
+        names = (one for path in paths for one in path.split("|") if not one.startswith("="))
+        return tuple(dict.fromkeys(part for one in names for part in (one, one.split(".")[0])))
+
+    def rows(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """Yield (place, row) in our own fields."""
+        if not self.fields and self.persons == self.person_field:
+            yield from rows
+            return
+        for place, row in rows:
+            if not isinstance(row, Mapping):
+                yield place, row  # whoever parses it refuses it
+            elif not self.fields:
+                others = {name: row[name] for name in row if name not in _PEOPLE_OF_OURS}
+                yield place, others | self._people(row)
+            else:
+                for where, one in self._judgments(row, place):
+                    yield where, self._row(one, where)
+
+    def _judgments(
+        self, row: Mapping[str, Any], place: str
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        if not self.each:
+            yield place, row
+            return
+        # How many there are is public, as the number of labels of a record is.
+        lists = [_value(row, name, place) for name in self.each]
+        if not all(_is_list(one) and len(one) == len(lists[0]) for one in lists):
+            raise DataError(f"{place}: {_named(self.each)} must be lists, all as long.")
+        for number, parts in enumerate(zip(*lists, strict=True), start=1):
+            known = parts[0] if isinstance(parts[0], Mapping) else {}
+            yield (
+                f"{place}, part {number}",
+                {**row, **dict(zip(self.each, parts, strict=True)), **known},
+            )
+
+    def _row(self, row: Mapping[str, Any], place: str) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for name, path in self.fields:
+            make = _FORMS.get(path.partition(":")[0]) if ":" in path else None
+            if make is not None:
+                made[name] = make(row, path.partition(":")[2].split(","), place)
+                continue
+            value = row[path] if path in row else _value(row, path, place)
+            made[name] = _text(value) if name in _TEXTS else value
+        if self.levels is not None:
+            made["levels"] = self.levels
+        if self.label:
+            rule, *paths = self.label
+            made["label"] = RULES[rule](row, paths, place)
+        if "prompt" in made and _says_its_prompt(made):
+            del made["prompt"]
+        return made | self._people(row)
+
+    def _people(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        ends = [end for end in ("", "s") if self.persons and f"{self.persons}{end}" in row]
+        return {f"{self.person_field}{end}": row[f"{self.persons}{end}"] for end in ends}
+
+
+OWN: Final = Schema(name="our own fields")
+_TEXTS: Final = ("prompt", "first", "second", "chosen", "rejected", "completion")
+_PEOPLE_OF_OURS: Final = (PERSON, f"{PERSON}s")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _named(names: Collection[str]) -> str:
+    return " and ".join(f"column {name!r}" for name in names)
+
+
+_MISSING: Final = object()
+
+
+def _value(row: Mapping[str, Any], path: str, place: str) -> Any:
+    """Return what stands at the first path of several that is there."""
+    for one in path.split("|"):
+        if one.startswith("="):  # what is meant where nothing is said
+            return one[1:]
+        value: Any = row
+        for part in (one,) if one in row else one.split("."):
+            if isinstance(value, Mapping):
+                value = value.get(part, _MISSING)
+            elif _is_list(value) and part.isdigit() and int(part) < len(value):
+                value = value[int(part)]
+            else:
+                value = _MISSING
+        if value is not _MISSING and value is not None:
+            return value
+    raise DataError(f"{place}: column {path.replace('|', ' or ')!r} is missing.")
+
+
+def _text(value: Any) -> Any:
+    """Return a text, or messages of role and content, of what the public schemas write."""
+    if isinstance(value, str):
+        parsed: Any = None
+        if value[:2] in {"[{", '["'} and value.endswith("]"):  # a list in a cell of a table
+            with suppress(ValueError, RecursionError):
+                parsed = json.loads(value)
+        return value if parsed is None else _text(parsed)
+    if isinstance(value, Mapping):
+        said = next(
+            (value[n] for n in ("content", "value", "text", "full_text") if n in value), None
+        )
+        return said if isinstance(said, str) and "role" not in value else _text([value])
+    if not _is_list(value):
+        return value
+    if value and all(isinstance(one, str) or one is None for one in value):
+        return value[0] if len(value) == 1 else "\n\n".join(one or "" for one in value)
+    return [_message(one) if isinstance(one, Mapping) else one for one in value]
+
+
+_ROLES: Final = {"human": "user", "prompter": "user", "gpt": "assistant", "bot": "assistant"}
+
+
+def _message(one: Mapping[str, Any]) -> dict[str, Any]:
+    role = one.get("role", one.get("from"))
+    said = next((one[n] for n in ("content", "value", "text") if one.get(n) is not None), None)
+    if _is_list(said):  # parts of a message, of which texts count
+        said = "".join(part.get("text") or "" for part in said if isinstance(part, Mapping))
+    return {"role": _ROLES.get(role, role) if isinstance(role, str) else role, "content": said}
+
+
+def _says_its_prompt(row: Mapping[str, Any]) -> bool:
+    """Return whether both answers are conversations that begin with the prompt."""
+    # A rule on texts, alike in both: the prompt is then what both begin with.
+    sides = [
+        row.get(name) for pair in (("first", "second"), ("chosen", "rejected")) for name in pair
+    ]
+    sides = [side for side in sides if side is not None]
+    said = [
+        side[0].get("content") if isinstance(side[0], Mapping) else None
+        for side in sides
+        if _is_list(side) and len(side) > 1
+    ]
+    return len(said) == len(sides) == 2 and said[0] == said[1] and said[0] is not None  # noqa: PLR2004
+
+
+# How a prompt or an answer is made of several columns.
+
+
+def _turns(row: Mapping[str, Any], paths: Sequence[str], place: str) -> Any:
+    """Return the messages of turns in two columns, or one text where there is one turn."""
+    said = [_value(row, path, place) for path in paths]
+    for index, one in enumerate(said):
+        with suppress(ValueError, RecursionError, TypeError):
+            said[index] = json.loads(one)
+    asked, given = ([one] if isinstance(one, str) else one for one in said)
+    if not _is_list(asked) or not _is_list(given) or len(asked) != len(given):
+        raise DataError(f"{place}: {_named(paths)} must be lists of texts, both as long.")
+    both = zip(asked, given, strict=True)
+    return [
+        {"role": role, "content": text or ""}
+        for turn in both
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
+
+
+def _joined(row: Mapping[str, Any], paths: Sequence[str], place: str) -> str:
+    """Return texts one below the other, without those that are empty or missing."""
+    del place
+    return "\n\n".join(str(row[path]) for path in paths if row.get(path))
+
+
+def _listed(row: Mapping[str, Any], paths: Sequence[str], place: str) -> list[Any]:
+    """Return one field of every element of a list."""
+    elements = _value(row, paths[0], place)
+    return [_text(_value(one, paths[1], place)) for one in elements if isinstance(one, Mapping)]
+
+
+def _chat(row: Mapping[str, Any], paths: Sequence[str], place: str) -> Any:
+    """Return a message of a chat that is kept as a tree, or those above it."""
+    known, at = _value(row, paths[0], place), _value(row, paths[1], place)
+    path: list[Any] = []
+    while (
+        isinstance(known, Mapping) and isinstance(known.get(at), Mapping) and len(path) < len(known)
+    ):
+        path.append(_message(known[at]))
+        at = known[at].get("parentId")
+    if not path:
+        raise DataError(f"{place}: the message that was rated is not in {paths[0]!r}.")
+    return path[0]["content"] if paths[2] == "answer" else path[:0:-1]
+
+
+def _whole(row: Mapping[str, Any], paths: Sequence[str], place: str) -> list[Any]:
+    """Return one field of every element of a list, as the whole numbers that they are."""
+    found = _listed(row, paths, place)
+    return [int(one) if isinstance(one, float) and one.is_integer() else one for one in found]
+
+
+_FORMS: Final[Mapping[str, Callable[[Mapping[str, Any], Sequence[str], str], Any]]] = {
+    "turns": _turns,
+    "joined": _joined,
+    "listed": _listed,
+    "whole": _whole,
+    "chat": _chat,
+}
+
+
+# What a label says. None of these tells in a message what stood there.
+
+
+def _number(row: Mapping[str, Any], path: str, place: str, wanted: str) -> float:
+    value, number = _value(row, path, place), None
+    if isinstance(value, (int, float, str)):
+        with suppress(ValueError):
+            number = float(value)
+    if number is None or number != number:  # noqa: PLR0124 (NaN is not itself)
+        raise DataError(f"{place}: column {path!r} must be {wanted}.")
+    return number
+
+
+def _one_of(known: Mapping[float, float], wanted: str) -> Callable[..., float]:
+    def rule(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+        number = _number(row, paths[0], place, wanted)
+        if number not in known:
+            raise DataError(f"{place}: column {paths[0]!r} must be {wanted}.")
+        return known[number]
+
+    return rule
+
+
+def _winner(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+    value = _value(row, paths[0], place)
+    value = value.get("selected", value.get("value")) if isinstance(value, Mapping) else value
+    words = (
+        " ".join(value.lower().replace("_", " ").replace("-", " ").split())
+        if isinstance(value, str)
+        else ""
+    )
+    if words not in _WORDS:
+        raise DataError(
+            f"{place}: column {paths[0]!r} must say who won: {_SAID}. If it holds 1 where the "
+            f"first answer won and 0 where the other did, say so: --columns label={paths[0]}."
+        )
+    return _WORDS[words]
+
+
+def _words_or(numbers: Callable[..., float]) -> Callable[..., float]:
+    def rule(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+        with suppress(DataError):
+            return _winner(row, paths, place)
+        return numbers(row, paths, place)
+
+    return rule
+
+
+def _sign(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+    number = _number(row, paths[0], place, "a number: below 0 where the first answer is better")
+    return _UNDECIDED if number == 0 else float(number < 0)
+
+
+def _middle(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+    number = _number(row, paths[0], place, "a number: 1 where the first answer is better, or 2")
+    return _UNDECIDED if number in (0, 1.5) else float(number < 1.5)  # noqa: PLR2004 (halfway)
+
+
+def _greater(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+    one, other = (_number(row, path, place, "a number") for path in paths)
+    return _UNDECIDED if one == other else float(one > other)
+
+
+def _only(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+    marks = [_number(row, path, place, "0 or 1") for path in paths]
+    if sorted(marks) != [0, 0, 1]:
+        raise DataError(f"{place}: of {_named(paths)} one must be 1 and the others 0.")
+    return (1, 0, _UNDECIDED)[marks.index(1)]
+
+
+def _named_model(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+    chosen, one, other = (row.get(path) for path in paths[:3])
+    tie = str(row.get(paths[3])).lower() in {"true", "1", "1.0"}
+    if tie or one == other:  # of two of one name nobody can tell which won: a public rule
+        return _UNDECIDED
+    if chosen not in (one, other):
+        raise DataError(f"{place}: column {paths[0]!r} must be one of the two models.")
+    return float(chosen == one)
+
+
+def _thumb(row: Mapping[str, Any], paths: Sequence[str], place: str) -> bool:
+    number = _number(row, paths[0], place, "above 0 for a thumb up, or below 0")
+    if number == 0:
+        raise DataError(f"{place}: column {paths[0]!r} must be above 0, or below 0.")
+    return number > 0
+
+
+def _said(row: Mapping[str, Any], paths: Sequence[str], place: str) -> Any:
+    return _value(row, paths[0], place)
+
+
+RULES: Final[Mapping[str, Callable[..., Any]]] = {
+    "winner": _winner,
+    "first if 1": _one_of({1: 1, 0: 0, _UNDECIDED: _UNDECIDED}, "1 (the first answer), 0 or 0.5"),
+    "number from 1": _middle,
+    "from 1": _words_or(_one_of({1: 1, 2: 0, 1.5: _UNDECIDED}, f"1, 2 or {_SAID}")),
+    "from 0": _words_or(_one_of({0: 1, 1: 0, _UNDECIDED: _UNDECIDED}, f"0, 1 or {_SAID}")),
+    "sign": _sign,
+    "greater": _greater,
+    "only": _only,
+    "model": _named_model,
+    "thumb": _thumb,
+    "value": _said,
+}
+"""How a label is read, by what a schema calls the way."""
+
+
+def _loaded(name: str, needs: str, label: str = "", each: str = "", **more: Any) -> Schema:
+    """Return a public schema; a label is a rule and its columns, with colons between them."""
+    levels = more.pop("levels", None)
+    return Schema(
+        name=name,
+        kind=more.pop("kind", PAIRS),
+        needs=tuple(needs.split()),
+        levels=None if levels is None else (levels[0], levels[1]),
+        fields=tuple(more.items()),
+        label=tuple(label.split(":")) if label else (),
+        each=tuple(each.split()),
+    )
+
+
+_TABLE: Final = tomllib.loads(Path(__file__).with_name("schemas.toml").read_text("utf-8"))
+PUBLIC: Final = tuple(_loaded(**each) for each in _TABLE["schema"])
+"""Public schemas: the first whose columns are all there counts."""
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    name: tuple(words.split()) for name, words in _TABLE["names"].items()
+}
+"""What many call the fields of our own."""
+_PROMPTS, _WINNERS, _COMPLETIONS = (_NAMES[n] for n in ("prompts", "winners", "completions"))
+_RANKED: Final = tuple(tuple(pair.split(":")) for pair in _NAMES["ranked"])
+PEOPLE: Final = frozenset(_NAMES["people"])
+"""What columns are called that say who judged."""
+_SIDES: Final = (
+    ("first", "second", "winner"),
+    ("left", "right", "winner"),
+    ("model_a_response", "model_b_response", "winner"),
+    *(
+        (f"{word}{gap}{one}", f"{word}{gap}{other}", style)
+        for word in _NAMES["sides"]
+        for gap in ("_", "")
+        for one, other, style in (("a", "b", "winner"), ("1", "2", "from 1"), ("0", "1", "from 0"))
+    ),
+)
+"""Two answers, and how whoever names them so says which is better."""
+_MAPPED: Final = (*(f for f in JUDGING_FIELDS if f not in {"answer", "items"}), *_NAMES["more"])
+"""What `columns` may give a column for, besides the person."""
+_JUDGING: Final = frozenset({"label", LABELS, "ranks", *_NAMES["thumbs"], *_NAMES["ratings"]})
+_JUDGED: Final = (
+    frozenset({path for each in PUBLIC for path in each.label[1:]})
+    | {*_WINNERS, *_JUDGING, *JUDGING_FIELDS, *_MAPPED}
+) - {"completion", "feedback", "preferred"}
+"""What columns are called that mean something of their own: judgments, which must not be read as a
+public text, and fields of ours."""
+
+
+def parsed_columns(text: str | None) -> dict[str, str]:
+    """Return the mapping of ``--columns prompt=question,first=response_a``."""
+    found: dict[str, str] = {}
+    for part in (text or "").split(",") if text else ():
+        field_, mark, name = (word.strip() for word in part.partition("="))
+        if not mark or not field_ or not name or field_ in found:
+            raise UsageError(
+                "--columns must say FIELD=COLUMN for every field once, with commas between them: "
+                "--columns prompt=question,first=response_a,second=response_b,winner=winner. "
+                "Nothing was read."
+            )
+        found[field_] = name
+    return found
+
+
+def decide(
+    names: Collection[str],
+    *,
+    columns: Mapping[str, str] | None = None,
+    person_field: str | None = PERSON,
+    kinds: Collection[str] = (PAIRS, RANKINGS, THUMBS, RATINGS),
+    asks: bool = True,
+    table: bool = False,
+) -> Schema:
+    """Return what the columns of one input mean: from their names alone, once."""
+    # `asks` refuses a column that looks like a person's id and is not used. In a `table` the names
+    # may be a record, if its first line names nothing.
+    names = tuple(names)
+    columns = _checked(names, columns, person_field)
+    called = person_field or PERSON
+    who = columns.pop(PERSON, columns.pop(called, person_field))
+    if "difference" in names and not columns:
+        return Schema(name="vectors", persons=who, person_field=called)
+    schema = _found(names, columns, kinds)
+    schema = schema and replace(schema, persons=who, person_field=called)
+    if schema is None or schema.kind not in kinds:
+        raise DataError(_unknown(names, columns, kinds, schema, table=table))
+    people = [name for name in names if _looks_like_people(name)]
+    if asks and who == PERSON and people and not {PERSON, f"{PERSON}s"} & {*names}:
+        raise UsageError(
+            f"Column {people[0]!r} looks like ids of the people who judged, and is not used: a "
+            "promise about one label is weaker for somebody who gave many. Nothing was read. "
+            f"Say whose judgments they are: --person-field {people[0]} (person_field="
+            f"{people[0]!r}); or that it does not matter: --no-persons (person_field=None)."
+        )
+    return schema
+
+
+def _checked(
+    names: tuple[str, ...], columns: Mapping[str, str] | None, who: str | None
+) -> dict[str, str]:
+    """Return a mapping from our fields to columns, after refusing one that cannot be meant."""
+    people = {PERSON, f"{PERSON}s"} | ({who, f"{who}s"} if who else set())
+    if not isinstance(columns or {}, Mapping) or not set(columns or ()) <= {*_MAPPED, *people}:
+        raise UsageError(
+            f"columns must be a mapping from our fields ({', '.join((*_MAPPED, PERSON))}) to "
+            "columns of the data. Nothing was read."
+        )
+    columns = dict(columns or {})
+    for name_, column in columns.items():
+        if column not in names and column.split(".")[0] not in names:
+            raise UsageError(
+                f"columns: there is no column {column!r} for {name_!r}. Nothing was read. "
+                f"{_close(column, names)}Found: {_listing(names)}."
+            )
+        own = column in _JUDGED and (column != "answer" or {"first", "second"} <= {*names})
+        if column != name_ and own and not {name_, column} <= {*_JUDGING, *_WINNERS}:
+            raise UsageError(
+                f"columns: {column!r} means something of its own, so it cannot be read as "
+                f"{name_!r}: a judgment could be published. Nothing was read. Rename it."
+            )
+    if len(set(columns.values())) < len(columns):
+        raise UsageError("columns must name a different column for every field. Nothing was read.")
+    return columns
+
+
+def _found(
+    names: tuple[str, ...], columns: Mapping[str, str], kinds: Collection[str]
+) -> Schema | None:
+    """Return what columns mean, of a kind that is wanted if that can be, or None."""
+    if not columns:
+        public = next((each for each in PUBLIC if {*each.needs} <= {*names}), None)
+        if public is not None:
+            return public
+        own = [kind for kind in _own_kinds({*names}) if kind in kinds] or _own_kinds({*names})
+        if own:
+            return replace(OWN, kind=own[0])
+    own_fields = {n: n for n in names if n in _MAPPED and n not in columns.values()}
+    fields = own_fields | dict(columns) if columns else {}
+    known = {_plain_name(name): name for name in reversed(names) if name not in fields.values()}
+    guesses = {"prompt": [known[one] for one in _PROMPTS if one in known]}
+    if "prompt" not in fields and len(guesses["prompt"]) == 1:
+        fields["prompt"] = guesses["prompt"][0]
+    made = _pairs_of(fields, known) or _single_of(fields, known)
+    if made is None or not ("prompt" in made[1] or columns):
+        return None
+    kind, found, label = made
+    return Schema(
+        name="columns as you said" if columns else "columns by their usual names",
+        kind=kind,
+        fields=tuple(found.items()),
+        label=label,
+    )
+
+
+def _own_kinds(names: set[str]) -> list[str]:
+    """Return what may be read of columns that are called as ours are."""
+    sides, said = {"first", "second"} <= names, {"label", LABELS, "answer"} & names
+    kinds = [RANKINGS] if {"ranking", "ranks", "items"} & names else []
+    kinds += [PAIRS] if {"chosen", "rejected"} <= names or (sides and said) else []
+    if "completion" in names:
+        kinds += [RATINGS] if "rating" in names else [THUMBS] if said else []
+    return kinds
+
+
+_Made = tuple[str, dict[str, str], tuple[str, ...]]
+
+
+def _pairs_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | None:
+    """Return fields of pairs, and how their label is read; None if they are not all there."""
+    fields = dict(fields)
+    rest = {name: fields.pop(name) for name in ("label", "winner", LABELS) if name in fields}
+    if not {"first", "second"} & fields.keys():
+        ranked = [] if rest else [pair for pair in _RANKED if {*pair} <= known.keys()]
+        if {"chosen", "rejected"} <= fields.keys():
+            return PAIRS, fields, ()
+        if len(ranked) == 1 and not {"chosen", "rejected"} & fields.keys():
+            better, worse = (known[name] for name in ranked[0])
+            return PAIRS, fields | {"chosen": better, "rejected": worse}, ()
+    style = "winner"
+    if not {"first", "second"} <= fields.keys():
+        sides = [each for each in _SIDES if {*each[:2]} <= known.keys()]
+        if len(sides) != 1 or {"first", "second"} & fields.keys():
+            return None
+        fields |= {"first": known[sides[0][0]], "second": known[sides[0][1]]}
+        style = sides[0][2]
+    if {"label", LABELS} & rest.keys():
+        return PAIRS, fields | {name: rest[name] for name in rest if name != "winner"}, ()
+    winners = [known[name] for name in _WINNERS if name in known]
+    winner = rest.get("winner") or (winners[0] if len(winners) == 1 else None)
+    return None if winner is None else (PAIRS, fields, (style, winner))
+
+
+def _single_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | None:
+    """Return fields of thumbs or ratings of one answer; None if they are not all there."""
+    fields = dict(fields)
+    wanted = {"completion": _COMPLETIONS, "rating": _NAMES["ratings"], "label": _NAMES["thumbs"]}
+    for name, usual in wanted.items():
+        found = [known[one] for one in usual if one in known]
+        if name not in fields and len(found) == 1 and not (name == "label" and "rating" in fields):
+            fields[name] = found[0]
+    if "completion" not in fields or not {"rating", "label"} & fields.keys():
+        return None
+    return (RATINGS if "rating" in fields else THUMBS), fields, ()
+
+
+_NEEDED: Final = {
+    PAIRS: "a prompt and two answers, with which is better (prompt, first, second, label; or "
+    "prompt, chosen, rejected)",
+    RANKINGS: "a prompt, candidates and their order (prompt, candidates, ranking or ranks)",
+    THUMBS: "a prompt, an answer and a thumb (prompt, completion, label)",
+    RATINGS: "a prompt, an answer and its rating (prompt, completion, rating)",
+}
+
+
+def _unknown(
+    names: tuple[str, ...],
+    columns: Mapping[str, str],
+    kinds: Collection[str],
+    found: Schema | None,
+    *,
+    table: bool,
+) -> str:
+    """Return what is said of columns that were not understood."""
+    needed = "; or ".join(_NEEDED[kind] for kind in _NEEDED if kind in kinds)
+    if found is not None:
+        return (
+            f"These are {found.kind} ({found.name}), and {' or '.join(kinds)} are needed. Nothing "
+            f"was read. Found: {_listing(names)}. Needed: {needed}."
+        )
+    plain = {_plain_name(name): name for name in names}
+    roles = {
+        "prompt": _PROMPTS,
+        "first": tuple(each[0] for each in _SIDES),
+        "second": tuple(each[1] for each in _SIDES),
+        "label": _WINNERS,
+    }
+    every = {
+        *(one for usual in roles.values() for one in usual),
+        "chosen",
+        "rejected",
+        *_COMPLETIONS,
+    }
+    sure = [name for name in plain if name in every and name.replace("_", " ") not in _WORDS]
+    if table and not sure:  # they may be a record
+        return (
+            f"None of the {len(names)} columns of this table has a name that is known. Nothing was "
+            "read. The first line must name the columns; what stands there is not quoted, for it "
+            f"may be a record. Needed: {needed}. Say which is which: --columns "
+            f"{_typed({})}, or look with sordino inspect."
+        )
+    guess = {}
+    for name, usual in roles.items():
+        close = get_close_matches(name, plain, 1, 0.75) or [
+            one for one in plain if get_close_matches(one, usual, 1, 0.85)
+        ]
+        free = [plain[one] for one in close if plain[one] not in guess.values()]
+        guess |= {name: free[0]} if free else {}
+    guess |= {name: columns[name] for name in columns if name in roles}
+    return (
+        f"It is not clear what the columns mean. Nothing was read. Found: {_listing(names)}. "
+        f"Needed: {needed}. Did you mean: --columns {_typed(guess)} (in Python columns=), with a "
+        "column's name for each COLUMN? Look at them with sordino inspect."
+    )
+
+
+def _typed(guess: Mapping[str, str]) -> str:
+    roles = ("prompt", "first", "second", "label")
+    return ",".join(f"{role}={guess.get(role, 'COLUMN')}" for role in roles)
+
+
+def _listing(names: Sequence[str]) -> str:
+    shown = [name if len(name) <= _LONG else f"{name[:_LONG]}…" for name in names[:_MOST]]
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return harmless(", ".join(shown) + more)
+
+
+_LONG, _MOST = 40, 30  # characters of a name, and names, that a message holds
+
+
+def _close(name: str, names: Sequence[str]) -> str:
+    close = get_close_matches(name, names, 1, 0.6)
+    return f"Did you mean {close[0]!r}? " if close else ""
+
+
+def _looks_like_people(name: str) -> bool:
+    return _plain_name(name.rpartition(".")[2]) in PEOPLE
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[\s\-]+", "_", name.strip()).lower()
