@@ -29,7 +29,7 @@ from sordino.algorithms.draw_calibration import bounded_range_of_draws
 from sordino.mechanisms.score_sensitivity import shrunken_mean_range
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.conversions import gaussian_mu
-from sordino.rewards.linear_bandit import JointFeatures, _minimize_in_ball, ball_ridge_range
+from sordino.rewards.bandits import JointFeatures, _minimize_in_ball, ball_ridge_range
 
 EPSILON, DELTA = 1.0, 1e-6
 DRAWS: Final = (1, 2, 3, 5, 10, 30, 100, 300, 1_000, 3_000, 10_000)

@@ -21,7 +21,7 @@ from .mechanisms.label_sum import LabelGaussian as LabelGaussian
 from .mechanisms.randomized_response import NonPrivate as NonPrivate
 from .mechanisms.objective_perturbation import ObjectivePerturbation as ObjectivePerturbation
 from .mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
-from .mechanisms.ranking_objective_perturbation import (
+from .mechanisms.objective_perturbation import (
     RankingObjectivePerturbation as RankingObjectivePerturbation,
 )
 from .mechanisms.ranking_sum import RankingGaussian as RankingGaussian
@@ -44,7 +44,6 @@ from .rewards.estimation import fit_reward as fit_reward
 from .rewards.finite import FiniteRewards as FiniteRewards
 from .rewards.model import RewardModel as RewardModel
 from .rewards.withheld import WithheldReward as WithheldReward
-from .rewards.forecast import Forecast as Forecast
 from .rewards.forecast import estimate as estimate
 from .policies.gibbs import GibbsPolicy as GibbsPolicy
 from .policies.gibbs import gibbs_policy as gibbs_policy
@@ -59,6 +58,7 @@ from .algorithms.online_alignment import align_online as align_online
 from .algorithms.policy_optimization import optimize as optimize
 from .certificates import Certificate as Certificate
 from .certificates import certify as certify
-from .auditing.findings import Audit as Audit
 from .auditing.dispatch import audit as audit
 from .reporting.html import write_report as write_report
+from .runs.alignment import Aligned as Aligned
+from .runs.alignment import align as align

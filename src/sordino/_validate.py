@@ -6,7 +6,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from numbers import Integral, Real
 from typing import Any
@@ -89,6 +89,17 @@ def failure_probability(name: str, value: object, *, zero: bool = True) -> float
     if not (0 <= result < 1) or (result == 0 and not zero):
         raise UsageError(f"{name} must be in {'[' if zero else '('}0, 1), got {value!r}.")
     return result
+
+
+def fraction(name: str, value: object) -> float:
+    """Return value as a float; refuse what is not above 0 and below 1."""
+    return failure_probability(name, value, zero=False)
+
+
+def settle(settings: object, **checks: Callable[[str, Any], Any]) -> None:
+    """Replace fields of a frozen dataclass by what their checks make of them, in this order."""
+    for name, check in checks.items():
+        object.__setattr__(settings, name, check(name, getattr(settings, name)))
 
 
 def integer(name: str, value: object, *, at_least: int, at_most: int = _MOST) -> int:

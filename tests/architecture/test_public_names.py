@@ -57,7 +57,6 @@ PUBLIC = [
     "FiniteRewards",
     "RewardModel",
     "WithheldReward",
-    "Forecast",
     "estimate",
     "GibbsPolicy",
     "gibbs_policy",
@@ -74,9 +73,11 @@ PUBLIC = [
     # tying it to its spend, trying to break it, showing it
     "Certificate",
     "certify",
-    "Audit",
     "audit",
     "write_report",
+    # all of it in one call
+    "Aligned",
+    "align",
 ]
 MOST = 60
 HEAVY = (

@@ -27,7 +27,7 @@ PUBLIC_BEYOND_EXPORTS = {
     "RebelConfig", "RebelTrainer", "SentenceEmbeddings", "SlotPrivacy", "TextRewardModel",
     "reward_function",
     # what results and documents name
-    "Compliance", "Plan", "Policy", "Run", "bounded_range_composition_epsilon",
+    "Audit", "Compliance", "Forecast", "Plan", "Policy", "Run", "bounded_range_composition_epsilon",
     "bounded_range_of_draws", "coin_recipes",
     "debias", "dp_event", "exact_epsilon", "export", "gaussian_mu", "hashed_coin",
     "label_neighbors", "synthesize", "tilt",

@@ -9,7 +9,7 @@ SPENDERS = {
     "sordino.policies.withheld.draw",
     "sordino.policies.withheld.draw_each",
     "sordino.policies.withheld.draw_many",
-    "sordino.rewards.arm_means.screen",
+    "sordino.rewards.bandits.screen",
     "sordino.rewards.withheld.reveal",
     "sordino.privatization.choices.privatize_choices",
     "sordino.privatization.answers.privatize",
@@ -65,9 +65,9 @@ def test_a_keyword_ledger_means_that_it_spends(functions):
         for function in functions
         if "Ledger" in function.keyword_only.get("ledger", "")
         and function.public
-        and function.module.stage not in COMMANDS
+        and function.module.stage != "cli"
     }
-    assert takes == SPENDERS | BY_TRANSFORMERS
+    assert takes == SPENDERS | BY_TRANSFORMERS | {"sordino.runs.alignment.align"}
 
 
 def test_nobody_else_reaches_a_reservation(functions):
@@ -121,7 +121,7 @@ def test_noise_is_released_in_one_place(functions):
             "sordino.privatization.randomization.answers",
             "sordino.privatization.chunk_tasks._drawn",
             "sordino.privatization.answers.use_unprotected",
-            "sordino.rewards.arm_means.screen",
+            "sordino.rewards.bandits.screen",
             "sordino.rewards.label_release.prepare",
             "sordino.rewards.private_metrics.measure_records",
             "sordino.rewards.ranking_fit.release_ranked_records",

@@ -20,7 +20,7 @@ from published_kldp import (
 )
 from two_policies import hockey_stick, loss, policy, ridge_logit
 
-from sordino.mechanisms.preference_sensitivity import (
+from sordino.mechanisms.score_sensitivity import (
     LabelCurvature,
     closed_form_label_range,
     withheld_label_loss_outside,
@@ -65,9 +65,9 @@ def ridge_fit_is_kept(n, before, after, ridge, temperature):
 def test_theorem_3_is_refuted(row):
     """Claim: KLDP, Theorem 3 (pure)
     Verdict: false by 2(1 + e^{−2B}), between 2 and 4; needs the ball-constrained estimator
-    Ours: sordino.mechanisms.preference_sensitivity.withheld_label_range: public design;
-        sordino.mechanisms.preference_sensitivity.closed_form_label_range;
-        sordino.mechanisms.preference_sensitivity.withheld_ridge_label_range
+    Ours: sordino.mechanisms.score_sensitivity.withheld_label_range: public design;
+        sordino.mechanisms.score_sensitivity.closed_form_label_range;
+        sordino.mechanisms.score_sensitivity.withheld_ridge_label_range
     """
     n, temperature = row["n"], row["eta"]
     pair, ball = label_flip(n, row["pi0"], temperature)
@@ -119,7 +119,7 @@ def test_the_factor_of_theorem_3_falls_with_the_ball(row):
 def test_corollary_3_is_refuted():
     """Claim: KLDP, Corollary 3 (pure)
     Verdict: false, as Theorem 3 (pure): at λ_min = λ + n/(k1·d) the two are one formula
-    Ours: sordino.mechanisms.preference_sensitivity.withheld_label_range
+    Ours: sordino.mechanisms.score_sensitivity.withheld_label_range
     """
     for row in CE["CE8_thm3_pure"]:
         pair, ball = label_flip(row["n"], row["pi0"], row["eta"])
@@ -135,8 +135,8 @@ def test_theorem_3_says_nothing_of_a_fit_without_a_ball(row):
     Claim: KLDP, Theorem 4 (pure, labels)
     Verdict: false, as Theorem 3 (pure), of which it is the longer form; without the ball by any
         factor
-    Ours: sordino.mechanisms.preference_sensitivity.withheld_label_range;
-        sordino.mechanisms.preference_sensitivity.withheld_ridge_label_range: without a ball
+    Ours: sordino.mechanisms.score_sensitivity.withheld_label_range;
+        sordino.mechanisms.score_sensitivity.withheld_ridge_label_range: without a ball
     """
     n, ones = row["n"], row["ones"]
     before = fitted(ones, n)
@@ -180,7 +180,7 @@ ADDED = [  # of both files, under the names of the counterexamples
 def test_theorem_4_is_refuted_when_a_pair_is_added(row):
     """Claim: KLDP, Theorem 4 (pure, add/remove)
     Verdict: false (4×; its Γ part 2×, and λ_min − 4 where it has λ_min − 1)
-    Ours: sordino.mechanisms.preference_sensitivity.withheld_record_range
+    Ours: sordino.mechanisms.score_sensitivity.withheld_record_range
     """
     n, temperature = row["n"], row["eta"]
     ball = fitted(n / 2 + 1, n + 1)
@@ -275,12 +275,12 @@ def test_theorem_3_approximate_is_refuted(name):
 
     Claim: KLDP, Theorem 3 (approximate)
     Verdict: false (0.5 against 2e-36)
-    Ours: sordino.mechanisms.preference_sensitivity.withheld_label_loss_outside
+    Ours: sordino.mechanisms.score_sensitivity.withheld_label_loss_outside
 
     Claim: KLDP, Theorem 4 (approximate)
     Verdict: false, as Theorem 3 (approximate), whose ε and δ it repeats for labels (0.5 against
         2e-36)
-    Ours: sordino.mechanisms.preference_sensitivity.withheld_label_loss_outside
+    Ours: sordino.mechanisms.score_sensitivity.withheld_label_loss_outside
     """
     row, lengths, scores = flipped_along_e2()
     known = {"temperature": row["eta"]}
@@ -300,7 +300,7 @@ def test_theorem_3_approximate_is_refuted(name):
 def test_corollary_3_approximate_is_refuted():
     """Claim: KLDP, Corollary 3 (approximate)
     Verdict: false (0.5 against 1.2e-17)
-    Ours: sordino.mechanisms.preference_sensitivity.withheld_label_loss_outside
+    Ours: sordino.mechanisms.score_sensitivity.withheld_label_loss_outside
     """
     row, lengths, scores = flipped_along_e2()
     wanted = CE["CE12_cor3_approx"]

@@ -17,7 +17,7 @@ from published_pphj import (
 
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
 from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.ranking_losses import PlackettLuce
@@ -88,7 +88,7 @@ def test_k_wise_bounds_are_valid_and_loose(k):
     Claim: PPHJ, Lemma B.5 (K-wise: K⁶, 2K²L, 4K³L², rank K³)
     Verdict: valid, up to 96× loose: moment 2K/(K − 1)·L², gradient 2L(K − 1), curvature (K −
         1)L², rank K − 1
-    Ours: sordino.mechanisms.ranking_objective_perturbation.RankingObjectivePerturbation
+    Ours: sordino.mechanisms.objective_perturbation.RankingObjectivePerturbation
     """
     moment, gradient, curvature, rank = published_k_wise(k, 1.0)
     ours = (2 * k / (k - 1), 2.0 * (k - 1), 1.0 * (k - 1), k - 1)

@@ -179,9 +179,9 @@ def built(tmp_path_factory):
 def quick_study():
     """Sizes of a study that is quicker still."""
     from sordino.language.references.tiny import TinyModel
-    from sordino.language.studies import comparison
+    from sordino.language.studies import pipeline
 
-    quick = comparison.QUICK
+    quick = pipeline.QUICK
     return replace(
         quick,
         model=TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64),
@@ -199,9 +199,9 @@ def quick_study():
 @pytest.fixture
 def quicker(monkeypatch):
     """Make a quick study quicker still."""
-    from sordino.language.studies import comparison
+    from sordino.language.studies import pipeline
 
-    monkeypatch.setattr(comparison, "QUICK", quick_study())
+    monkeypatch.setattr(pipeline, "QUICK", quick_study())
 
 
 @pytest.fixture

@@ -172,11 +172,11 @@ def load_language():
     import torch
 
     from conftest import quick_study
-    from sordino.language.studies import comparison, comparison_table, pipeline  # noqa: F401
+    from sordino.language.studies import comparison_table, pipeline  # noqa: F401
 
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
-    comparison.QUICK = quick_study()
+    pipeline.QUICK = quick_study()
 
 
 def at_lines(folder, template, words, shown, seed, count):

@@ -169,7 +169,7 @@ def test_a_row_says_whose_cost_it_states():
 def central(tmp_path, **changed):
     """Return central rows of no study."""
     import sordino
-    from sordino.language.studies.comparison import QUICK
+    from sordino.language.studies.pipeline import QUICK
 
     given = {
         "pairs": sordino.read_pairs(kind_rows(30)), "epsilons": (2.0,), "seeds": 2, "units": 30.0,

@@ -28,8 +28,8 @@ from sordino.language.models.checkpoints import (
 )
 from sordino.language.models.loading import quiet, upstream
 from sordino.language.models.promises import CheckpointPromise
-from sordino.language.policies import dpo
-from sordino.language.rewards.reward_training import _excess_penalty
+from sordino.language.training import label_training
+from sordino.language.training.label_training import _excess_penalty
 from sordino.language.training.losses import (
     LOSSES,
     debiased_preference_loss,
@@ -727,13 +727,15 @@ def test_a_trainer_whose_loss_is_another_one_does_not_start(
 ):
     trainer = PrivateDPOTrainer(str(tiny_llama), args=dpo_settings(), train_dataset=private(8))
     monkeypatch.setattr(
-        dpo, "debiased_preference_loss", lambda gap, flip: debiased_preference_loss(gap, 0)
+        label_training,
+        "debiased_preference_loss",
+        lambda gap, flip: debiased_preference_loss(gap, 0),
     )
     with pytest.raises(PrivacyError, match="At a gap of"):
         trainer.train()
     monkeypatch.undo()
     trainer.beta = 0.2
-    dpo._refuse_other_losses(trainer, trainer._flips["train"])
+    label_training._refuse_other_losses(trainer, trainer._flips["train"])
     assert not trainer._metrics["eval"]
 
 

@@ -18,7 +18,6 @@ from sordino.language.judging import RewardJudge, compare_policies
 from sordino.language.models.promises import CheckpointPromise, folder_promises
 from sordino.language.references.tiny import TinyModel
 from sordino.language.rewards.text_rewards import TextRewardModel
-from sordino.language.studies.comparison import FULL, QUICK, Contest
 from sordino.language.studies.comparison_table import (
     ComparisonRun,
     learning_curves,
@@ -29,7 +28,10 @@ from sordino.language.studies.comparison_table import (
     unique_prompts,
 )
 from sordino.language.studies.pipeline import (
+    FULL,
+    QUICK,
     TRAINING_LOG,
+    Contest,
     build_reference,
     count_fitting,
     improve_policy,

@@ -19,11 +19,12 @@ from sordino.language.models.checkpoints import (
 )
 from sordino.language.models.promises import PROMISED, CheckpointPromise
 from sordino.language.rewards import text_rewards
-from sordino.language.rewards.text_rewards import TextRewardModel, reward_function
-from sordino.language.rewards.uncertainty import (
+from sordino.language.rewards.text_rewards import (
     UNCERTAINTY_FILE,
     LastLayerUncertainty,
+    TextRewardModel,
     read_uncertainty,
+    reward_function,
     write_uncertainty,
 )
 from sordino.rewards.confidence import confidence_ellipsoid

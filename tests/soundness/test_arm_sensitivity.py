@@ -18,7 +18,7 @@ from scipy.optimize import differential_evolution
 
 from sordino.mechanisms import score_sensitivity as alone
 from sordino.mechanisms import score_sensitivity as arms_
-from sordino.mechanisms.exact_bounds import penalty_step
+from sordino.mechanisms.score_sensitivity import penalty_step
 from sordino.privacy.guarantee import REPLACE_ONE
 
 DATA = Path(__file__).parents[1] / "data"

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.auditing.exact import _exact_delta, exact_epsilon
-from sordino.mechanisms import gibbs, gibbs_draws
-from sordino.mechanisms.gibbs import ExponentialMechanism
-from sordino.mechanisms.gibbs_draws import SLACK, thresholds
+from sordino.mechanisms import gibbs
+from sordino.mechanisms.gibbs import SLACK, ExponentialMechanism, thresholds
 from sordino.privacy.conversions import bounded_range_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
@@ -356,9 +355,9 @@ def test_half_the_temperature_is_caught(monkeypatch):
 def test_cutting_rare_actions_off_instead_of_flooring_is_caught(monkeypatch):
     def cut_off(levels):
         top = max(levels)
-        return [gibbs_draws._weight(v - top) if v - top > -30 else 0 for v in levels]
+        return [gibbs._weight(v - top) if v - top > -30 else 0 for v in levels]
 
-    monkeypatch.setattr(gibbs_draws, "_weights", cut_off)
+    monkeypatch.setattr(gibbs, "_weights", cut_off)
     assert not all_keep_their_promise()
 
 
@@ -367,7 +366,7 @@ def test_underflow_of_ordinary_floats_is_caught(monkeypatch):
         top = max(levels)
         return [int(math.exp(max(-800.0, float(v - top))) * 2.0**53) for v in levels]
 
-    monkeypatch.setattr(gibbs_draws, "_weights", floats)
+    monkeypatch.setattr(gibbs, "_weights", floats)
     assert not all_keep_their_promise()
     assert not all_follow_their_formula()
 
@@ -377,14 +376,14 @@ def test_a_floor_relative_to_a_constant_is_caught(monkeypatch):
 
     def floored(levels):
         top = max(levels)
-        return [gibbs_draws._weight(max(v, Decimal(-30)) - max(top, -30)) for v in levels]
+        return [gibbs._weight(max(v, Decimal(-30)) - max(top, -30)) for v in levels]
 
-    monkeypatch.setattr(gibbs_draws, "_weights", floored)
+    monkeypatch.setattr(gibbs, "_weights", floored)
     assert not all_follow_their_formula()
 
 
 def test_coarse_thresholds_are_caught(monkeypatch):
-    honest = gibbs_draws.thresholds
+    honest = gibbs.thresholds
     monkeypatch.setitem(
         globals(), "thresholds", lambda given: [cut >> 112 << 112 for cut in honest(given)]
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.gibbs_draws import thresholds
+from sordino.mechanisms.gibbs import thresholds
 from sordino.mechanisms.regressions.gibbs import GibbsRegression, _ExponentialRegression, _scores_of
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 

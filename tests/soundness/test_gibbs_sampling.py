@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.gibbs import SoftmaxMechanism
-from sordino.mechanisms.gibbs_draws import thresholds
+from sordino.mechanisms.gibbs import SoftmaxMechanism, thresholds
 from sordino.privacy.conversions import bounded_range_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 

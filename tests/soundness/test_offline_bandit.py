@@ -13,8 +13,7 @@ from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
-from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
-from sordino.rewards.linear_bandit import BallRidge
+from sordino.rewards.bandits import ArmMeans, BallRidge, ScreenedMeans
 
 ADD, REPLACE, ZERO = (
     sordino.ADD_OR_REMOVE_ONE,

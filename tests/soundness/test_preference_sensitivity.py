@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import optimize, sparse
 from scipy.special import expit
 
-from sordino.mechanisms.preference_sensitivity import (
+from sordino.mechanisms.score_sensitivity import (
     LabelCurvature,
     closed_form_label_range,
     withheld_label_loss_outside,

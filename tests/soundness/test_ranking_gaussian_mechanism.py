@@ -3,7 +3,7 @@
 Claim: PPHJ, Lemma B.6 ("adjust α by a constant")
 Verdict: unproved; with observed pairs only a ranking shows (1.0e-2 against a claimed 1e-6)
 Ours: sordino.mechanisms.ranking_sum.RankingGaussian: Borda counts, short ballots
-    completed; sordino.mechanisms.ranking_objective_perturbation.RankingObjectivePerturbation:
+    completed; sordino.mechanisms.objective_perturbation.RankingObjectivePerturbation:
     the χ_r formula
 """
 

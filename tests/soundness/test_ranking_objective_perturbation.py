@@ -15,8 +15,8 @@ from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.mechanisms import objective_perturbation
 from sordino.mechanisms.base import WorstCase
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import (
+from sordino.mechanisms.objective_perturbation import (
+    ObjectivePerturbation,
     RankingObjectivePerturbation,
     ranked_delta,
 )

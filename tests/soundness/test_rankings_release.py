@@ -15,8 +15,8 @@ from scipy.stats import kendalltau
 import sordino
 from sordino import _random
 from sordino.mechanisms import label_sum
+from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings

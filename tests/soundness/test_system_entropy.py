@@ -22,9 +22,11 @@ from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
 from sordino.mechanisms.gibbs import ExponentialMechanism, SoftmaxMechanism
 from sordino.mechanisms.label_sum import _ChunkedTotal, _Sum
 from sordino.mechanisms.minimum_count_release import MinimumCount
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import (
+    ObjectivePerturbation,
+    RankingObjectivePerturbation,
+)
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.mechanisms.regressions.descent import DescentRegression
 from sordino.mechanisms.regressions.gaussian import AdaptiveRegression, GaussianRegression

@@ -29,9 +29,8 @@ from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards.arm_means import ArmMeans
+from sordino.rewards.bandits import ArmMeans, BallRidge
 from sordino.rewards.estimation import fit_reward
-from sordino.rewards.linear_bandit import BallRidge
 
 CLOSE = 1 + 1e-9
 LABELS = (0, 0.5, 1)

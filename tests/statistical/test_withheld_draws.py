@@ -11,7 +11,7 @@ from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.gibbs import SoftmaxMechanism, least_temperature
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
-from sordino.rewards.arm_means import ArmMeans
+from sordino.rewards.bandits import ArmMeans
 
 ADD = sordino.ADD_OR_REMOVE_ONE
 

@@ -15,8 +15,13 @@ from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
-from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
-from sordino.rewards.linear_bandit import BallRidge, JointFeatures, ball_ridge_range
+from sordino.rewards.bandits import (
+    ArmMeans,
+    BallRidge,
+    JointFeatures,
+    ScreenedMeans,
+    ball_ridge_range,
+)
 from sordino.rewards.withheld import changes_of, refuse_other_terms
 
 _OF_ARMS: Final = 10.0  # how closely a policy follows means, in their standard errors
@@ -126,7 +131,7 @@ def linear_policy(  # noqa: PLR0913 (each is one choice of the user)
     """Return a policy over arms that is drawn from a linear fit of logged rewards.
 
     The reward of arm a in context x is modeled as linear in the products of their features; see
-    :class:`~sordino.rewards.linear_bandit.JointFeatures`. Nothing is spent here: every draw of
+    :class:`~sordino.rewards.bandits.JointFeatures`. Nothing is spent here: every draw of
     the policy does.
 
     Args:

@@ -29,8 +29,7 @@ from sordino import _validate
 from sordino._markup import card
 from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.exact_bounds import penalty_step
-from sordino.mechanisms.score_sensitivity import own_reward_step
+from sordino.mechanisms.score_sensitivity import own_reward_step, penalty_step
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation
 

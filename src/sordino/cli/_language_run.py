@@ -495,6 +495,7 @@ def _on_answers(settings: Train) -> _OnAnswers:
             **settings.reading,
             progress=bar,
         )
+    pairs.refuse_alone()
     if isinstance(pairs, PrivatePairs):
         promise = pairs.guarantee
         more = settings.epsilon is not None and settings.epsilon < promise.epsilon

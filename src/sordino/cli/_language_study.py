@@ -58,8 +58,8 @@ from ._language_run import promised
 
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy
-    from sordino.language.studies.comparison import CentralSizes, Contest, Method, StudySizes
     from sordino.language.studies.comparison_table import ComparisonRun
+    from sordino.language.studies.pipeline import CentralSizes, Contest, Method, StudySizes
 
 
 def refuse_reference(model: Path) -> None:
@@ -612,7 +612,7 @@ class Study:
         started = _random.clock()
         self._begin(force=force)
         table = language_module("studies.comparison_table")
-        alone = nullcontext if self.model else language_module("studies.comparison").one_thread
+        alone = nullcontext if self.model else language_module("studies.pipeline").one_thread
         runs = []
         with self.training.held, alone():
             contest, judge = self._contest()
@@ -732,7 +732,7 @@ class Study:
         parts: tuple[list[Any], list[Any]] = ([], [])
         for row, prompt in enumerate(prompts):
             parts[row in self.training.held_out].append(prompt)
-        contest: Contest = language_module("studies.comparison").Contest(
+        contest: Contest = language_module("studies.pipeline").Contest(
             reference=reference,
             judge=language_module("judging").RewardJudge(reward),
             prompts=unique(parts[True])[: self.sizes.prompts],

@@ -178,6 +178,7 @@ def compare(settings: Comparison) -> None:
             **settings.reading,
             progress=bar,
         )
+    pairs.refuse_alone()
     if not isinstance(pairs, Pairs):
         raise DataError(
             "A comparison across epsilons needs raw judgments, and these are randomized already. "
@@ -209,7 +210,7 @@ def _study(
 ) -> Study:
     tables, presets = (
         language_module("studies.comparison_table"),
-        language_module("studies.comparison"),
+        language_module("studies.pipeline"),
     )
     split = tables.split_by_prompt(pairs, judge=0.0 if settings.judge else 0.5)
     sizes = presets.QUICK if settings.quick else presets.FULL

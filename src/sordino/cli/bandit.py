@@ -41,8 +41,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
-from sordino.rewards.linear_bandit import BallRidge
+from sordino.rewards.bandits import ArmMeans, BallRidge, ScreenedMeans
 from sordino.rewards.release_checks import entropy_of, weighed
 from sordino.runs.progress import Bar
 from sordino.runs.run import (
@@ -682,7 +681,7 @@ class _BanditRun(FolderRun):
             "drawn": "\n".join(drawn),
             "ledger head": ledger.head.digest,
             "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
-            "written": str(self.settings.out / "result.json"),
+            "written": str(self.settings.out and self.settings.out / "result.json"),
             **({} if seconds is None else {"seconds": f"{seconds:.1f}"}),
         }
 

@@ -31,7 +31,7 @@ from sordino.errors import (
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.containers import Progress
-from sordino.preferences.features import HashedText
+from sordino.preferences.features import Features, HashedText, Intercept
 from sordino.preferences.files import read_rows
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.records import JUDGING_FIELDS, Text, read_text
@@ -241,16 +241,20 @@ class PreparedRun:
             folder / RESULT, kind=INTRINSIC_FORMAT, version=INTRINSIC_VERSION, problem=_PROBLEM
         )
         try:
+            features: Features = HashedText(dimension=values["dimension"])
+            families = values["reading"]["families"]
+            if families is not None:
+                features = Intercept(features, families=families)
             return cls(
                 promise=Guarantee.from_dict(values["guarantee"], values["caveats"]),
                 temperature=_validate.positive("temperature", values["temperature"]),
                 fit={
-                    "features": HashedText(dimension=values["dimension"]),
+                    "features": features,
                     **{name: values[name] for name in ("ridge", "ball", "bound")},
                 },
                 reading={
                     name: values["reading"][name]
-                    for name in ("columns", "drop", "longest", "person_field")
+                    for name in ("columns", "drop", "longest", "person_field", "levels", "ratings")
                 },
                 data=values["data"],
                 public_digest=values["public_digest"],

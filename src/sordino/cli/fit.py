@@ -81,7 +81,7 @@ def _fitted_file(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str, 
         )
     refuse_too_few(pairs)
     ridge, ball, method = settings.ridge, settings.ball, settings.method
-    features = HashedText(dimension=settings.dimension)
+    features = settings.suited(HashedText(dimension=settings.dimension), pairs)
     released = Released.of_answers(pairs, features)
     reward = fit_released(released, ridge=ridge, ball=ball, method=method)
     held_out = cross_fit(released.evidence, ridge=ridge, ball=ball, method=method)
@@ -100,7 +100,9 @@ def _fitted_files(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str,
         privatized=True,
         **settings.reading,
     )
-    features = HashedText(dimension=settings.dimension) if chunks.dimension is None else None
+    features = None
+    if chunks.dimension is None:
+        features = settings.suited(HashedText(dimension=settings.dimension), chunks)
     with settings.started_engine() as engine, Bar.shown("Reading") as bar:
         reward, measured = fit_and_measure_chunks(
             chunks,

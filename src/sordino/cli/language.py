@@ -107,6 +107,7 @@ def tiny(settings: Tiny) -> None:
             **settings.reading,
             progress=bar,
         )
+    pairs.refuse_alone()
     pipeline = language_module("studies.pipeline")
     with made_folder(out), Bar.shown("Pretraining") as bar:
         losses = pipeline.build_reference(pairs, size, out, steps=settings.steps, progress=bar)

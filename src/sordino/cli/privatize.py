@@ -44,7 +44,7 @@ from sordino.runs.settings import (
     Option,
     Paying,
     PrivacyOption,
-    Reading,
+    Rated,
     Unit,
     choose_coin,
     refuse_records,
@@ -58,7 +58,7 @@ _BY_PERSON = 2  # more, where it is known who answered: to plan, and to answer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Privatize(Paying, Reading, ManyFiles):
+class Privatize(Paying, Rated, ManyFiles):
     """What the user chose for a randomization."""
 
     title = "sordino privatize"
@@ -304,7 +304,7 @@ def _privatize_files(settings: Privatize) -> None:
         raise UsageError("--on-device is for one file of one's own labels. Nothing was done.")
     refuse_records(settings.unit)
     _ = settings.coin(lambda: 1)  # refuses before reading
-    chunks = find_chunks(settings.sources, **settings.reading)
+    chunks = find_chunks(settings.sources, **settings.reading_in_chunks)
     outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # so does this
     # A ledger that cannot pay for this is refused before anything is read.
     future_ledger(settings.ledger_path, settings.data, settings.limit, request=settings.request)

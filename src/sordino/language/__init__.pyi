@@ -5,12 +5,12 @@ from .dp_sgd.training import CentralDPOTrainer as CentralDPOTrainer
 from .dp_sgd.training import CentralRewardTrainer as CentralRewardTrainer
 from .embeddings import SentenceEmbeddings as SentenceEmbeddings
 from .hub import push_to_hub as push_to_hub
-from .policies.dpo import PrivateDPOConfig as PrivateDPOConfig
-from .policies.dpo import PrivateDPOTrainer as PrivateDPOTrainer
+from .training.label_training import PrivateDPOConfig as PrivateDPOConfig
+from .training.label_training import PrivateDPOTrainer as PrivateDPOTrainer
 from .policies.rebel import RebelConfig as RebelConfig
 from .policies.rebel import RebelTrainer as RebelTrainer
-from .rewards.reward_training import PrivateRewardConfig as PrivateRewardConfig
-from .rewards.reward_training import PrivateRewardTrainer as PrivateRewardTrainer
+from .training.label_training import PrivateRewardConfig as PrivateRewardConfig
+from .training.label_training import PrivateRewardTrainer as PrivateRewardTrainer
 from .rewards.text_rewards import TextRewardModel as TextRewardModel
 from .training.private_training import CentralDPOConfig as CentralDPOConfig
 from .training.private_training import CentralRewardConfig as CentralRewardConfig

@@ -163,7 +163,7 @@ def gaussian_log_ratio(
 def usable_mu(epsilon: float, delta: float) -> float:
     """Return the largest μ that is (epsilon, delta)-private."""
     epsilon = _validate.positive("epsilon", epsilon)
-    mu = gaussian_mu(epsilon, _validate.failure_probability("delta", delta, zero=False))
+    mu = gaussian_mu(epsilon, _validate.fraction("delta", delta))
     if mu == 0:
         raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
     return mu

@@ -12,8 +12,7 @@ from typing import Final
 
 from .base import Described
 from .label_sum import LabelGaussian, SumMechanism
-from .objective_perturbation import ObjectivePerturbation
-from .ranking_objective_perturbation import RankingObjectivePerturbation
+from .objective_perturbation import ObjectivePerturbation, RankingObjectivePerturbation
 from .ranking_sum import RankingGaussian
 
 CURATOR_MECHANISMS: Final[Mapping[str, type[Described]]] = MappingProxyType(

@@ -15,7 +15,7 @@ from sordino import _validate
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 
-from .grid import Matrix, row_sum
+from .grid import Matrix, each_added, row_sum
 
 _UP: Final = 1 + 1e-9  # above the rounding of a norm
 _LARGEST: Final = 2.0**400  # so that a variance is a float
@@ -99,7 +99,7 @@ def least_noise_ellipsoid(rows: Matrix | Rows) -> Ellipsoid:
     values, vectors = np.ones(inside.shape[1]), np.eye(inside.shape[1])
     for _ in range(_ROUNDS + 1):
         task = partial(_reweighted, inside, tuple(fourths))
-        moment, total = row_sum(checked, task, _each_added)
+        moment, total = row_sum(checked, task, each_added)
         values, vectors = np.linalg.eigh(moment / total)
         values = np.maximum(values, _FLOOR * values[-1])
         fourths.append(np.ascontiguousarray(vectors * values**-0.25 * values.sum() ** -0.25))
@@ -121,14 +121,14 @@ def isotropic_ellipsoid(rows: Matrix | Rows) -> Ellipsoid:
 
 def _reweighted(
     inside: np.ndarray, fourths: tuple[np.ndarray, ...], part: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> list[np.ndarray]:
     """Return Σ w xxᵀ and Σ w of a block, each row weighed by its lengths in earlier rounds."""
     # So no weight is kept between passes, wherever the rows are.
     turned = part @ inside
     weights = np.ones(len(turned))
     for fourth in fourths:
         weights *= _squares(turned @ fourth)
-    return (turned * weights[:, np.newaxis]).T @ turned, np.array(weights.sum())
+    return [(turned * weights[:, np.newaxis]).T @ turned, np.array(weights.sum())]
 
 
 def checked_rows(name: str, rows: Matrix) -> Matrix:
@@ -191,7 +191,7 @@ def _span(rows: Rows) -> Float[np.ndarray, "d r"]:
         return back
     low, high = np.split(columns.outside(vectors / size, -1), [faint], axis=1)
     low_back, high_back = np.split(back, [faint], axis=1)
-    own, seen = row_sum(rows, partial(_seen_along, low), _each_added)
+    own, seen = row_sum(rows, partial(_seen_along, low), each_added)
     shared = high.T @ (seen / rows.shape[0])
     values, vectors = np.linalg.eigh(own / rows.shape[0] - shared.T @ shared)
     size, vectors = np.sqrt(values[values > _RANK]), vectors[:, values > _RANK]
@@ -223,17 +223,10 @@ def stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.concatenate([one, other])
 
 
-def _seen_along(low: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _seen_along(low: np.ndarray, part: np.ndarray) -> list[np.ndarray]:
     """Return the outer products of rows along some directions, and with the rows themselves."""
     inside = part @ low
-    return inside.T @ inside, part.T @ inside
-
-
-def _each_added(
-    one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of the first and of the second."""
-    return one[0] + other[0], one[1] + other[1]
+    return [inside.T @ inside, part.T @ inside]
 
 
 def _longest(rows: Rows, whiten: Float[np.ndarray, "r d"]) -> float:

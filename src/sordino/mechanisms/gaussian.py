@@ -63,12 +63,12 @@ class _OnGrid(ABC):
     delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
     grid: float | None = None  # step γ of the grid of a vector; by default `bound`·2^-20
 
+    _power: ClassVar[int] = 1  # of γ: the step of the grid of the sum
+
     def __post_init__(self) -> None:
-        delta = _validate.failure_probability("delta", self.delta, zero=False)
-        object.__setattr__(self, "delta", delta)
-        _known(self.neighbors)
+        _validate.settle(self, delta=_validate.fraction, neighbors=_known)
         if self.grid is not None:
-            object.__setattr__(self, "grid", _validate.positive("grid", self.grid))
+            _validate.settle(self, grid=_validate.positive)
 
     @property
     def step(self) -> float:
@@ -85,14 +85,26 @@ class _OnGrid(ABC):
     def mu(self, neighbors: NeighboringRelation) -> float:
         """Return the sensitivity divided by the standard deviation, with what the grid costs."""
 
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials numbers"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        step, sides = self.step**self._power, (case.one, case.other)
+        one, other = (self._sum(side).ravel() * step for side in sides)
+        return gaussian_log_ratio(outputs, one, other, self.standard_deviation)
+
     @property
     def _most(self) -> int:
         """Return K: how many whole steps fit into the bound."""
         return int(Fraction(self.bound) // Fraction(self.step))
 
+    @abstractmethod
+    def _sum(self, values: np.ndarray) -> Int64[np.ndarray, "*size"]:
+        """Return the exact sum over made-up records, in steps."""
+
 
 @dataclass(frozen=True)
-class GaussianMechanism(_OnGrid):
+class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
     """Release the sum of one vector per record with noise that hides any one of them.
 
     Guarantee:
@@ -123,10 +135,9 @@ class GaussianMechanism(_OnGrid):
     records_per_person: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("standard_deviation", "bound"):
-            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        _validate.settle(self, standard_deviation=_validate.positive, bound=_validate.positive)
         super().__post_init__()
-        object.__setattr__(self, "records_per_person", _cap(self.records_per_person))
+        _validate.settle(self, records_per_person=_cap)
         self._refuse_coarse_or_fine()
 
     @classmethod
@@ -145,7 +156,7 @@ class GaussianMechanism(_OnGrid):
         # the statement itself was computed and compared. Within 1e-9 (relative) of the least
         # standard deviation.
         mu, bound = usable_mu(epsilon, delta), _validate.positive("bound", bound)
-        moved = _sensitivity(1.0, neighbors, _cap(records_per_person))
+        moved = _sensitivity(1.0, neighbors, _cap("records_per_person", records_per_person))
         unit: Unit = "record" if records_per_person is None else "person"
         terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": "central"}
         make = partial(
@@ -178,7 +189,7 @@ class GaussianMechanism(_OnGrid):
         # ``records_per_person``, one record or label costs what one record moves: ids stay with
         # their rows, so which rows count does not change.
         _validate.one_of("unit", unit, ("label", "record", "person"))
-        _known(neighbors)
+        _known("neighbors", neighbors)
         event = GaussianEvent(self._mu(neighbors, self._records(unit, neighbors)))
         return stated(event, delta=self.delta, unit=unit, neighbors=neighbors, trust=trust)
 
@@ -197,13 +208,6 @@ class GaussianMechanism(_OnGrid):
         refuse_persons(given=persons is not None, most=self.records_per_person)
         return self._noised(self._sum(values, persons), entropy)
 
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        one, other = (self._sum(side) * self.step for side in (case.one, case.other))
-        return gaussian_log_ratio(outputs, one, other, self.standard_deviation)
-
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs, one coordinate wide, that attain the sensitivity."""
         # One record at the bound against an empty one, against none, or against its opposite. With
@@ -216,7 +220,7 @@ class GaussianMechanism(_OnGrid):
             ADD_OR_REMOVE_ONE: np.zeros((0, 1)),
             REPLACE_ONE: np.full((most, 1), -self.bound),
         }
-        return WorstCase(np.full((most, 1), self.bound), others[_known(neighbors)])
+        return WorstCase(np.full((most, 1), self.bound), others[_known("neighbors", neighbors)])
 
     @property
     def _scale(self) -> float:
@@ -275,17 +279,11 @@ class GaussianMechanism(_OnGrid):
             vectors = vectors[first_rows(persons, len(vectors), self.records_per_person or 0)]
         return clipped_sum(vectors, self._most, self.step)
 
-    def repeat(
-        self, values: Float[np.ndarray, "n d"], trials: int, *, entropy: Entropy
+    def _releases(
+        self, values: Float[np.ndarray, "n d"], trials: int, entropy: Entropy
     ) -> Float[np.ndarray, "trials d"]:
-        """Return independent releases of the same made-up values, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private data.
-        """
         # It takes no person ids: with `records_per_person` the rows are played as those that
         # already count, as `worst_case` gives them.
-        trials = _validate.integer("trials", trials, at_least=1)
         total = self._sum(values)
         return self._noised(np.tile(total, trials), entropy).reshape(trials, len(total))
 
@@ -296,32 +294,29 @@ class GaussianMechanism(_OnGrid):
         return with_noise(total, self._scale, entropy).astype(np.float64) * self.step
 
 
-def _known(neighbors: NeighboringRelation) -> NeighboringRelation:
+def _known(name: str, neighbors: NeighboringRelation) -> NeighboringRelation:
     """Return a relation; refuse what is none."""
-    relation: NeighboringRelation = _validate.one_of("neighbors", neighbors, NeighboringRelation)
+    relation: NeighboringRelation = _validate.one_of(name, neighbors, NeighboringRelation)
     return relation
 
 
-def _cap(records_per_person: int | None) -> int | None:
+def _cap(name: str, most: int | None) -> int | None:
     """Return how many records of one person count; refuse what is no number of records."""
-    if records_per_person is None:
-        return None
-    most = 2**40  # a sensitivity stays a float
-    return _validate.integer("records_per_person", records_per_person, at_least=1, at_most=most)
+    # at most 2^40, so that a sensitivity stays a float
+    return None if most is None else _validate.integer(name, most, at_least=1, at_most=2**40)
 
 
 def _changes(neighbors: NeighboringRelation) -> int:
     """Return how many vectors differ between two neighbors: replacing takes one out, one in."""
-    return 2 if _known(neighbors) == REPLACE_ONE else 1
+    return 2 if _known("neighbors", neighbors) == REPLACE_ONE else 1
 
 
 def _sensitivity(bound: float, neighbors: NeighboringRelation, records: int | None) -> float:
     """Return how far one change moves a sum of vectors of at most this norm, rounded up."""
     vectors = _changes(neighbors) * (records or 1)
     moved = vectors * bound
-    return (
-        moved if Fraction(moved) >= vectors * Fraction(bound) else math.nextafter(moved, math.inf)
-    )
+    exact = Fraction(moved) >= vectors * Fraction(bound)
+    return moved if exact else math.nextafter(moved, math.inf)
 
 
 _STEPS_OF_MOMENT_BOUND = (2**10, 2**24)
@@ -350,17 +345,18 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
     # where nothing released depends on labels. The step of the matrix is γ².
     _: KW_ONLY
     unit: Literal["label", "record"]  # `"record"`, or `"label"` if the vectors are public
+    _power: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         """Refuse what cannot be computed exactly, and noise where none is needed or too little."""
         object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
-        size = _validate.non_negative("standard_deviation", self.standard_deviation)
-        if math.isinf(size):
+        _validate.settle(self, standard_deviation=_validate.non_negative)
+        if math.isinf(self.standard_deviation):
             raise UsageError("standard_deviation must be finite.")
-        object.__setattr__(self, "standard_deviation", size)
         _validate.one_of("unit", self.unit, ("label", "record"))
         super().__post_init__()
-        if self.unit == "label" and (size > 0 or self.neighbors != REPLACE_ONE):
+        public = self.unit == "label"
+        if public and (self.standard_deviation > 0 or self.neighbors != REPLACE_ONE):
             raise UsageError(
                 "With unit='label' the vectors are public: standard_deviation must be 0 and "
                 "neighbors REPLACE_ONE."
@@ -402,7 +398,7 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         """Return a norm that the noise of a d × d matrix exceeds with this probability at most."""
         # Source: docs/central.md, "Second moment": s(√(2d) + √(2 log(2/η))), by Sudakov–Fernique
         # for the mean and Gaussian concentration around it.
-        eta = _validate.failure_probability("failure_probability", failure_probability, zero=False)
+        eta = _validate.fraction("failure_probability", failure_probability)
         spread = math.sqrt(2 * _validate.integer("d", d, at_least=1))
         return self.standard_deviation * (spread + math.sqrt(2 * math.log(2 / eta))) * GRID_SLACK
 
@@ -437,22 +433,14 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         """
         return np.asarray(self._noised(_cut(total), 1, entropy)[0])
 
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials entries"], case: WorstCase
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        one, other = (self._sum(side).ravel() * self.step**2 for side in (case.one, case.other))
-        return gaussian_log_ratio(outputs, one, other, self.standard_deviation)
-
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs that attain the sensitivity: orthogonal if replaced."""
-        _validate.one_of("neighbors", neighbors, NeighboringRelation)
         others = {
-            REPLACE_SPECIAL: [[0.0, 0.0]],
+            REPLACE_SPECIAL: np.zeros((1, 2)),
             ADD_OR_REMOVE_ONE: np.zeros((0, 2)),
-            REPLACE_ONE: [[0.0, self.bound]],
+            REPLACE_ONE: np.array([[0.0, self.bound]]),
         }
-        return WorstCase(np.array([[self.bound, 0.0]]), np.array(others[neighbors], dtype=float))
+        return WorstCase(np.array([[self.bound, 0.0]]), others[_known("neighbors", neighbors)])
 
     def _refuse_coarse_or_fine(self) -> None:
         """Refuse a grid on which the promise would not hold or the arithmetic not be exact."""
@@ -526,7 +514,7 @@ def joint_mechanisms(
         ObjectivePerturbation, epsilon, delta=delta, bound=bound, neighbors=neighbors, ridge=ridge
     )
     tilted = tilted if atol is None else partial(tilted, atol=atol)
-    alone, share = tilted(), _validate.failure_probability("share", share, zero=False)
+    alone, share = tilted(), _validate.fraction("share", share)
     legs = 2 if neighbors == REPLACE_ONE else 1
     mu = share * gaussian_mu(alone.epsilon - alone.jacobian, alone.delta) / legs
     size = _moved(alone.bound, REPLACE_SPECIAL) * GRID_SLACK / mu * GRID_SLACK
@@ -546,7 +534,7 @@ def joint_mechanisms(
 
 def _moved(bound: float, neighbors: NeighboringRelation) -> float:
     """Return R², or √2·R² if a record is replaced, rounded up."""
-    _validate.one_of("neighbors", neighbors, NeighboringRelation)
+    _known("neighbors", neighbors)
     square = math.nextafter(bound * bound, math.inf)
     return square if neighbors != REPLACE_ONE else square * math.sqrt(2) * (1 + 2.0**-50)
 

@@ -207,6 +207,11 @@ Matrix: TypeAlias = np.ndarray | sparse.sparray | sparse.spmatrix
 _PART: Final = 1 << 20  # numbers held at once, densely
 
 
+def each_added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the sums of the first arrays, of the second, and so on."""
+    return [mine + theirs for mine, theirs in zip(one, other, strict=True)]
+
+
 def row_sum(rows: Rows, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
     """Return the sum of ``task(block)`` over blocks of the rows, each of them dense."""
     return rows.fold(partial(_dense, task, add), add)

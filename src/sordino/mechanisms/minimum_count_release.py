@@ -26,7 +26,7 @@ from sordino.privacy.guarantee import (
 )
 
 from .base import Repeated, WorstCase, stated
-from .gibbs_draws import digits
+from .gibbs import digits
 from .score_sensitivity import checked_counts
 
 _LEAST: Final = 1e-12  # with less the margin is beyond all counts, and soon beyond 64 bits
@@ -69,15 +69,12 @@ class MinimumCount(Repeated[np.ndarray]):
     delta: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        epsilon = _validate.positive("epsilon", self.epsilon)
-        delta = _validate.failure_probability("delta", self.delta, zero=False)
-        if epsilon < _LEAST:
+        _validate.settle(self, epsilon=_validate.positive, delta=_validate.fraction)
+        if self.epsilon < _LEAST:
             raise UsageError(
                 f"epsilon must be at least {_LEAST:g}, got {self.epsilon!r}: the noise would "
                 "exceed all counts."
             )
-        object.__setattr__(self, "epsilon", epsilon)
-        object.__setattr__(self, "delta", delta)
 
     @property
     def margin(self) -> int:
@@ -101,7 +98,7 @@ class MinimumCount(Repeated[np.ndarray]):
         """Return 1: no change of one record moves the least count by more."""
         # Under `REPLACE_ONE` neither: two data sets that share all records but one each have the
         # least count of those that they share, or one more.
-        _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
+        _validate.one_of("neighbors", neighbors, NeighboringRelation)
         return 1.0
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:

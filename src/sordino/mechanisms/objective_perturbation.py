@@ -1,10 +1,12 @@
-"""A minimizer whose objective was tilted at random before it was minimized.
+"""A minimizer whose objective was tilted at random before it was minimized, of pairs or rankings.
 
 The mechanism draws the tilt and the noise of the output. It never sees the data: whoever holds
 them passes a function that minimizes, and says how far the gradient is from zero. How much noise a
 tilt needs, alone or with Gaussian releases, is public; so is the exact arithmetic of made-up
 records, which an auditor plays with: the tilt under which θ is the minimizer is a function of θ, so
 that the density of the minimizer is known in closed form.
+
+Of rankings a whole record is private: candidates, their features and their order.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import lru_cache
-from typing import ClassVar, Protocol, cast
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -23,7 +25,7 @@ from scipy.special import expit
 from sordino import _validate
 from sordino._random import Entropy, normals
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
-from sordino.privacy.conversions import gaussian_delta, gaussian_mu
+from sordino.privacy.conversions import gaussian_delta, gaussian_mu, narrow
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -37,7 +39,9 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.objective_curves import (
     objective_perturbation_delta,
     objective_perturbation_delta_replace_one,
+    ranked_amp_delta,
     slack_of_jacobian,
+    slack_of_trace,
 )
 
 from .base import Described, WorstCase
@@ -158,13 +162,11 @@ class Tilt(Described, ABC):
     atol: float = _UNSET
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "bound"):
-            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
-        delta = _validate.failure_probability("delta", self.delta, zero=False)
-        object.__setattr__(self, "delta", delta)
+        positive = _validate.positive
+        _validate.settle(self, epsilon=positive, bound=positive, delta=_validate.fraction)
         _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
         usual = self._usual_ridge()
-        ridge = usual if self.ridge is None else _validate.positive("ridge", self.ridge)
+        ridge = usual if self.ridge is None else positive("ridge", self.ridge)
         object.__setattr__(self, "ridge", ridge)
         if not 0 < usual < math.inf or self.jacobian >= self.epsilon:
             raise UsageError(
@@ -182,7 +184,7 @@ class Tilt(Described, ABC):
         moved, deviation = self.sensitivity(REPLACE_SPECIAL), self.standard_deviation
         least = max(moved * _OF_MOVE, deviation * _OF_TILT)
         atol = max(self.bound * _USUAL, least) if self.atol is _UNSET else self.atol
-        object.__setattr__(self, "atol", _validate.positive("atol", atol))
+        object.__setattr__(self, "atol", positive("atol", atol))
         if self.atol < least:
             raise UsageError(
                 f"atol must be at least {least:.3g} with these settings, got {self.atol!r}: "
@@ -241,14 +243,8 @@ class Tilt(Described, ABC):
                 f"This noise was calibrated for {self.neighbors.name} and promises nothing when a "
                 "record is replaced. Build it with neighbors=REPLACE_ONE, which takes more noise."
             )
-        return Guarantee(
-            self.epsilon,
-            delta=self.delta,
-            unit=unit,
-            neighbors=neighbors,
-            trust=trust,
-            caveats=("real-arithmetic",),
-        )
+        terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": trust}
+        return Guarantee(self.epsilon, delta=self.delta, **terms, caveats=("real-arithmetic",))
 
     def draw(self, d: int, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
         """Return the tilt b; draws noise, so the spend must already be on a ledger.
@@ -533,8 +529,7 @@ class ObjectivePerturbation(Tilt):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
-        rest = _validate.non_negative("second_moment_mu", self.second_moment_mu)
-        object.__setattr__(self, "second_moment_mu", rest)
+        _validate.settle(self, second_moment_mu=_validate.non_negative)
         super().__post_init__()
 
     @property
@@ -599,13 +594,8 @@ class ObjectivePerturbation(Tilt):
             >>> [round(ridge, 2) for ridge in found]
             [7.38, 1.61]
         """
-        usual = cls(
-            epsilon,
-            delta=delta,
-            bound=bound,
-            neighbors=neighbors,
-            second_moment_mu=second_moment_mu,
-        )
+        terms: dict[str, Any] = {"delta": delta, "bound": bound, "neighbors": neighbors}
+        usual = cls(epsilon, **terms, second_moment_mu=second_moment_mu)
         return replace(usual, ridge=usual.ridge_for(_USUAL_RECORDS if n is None else max(n, 1), d))
 
     def ridge_for(self, n: float, d: int) -> float:
@@ -650,3 +640,229 @@ def usable_bound(value: float, powers: int) -> float:
             f"2^-{powers} and 2^{powers}. Measure the values in another unit."
         )
     return bound
+
+
+_PAIR = 2
+
+
+def ranked_delta(
+    epsilon: float,
+    mu: float,
+    jacobian: float,
+    *,
+    candidates: int,
+    dimension: int,
+    neighbors: NeighboringRelation,
+    mu_output: float = 0.0,
+) -> float:
+    """Return δ of a tilted minimizer of rankings."""
+    # Guarantee: (ε, result); shown by tests/soundness/test_ranking_objective_perturbation.py.
+    # Source: docs/central.md, "Rankings". A replaced record moves the gradient by twice as much, in
+    # the span of two records' differences.
+    if candidates == _PAIR:  # J = log(1 + κ/4)
+        kappa = 4 * math.expm1(jacobian)
+        return joint_delta(epsilon, mu, kappa, mu_output, neighbors=neighbors)
+    legs = 2 if neighbors == REPLACE_ONE else 1
+    rank = min(dimension, legs * (candidates - 1))
+    return ranked_amp_delta(epsilon, legs * mu, jacobian, rank, mu_output)
+
+
+@lru_cache(maxsize=256)
+def _largest_ranked_mu(
+    epsilon: float,
+    delta: float,
+    jacobian: float,
+    candidates: int,
+    dimension: int,
+    neighbors: NeighboringRelation,
+) -> float:
+    """Return the largest μ of the tilt that keeps (ε, δ), its output noise included."""
+    terms: dict[str, Any] = {"candidates": candidates, "dimension": dimension}
+
+    def keeps(mu: float) -> bool:
+        parts = (epsilon, mu, jacobian)
+        output = mu * OUTPUT_SHARE
+        return ranked_delta(*parts, **terms, neighbors=neighbors, mu_output=output) <= delta
+
+    if not keeps(_LEAST_MU):
+        raise UsageError(
+            f"No tilt keeps epsilon={epsilon!r}, delta={delta!r} with this ridge. Use a larger "
+            "ridge, or a larger budget."
+        )
+    return narrow(keeps, gaussian_mu(epsilon, delta) * (1 + 1e-9), _LEAST_MU, rtol=1e-4)[1]
+
+
+@dataclass(frozen=True)
+class RankingObjectivePerturbation(Tilt):
+    """Minimize the Plackett–Luce loss + (Λ/2)‖θ‖² + bᵀθ with a random b, and noise the minimizer.
+
+    Nothing here depends on how many records there are. The loss is a sum, never a mean. A record
+    ranks at most ``candidates`` candidates, whose features :meth:`clipped` shrinks to the norm
+    ``bound``; ties and candidates that are not listed make fewer or no stages.
+
+    Args:
+        epsilon: Bound on the privacy loss, finite and above 0.
+        delta: Failure probability, in (0, 1).
+        bound: Norm to which the features of every candidate are clipped (L).
+        candidates: The most candidates of one record (K), a public number; at least 2.
+        dimension: Number of features, d.
+        neighbors: What one change is; no default.
+        ridge: Λ; by default twice that at which the Jacobian would cost ε/2.
+        atol: Largest norm of the gradient at which a minimizer is accepted, at least 2^-32 of what
+            one record adds to it and 2^-36 of the noise of the tilt; by default L·10^-8, or the
+            larger of the two if that is more.
+
+    Raises:
+        UsageError: A setting is out of range, or the ridge is so small that no noise suffices.
+
+    Guarantee:
+        (epsilon, delta) for one record under ``neighbors``, whatever function minimizes, if the
+        gradient norm that it reports is at most atol above the true one; caveat
+        ``real-arithmetic``. Shown by tests/soundness/test_ranking_objective_perturbation.py.
+
+    Source:
+        docs/central.md, "Rankings": a record's gradient is at most 2L(K − 1) long and lies in the
+        span of its candidates' differences, of dimension r ≤ min(d, K − 1); its Hessian there has
+        a trace of at most (K − 1)L². Two candidates are a pair, with the bound for pairs.
+        Differs: a replaced record keeps the Jacobian of one record, since the other's curvature
+        only lowers it.
+
+    Example:
+        >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
+        >>> noise = RankingObjectivePerturbation(
+        ...     1.0, delta=1e-6, bound=1.0, candidates=4, dimension=8, neighbors=REPLACE_SPECIAL)
+        >>> noise.sensitivity(REPLACE_SPECIAL), noise.jacobian < 0.5
+        (6.0, True)
+    """
+
+    _: KW_ONLY
+    candidates: int
+    dimension: int
+    name: ClassVar[str] = "ranked-perturbation"
+    public: ClassVar[tuple[str, ...]] = (
+        "bound",
+        "candidates",
+        "dimension",
+        "ridge",
+        "standard_deviation",
+    )
+
+    def __post_init__(self) -> None:
+        size = partial(_validate.integer, at_most=2**20)
+        _validate.settle(
+            self, candidates=partial(size, at_least=2), dimension=partial(size, at_least=1)
+        )
+        super().__post_init__()
+
+    @property
+    def rank(self) -> int:
+        """Return the dimension of the span of one record's differences, at most."""
+        return min(self.dimension, self.candidates - 1)
+
+    @property
+    def jacobian(self) -> float:
+        """Return J, the most that one record's curvature adds to the loss."""
+        return slack_of_trace(self._trace / self._ridge, self.rank)
+
+    @property
+    def mu(self) -> float:
+        """Return the bound on one record's gradient over the standard deviation of the tilt."""
+        return _largest_ranked_mu(
+            self.epsilon, self.delta, self.jacobian, self.candidates, self.dimension, self.neighbors
+        )
+
+    @property
+    def standard_deviation(self) -> float:
+        """Return the noise of every coordinate of the tilt b."""
+        return 2 * self.bound * SLACK * (self.candidates - 1) / self.mu
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the gradient of the objective, at most."""
+        _validate.one_of("neighbors", neighbors, NeighboringRelation)
+        return self.bound * (self.candidates - 1) * (4 if neighbors == REPLACE_ONE else 2)
+
+    def clipped(self, features: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
+        """Return every candidate's features shrunk to the bound, whatever the others are."""
+        known = _validate.finite_array("features", features, ndim=2)
+        if known.shape[1] != self.dimension:
+            raise DataError(f"features must have {self.dimension} columns, got {known.shape[1]}.")
+        return clipped(known, self.bound)
+
+    def refuse_long_ballots(self, starts: np.ndarray) -> None:
+        """Refuse records of more candidates than the mechanism was built for."""
+        if (np.diff(starts) > self.candidates).any():
+            raise DataError(
+                f"A record ranks more than candidates={self.candidates}. Nothing was released. "
+                "Leave out candidates by a rule that reads only their record, or allow more."
+            )
+
+    def draw(self, d: int, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
+        """Return the tilt b; draws noise, so the spend must already be on a ledger.
+
+        Guarantee:
+            None by itself: the tilt is as secret as the data. Only what :meth:`finish` returns may
+            leave.
+        """
+        if d != self.dimension:
+            raise UsageError(f"d must be dimension={self.dimension}, got {d!r}. Nothing was drawn.")
+        return super().draw(d, entropy=entropy)
+
+    def finish(
+        self, theta: Float[np.ndarray, " d"], gradient_norm: float, *, entropy: Entropy
+    ) -> Float[np.ndarray, " d"]:
+        """Return a minimizer with the noise that hides its inexactness, of ``dimension`` weights.
+
+        Guarantee:
+            What :meth:`guarantee` returns, if the tilt came from :meth:`draw` and records were
+            clipped.
+        """
+        if theta.shape != (self.dimension,):
+            raise DataError("theta must be one finite number for each feature.")
+        return super().finish(theta, gradient_norm, entropy=entropy)
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return two neighboring inputs on which much of the stated loss is attained."""
+        # Records of candidates that hardly differ pull the weights to where the slopes of one more
+        # record are as large as they can be.
+        # There the last candidate of the one record is the best by far, so that every stage errs
+        # by 2L.
+        _validate.one_of("neighbors", neighbors, NeighboringRelation)
+        # Their first candidate is a little better or worse than all the others, which are alike.
+        # Some balance the ridge; others each other there, so many that the tilt moves the weights
+        # little.
+        others, target = self.candidates - 1, PULL / (2 * self.bound)
+        short = 1 / target
+        up, down = (others / (math.exp(sign) + others) for sign in (1.0, -1.0))  # not being first
+        # The tilt moves the weights by s over the curvature: a fifteenth of the target.
+        curvature = 15 * self.standard_deviation / target
+        back = few(curvature / (short**2 * (down * (1 - down) + down * (1 - up))))
+        along = few((self._ridge * target / short + back * down) / up)
+        record = np.zeros((self.candidates, self.dimension))
+        record[0, 0] = short
+        around = np.concatenate([np.tile(record, (along, 1, 1)), np.tile(-record, (back, 1, 1))])
+        far = np.zeros((1, self.candidates, self.dimension))
+        far[..., 0] = -self.bound
+        far[:, -1, 0] = self.bound
+        other = -far if neighbors == REPLACE_ONE else 0 * far
+        if neighbors == ADD_OR_REMOVE_ONE:
+            other = other[:0]
+        return WorstCase(np.concatenate([around, far]), np.concatenate([around, other]))
+
+    def _records(self, values: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
+        """Return made-up records, clipped; refuse longer ones than were promised for."""
+        known = _validate.finite_array("values", values, ndim=3)
+        if known.shape[1] > self.candidates:
+            raise DataError(f"values must rank at most candidates={self.candidates}.")
+        return self.clipped(known.reshape(-1, known.shape[2])).reshape(known.shape)
+
+    @property
+    def _trace(self) -> float:
+        """Return the largest trace of one record's Hessian."""
+        return (self.candidates - 1) * (self.bound * SLACK) ** 2
+
+    def _ridge_for(self, slack: float) -> float:
+        """Return the ridge at which the Jacobian costs this much."""
+        try:
+            return self._trace / (self.rank * math.expm1(slack / self.rank)) * SLACK
+        except (OverflowError, ZeroDivisionError):
+            return 0.0

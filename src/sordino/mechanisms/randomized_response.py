@@ -187,7 +187,7 @@ class RandomizedResponse(_Coin):
         between 0 and 1, less between others, and only log((e^ε + 1)/2) between 0 or 1 and
         undecided, which is what ``REPLACE_SPECIAL`` (replaced by a fair coin) promises. Shown
         exactly by tests/soundness/test_randomized_response.py, tests/soundness/test_ties.py and
-        tests/soundness/test_kinds.py.
+        tests/soundness/test_levels.py.
 
     Source:
         Warner 1965; optimal for binary labels by Kairouz, Oh & Viswanath 2016. PPKL, §3; fair
@@ -280,7 +280,7 @@ def label_array(values: Integers) -> Integers:
 
 def label_shares(labels: Integers) -> Float[np.ndarray, " n"]:
     """Return y of every label: how much of it is for the first answer, from 0 to 1."""
-    return _SHARES[label_array(labels)]
+    return np.asarray(_SHARES[label_array(labels)])
 
 
 _SHARES: Final = np.array([float(share) for share in SHARES])
@@ -441,4 +441,4 @@ class NonPrivate(Answers):
     ) -> Float[np.ndarray, "t n"]:
         share = _SHARES[values]
         with np.errstate(divide="ignore"):
-            return np.log(np.where(outputs == 1, share, 1 - share))
+            return np.asarray(np.log(np.where(outputs == 1, share, 1 - share)))

@@ -1,52 +1,188 @@
-"""How far one record of a multi-armed bandit can move the scores of its arms, rounded up.
+"""How far one change of the data moves scores that are withheld: of arms, and of linear rewards.
 
-Every number here is the range (greatest minus least over the arms) of the change h of the scores
-between neighboring data sets, in units of reward: divided by the temperature of a Gibbs policy
-it bounds the privacy loss of one draw. Rewards count from the lower end of their public range,
-which they are cut to. Formulas are computed in fractions, and no rounding makes one smaller.
+Every number here is the range (greatest minus least) of the change h of the scores between
+neighboring data sets, in units of reward and rounded up: divided by the temperature of a Gibbs
+policy it bounds the privacy loss of one draw.
 
-How far one record moves a ridge regression: the range of the change of its scores.
+Arms of a bandit. Rewards count from the lower end of their public range, which they are cut to.
+Formulas are computed in fractions. Without a policy: a penalty so large that an arm of few pulls is
+hardly ever drawn, where the number of records is public.
 
-The estimate minimizes Σ(r − θᵀφ)² + ridge·‖θ‖² with ‖φ‖ ≤ 1 and r in an interval. Its score of an
-action is θᵀφ, less penalty·‖φ‖_{Σ⁻¹} with Σ = ridge·I + Σφφᵀ. All results are in units of reward.
+Ridge regression. The estimate minimizes Σ(r − θᵀφ)² + ridge·‖θ‖² with ‖φ‖ ≤ 1 and r in an interval.
+Its score of an action is θᵀφ, less penalty·‖φ‖_{Σ⁻¹} with Σ = ridge·I + Σφφᵀ.
 
-What pessimism alone promises of a bandit whose number of records is public, rounded up.
+Preferences. The estimate minimizes Σ log(1 + e^{θᵀx}) − yθᵀx + (ridge/2)‖θ‖², over ‖θ‖ ≤ ball where
+a ball is given, with x = φ(first) − φ(second), ‖x‖ ≤ ``bound``; its score is that of a regression
+with Σ = penalty_ridge·I + Σxxᵀ. Of public questions one label moves a fit inside a ball only as far
+as the curvature that it meets permits.
 
-Formulas without a policy: a penalty so large that an arm of few pulls is hardly ever drawn.
+Bounds are arithmetic of public numbers that rounding never makes too small. Notation: u = 2^-53. A
+sum of m products, in any order and with or without fused multiply-adds, is wrong by at most
+m·u/(1 − m·u) of the sum of absolute values. Sums of absolute values of entries of XᵀX form a matrix
+whose spectral norm is at most trace XᵀX.
 """
 
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Bool, Float, Integer
 from scipy import linalg
+from scipy.linalg import blas
+from scipy.sparse import csr_array, issparse
+from scipy.special import expit
 
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy.conversions import replace_from_add_remove
 from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
 
-from .exact_bounds import (
-    BLOCK,
-    MORE,
-    ROUNDING,
-    SMALLEST,
-    UP,
-    BoundedGram,
-    dense_blocks,
-    exact,
-    penalty_moves,
-    penalty_step,
-    public_rows,
-    rounded_total,
-    size,
-)
-from .gibbs_draws import DIGITS, rounded_up
+from .gibbs import DIGITS, rounded_up
 from .grid import Matrix
+
+UP: Final = 1 + 2.0**-40
+"""More than a few dozen roundings take from a formula without cancellation."""
+
+_LEAST, _MOST = 1e-60, 1e60  # no product of the formulas leaves the range of normal floats
+
+
+def size(name: str, value: object, *, zero: bool = False) -> float:
+    """Return a public size as a float; refuse what would overflow or underflow in a formula."""
+    result = _validate.number(name, value)
+    if not (_LEAST <= result <= _MOST or (zero and result == 0)):
+        also = "0, or " if zero else ""
+        raise UsageError(f"{name} must be {also}within {_LEAST} and {_MOST}, got {value!r}.")
+    return result
+
+
+def public_rows(name: str, rows: Matrix, *, d: int | None = None) -> Matrix:
+    """Return public rows as floats, dense or as a sparse array by rows."""
+    if issparse(rows):
+        rows = csr_array(rows)
+        values = _validate.finite_array(name, rows.data, ndim=1)
+        rows = csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
+    else:
+        rows = values = _validate.finite_array(name, rows, ndim=2)
+    if d is not None and rows.shape[1] != d:
+        raise DataError(f"{name} must have {d} columns, got shape {rows.shape}.")
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest and not _LEAST <= largest <= _MOST:
+        raise DataError(f"{name}: the largest number must be 0, or within {_LEAST} and {_MOST}.")
+    return rows
+
+
+def dense_blocks(rows: Matrix, count: int) -> Iterator[Float[np.ndarray, "b d"]]:
+    """Yield consecutive rows, dense, a number of them at a time."""
+    for first in range(0, rows.shape[0], count):
+        block = rows[first : first + count]
+        yield block if isinstance(block, np.ndarray) else block.toarray()
+
+
+def farthest_rows(rows: Float[np.ndarray, "k d"]) -> float:
+    """Return the largest Euclidean distance between two rows, rounded up."""
+    # Distances come from products of rows less the first one, whose norms are distances too: a
+    # square is wrong by less than (4d + 16)·2^-52 of the largest square.
+    centered = rows - rows[:1]
+    largest = float(np.abs(centered).max(initial=0.0))
+    if largest == 0:
+        return 0.0
+    centered = centered / (scale := math.ldexp(1.0, math.frexp(largest)[1]))
+    squares = np.einsum("kd,kd->k", centered, centered)
+    most = float(squares.max())
+    slack = most * (4 * rows.shape[1] + 16) * 2.0**-52
+    for first in range(0, len(rows), 1024):
+        block = slice(first, first + 1024)
+        # SciPy's BLAS, because the rows come from it: two pools of threads wait for each other.
+        products = blas.dgemm(1.0, centered[block].T, centered.T, trans_a=1)
+        most = max(most, float((squares[block, np.newaxis] + squares - 2 * products).max()))
+    return math.sqrt(most + slack) * scale * UP
+
+
+def penalty_step(size: float, *, step: float = 1.0) -> float:
+    """Return 1/√size − 1/√(size + step), without cancellation."""
+    # What a pessimistic score loses is β/√(count + shrinkage), or β times a norm in the inverse of
+    # a second moment of least eigenvalue `size` that one record raises by at most `step`.
+    # Source: docs/intrinsic.md, "Setting and lemmas".
+    size, step = _validate.positive("size", size), _validate.positive("step", step)
+    before, after = math.sqrt(size), math.sqrt(size + step)
+    # (after − before)/(before·after), with after − before = step/(before + after)
+    return step / (before + after) / before / after
+
+
+MORE: Final = 1 + Fraction(1, 2**48)  # above eight roundings of floats, or many of 50 digits
+SMALLEST: Final = math.ulp(0.0)  # above what an underflow can lose
+
+
+def exact(name: str, value: float) -> Fraction:
+    """Return value as a fraction; refuse what is below zero or not finite."""
+    result = _validate.non_negative(name, value)
+    if result == math.inf:
+        raise UsageError(f"{name} must be finite, got {value!r}.")
+    return Fraction(result)
+
+
+def penalty_moves(penalty: float, size: Fraction) -> Fraction:
+    """Return how far one record beyond ``size`` moves the penalty, at least."""
+    strength = exact("penalty", penalty)
+    return strength * (Fraction(penalty_step(float(size))) * MORE + Fraction(SMALLEST))
+
+
+def rounded_total(moved: Fraction, inexactness: float) -> float:
+    """Return a score range as a float that is no smaller."""
+    return rounded_up(moved + 4 * exact("inexactness", inexactness), "score range")
+
+
+BLOCK: Final = 512
+"""Rows that are summed at once; sums of blocks are added in pairs."""
+
+ROUNDING: Final = 2.0**-52
+"""Twice the unit roundoff: the other half pays for all terms of second order."""
+
+
+@dataclass(frozen=True)
+class BoundedGram:
+    """Σ w_i x_i x_iᵀ up to rounding."""
+
+    matrix: Float[np.ndarray, "d d"]  # the computed sum, shape (d, d)
+    error: float  # bound on the spectral norm of the computed less the exact sum
+    trace: float  # upper bound on the trace of both
+
+    @classmethod
+    def of(cls, rows: Matrix, weights: Float[np.ndarray, " n"] | None = None) -> BoundedGram:
+        """Return the sum over rows, dense or sparse, with weights of at least 0."""
+        # Source: docs/intrinsic.md, "Linear bandits": at most 512 + 4 + 3·log2(blocks) roundings on
+        # the way of a product into the sum.
+        n, d = rows.shape
+        roots = np.ones(n) if weights is None else np.sqrt(weights)
+        blocks = (
+            block * roots[number * BLOCK : (number + 1) * BLOCK, np.newaxis]
+            for number, block in enumerate(dense_blocks(rows, BLOCK))
+        )
+        sums = added_in_pairs((block.T @ block for block in blocks), operator.add)
+        matrix = sum((total for _, total in reversed(sums)), np.zeros((d, d)))
+        trace = float(np.trace(matrix)) * (1 + 2.0**-20)
+        steps = min(BLOCK, n) + 4 + 2 * max((level for level, _ in sums), default=0) + len(sums)
+        return cls(matrix, steps * ROUNDING * trace, trace)
+
+
+def added_in_pairs(
+    parts: Iterable[np.ndarray], add: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> list[tuple[int, np.ndarray]]:
+    """Return sums of 2^level parts with their levels, as in a binary counter: longest first."""
+    sums: list[tuple[int, np.ndarray]] = []
+    for total in parts:
+        level = 0
+        while sums and sums[-1][0] == level:
+            total, level = add(sums.pop()[1], total), level + 1  # noqa: PLW2901
+        sums.append((level, total))
+    return sums
 
 
 def shrunken_mean_range(
@@ -176,10 +312,20 @@ def plain_ridge_range(
     return _total(moved * size("reward_bound", reward_bound), spread, ridge, penalty, inexactness)
 
 
-def _total(moved: float, spread: float, ridge: float, penalty: float, inexactness: float) -> float:
+def _total(
+    moved: float,
+    spread: float,
+    ridge: float | None,
+    penalty: float,
+    inexactness: float,
+    step: float = 1.0,
+) -> float:
+    """Return how far scores and penalties move together, rounded up."""
     total = moved * size("spread", spread, zero=True)
     if penalty := size("penalty", penalty, zero=True):
-        total += penalty * penalty_step(ridge)
+        if ridge is None:
+            raise UsageError(f"penalty={penalty!r} needs penalty_ridge, the ridge of its matrix.")
+        total += penalty * penalty_step(size("penalty_ridge", ridge), step=step)
     return (total + 4 * size("inexactness", inexactness, zero=True)) * UP
 
 
@@ -340,3 +486,215 @@ def _chance(odds: Decimal) -> float:
     with localcontext(DIGITS):
         chance = Fraction(1 / (1 + (-odds).exp()))
     return min(1.0, rounded_up(chance * MORE, "failure probability"))
+
+
+def _least_slope(margins: float | np.ndarray) -> np.ndarray:
+    """Return σ′, the least curvature of pairs whose |θᵀx| is at most a margin, rounded down."""
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": γ = σ(BX)σ(−BX).
+    # An exponent that is wrong by a share of 2^-50 changes the result by that times the exponent.
+    margins = margins * (1 + 2.0**-30)
+    return np.asarray(expit(margins) * expit(-margins) * (1 - 2.0**-40))
+
+
+@dataclass(frozen=True)
+class LabelCurvature:
+    """The least curvature of the fit over a ball, for public pairs: factored once, asked often."""
+
+    # M = ridge·I + Σ γ_i x_i x_iᵀ with γ_i = σ(B‖x_i‖)σ(−B‖x_i‖). One flipped label moves the
+    # weights by Δ with ‖Δ‖_M ≤ max_i ‖x_i‖_{M⁻¹}, whatever the labels are. Build it with `of`.
+
+    ball: float  # B
+    leverage: float  # upper bound on max_i ‖x_i‖_{M⁻¹}; infinite where M may be singular
+    _factor: Float[np.ndarray, "d d"] = field(repr=False)
+    _wrong: float = field(repr=False)  # of a solution of the factor, as a share of its length
+    _shift: float = field(repr=False)  # the same, as a share of what is solved for
+
+    @classmethod
+    def of(cls, differences: Matrix, *, ridge: float, ball: float) -> LabelCurvature:
+        """Return the curvature of these pairs."""
+        # What is factored is below M by the sum of all rounding errors, so that every norm in its
+        # inverse is an upper bound: with e the rounding bound of the second moment and of the
+        # factor, L Lᵀ ≤ t·Σγxxᵀ + (ridge − t·e)·I ≤ M, t = 1 unless M may be singular up to e. The
+        # range is at most about 1 + 2e/λ_min(M) times the exact one.
+        # Source: docs/intrinsic.md, "Withheld rewards of preferences".
+        ridge, ball = size("ridge", ridge, zero=True), size("ball", ball)
+        rows = public_rows("differences", differences)
+        n, d = rows.shape
+        lengths = [np.linalg.norm(block, axis=1) for block in dense_blocks(rows, BLOCK)]
+        gram = BoundedGram.of(rows, _least_slope(ball * np.concatenate([np.zeros(0), *lengths])))
+        factor, least = _lower_factor(gram, ridge)
+        if not n or not least > 0:
+            return cls(ball, math.inf if n else 0.0, np.zeros((d, d)), 0.0, 0.0)
+        blocks = (_solved(factor, block) for block in dense_blocks(rows, 8 * BLOCK))
+        leverage = max(float(np.linalg.norm(one, axis=1).max()) for one in blocks) * UP
+        wrong = (d + 4) * ROUNDING * float(np.linalg.norm(factor)) / math.sqrt(least)
+        return cls(ball, leverage, factor, wrong, ROUNDING / math.sqrt(least))
+
+    def range(self, queries: Matrix, *, inexactness: float = 0.0) -> float:
+        """Return a bound on how far apart the changes of two scores are after one flipped label."""
+        # Source: docs/intrinsic.md, "Withheld rewards of preferences": max_i ‖x_i‖_{M⁻¹} ·
+        # max_{a,a′} ‖φ_a − φ_a′‖_{M⁻¹}, and at most 2B·max_{a,a′} ‖φ_a − φ_a′‖.
+        slack = 4 * size("inexactness", inexactness, zero=True)
+        rows = public_rows("queries", queries, d=len(self._factor))
+        rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
+        moved = rows - rows[:1]
+        if not self.leverage or not moved.any():
+            return slack * UP
+        plain = 2 * self.ball * farthest_rows(moved)
+        if math.isinf(self.leverage):
+            return (plain + slack) * UP
+        scale = math.ldexp(1.0, math.frexp(float(np.abs(moved).max()))[1])
+        moved /= scale
+        inside = _solved(self._factor, moved)
+        wrong = self._wrong * np.linalg.norm(inside, axis=1).max()
+        wrong += self._shift * np.linalg.norm(moved, axis=1).max()
+        spread = (farthest_rows(inside) + 2 * float(wrong)) * scale
+        return (min(self.leverage * spread, plain) + slack) * UP
+
+
+def _lower_factor(gram: BoundedGram, ridge: float) -> tuple[Float[np.ndarray, "d d"], float]:
+    """Return a triangular L with L Lᵀ below the exact matrix, and a lower bound on its spectrum."""
+    # Factoring A and solving with the factor of A are exact for matrices that are off by at most
+    # (4d + 16)·2^-52·trace A together. The bound is 0 or less where A may be singular.
+    d = len(gram.matrix)
+    share = (4 * d + 16) * ROUNDING
+    error = gram.error + share * gram.trace
+    below = error + share * d * ridge
+    least = 0.49 * ridge  # errors are at most a quarter of the ridge, and counted twice
+    if ridge < 4 * error:
+        lowest = linalg.eigvalsh(gram.matrix, subset_by_index=[0, 0], check_finite=False)[0]
+        least = float(lowest) + ridge - 4 * below
+        if ridge and least < 0.49 * ridge:  # G ≥ t(G̃ − e) for every t within 0 and 1, because G ≥ 0
+            times = ridge / (4 * error)
+            return _factor(gram.matrix * times, ridge * (0.75 - share * d)), 0.49 * ridge
+    return (_factor(gram.matrix, ridge - below), least) if least > 0 else (0 * gram.matrix, 0.0)
+
+
+def _factor(matrix: np.ndarray, shift: float) -> np.ndarray:
+    """Return the triangular factor of a matrix plus a multiple of the identity."""
+    shifted = matrix + shift * np.eye(len(matrix))
+    return np.asarray(linalg.cholesky(shifted, lower=True, check_finite=False))
+
+
+def _solved(factor: np.ndarray, rows: Float[np.ndarray, "b d"]) -> Float[np.ndarray, "b d"]:
+    """Return L⁻¹ of every row."""
+    return np.asarray(linalg.solve_triangular(factor, rows.T, lower=True, check_finite=False).T)
+
+
+def withheld_label_range(
+    differences: Matrix, queries: Matrix, *, ridge: float, ball: float, inexactness: float = 0.0
+) -> float:
+    """Return the range of one flipped label, for public pairs and a fit over a ball."""
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences"; `LabelCurvature`.
+    return LabelCurvature.of(differences, ridge=ridge, ball=ball).range(
+        queries, inexactness=inexactness
+    )
+
+
+def withheld_label_loss_outside(
+    curvature: LabelCurvature,
+    queries: Float[np.ndarray, "k d"],
+    inside: Bool[np.ndarray, " k"],
+    *,
+    temperature: float,
+    log_reference: Float[np.ndarray, " k"] | None = None,
+    penalties: Float[np.ndarray, " k"] | None = None,
+    inexactness: float = 0.0,
+) -> tuple[float, float]:
+    """Return the range over some public candidates, and the probability of all others."""
+    # A draw is then (range/temperature, probability)-private for one flipped label: useful where
+    # candidates far from the others are all but excluded by the reference or by their penalty.
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": δ = min over b in G of σ(log
+    # Σ_{a∉G} (π0(a)/π0(b))·exp((B‖φ_a − φ_b‖ − β(Γ_a − Γ_b))/η)).
+    queries = _validate.finite_array("queries", queries, ndim=2)
+    inside = np.asarray(inside)
+    if inside.shape != queries.shape[:1] or inside.dtype != bool:
+        raise DataError(f"inside must be {len(queries)} truth values, got shape {inside.shape}.")
+    if not inside.any():
+        raise UsageError("inside must name at least one candidate.")
+    ball, temperature = curvature.ball, size("temperature", temperature)
+    slack = size("inexactness", inexactness, zero=True)
+    weight = np.zeros(len(queries)) if log_reference is None else np.asarray(log_reference, float)
+    taken = np.zeros(len(queries)) if penalties is None else np.asarray(penalties, float)
+    if not (weight.shape == taken.shape == inside.shape and np.isfinite(taken).all()):
+        raise DataError("log_reference and penalties must hold one number for each candidate.")
+    if not np.isfinite(weight[inside]).all() or np.isnan(weight).any() or np.inf in weight:
+        raise DataError("log_reference must be finite inside, and finite or −inf outside.")
+    others = [
+        _log_weight(queries, ~inside, int(best), ball, temperature, weight, taken, slack)
+        for best in np.flatnonzero(inside)
+    ]
+    over = curvature.range(queries[inside], inexactness=slack)
+    return over, min(1.0, float(expit(min(others))) * UP)
+
+
+def _log_weight(
+    queries: np.ndarray,
+    outside: np.ndarray,
+    best: int,
+    ball: float,
+    temperature: float,
+    weight: np.ndarray,
+    taken: np.ndarray,
+    slack: float,
+) -> float:
+    """Return the log of how much all candidates outside can weigh against one, rounded up."""
+    reach = ball * np.linalg.norm(queries[outside] - queries[best], axis=1)
+    gain = taken[best] - taken[outside]
+    sizes = reach + abs(taken[best]) + np.abs(taken[outside]) + 2 * slack
+    exponents = weight[outside] - weight[best] + (reach + gain + 2 * slack) / temperature
+    finite = np.isfinite(exponents)
+    if not finite.any():
+        return -math.inf
+    known = np.abs(weight[outside][finite]) + abs(weight[best]) + sizes[finite] / temperature
+    exponents = exponents[finite] + (known + 1) * (UP - 1)
+    most = float(exponents.max())
+    total = most + math.log(float(np.exp(exponents - most).sum()))
+    return total + (abs(total) + 1) * (UP - 1)
+
+
+def withheld_ridge_label_range(
+    ridge: float, *, spread: float, bound: float, inexactness: float = 0.0
+) -> float:
+    """The range of one flipped label for any pairs within a bound, with or without a ball."""
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X/λr.
+    ridge, bound = size("ridge", ridge), size("bound", bound)
+    moved = size("spread", spread, zero=True) * bound / ridge
+    return (moved + 4 * size("inexactness", inexactness, zero=True)) * UP
+
+
+def withheld_record_range(
+    ridge: float,
+    *,
+    spread: float,
+    bound: float,
+    ball: float | None = None,
+    penalty: float = 0.0,
+    penalty_ridge: float | None = None,
+    inexactness: float = 0.0,
+) -> float:
+    """Return the range of one pair that is added, removed or made empty; twice it if replaced."""
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X/λr, or with a ball min(2B,
+    # X·σ(BX)/√(λr(λr + γX²)))·D, plus β(λ^{-1/2} − (λ + X²)^{-1/2}).
+    ridge, bound = size("ridge", ridge), size("bound", bound)
+    moved = bound / ridge
+    if ball is not None:
+        ball = size("ball", ball)
+        curved = ridge + float(_least_slope(ball * bound * UP)) * bound**2
+        residual = float(expit(ball * bound * UP))
+        moved = min(residual * bound / (math.sqrt(ridge) * math.sqrt(curved)), 2 * ball)
+    return _total(moved, spread, penalty_ridge, penalty, inexactness, step=bound**2)
+
+
+def closed_form_label_range(
+    least_eigenvalue: float, *, ball: float, spread: float = 2.0, bound: float = 2.0
+) -> float:
+    """Return the range of one flipped label from the least eigenvalue of Σxxᵀ alone."""
+    # It replaces Theorem 3 of KLDP, whose constant is wrong by a factor up to 4, and holds for the
+    # estimate over the ball only.
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X(2 + e^{BX} + e^{−BX})/λ_min.
+    least, bound = size("least_eigenvalue", least_eigenvalue), size("bound", bound)
+    ball, spread = size("ball", ball), size("spread", spread, zero=True)
+    slope = float(_least_slope(ball * bound * UP))
+    curved = spread * bound / (slope * least) if slope else math.inf
+    return min(curved, 2 * ball * spread) * UP

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Integer
@@ -64,7 +64,7 @@ def judged_vectors(
     with _named(chunks, chunk):
         for rows, labels, _ in _vectors(chunks, chunk, chunks.dimension):
             used = rows.any(axis=1) if chunks.hides_records else slice(None)
-            yield turned_rows(rows[used], number_labels(labels, len(rows))[used])
+            yield turned_rows(rows[used], number_labels(labels, len(rows), chunks.parts)[used])
 
 
 def questions(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Record], bool]]:
@@ -74,8 +74,9 @@ def questions(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Re
     with _named(chunks, chunk):
         if chunks.dimension is not None:
             for rows, labels, persons in _vectors(chunks, chunk, chunks.dimension):
-                made = Pairs.from_features(rows, labels, persons=persons, hides_records=hidden)
-                yield made, (), False
+                terms: dict[str, Any] = {"persons": persons, "hides_records": hidden}
+                terms["parts"] = chunks.parts
+                yield Pairs.from_features(rows, labels, **terms), (), False
             return
         records = records_of(
             _rows(chunks, chunk),
@@ -86,6 +87,10 @@ def questions(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Re
         while some := list(islice(records, _RECORDS)):
             if some[0].privatized != chunks.privatized:
                 raise DataError(_ALREADY if some[0].privatized else _RAW)
+            if some[0].alone != chunks.alone:
+                raise DataError(
+                    "judgments of one answer and of two in one input. Nothing was released."
+                )
             digest = PublicDigest()
             left = list(kept(some, digest, chunks.rules))
             columns = columns_of(left, digest) | ({"persons": None} if hidden else {})

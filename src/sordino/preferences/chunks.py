@@ -21,7 +21,7 @@ from .files import untold
 from .pairs import manifest_path
 from .parquet import DIFFERENCE, arrow_names, row_groups, schema_of
 from .records import PERSON, Levels, refuse_person_field
-from .schemas import COMPARED, OWN, Schema, decide
+from .schemas import COMPARED, OWN, RATINGS, THUMBS, Schema, decide
 
 WORK: Final = ".sordino-*.parts"
 """What a run is called that has not ended, in the folder for its answers."""
@@ -141,6 +141,11 @@ class Chunks(Sequence[Chunk]):
         return sum(known) if len(known) == len(self.chunks) else None
 
     @property
+    def alone(self) -> bool:
+        """Return whether single answers were judged, each by itself."""
+        return self.schema.kind in {THUMBS, RATINGS}
+
+    @property
     def parts(self) -> int:
         """Return of what every label is a whole number: 2 unless levels are declared."""
         return 2 if self.levels is None else self.levels.parts
@@ -234,7 +239,7 @@ def find_chunks(
         rules=TextRules.of((*drop, "identical") if hides_records else drop, longest),
         privatized=privatized,
         hides_records=hides_records,
-        levels=None if levels is None else Levels.of(levels),
+        levels=None if (said := levels or schema.levels) is None else Levels.of(said),
     )
 
 

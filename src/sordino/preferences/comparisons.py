@@ -18,7 +18,7 @@ from sordino.privacy.guarantee import SHARES
 from sordino.privacy.persons import People
 
 from .features import Features, differences, refuse_other_features
-from .records import Absent, Alternative, Record, Text, person_key
+from .records import Absent, Levels, Record, Text, encoded, person_key
 
 
 class PublicDigest:
@@ -102,7 +102,8 @@ class Questions:
         # Two questions that look alike only put two data sets on one account: too much is counted.
         if getattr(self, "given", None) is not None:
             return None
-        return np.unique(np.frombuffer(b"".join(key[:8] for key in self.keys), "<u8"))
+        keys = (*self.keys, *getattr(self, "asked", ()))
+        return np.unique(np.frombuffer(b"".join(key[:8] for key in keys), "<u8"))
 
     def people(self, *, most: int | None = None) -> People | None:
         """Return who judged, and how many different questions each, at most so many; if known."""
@@ -152,11 +153,14 @@ class Comparisons(Questions):
 
     prompts: tuple[Text, ...] = ()
     first: tuple[Text, ...] = ()
-    second: tuple[Alternative, ...] = ()  # absent where single answers were judged: all, or none
+    second: tuple[Any, ...] = ()  # texts, or absent where single answers were judged: all, or none
     # Feature differences φ(first) − φ(second), when made from features.
     given: Float[np.ndarray, "n d"] | None = None
     dropped: int = 0  # how many records were left out because their answers are identical
+    levels: Levels | None = None  # of ratings
     parts: int = 2  # P, of which every raw label is a whole number: 2 unless levels are declared
+    # Keys of single answers whose ratings these are: a ledger knows the data set by them too.
+    asked: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         # Beside features there are no texts to hide an order in.
@@ -173,16 +177,39 @@ class Comparisons(Questions):
         """Return whether single answers were judged, each by itself."""
         return bool(self.second) and isinstance(self.second[0], Absent)
 
+    def refuse_alone(self) -> None:
+        """Refuse judgments of single answers where two are needed."""
+        if self.alone:
+            raise DataError(
+                "These are judgments of single answers, and comparisons of two are needed here. "
+                "Nothing was done. Learn a reward of them (sordino align); or compare the rated "
+                "answers to one prompt with each other (sordino privatize --ratings pairs)."
+            )
+
     @property
     def families(self) -> tuple[str, ...]:
         """Return the public groups of the prompts of single answers, in order."""
         return tuple(sorted({other.family for other in self.second if isinstance(other, Absent)}))
 
     @property
-    def candidates(self) -> list[tuple[Text, ...]]:
-        """Return the answers of every judgment: two, or one."""
-        both = zip(self.first, self.second, strict=True)
-        return [tuple(text for text in one if not isinstance(text, Absent)) for one in both]
+    def choices(self) -> Comparisons:
+        """Return comparisons of two answers: these, or of single answers two to each prompt."""
+        # By the order of their keys, which reads no label.
+        if not self.alone:
+            return self
+        groups: dict[bytes, dict[bytes, int]] = {}
+        for row, prompt in enumerate(self.prompts):
+            answer = encoded(self.first[row])
+            groups.setdefault(encoded(prompt), {}).setdefault(answer, row)
+        rows = [sorted(group.values(), key=self.keys.__getitem__)[:2] for group in groups.values()]
+        both = [(one[0], one[1]) for one in rows if len(one) > 1]
+        return Comparisons(
+            keys=tuple(self.keys[one] for one, _ in both),
+            public_digest=self.public_digest,
+            prompts=tuple(self.prompts[one] for one, _ in both),
+            first=tuple(self.first[one] for one, _ in both),
+            second=tuple(self.first[other] for _, other in both),
+        )
 
     def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
         """Return φ(first) − φ(second) for every record."""
@@ -294,6 +321,7 @@ def outcomes_of(rows: Sequence[Record]) -> Integer[np.ndarray, " n"]:
 
 def columns_of(rows: Sequence[Record], digest: PublicDigest) -> dict[str, Any]:
     """Return the public columns of records, as :class:`Comparisons` takes them."""
+    levels = rows[0].levels if rows else None
     return {
         "keys": tuple(row.key for row in rows),
         "public_digest": digest.hexdigest(),
@@ -301,7 +329,9 @@ def columns_of(rows: Sequence[Record], digest: PublicDigest) -> dict[str, Any]:
         "prompts": tuple(row.prompt for row in rows),
         "first": tuple(row.first for row in rows),
         "second": tuple(row.second for row in rows),
-        "parts": rows[0].levels.parts if rows and rows[0].levels else 2,
+        "levels": levels,
+        "parts": 2 if levels is None else levels.parts,
+        "asked": tuple(key for row in rows for key in row.asked),
         "persons": all_named(row.person for row in rows),
     }
 

@@ -523,7 +523,7 @@ class Intercept:
         if name in {"_has_read", "guarantee", "declare_unread"}:
             return getattr(self.features, name)
         if name == "_alone":
-            return replace(self, features=self.features._alone)  # noqa: SLF001 (of our own maps)
+            return replace(self, features=getattr(self.features, name))
         raise AttributeError(name)
 
 

@@ -254,13 +254,19 @@ def records_of(
 
 
 def line_of(
-    prompt: Text, first: Text, second: Alternative, answer: int, person: str | None
+    prompt: Text,
+    first: Text,
+    second: Alternative,
+    answer: int,
+    person: str | None,
+    levels: Levels | None = None,
 ) -> bytes:
     """Return the fields of one privatized record as a line."""
     row: dict[str, Any] = {"prompt": prompt, "first": first, "second": second}
     if isinstance(second, Absent):
         row = {"prompt": prompt, "completion": first}
         row |= {"family": second.family} if second.family else {}
+    row |= {} if levels is None else {"levels": str(levels)}
     row["answer"] = int(answer)
     if person is not None:
         row["person"] = person

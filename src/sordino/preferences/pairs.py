@@ -27,7 +27,7 @@ from sordino.privacy.guarantee import CAVEATS, CODES, REPLACE_ONE, Guarantee, ne
 from .comparisons import Comparisons, PublicDigest, TextRules, gathered, outcomes
 from .containers import Progress, frame_names
 from .files import line_of, read_records, untold
-from .records import Levels, alike, canonical, turned
+from .records import Levels, alike, canonical, rated_key, turned
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -60,8 +60,8 @@ class Pairs(Comparisons):
         """Yield the key of every question, or None where its answers are in another order."""
         if self.given is None:
             texts = zip(self.prompts, self.first, self.second, strict=True)
-            found = (canonical(*text) for text in texts)
-            return (None if swap else key for swap, key in found)
+            found, levels = (canonical(*text) for text in texts), str(self.levels or "")
+            return (None if swap else rated_key(key, levels) for swap, key in found)
         leads = zip(_leads(self.given), self.given, strict=True)
         return (None if lead < 0 else _row_key(row) for lead, row in leads)
 
@@ -282,6 +282,7 @@ class PrivatePairs(Comparisons):
         """Return the answers as a ``datasets.Dataset`` in trl's preference format, in memory.
 
         Columns are ``prompt``, ``chosen`` and ``rejected``; all are chat messages if any text is.
+        Of thumbs and ratings they are ``prompt``, ``completion`` and ``label``, as for KTO.
         ``chosen`` is what the *randomized* answer prefers, so whatever is trained on it has to
         know how often answers are flipped: see :meth:`trl_arguments`. ``info.description``, which
         ``save_to_disk`` keeps, holds that probability, the promise and its caveats.
@@ -303,10 +304,16 @@ class PrivatePairs(Comparisons):
             ) from error
         if self.given is not None:
             raise DataError("A Dataset for trl holds texts, and these pairs hold feature vectors.")
-        prompts, first, second = alike(self.prompts, self.first, self.second)
-        sides = zip(first, second, self.answers == 1, strict=True)
-        ordered = [(one, other) if kept else (other, one) for one, other, kept in sides]
-        chosen, rejected = zip(*ordered, strict=True) if ordered else ((), ())
+        liked, name = (self.answers == 1).tolist(), "label" if self.alone else "chosen"
+        if self.alone:
+            prompts, completions = alike(self.prompts, self.first)
+            columns: dict[str, Any] = {"prompt": prompts, "completion": completions, "label": liked}
+        else:
+            prompts, first, second = alike(self.prompts, self.first, self.second)
+            sides = zip(first, second, liked, strict=True)
+            ordered = [(one, other) if kept else (other, one) for one, other, kept in sides]
+            chosen, rejected = zip(*ordered, strict=True) if ordered else ((), ())
+            columns = {"prompt": prompts, "chosen": chosen, "rejected": rejected}
         from sordino.privacy.exports import model_card  # noqa: PLC0415 - slow
 
         flips = self.flip_probability
@@ -314,12 +321,11 @@ class PrivatePairs(Comparisons):
             self.guarantee,
             title="Private preferences",
             said=[
-                f"Each `chosen` is that of a randomized label, flipped with probability {flips}."
+                f"Each `{name}` is that of a randomized label, flipped with probability {flips}."
             ],
-            usage=f"DPOConfig(..., **{self.trl_arguments()!r})",
+            usage="" if self.alone else f"DPOConfig(..., **{self.trl_arguments()!r})",
             front={"flip_probability": flips, "release_ids": self.release_ids},
         )
-        columns = {"prompt": prompts, "chosen": chosen, "rejected": rejected}
         return Dataset.from_dict(
             {name: list(column) for name, column in columns.items()},
             info=DatasetInfo(description=card),
@@ -346,7 +352,13 @@ class PrivatePairs(Comparisons):
             {'loss_type': ['robust'], 'label_smoothing': 0.11920292202211755}
         """
         flips = self.flip_probability
-        if _validate.one_of("kind", kind, ("dpo", "reward")) == "dpo":
+        _validate.one_of("kind", kind, ("dpo", "reward"))
+        if self.alone:
+            raise UsageError(
+                "No trainer of trl has a setting that corrects thumbs or ratings for flips. "
+                "Nothing was set. Learn a reward of them with sordino.fit_reward."
+            )
+        if kind == "dpo":
             return {"loss_type": ["robust"], "label_smoothing": flips}
         if flips:
             raise UsageError(
@@ -375,7 +387,7 @@ def answer_lines(
     for row in range(len(pairs)) if rows is None else rows:
         person = None if pairs.persons is None else pairs.persons[row]
         texts = pairs.prompts[row], pairs.first[row], pairs.second[row]
-        yield line_of(*texts, int(answers[row]), person)
+        yield line_of(*texts, int(answers[row]), person, pairs.levels)
 
 
 def label_loss(flips: float) -> float:

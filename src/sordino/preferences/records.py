@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Integral, Real
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Levels:
             return value
         ends = value.split("..") if isinstance(value, str) else value
         try:
-            low, high = ends  # type: ignore[misc]
+            low, high = cast("Any", ends)
             return cls(int(low), int(high))
         except (TypeError, ValueError):
             pass
@@ -129,7 +129,7 @@ class Levels:
         steps = self.high - self.low
         return steps if steps % 2 == 0 else 2 * steps
 
-    def code(self, rating: object) -> int | None:
+    def code(self, rating: Any) -> int | None:
         """Return the code of a rating, or None if it is no level."""
         if isinstance(rating, str) and rating.strip().lower() == "skip":
             return UNDECIDED
@@ -175,6 +175,7 @@ class Record:
     where: str
     cut: bool = False
     levels: Levels | None = None  # of a rating
+    asked: tuple[bytes, ...] = ()  # other keys by which a ledger knows what was asked
 
     @property
     def alone(self) -> bool:
@@ -303,8 +304,15 @@ def _parse_record(
         raise DataError(f"{where}: a text is not valid Unicode.")
     first, second = (other, one) if swap and not isinstance(other, Absent) else (one, other)
     outcome = turned(outcome, swap=swap)
-    cut, rated = "prompt" not in row, levels if "rating" in row else None
-    return Record(prompt, first, second, outcome, privatized, person, key, where, cut, rated)
+    rated = levels if "rating" in row or (privatized and own is not None) else None
+    asked = () if rated is None else (key,)
+    key, cut = rated_key(key, str(rated or "")), "prompt" not in row
+    return Record(prompt, first, second, outcome, privatized, person, key, where, cut, rated, asked)
+
+
+def rated_key(key: bytes, levels: str) -> bytes:
+    """Return the key of a question that asks for a rating: a thumb is another judgment."""
+    return hashlib.sha256(key + levels.encode()).digest() if levels else key
 
 
 def paired_ratings(records: Iterable[Record]) -> Iterator[Record]:
@@ -319,6 +327,12 @@ def paired_ratings(records: Iterable[Record]) -> Iterator[Record]:
                 "Leave ratings='pairs' (--ratings) out."
             )
         groups.setdefault((encoded(record.prompt), record.person), []).append(record)
+    if all(len(group) == 1 for group in groups.values()):
+        raise DataError(
+            "No prompt has two rated answers (of one person, where persons are named), so there "
+            "is nothing to compare. Take each rating by itself: leave ratings='pairs' (--ratings) "
+            "out."
+        )
     for group in groups.values():
         group.sort(key=lambda record: record.key)
         for one, other in zip(group[::2], group[1::2], strict=False):
@@ -326,7 +340,10 @@ def paired_ratings(records: Iterable[Record]) -> Iterator[Record]:
             first, second = (other, one) if swap else (one, other)
             gap = SHARES[first.outcome] - SHARES[second.outcome]
             outcome = UNDECIDED if gap == 0 else int(gap > 0)
-            yield replace(first, second=second.first, outcome=outcome, key=key, levels=None)
+            asked = one.asked + other.asked  # by them a ledger knows that these are their ratings
+            yield replace(
+                first, second=second.first, outcome=outcome, key=key, levels=None, asked=asked
+            )
 
 
 def refuse_person_field(name: str, fields: Sequence[str] = FIELDS) -> None:
@@ -379,11 +396,12 @@ def _absent(row: Mapping[str, Any], where: str) -> Absent:
     raise DataError(f"{where}: field 'family' must be a text: a public group of prompts.")
 
 
-def _outcome(value: object, said: str, where: str, levels: Levels | None, *, alone: bool) -> int:
+def _outcome(value: Any, said: str, where: str, levels: Levels | None, *, alone: bool) -> int:
     """Return what a label, a rating or a randomized answer says."""
     # A message does not say what stood there instead.
     if said == "answer":
-        if isinstance(value, Integral) and not isinstance(value, bool) and int(value) in (0, 1):
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if whole and int(value) in (0, 1):
             return int(value)
         meant = "the answer is liked" if alone else "'first' is preferred"
         raise DataError(f"{where}: field 'answer' must be 0 or 1 (1: {meant}).")

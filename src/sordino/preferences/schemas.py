@@ -536,7 +536,7 @@ def _found(
 
 def _own_kinds(names: set[str]) -> list[str]:
     """Return what may be read of columns that are called as ours are."""
-    sides, said = {"first", "second"} <= names, {"label", LABELS, "answer"} & names
+    sides, said = {"first", "second"} <= names, {"label", LABELS, "answer", "rating"} & names
     kinds = [RANKINGS] if {"ranking", "ranks", "items"} & names else []
     kinds += [PAIRS] if {"chosen", "rejected"} <= names or (sides and said) else []
     if "completion" in names:

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache
 from itertools import product
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -182,50 +183,52 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     # Source: Dwork, Roth (2014), Theorem 3.16 (losses add); Dong, Roth, Su (2022), Corollary 3.3
     # (√Σμ²); Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem 3.3
     # (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
-    totals = _Totals.of(counts, neighbors)
-    added = _EXACT.add(
-        totals.pure_and_approximate,
-        _sum((e.bounded_range, e.draws * n) for e, n in totals.ranges.items()),
-    )
-    if totals.zero_concentrated == 0:  # every loss adds but the Gaussian one, which has its curve
+    kinds = _Kinds.of(counts, neighbors)
+    pure, ranges, failed, mu = kinds.pure, kinds.ranges, kinds.failed, kinds.mu
+    approximate, only_zcdp = kinds.approximate, kinds.zero_concentrated
+    pure_too = _EXACT.add(approximate, _sum(pure.items()))  # what adds up if pure losses are added
+    added = _EXACT.add(pure_too, _sum((e.bounded_range, e.draws * n) for e, n in ranges.items()))
+    # zero-concentrated losses: of Gaussians and what is only zCDP, with draws, and of pure releases
+    without_ranges = _rounded_sum([only_zcdp, mu * mu / 2])
+    drawn = [bounded_range_to_zcdp(e.bounded_range) * e.draws * n for e, n in ranges.items()]
+    rest = _rounded_sum([without_ranges, *drawn])
+    of_pure = _rounded_sum([pure_to_zcdp(loss) * count for loss, count in pure.items()])
+    if only_zcdp == 0:  # every loss adds but the Gaussian one, which has its curve
         yield Bound(
             added,
-            totals.failed,
-            lambda epsilon: gaussian_delta(epsilon, totals.mu),
-            lambda delta: gaussian_epsilon(delta, totals.mu),
+            failed,
+            lambda epsilon: gaussian_delta(epsilon, mu),
+            lambda delta: gaussian_epsilon(delta, mu),
         )
-    if totals.rho_of_rest > 0:
-        yield _concentrated(totals.pure_and_approximate, totals.failed, totals.rho_of_rest)
-    if totals.zero_concentrated > 0 and totals.ranges:
-        yield _concentrated(added, totals.failed, totals.rho_without_ranges)
-    if totals.rho_of_pure > 0:
-        rho = (totals.rho_of_rest + totals.rho_of_pure) * _ROUNDED_UP
-        yield _concentrated(totals.approximate, totals.failed, rho)
-    if len(totals.pure) == 1 and not totals.rho_of_rest > 0:
-        ((loss, count),) = totals.pure.items()
+    if rest > 0:
+        yield _concentrated(pure_too, failed, rest)
+    if only_zcdp > 0 and ranges:
+        yield _concentrated(added, failed, without_ranges)
+    if of_pure > 0:
+        yield _concentrated(approximate, failed, (rest + of_pure) * _ROUNDED_UP)
+    if len(pure) == 1 and not rest > 0:
+        ((loss, count),) = pure.items()
         if count <= _MOST_COMPOSED:  # the optimal composition of releases of one pure loss
             yield Bound(
-                totals.approximate,
-                totals.failed,
+                approximate,
+                failed,
                 lambda epsilon: two_point_delta(epsilon, loss, -loss, count),
                 lambda delta: _two_point_epsilon(delta, loss, count),
             )
-    several = list(totals.ranges.values()) != [1]
-    if not several and not totals.mu > 0 and not totals.zero_concentrated > 0:
-        (event,) = totals.ranges  # independent draws from one policy
+    if list(ranges.values()) == [1] and not mu > 0 and not only_zcdp > 0:
+        (event,) = ranges  # independent draws from one policy
         size = (event.bounded_range, event.draws)
         yield Bound(
-            totals.pure_and_approximate,
-            totals.failed,
+            pure_too,
+            failed,
             lambda epsilon: bounded_range_composition_delta(epsilon, *size),
             lambda delta: bounded_range_composition_epsilon(delta, *size),
             lambda epsilon, delta: composition_keeps(epsilon, delta, *size),
         )
 
 
-@dataclass(frozen=True)
-class _Totals:
-    """What the bounds need to know of the releases."""
+class _Kinds(NamedTuple):
+    """What the bounds need to know of the releases of every kind."""
 
     pure: Mapping[float, int]
     ranges: Mapping[BoundedRangeEvent, int]
@@ -235,56 +238,25 @@ class _Totals:
     zero_concentrated: float
 
     @classmethod
-    def of(cls, counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _Totals:
+    def of(cls, counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _Kinds:
         """Sort the events by what is known of them."""
-        pure: dict[float, int] = {}
-        released = [plain(e, n, neighbors) for e, n in counts.items()]
-        normal = [(e, n) for e, n in released if isinstance(e, GaussianEvent)]
+        pure: Counter[float] = Counter()
         for event, count in counts.items():
-            if isinstance(event, PureEvent | RandomizedResponseEvent):
-                loss = event.epsilon
-                if isinstance(event, RandomizedResponseEvent):
-                    loss = randomized_response_loss(event, neighbors)
-                if loss > 0:
-                    pure[loss] = pure.get(loss, 0) + count
+            if isinstance(event, RandomizedResponseEvent):
+                pure[randomized_response_loss(event, neighbors)] += count
+            elif isinstance(event, PureEvent):
+                pure[event.epsilon] += count
+        released = [plain(e, n, neighbors) for e, n in counts.items()]
         rough = [(e, n) for e, n in counts.items() if isinstance(e, ApproximateEvent)]
+        only_zcdp = ((e, n) for e, n in counts.items() if isinstance(e, ZeroConcentratedEvent))
         return cls(
-            pure=pure,
+            pure={loss: count for loss, count in pure.items() if loss > 0},
             ranges={e: n for e, n in counts.items() if isinstance(e, BoundedRangeEvent)},
             approximate=_sum((e.epsilon, n) for e, n in rough),
             failed=_sum((e.delta, n) for e, n in rough),
-            mu=_root_sum([(raised(e.mu), n) for e, n in normal]),
-            zero_concentrated=_rounded_sum(
-                [
-                    raised(e.rho) * n
-                    for e, n in counts.items()
-                    if isinstance(e, ZeroConcentratedEvent)
-                ]
-            ),
+            mu=_root_sum([(raised(e.mu), n) for e, n in released if isinstance(e, GaussianEvent)]),
+            zero_concentrated=_rounded_sum([raised(e.rho) * n for e, n in only_zcdp]),
         )
-
-    @property
-    def pure_and_approximate(self) -> Decimal:
-        """Return what adds up if pure losses are added."""
-        return _EXACT.add(self.approximate, _sum(self.pure.items()))
-
-    @property
-    def rho_of_pure(self) -> float:
-        """Return the zero-concentrated loss of the pure releases."""
-        return _rounded_sum([pure_to_zcdp(loss) * count for loss, count in self.pure.items()])
-
-    @property
-    def rho_without_ranges(self) -> float:
-        """Return the zero-concentrated loss of Gaussians and of what is only zCDP."""
-        return _rounded_sum([self.zero_concentrated, self.mu * self.mu / 2])
-
-    @property
-    def rho_of_rest(self) -> float:
-        """Return the zero-concentrated loss of all that is neither pure nor approximate."""
-        draws = [
-            bounded_range_to_zcdp(e.bounded_range) * e.draws * n for e, n in self.ranges.items()
-        ]
-        return _rounded_sum([self.rho_without_ranges, *draws])
 
 
 def _concentrated(added: Decimal, failed: Decimal, rho: float) -> Bound:

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, product
-from typing import Protocol, runtime_checkable
 
 from sordino._validate import failure_probability, integer, non_negative, one_of, positive
 from sordino.errors import PrivacyError, UsageError
@@ -162,12 +161,7 @@ def calibrate(
     return high if holds(high, numerical=True) else _largest(holds, low, high, rtol)
 
 
-@runtime_checkable
-class _Holds(Protocol):
-    def __call__(self, value: float, /, *, numerical: bool) -> bool: ...
-
-
-def _largest(holds: _Holds, fits_at: float, too_much: float, rtol: float) -> float:
+def _largest(holds: Callable[..., bool], fits_at: float, too_much: float, rtol: float) -> float:
     """Return the largest value that fits: closed forms first, then a few numerical steps."""
     if holds(fits_at, numerical=False):
         fits_at = narrow(lambda x: holds(x, numerical=False), too_much, fits_at, rtol=rtol)[1]
@@ -345,14 +339,15 @@ class Spend:
         after.add(scope, event, count)
         return after
 
+    def _shared(self) -> Counter[Event]:
+        """Return what touches every unit: all in scopes of no group."""
+        apart = frozenset[str]().union(*self.groups)
+        some = (events for scope, events in self.events.items() if scope not in apart)
+        return sum(some, Counter[Event]())
+
     def worlds(self) -> Iterator[Counter[Event]]:
         """Yield what can touch one unit: all that is shared, and one scope of each group."""
-        apart = frozenset[str]().union(*self.groups)
-        shared: Counter[Event] = Counter()
-        for scope, events in self.events.items():
-            if scope not in apart:
-                shared.update(events)
-        different: list[Iterable[Counter[Event]]] = []
+        shared, different = self._shared(), list[Iterable[Counter[Event]]]()
         for group in self.groups:  # equal spends are composed once
             spends = [self.events[scope] for scope in group if scope in self.events] or [Counter()]
             different.append({frozenset(events.items()): events for events in spends}.values())
@@ -365,11 +360,7 @@ class Spend:
     def together(self) -> Counter[Event]:
         """Return events that lose at least what any one unit lost, whichever scope it is in."""
         # Each world has at most so many of an event: the most that one scope of a group has.
-        apart = frozenset[str]().union(*self.groups)
-        found: Counter[Event] = Counter()
-        for scope, events in self.events.items():
-            if scope not in apart:
-                found.update(events)
+        found = self._shared()
         for group in self.groups:
             most: Counter[Event] = Counter()
             for scope in group:

@@ -177,6 +177,39 @@ class Guarantee:
             )
         object.__setattr__(self, "caveats", _known(self.caveats))
 
+    @classmethod
+    def per_label(cls, epsilon: float, *, delta: float = 0.0) -> Guarantee:
+        """Return a curator's promise that no label shows by more than (ε, δ), if it is replaced.
+
+        Example:
+            >>> print(Guarantee.per_label(2))
+            epsilon=2, delta=0 when one label is replaced by any other (REPLACE_ONE), trust: central
+        """
+        return cls(epsilon, delta=delta, unit="label", neighbors=REPLACE_ONE, trust="central")
+
+    @classmethod
+    def per_person(cls, epsilon: float, *, delta: float = 0.0) -> Guarantee:
+        """Return the same promise about all labels of one person together.
+
+        Example:
+            >>> Guarantee.per_person(4).change
+            'all labels of one person are replaced by any others'
+        """
+        told = replace(cls.per_label(epsilon, delta=delta), unit="person")
+        return told.with_caveats("labels-only")
+
+    @classmethod
+    def per_record(cls, epsilon: float, *, delta: float) -> Guarantee:
+        """Return the same promise about one whole record, prompt and answers included.
+
+        Example:
+            >>> Guarantee.per_record(1, delta=1e-6).change
+            'one record is replaced by an empty one'
+        """
+        return replace(
+            cls.per_label(epsilon, delta=delta), unit="record", neighbors=REPLACE_SPECIAL
+        )
+
     @property
     def odds(self) -> float:
         """Return e^ε: how far the odds about one unit can move for anybody who looks."""

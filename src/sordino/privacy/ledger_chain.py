@@ -372,7 +372,17 @@ def create(path: Path, **first: Any) -> None:
                 "was released. Restore the ledger, or move that file away too."
             )
         partial.touch(exist_ok=False)
-        _fill(partial, first)
+        columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT NOT NULL')}" for name in _COLUMNS)
+        with connect(partial) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")  # it stays so
+            with transaction(connection):
+                connection.execute(f"CREATE TABLE rows ({columns}) STRICT")
+                for verb in ("UPDATE", "DELETE"):
+                    connection.execute(
+                        f"CREATE TRIGGER no_{verb.lower()} BEFORE {verb} ON rows "
+                        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+                    )
+                append(connection, None, **first)
         os.link(partial, path)
         settle(path.parent)
     except (OSError, ValueError, SordinoError) as error:
@@ -388,21 +398,6 @@ def create(path: Path, **first: Any) -> None:
     finally:
         # Once there is a ledger no draft can become it: neither a rival's nor a killed run's.
         _remove(path, "[0-9a-f]{16}" if os.path.exists(path) else draft)  # noqa: PTH110
-
-
-def _fill(path: Path, first: dict[str, Any]) -> None:
-    """Make an empty file a ledger with one row."""
-    columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT NOT NULL')}" for name in _COLUMNS)
-    with connect(path) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")  # it stays so
-        with transaction(connection):
-            connection.execute(f"CREATE TABLE rows ({columns}) STRICT")
-            for verb in ("UPDATE", "DELETE"):
-                connection.execute(
-                    f"CREATE TRIGGER no_{verb.lower()} BEFORE {verb} ON rows "
-                    "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-                )
-            append(connection, None, **first)
 
 
 def _remove(path: Path, ids: str) -> None:

@@ -123,7 +123,8 @@ class FileRows:
 
 def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | None) -> Survey:
     """Return what the public fields say; the questions are then staged in the memo, if any."""
-    n, people, questions, texts = 0, set[str](), [np.zeros(0, np.uint64)], True
+    n, people, texts = 0, set[str](), True
+    questions, asked = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
     for pairs in rows.batches(0):
         n += len(pairs)
         texts = texts and pairs.given is None
@@ -134,6 +135,8 @@ def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | Non
         # 64 bits per question suffice to warn of repeats, in constant memory per record
         short = b"".join(key[:8] for key in pairs.keys)
         questions.append(np.frombuffer(short, dtype="<u8"))
+        if pairs.asked:
+            asked.append(np.frombuffer(b"".join(key[:8] for key in pairs.asked), dtype="<u8"))
     if not n and not isinstance(rows, MemoryRows):
         raise DataError("No pair is left: every record is left out for its texts.")
     together = np.sort(np.concatenate(questions))
@@ -141,7 +144,7 @@ def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | Non
         n=n,
         dropped=dropped,
         public_digest=public_digest,
-        questions=np.unique(together) if texts else None,
+        questions=np.unique(np.concatenate([together, *asked])) if texts else None,
         several_people=len(people) > 1,
         repeats=memo is None and bool((together[1:] == together[:-1]).any()),
         counts=None if memo is None else memo.counts(cap),

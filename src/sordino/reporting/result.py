@@ -14,13 +14,14 @@ from sordino import _validate
 from sordino._markup import harmless
 from sordino.environments.annotators import TrueReward
 from sordino.errors import DataError, UsageError
+from sordino.mechanisms.randomized_response import label_shares
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.policies.pessimism import ConfidencePolicy
 from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.features import SIGNALS, Features, HashedText, Matrix
+from sordino.preferences.features import SIGNALS, Features, HashedText, Intercept, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import Text
-from sordino.privacy.guarantee import UNDECIDED, Guarantee
+from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.forecast import utility_curve
 from sordino.rewards.metrics import REACH, HeldOut, legible, measure_predictions
@@ -38,6 +39,9 @@ _SEARCHED = 1000  # pairs among which examples are looked for
 
 def _feature_names(features: Features | None, dimension: int) -> list[str]:
     """Return what each weight is about, as a reader would call it."""
+    if isinstance(features, Intercept):
+        own = [f"intercept of {family}" if family else "intercept" for family in features.families]
+        return _feature_names(features.features, dimension - len(own)) + own
     if isinstance(features, HashedText):
         named = list(SIGNALS)[: features.signals]
         return named + [f"word group {place}" for place in range(len(named), dimension)]
@@ -189,14 +193,17 @@ def calibration_bins(
 
 def measure_public(reward: RewardModel, pairs: Pairs, temperature: float) -> dict[str, Any]:
     """Return metrics on judgments that the user declared public."""
-    decided = np.flatnonzero(pairs.labels != UNDECIDED)  # they are public, so this may be seen
+    shares = label_shares(pairs.labels)
+    decided = np.flatnonzero(shares != 0.5)  # noqa: PLR2004 (public, so this may be seen)
     if not len(decided):
         raise DataError("No pair is left to evaluate on: every public judgment is undecided.")
     gaps = np.asarray(pairs.differences(reward.features) @ reward.weights)[decided]
-    public = HeldOut(differences=gaps, answers=pairs.labels[decided], flip_probability=0.0)
+    liked = (shares[decided] > 0.5).astype(np.int8)  # noqa: PLR2004 (a rating above the middle)
+    public = HeldOut(differences=gaps, answers=liked, flip_probability=0.0)
     measured = measure_predictions(public, temperature=temperature)
     names = ("accuracy", "negative_log_likelihood", "win_rate")
-    return {"pairs": len(decided), **{name: getattr(measured, name).value for name in names}}
+    told = {name: getattr(measured, name).value for name in names}
+    return {"pairs": len(decided), **told, **({"win_rate": None} if pairs.alone else {})}
 
 
 def measure_truth(
@@ -266,7 +273,7 @@ def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str
         "scale": policy.scale,
         "heuristic": policy.heuristic,
         "radius": None if known is None else known.radius(policy.confidence),
-        **policy.coverage(pairs.prompts, candidates).to_dict(),
+        **(policy.coverage(pairs.prompts, candidates).to_dict() if candidates else {}),
     }
 
 

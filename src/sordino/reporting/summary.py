@@ -20,6 +20,7 @@ from sordino.privacy.guarantee import CAVEATS, DECLARED_DISJOINT, float_from_jso
 from sordino.reporting.audits import describe_audits
 from sordino.reporting.wording import (
     METRICS_NOTES,
+    NO_CHOICE,
     NOISE_TEXTS,
     SIMULATED,
     Json,
@@ -36,6 +37,7 @@ from sordino.reporting.wording import (
     hides_counts,
     hides_texts,
     is_of_rankings,
+    judged,
     number_rows,
     percent,
     plain,
@@ -437,6 +439,7 @@ def summarize(
     simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
     noise = str(result.get("noise") or "")
     reasons = explain_missing(result, guarantee) if noise == "estimate" else {}
+    reasons |= NO_CHOICE if judged(result) == "answers" else {}
     reward, policy = result.get("reward"), result.get("policy")
     public, truth = result.get("public_evaluation"), result.get("truth")
     scores = ("accuracy", "negative_log_likelihood")
@@ -468,6 +471,7 @@ def summarize(
         "data": data,
         "pairs": counts.get("pairs"),
         "ballots": counts.get("ballots"),
+        "judged": judged(result),
         "rankings": is_of_rankings(result),
         "worths": _describe_items(result, records=hides_texts(guarantee)),
         "noise": noise,
@@ -518,7 +522,8 @@ def _statement(
     result: Json, words: Json, counts: Mapping[str, str], *, simulated: bool, refuted: bool
 ) -> str:
     """Return the page in one line: what was learned, and what it can reveal."""
-    told = [f"{counts[name]} {name}" for name in ("ballots", "pairs") if name in counts]
+    said = {"ballots": "ballots", "pairs": judged(result)}
+    told = [f"{counts[name]} {what}" for name, what in said.items() if name in counts]
     source = told[0] if told else "human judgments"
     parts = (("reward", "a reward model"), ("policy", "a policy"))
     learned = " and ".join(text for key, text in parts if result.get(key) is not None)

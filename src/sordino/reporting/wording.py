@@ -419,7 +419,7 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
     else:
         return None
     if bought is not None:
-        kept = f"{_held_out(bought, guarantee)} were kept from the fit"
+        kept = f"{_held_out(result, bought, guarantee)} were kept from the fit"
         rows += [
             ["Reward alone", f"{_price(told)}."],
             ["Metrics alone", f"{_price(bought)}: {kept}, and metrics read those alone."],
@@ -456,13 +456,13 @@ def _price(told: Json) -> str:
     return _pair_text(real("epsilon", told.get("epsilon")), real("delta", told.get("delta")))
 
 
-def _held_out(told: Json, guarantee: Guarantee) -> str:
+def _held_out(result: Json, told: Json, guarantee: Guarantee) -> str:
     """Return which part of the data was held out to be measured on."""
     share, pairs = (real(f"metrics.{name}", told.get(name)) for name in ("share", "pairs"))
     of = "some questions" if share is None else f"{percent(share, 0)} of the questions"
     if pairs is None or hides_counts(guarantee):
         return of
-    return f"{of} ({whole(pairs)} pairs)"
+    return f"{of} ({whole(pairs)} {judged(result)})"
 
 
 def describe_metrics(result: Json, guarantee: Guarantee) -> str:
@@ -476,13 +476,24 @@ def describe_metrics(result: Json, guarantee: Guarantee) -> str:
         return "No metric was bought, and none is free." if records else _FREE
     what = "All but the calibration slope was" if records else "Every metric below was"
     return (
-        f"{what} bought: {_held_out(bought, guarantee)} were kept from the fit, and one "
+        f"{what} bought: {_held_out(result, bought, guarantee)} were kept from the fit, and one "
         f"noised sum over them was released, at {_price(bought)}. The promise above counts it in."
     )
 
 
 def _in_pieces(result: Json) -> bool:
     return (result.get("data") or {}).get("files") is not None
+
+
+NO_CHOICE = dict.fromkeys(
+    ("win_rate", "kl"), "Each judgment is about one answer: nobody chose between two."
+)
+"""Why a policy has no metrics where single answers were judged."""
+
+
+def judged(result: Json) -> str:
+    """Return what was judged: pairs, or single answers."""
+    return "answers" if (result.get("data") or {}).get("judged") == "answers" else "pairs"
 
 
 def explain_missing(result: Json, guarantee: Guarantee) -> dict[str, str]:

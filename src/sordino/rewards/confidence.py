@@ -34,14 +34,14 @@ from sordino._validate import (
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
-from sordino.mechanisms.grid import Matrix, row_weights
+from sordino.mechanisms.grid import Matrix, each_added, row_weights
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_sum import SizeGroup, groups_by_size
 from sordino.privacy.guarantee import NeighboringRelation
 
 from .pair_losses import blocks, debiased_slope, weighted_grams
 from .ranking_losses import FirstChoice, PairwiseComposite, add_bends, pair_weight
-from .solver import Solution, each_added
+from .solver import Solution
 
 
 class Ellipsoid(ABC):

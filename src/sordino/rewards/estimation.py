@@ -12,9 +12,11 @@ from sordino.engines.engine import Engine, InProcess, refuse_other_engines
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.label_sum import LabelMechanism
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import (
+    ObjectivePerturbation,
+    RankingObjectivePerturbation,
+)
 from sordino.mechanisms.randomized_response import NonPrivate
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks

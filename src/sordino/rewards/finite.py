@@ -230,6 +230,7 @@ class FiniteRewards:
                 "These pairs were made by from_features and hold no texts that reward functions "
                 "could read. Use pairs of texts, or fit_reward for a linear reward."
             )
+        pairs.refuse_alone()
         given = {value is not None for value in (prompts, candidates)}
         if given != {drawn_from_reference} or (reference is not None and not drawn_from_reference):
             raise UsageError(

@@ -28,6 +28,7 @@ from sordino._validate import failure_probability, finite_array
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError
+from sordino.mechanisms.grid import each_added
 from sordino.preferences.chunk_reading import comparisons
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk
@@ -39,7 +40,6 @@ from sordino.preferences.records import person_key
 from .evidence import MOST_FEATURES, Design, Evidence, Thinned
 from .pair_losses import debias, debiased_loss, debiased_slope
 from .reward_fit import BALL, fit_design, fit_sum
-from .solver import each_added
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ the mean of the items that were offered to somebody; of the others nothing is kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -414,11 +414,22 @@ class RewardModel:
             DataError: The file is malformed, or written by a newer version.
             FileSystemError: It cannot be read.
         """
-        problem = "The reward cannot be used"
-        path = Path(path)
+        path, problem = Path(path), "The reward cannot be used"
         path = path / REWARD_FILE if path.is_dir() else path
         found = read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
-        values = _OF_ITEMS | found
+        return cls.from_dict(found, f"{problem}: {path.name}", function=function, features=features)
+
+    @classmethod
+    def from_dict(
+        cls,
+        found: Mapping[str, Any],
+        problem: str = "The reward cannot be used: it",
+        *,
+        function: Callable[..., Any] | None = None,
+        features: Features | None = None,
+    ) -> RewardModel:
+        """Return the model that :meth:`to_dict` wrote; arguments and errors as of :meth:`load`."""
+        values = _OF_ITEMS | dict(found)
         described = values.get("features")
         if described is not None:
             features = features_from_dict(described, function=function, features=features)
@@ -461,7 +472,7 @@ class RewardModel:
         except (SordinoError, AttributeError, KeyError, OverflowError, TypeError, ValueError):
             model = None  # not what was said: it quotes the file
         if model is None or not model.usable():
-            raise DataError(f"{problem}: {path.name} has a field that is missing or malformed.")
+            raise DataError(f"{problem} has a field that is missing or malformed.")
         return model
 
 

@@ -444,7 +444,19 @@ def measure_records(
     # off the released sum alone: they hold for the choice of records, which spread as far as
     # numbers of that mean can (too wide for win rate and loss), and for the noise.
     # Source: docs/central.md, "Metrics that are paid for".
-    _refuse_other_arguments(pairs, mechanism, ledger)
+    if not isinstance(pairs, Pairs):
+        raise UsageError(f"pairs must be raw judgments (Pairs), got {type(pairs).__name__}.")
+    if not isinstance(mechanism, GaussianMechanism) or not isinstance(ledger, Ledger):
+        raise UsageError("measure_records needs a GaussianMechanism and a Ledger.")
+    made = (mechanism.bound, mechanism.records_per_person, mechanism.neighbors)
+    if made != (RECORD_BOUND, None, ledger.budget.neighbors):
+        raise UsageError(
+            f"mechanism must have bound={RECORD_BOUND!r}, no records_per_person and the ledger's "
+            f"neighbors={ledger.budget.neighbors.name}, got bound={mechanism.bound!r}, "
+            f"records_per_person={mechanism.records_per_person!r}, "
+            f"neighbors={mechanism.neighbors.name}. Nothing was spent. Make it with "
+            "record_metrics_mechanism."
+        )
     temperature = _validate.positive("temperature", temperature)
     entropy = entropy_of(simulate_seed)
     n, read = len(pairs) + pairs.dropped, reward.features
@@ -476,23 +488,6 @@ def measure_records(
         judged=reward.artifact,
         reason=None if told else _TOO_FEW,
     )
-
-
-def _refuse_other_arguments(pairs: object, mechanism: object, ledger: object) -> None:
-    """Refuse what is no raw pairs, and a mechanism that this sum or this ledger is not for."""
-    if not isinstance(pairs, Pairs):
-        raise UsageError(f"pairs must be raw judgments (Pairs), got {type(pairs).__name__}.")
-    if not isinstance(mechanism, GaussianMechanism) or not isinstance(ledger, Ledger):
-        raise UsageError("measure_records needs a GaussianMechanism and a Ledger.")
-    made = (mechanism.bound, mechanism.records_per_person, mechanism.neighbors)
-    if made != (RECORD_BOUND, None, ledger.budget.neighbors):
-        raise UsageError(
-            f"mechanism must have bound={RECORD_BOUND!r}, no records_per_person and the ledger's "
-            f"neighbors={ledger.budget.neighbors.name}, got bound={mechanism.bound!r}, "
-            f"records_per_person={mechanism.records_per_person!r}, "
-            f"neighbors={mechanism.neighbors.name}. Nothing was spent. Make it with "
-            "record_metrics_mechanism."
-        )
 
 
 def _record_vectors(

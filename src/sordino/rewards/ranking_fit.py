@@ -22,12 +22,12 @@ from scipy.sparse import csr_array
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.randomized_response import (
     KaryRandomizedResponse,
     NonPrivate,
     debiased_choices,
 )
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian, centering, part_of
 from sordino.preferences.features import Features, Matrix, features_of_hidden
 from sordino.preferences.rankings import Rankings, Slates

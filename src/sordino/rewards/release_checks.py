@@ -18,8 +18,10 @@ from scipy.sparse import issparse
 from sordino import _random, _validate
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import (
+    ObjectivePerturbation,
+    RankingObjectivePerturbation,
+)
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
 from sordino.preferences.folds import held_out_questions, refuse_one_side

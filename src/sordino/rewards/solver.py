@@ -32,9 +32,11 @@ from scipy.special import expit
 from sordino._validate import Square, Vector, finite_array, integer, non_negative, positive
 from sordino.engines.engine import Rows
 from sordino.errors import ConvergenceError, DataError, UsageError
-from sordino.mechanisms.grid import Matrix, row_weights
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
+from sordino.mechanisms.grid import Matrix, each_added, row_weights
+from sordino.mechanisms.objective_perturbation import (
+    ObjectivePerturbation,
+    RankingObjectivePerturbation,
+)
 
 from .pair_losses import (
     DebiasedLogistic,
@@ -100,11 +102,6 @@ def _measured_block(
         slopes -= labels[:, np.newaxis]
         values = values - labels @ margins
     return [values, np.asarray((block.T @ slopes).T), hessian]
-
-
-def each_added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the sums of the first arrays, of the second, and so on."""
-    return [mine + theirs for mine, theirs in zip(one, other, strict=True)]
 
 
 Objective = MarginLoss | ChunkedLoss

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -21,16 +22,18 @@ from sordino import _validate
 from sordino._markup import card
 from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.exact_bounds import (
+from sordino.mechanisms.randomized_response import NonPrivate, label_shares
+from sordino.mechanisms.score_sensitivity import (
     UP,
+    LabelCurvature,
+    added_in_pairs,
     dense_blocks,
     farthest_rows,
     penalty_step,
     public_rows,
     size,
+    withheld_record_range,
 )
-from sordino.mechanisms.preference_sensitivity import LabelCurvature, withheld_record_range
-from sordino.mechanisms.randomized_response import NonPrivate, label_shares
 from sordino.preferences.features import Features, caveats_of_features, clipped_rows
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import (
@@ -127,9 +130,7 @@ class Settings:
                 f"penalty_ridge={self.penalty_ridge!r} is of no use without a penalty. Give both, "
                 "or leave it out."
             )
-        for name in ("ridge", "ball", "penalty"):
-            value = size(name, getattr(self, name), zero=name == "penalty")
-            object.__setattr__(self, name, value)
+        _validate.settle(self, ridge=size, ball=size, penalty=partial(size, zero=True))
         size("penalty_ridge", self.doubt_ridge)
 
     @property
@@ -161,8 +162,8 @@ class _RecordBound:
     neighbors: NeighboringRelation  # what one change is; replacing is a removal and an addition
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bound", size("bound", self.bound))
-        _validate.one_of("neighbors", self.neighbors, tuple(NeighboringRelation))
+        _validate.settle(self, bound=size)
+        _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
 
     @property
     def longest(self) -> float:
@@ -267,16 +268,13 @@ def _doubts(
     n, d = rows.shape
     if n > _MOST_ROWS:
         raise DataError("A penalty cannot be computed exactly enough for more than 2^24 rows.")
-    merged: list[tuple[int, np.ndarray]] = []
-    for block in dense_blocks(rows, max(d, _BLOCK)):
-        level, factor = 0, qr(block, mode="r")[0][:d]
-        while merged and merged[-1][0] == level:
-            factor = qr(np.vstack([merged.pop()[1], factor]), mode="r")[0][:d]
-            level += 1
-        merged.append((level, factor))
+
+    def factor(*parts: np.ndarray) -> np.ndarray:
+        return np.asarray(qr(np.vstack(parts), mode="r")[0][:d])
+
+    merged = added_in_pairs(map(factor, dense_blocks(rows, max(d, _BLOCK))), factor)
     own = np.sqrt(settings.doubt_ridge) * np.eye(d)
-    stacked = np.vstack([own, *(factor for _, factor in merged)])
-    return np.asarray(qr(stacked, mode="r")[0][:d].T)
+    return np.asarray(factor(own, *(part for _, part in merged)).T)
 
 
 class WithheldFit(Withholding):

@@ -11,7 +11,7 @@ import numpy as np
 from sordino._version import __version__
 from sordino.algorithms.draw_calibration import bounded_range_of_draws, settle
 from sordino.mechanisms.gibbs import SoftmaxMechanism
-from sordino.mechanisms.preference_sensitivity import (
+from sordino.mechanisms.score_sensitivity import (
     withheld_record_range,
     withheld_ridge_label_range,
 )
@@ -77,13 +77,15 @@ class DrawNoise(AlignRun):
         rows, out = self.plan_rows(told), self.settings.out
         del rows["touched"]
         return rows | {
-            "written": str(out / "result.json"),
+            "written": str(out and out / "result.json"),
             "draw with": f"sordino choose {out} PROMPTS --judgments PREFS",
         }
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return how draws will be made; nothing is spent, and nothing else leaves."""
         settings, planned = self.settings, self.planned()
+        features = settings.suited(HashedText(settings.text_dimension), self._pairs)
+        families = getattr(features, "families", None)  # None in comparisons of two answers
         del planned["spend"]
         result = {
             "format": INTRINSIC_FORMAT,
@@ -92,7 +94,11 @@ class DrawNoise(AlignRun):
             "noise": settings.noise.value,
             **planned,
             "dimension": settings.text_dimension,
-            "reading": settings.reading,
+            "reading": settings.reading
+            | {
+                "levels": settings.levels,
+                "families": None if families is None else list(families),
+            },
             "data": ledger.data,
             # of public questions; None where questions are hidden
             "public_digest": None if settings.hides_texts else self._pairs.public_digest,
@@ -153,7 +159,8 @@ class DrawNoise(AlignRun):
         settings = self.settings
         if settings.hides_texts:
             return settings.clip
-        rows, _ = label_rows(self._pairs, HashedText(dimension=settings.text_dimension))
+        features = settings.suited(HashedText(settings.text_dimension), self._pairs)
+        rows, _ = label_rows(self._pairs, features)
         squares = np.asarray((rows**2).sum(axis=1), dtype=np.float64)
         return math.sqrt(float(squares.max(initial=0.0))) or 1.0
 

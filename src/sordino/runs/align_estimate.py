@@ -20,14 +20,16 @@ from jaxtyping import Bool
 from sordino.errors import BudgetExceeded, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment, joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, SumMechanism
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import (
+    ObjectivePerturbation,
+    RankingObjectivePerturbation,
+)
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks
-from sordino.preferences.features import HashedText, Matrix
+from sordino.preferences.features import Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
 from sordino.privacy import accounting
@@ -67,6 +69,7 @@ from sordino.rewards.release_checks import (
 from sordino.rewards.reward_fit import fit
 
 from .align_run import (
+    NO_CHOICE,
     NO_METRICS,
     NO_WINS,
     AlignRun,
@@ -188,9 +191,12 @@ class _Estimate(LearningRun):
         """Return how often the files will be read, about; None where that would tell of records."""
         return None
 
-    def features(self, n: int | None) -> HashedText | None:
+    def features(self, n: int | None) -> Features | None:
         """Return the features of a reward that so many judgments teach; None for vectors."""
-        return self.settings.features(n) if self.dimension is None else None
+        data = self.inputs.data
+        if self.dimension is not None or isinstance(data, Rankings):
+            return None
+        return self.settings.suited(self.settings.features(n), data)
 
     @contextmanager
     def ready(self) -> Iterator[Run]:
@@ -305,6 +311,9 @@ class _Estimate(LearningRun):
             "calibration": [],
             **told,
         }
+        if getattr(self.inputs.data, "alone", False):
+            parts["data"]["judged"] = "answers"
+            parts["policy"] |= NO_CHOICE
         # of records a time tells how many there were, and how long their texts
         timed = not self.settings.hides_texts
         return Learned(reward=fitted.reward, policy=policy, parts=parts, timed=timed)
@@ -330,7 +339,8 @@ class _OfLabels(_Estimate):
         if n is None:
             estimate = LabelGaussian(settings.total, **terms)
         else:
-            features = settings.features(n)
+            features = self.features(n)
+            assert features is not None  # noqa: S101 - for the type checker
             estimate = LabelGaussian.for_sizes(
                 settings.total,
                 n=n,
@@ -511,7 +521,8 @@ class _OfRecords(_Estimate):
     def noise(self) -> _Noise:
         """Return what hides a record in weights, second moment and metrics; no data enter."""
         settings, n = self.settings, self.n
-        d = self.dimension or settings.features(n).dimension
+        features = self.features(n)
+        d = self.dimension or (0 if features is None else features.dimension)
         wanted, failure, total = settings.metrics_epsilon, settings.failure, settings.total
         spared = 0.0 if wanted is None else failure * _METRICS_SHARE
         terms: dict[str, Any] = {

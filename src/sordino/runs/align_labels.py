@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError, LedgerMismatch, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_manifest
@@ -27,6 +27,7 @@ from sordino.rewards.metrics import cross_fit
 from sordino.rewards.reward_fit import fit
 
 from .align_run import (
+    NO_CHOICE,
     Learned,
     LearningRun,
     describe_distrust,
@@ -99,9 +100,14 @@ class LabelNoise(LearningRun):
                     "--cap chooses among raw judgments, before they are randomized; these answers "
                     "are randomized already. Nothing was done. Leave it out."
                 )
-            assert self.inputs.source is not None  # noqa: S101 - for the type checker
-            answers = memo_keys(pairs.keys, pairs.persons)
-            ledger.check_receive(read_manifest(self.inputs.source), answers or None)
+            if self.inputs.source is not None:
+                answers = memo_keys(pairs.keys, pairs.persons)
+                ledger.check_receive(read_manifest(self.inputs.source), answers or None)
+            elif not set(pairs.release_ids) <= {row.release_id for row in ledger.rows}:
+                raise LedgerMismatch(
+                    f"{ledger.path.name} does not say what paid for these answers. Nothing was "
+                    "done. Give the ledger that they were randomized on, or their file."
+                )
             counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
             return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
         randomization = Randomization.of(
@@ -126,8 +132,10 @@ class LabelNoise(LearningRun):
     def learn(self, ledger: Ledger) -> Learned:
         """Return what randomized answers teach; raw ones are randomized first."""
         settings, inputs, pairs = self.settings, self.inputs, self._pairs
-        if isinstance(pairs, PrivatePairs):  # tied to the entry that says where they come from
-            assert inputs.source is not None  # noqa: S101 - for the type checker: answers have a file
+        if isinstance(pairs, PrivatePairs) and inputs.source is None:  # of this very ledger
+            private = pairs
+        elif isinstance(pairs, PrivatePairs):  # tied to the entry that says where they come from
+            assert inputs.source is not None  # noqa: S101 - for the type checker
             answers, manifest = memo_keys(pairs.keys, pairs.persons), read_manifest(inputs.source)
             received = ledger.receive(inputs.source, manifest, answers=answers or None)
             private = pairs.received(received)
@@ -146,7 +154,7 @@ class LabelNoise(LearningRun):
             "method": settings.method if settings.confidence is None else "debiased",
         }
         with Bar.shown("Fitting") as bar:
-            features = HashedText(dimension=settings.text_dimension)
+            features = settings.suited(HashedText(settings.text_dimension), private)
             released = Released.of_answers(private, features)
             reward, design = fit(released, **fitting), released.evidence
             held_out = cross_fit(design, **fitting, progress=bar)
@@ -161,6 +169,7 @@ class LabelNoise(LearningRun):
             },
             "data": {
                 "name": ledger.data,
+                **({"judged": "answers"} if private.alone else {}),
                 "pairs": len(private),
                 "dropped_identical": private.dropped,
                 "capped": len(pairs) - len(private),
@@ -173,7 +182,8 @@ class LabelNoise(LearningRun):
             # Between two answers pessimism changes nothing: both lie equally far from their mean.
             "policy": {
                 **describe_policy(policy),
-                **measure_policy(held_out, policy.temperature),
+                **(NO_CHOICE if private.alone else measure_policy(held_out, policy.temperature)),
+                "temperature": policy.temperature,
                 "pessimism": describe_distrust(policy, private),
             },
             "utility": predict_utility(

@@ -50,6 +50,9 @@ NO_METRICS = {
 NO_WINS = {"win_rate": None, "win_rate_interval": None}
 """What is said of a policy's wins where nothing paid for them."""
 
+NO_CHOICE = {**NO_WINS, "kl": None}
+"""And where single answers were judged: nobody chose between two."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
@@ -79,6 +82,11 @@ class AlignRun(FolderRun):
     settings: Align
     inputs: Inputs
     started: float  # when, by the clock of `_random`
+
+    @property
+    def request(self) -> str | None:
+        """Return the name of the run; data in memory have none that another run could give."""
+        return self.settings.request if self.settings.prefs else None
 
     @property
     def overlap(self) -> tuple[str, ...]:
@@ -198,7 +206,9 @@ def describe_policy(policy: CandidatePolicy) -> dict[str, Any]:
 
 def describe_distrust(policy: CandidatePolicy, pairs: Comparisons) -> dict[str, Any] | None:
     """Return what a pessimistic policy does on public texts; None if it is not one."""
-    return measure_confidence(policy, pairs) if isinstance(policy, ConfidencePolicy) else None
+    return (
+        measure_confidence(policy, pairs.choices) if isinstance(policy, ConfidencePolicy) else None
+    )
 
 
 def show_examples(
@@ -206,5 +216,7 @@ def show_examples(
 ) -> dict[str, Any] | None:
     """Return examples from texts that are public or were released before; None without such."""
     if public is not None:
-        return measure_examples(policy, public, source="public")
-    return None if released is None else measure_examples(policy, released, source="released")
+        return measure_examples(policy, public.choices, source="public")
+    if released is None:
+        return None
+    return measure_examples(policy, released.choices, source="released")

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 from sordino import _validate
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.features import HashedText, usable_dimension, usual_features
+from sordino.preferences.chunks import Chunks
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.features import (
+    INTERCEPTS,
+    Features,
+    HashedText,
+    suited_features,
+    usable_dimension,
+    usual_features,
+)
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.rewards.evidence import MOST_FEATURES
 from sordino.rewards.reward_fit import METHODS
@@ -26,7 +35,7 @@ from .settings import (
     ManyFiles,
     Neighbors,
     PrivacyOption,
-    Reading,
+    Rated,
     Unit,
     refuse_foreign,
     refuse_given,
@@ -77,6 +86,31 @@ class Fitting:
         float | None, FitOption("Penalty of the fit; by default chosen on held-out answers.")
     ] = None
 
+    intercept: Annotated[
+        str | None,
+        FitOption(
+            "Of thumbs and ratings: one intercept, the bar that an answer must pass to be liked; "
+            "none; or one for each value of the public field 'family'. One by default.",
+            choices=INTERCEPTS,
+        ),
+    ] = None
+
+    def suited(self, features: HashedText, data: Comparisons | Chunks) -> Features:
+        """Return features with the intercept that single answers are held against."""
+        families: tuple[str, ...] = ()
+        if self.intercept == "family":
+            if not isinstance(data, Comparisons) or getattr(self, "hides_texts", False):
+                raise UsageError(
+                    "--intercept family reads which families there are, in one file in memory and "
+                    "not with --unit record. Nothing was done. Use --intercept one."
+                )
+            families = data.families
+        found = suited_features(
+            features, alone=data.alone, intercept=self.intercept, families=families
+        )
+        assert found is not None  # noqa: S101 - for the type checker
+        return found
+
     def refuse_unworkable(self) -> None:
         """Refuse settings that no fit can work with."""
         _validate.workable("--ball", self.ball)
@@ -86,7 +120,7 @@ class Fitting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Align(IntoFolder, Fitting, Reading, ManyFiles):
+class Align(IntoFolder, Fitting, Rated, ManyFiles):
     """What the user chose for one run; None where an option was left out."""
 
     title = "sordino align"

@@ -10,11 +10,11 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,7 +53,8 @@ from sordino.reporting.verdict import judge
 from .settings import Budget, IntoFolder, Paying, Spending
 from .tables import plan_rows, verdict_rows
 
-_RESULT = "result.json"
+RESULT = "result.json"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +249,11 @@ class Run(ABC):
     def limit(self) -> Limit:
         """Return the limit of a new ledger: what this run spends."""
 
+    @property
+    def request(self) -> str | None:
+        """Return the name by which an interrupted run finds what it paid for; None without one."""
+        return self.settings.request
+
     @abstractmethod
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what would be spent on a ledger as it would be; refuse all that can be refused."""
@@ -280,7 +286,7 @@ class Run(ABC):
 
     def account(self, *, planning: bool) -> Ledger:
         """Return the ledger that pays, or one as it would be: then nothing on disk is touched."""
-        path, request = self.settings.ledger_path, self.settings.request
+        path, request = self.settings.ledger_path, self.request
         accepted = self.settings.accepted(self.losses)
         if planning:
             ledger = future_ledger(path, self.data, self.limit, request=request)
@@ -297,13 +303,13 @@ class Run(ABC):
         """Yield the run with all that is public of many files read, if that takes long."""
         yield self
 
-    def perform(self) -> tuple[dict[str, Any], Ledger]:
-        """Do the whole job; return what is told of it, and the ledger."""
+    def perform(self, spend: Callable[[Ledger], T]) -> tuple[T, Ledger]:
+        """Do the whole job, in one of the ways in which this run spends; return the ledger too."""
         self.planned()
         with self.place():
             ledger = self.account(planning=False)
-            with _add_spend_to_errors(ledger), ledger.attempt(self.settings.request):
-                told = self.spend(ledger)
+            with _add_spend_to_errors(ledger), ledger.attempt(self.request):
+                told = spend(ledger)
         return told, ledger
 
     def outcome(self) -> tuple[dict[str, str], dict[str, Any]]:
@@ -313,12 +319,12 @@ class Run(ABC):
             told = self.planned()
             return self.plan_rows(told), told
         with self.ready() as ready:
-            told, ledger = ready.perform()
+            told, ledger = ready.perform(ready.spend)
         return verdict_rows(told) | self.rows(told, ledger), told
 
 
 class FolderRun(Run):
-    """A run whose files appear together in a folder, beside ``result.json``."""
+    """A run whose files appear together, ``result.json`` among them: in a folder, or in memory."""
 
     settings: IntoFolder
 
@@ -329,21 +335,30 @@ class FolderRun(Run):
     @contextmanager
     def place(self) -> Iterator[None]:
         """Make the folder and hold it."""
-        result = self.settings.out / _RESULT
-        with made_folder(self.settings.out):
+        if (folder := self.settings.out) is None:
+            yield
+            return
+        result = folder / RESULT
+        with made_folder(folder):
             refuse_output(result, force=self.settings.force, spends=True)  # nobody writes now
             refuse_unwritable(result)
             yield
 
     def spend(self, ledger: Ledger) -> dict[str, Any]:
         """Draw, and show all files."""
+        return self.finish(ledger)[0]
+
+    def finish(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+        """Draw, and show all files; return the result, and every file by its name."""
         settings = self.settings
         force = settings.force or settings.is_begun
         told, files = self.draw(ledger)
         told = {"verdict": judge(told), **told}
         told["spent"] = {unit: held.to_dict() for unit, held in ledger.accounts().items()}
-        publish(settings.out, {**files, _RESULT: to_json(told)}, force=force)
-        return told
+        files = {**files, RESULT: to_json(told)}
+        if settings.out is not None:
+            publish(settings.out, files, force=force)
+        return told, files
 
 
 def refuse_randomized(pairs: Pairs | PrivatePairs) -> None:

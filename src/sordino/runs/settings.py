@@ -25,7 +25,8 @@ from sordino._files import refuse_existing, sha256_of
 from sordino.errors import MissingExtra, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.comparisons import TextRules
-from sordino.preferences.records import PERSON
+from sordino.preferences.files import RATINGS
+from sordino.preferences.records import PERSON, Levels
 from sordino.preferences.schemas import parsed_columns
 from sordino.privacy import guarantee
 from sordino.privacy.guarantee import WEAKEST_EPSILON, Guarantee, weak_caveats
@@ -447,11 +448,14 @@ class Paying(Limited):
 class IntoFolder(Paying):
     """Where a run goes."""
 
-    out: Annotated[Path, Option("Folder for the results.", metavar="DIR")]
+    # None for a call that keeps them in memory
+    out: Annotated[Path | None, Option("Folder for the results.", metavar="DIR")]
 
     def refuse_folder(self) -> None:
         """Refuse a folder that holds anything but what an interrupted run left: no result."""
         left = False
+        if self.out is None:
+            return
         if self.out.is_dir() and not os.path.lexists(self.out / "result.json"):
             names = (path.name for path in self.out.iterdir())
             own = (".", self.ledger_path.stem)
@@ -513,6 +517,44 @@ class Reading:
             "drop": drop,
             "longest": self.longest,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rated(Reading):
+    """How judgments are read, and what ratings of single answers are."""
+
+    levels: Annotated[
+        str | None,
+        DataOption(
+            "Of ratings: the lowest and the highest, such as 1..5. Declared, and never taken from "
+            "the ratings.",
+            metavar="LOW..HIGH",
+        ),
+    ] = None
+    ratings: Annotated[
+        str,
+        DataOption(
+            "Take each rating by itself, or make disjoint pairs of the rated answers to one "
+            "prompt, by a public rule.",
+            choices=RATINGS,
+        ),
+    ] = RATINGS[0]
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Return how data are read, refusing what cannot be meant."""
+        levels = None if self.levels is None else Levels.of(self.levels)
+        return super().reading | {"levels": levels, "ratings": self.ratings}
+
+    @property
+    def reading_in_chunks(self) -> dict[str, Any]:
+        """Return how they are read in pieces; refuse pairs of ratings."""
+        if self.ratings != RATINGS[0]:
+            raise UsageError(
+                "--ratings pairs reads one file into memory, and these are read in pieces. Nothing "
+                "was done. Leave it out, or give one file."
+            )
+        return {name: value for name, value in self.reading.items() if name != "ratings"}
 
 
 # Many files.

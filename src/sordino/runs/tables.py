@@ -10,6 +10,7 @@ from typing import Any
 from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less
 from sordino.reporting.verdict import MEANINGLESS
+from sordino.reporting.wording import judged
 from sordino.rewards.metrics import REACH
 
 _UNBOUGHT = "not measured (--metrics-epsilon buys it)"
@@ -77,7 +78,7 @@ def unit_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     return rows
 
 
-def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
+def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
     """Return the closing summary of a run; a line is left out where its number is private."""
     central, ledger = result["noise"] == "estimate", result["certificate"]["ledger"]
     pairs, seconds = result["data"]["pairs"], result["seconds"]
@@ -89,14 +90,14 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     if "persons" in data and result["guarantee"]["unit"] == "person":
         counted["persons"] = f"{data['persons']:,}"
     if data["capped"]:
-        what = "ballots" if _of_rankings(result) else "pairs"
+        what = "ballots" if _of_rankings(result) else judged(result)
         counted["left out"] = f"{data['capped']:,} {what}, by the cap for one person"
     rows = {
         "guarantee": describe_promise(result["guarantee"]),
         "caveats": ", ".join(result["caveats"]) or "none",
         **(_curator_rows(result) if central else {}),
         **counted,
-        **({} if pairs is None else {"pairs": f"{pairs:,}{_in_files(data)}"}),
+        **({} if pairs is None else {judged(result): f"{pairs:,}{_in_files(data)}"}),
         **_ballot_rows(result, data),
         **dropped_row(data["dropped_identical"]),
     }
@@ -109,7 +110,8 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     else:  # randomized answers tell it for nothing
         rows["accuracy"] = f"{describe_accuracy(result['reward'])} (held out, debiased)"
         rows["calibration slope"] = _estimate(result["reward"], "calibration_slope", 2)
-        rows["win rate"] = _wins(result["policy"])
+        if judged(result) == "pairs":
+            rows["win rate"] = _wins(result["policy"])
     if "public_evaluation" in result:
         public = result["public_evaluation"]
         rows["on public data"] = f"accuracy {_number(public['accuracy'])} on {public['pairs']:,}"
@@ -117,7 +119,8 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
         rows["KL regret"] = _number(result["truth"]["kl_regret"], 4)
     rows["ledger head"] = ledger["head"]
     rows["ledger rows"] = f"{ledger['rows']} (note the head elsewhere)"
-    rows["report"] = str(folder / "report.html")
+    if folder is not None:
+        rows["report"] = str(folder / "report.html")
     return rows | ({} if seconds is None else {"seconds": _number(seconds, 1)})
 
 

@@ -13,13 +13,15 @@ from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
 from sordino.mechanisms.gibbs import ExponentialMechanism, SoftmaxMechanism
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.minimum_count_release import MinimumCount
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import (
+    ObjectivePerturbation,
+    RankingObjectivePerturbation,
+)
 from sordino.mechanisms.randomized_response import (
     KaryRandomizedResponse,
     NonPrivate,
     RandomizedResponse,
 )
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.mechanisms.regressions.descent import _OnePassDescent
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics, _AdaptiveStatistics

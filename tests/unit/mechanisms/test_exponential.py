@@ -14,9 +14,8 @@ from scipy.stats import chi2
 
 from sordino._random import SimulatedEntropy
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.mechanisms import gibbs, gibbs_draws
-from sordino.mechanisms.gibbs import ExponentialMechanism
-from sordino.mechanisms.gibbs_draws import draw_actions, log_chances, thresholds
+from sordino.mechanisms import gibbs
+from sordino.mechanisms.gibbs import ExponentialMechanism, draw_actions, log_chances, thresholds
 from sordino.privacy import accounting
 from sordino.privacy.conversions import bounded_range_for
 from sordino.privacy.guarantee import (
@@ -222,7 +221,7 @@ def test_totals_beyond_the_digits_of_a_float_are_told_apart(monkeypatch):
 @given(st.fractions(0, 1000), st.sampled_from([0, 1, -1]))
 def test_a_bound_is_rounded_up_and_so_is_what_it_prints_as(value, bits):
     given = max(Fraction(0), value + bits * Fraction(1, 2**64))
-    result = gibbs_draws.rounded_up(given, "value")
+    result = gibbs.rounded_up(given, "value")
     assert min(Fraction(result), Fraction(repr(result))) >= given
     assert float(given) <= result <= math.nextafter(math.nextafter(float(given), 2e3), 2e3)
 
@@ -297,7 +296,7 @@ def test_both_edges_of_every_threshold(log_weights):
 def test_thresholds_that_share_their_high_word_are_told_apart(cuts, numbers):
     cuts = sorted([*cuts, *numbers[:2]])
     high, low = np.array([halves(number) for number in numbers], dtype=np.uint64).T
-    drawn = gibbs_draws._drawn(cuts, high, low)
+    drawn = gibbs._drawn(cuts, high, low)
     assert drawn.tolist() == [sum(cut <= number for cut in cuts) for number in numbers]
 
 
@@ -369,7 +368,7 @@ def test_few_draws_by_floats_are_those_of_exact_thresholds(seed):
         few = draw_actions(levels, 4, entropy=words)
         cuts = [cut for cut in thresholds(levels) if cut < 2**128]
         high, low = words.given.reshape(4, 2).T
-        assert few.tolist() == gibbs_draws._drawn(cuts, high, low).tolist()
+        assert few.tolist() == gibbs._drawn(cuts, high, low).tolist()
 
 
 @pytest.mark.parametrize("off", [0, 1, -1, 2**20, -(2**20)])
@@ -380,4 +379,4 @@ def test_words_near_a_threshold_are_left_to_exact_arithmetic(off, monkeypatch):
     word = cut + off
     drawn = draw_actions(levels, 1, entropy=Words(halves(word)))
     assert drawn.tolist() == [0 if word < cut else 1]
-    assert gibbs_draws._drawn_plainly(levels, np.array([word >> 64], dtype=np.uint64)) is None
+    assert gibbs._drawn_plainly(levels, np.array([word >> 64], dtype=np.uint64)) is None

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.gibbs import SoftmaxMechanism, least_temperature
-from sordino.mechanisms.gibbs_draws import SLACK
+from sordino.mechanisms.gibbs import SLACK, SoftmaxMechanism, least_temperature
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, BoundedRangeEvent
 
 REFERENCE = (0.5, 0.2, 0.3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.preference_sensitivity import (
+from sordino.mechanisms.score_sensitivity import (
     LabelCurvature,
     _least_slope,
     closed_form_label_range,

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 import sordino
 from sordino._withholding import confidential
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.exact_bounds import farthest_rows
 from sordino.mechanisms.minimum_count_release import MinimumCount
+from sordino.mechanisms.score_sensitivity import farthest_rows
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
-from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
-from sordino.rewards.linear_bandit import (
+from sordino.rewards.bandits import (
+    ArmMeans,
     BallRidge,
     JointFeatures,
+    ScreenedMeans,
     _minimize_in_ball,
     ball_ridge_range,
 )

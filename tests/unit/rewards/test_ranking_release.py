@@ -9,7 +9,7 @@ import pytest
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms import label_sum
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings

@@ -349,7 +349,8 @@ def _constant_truth(released: Released, orders: Iterable[Channel]) -> Finding:
     frames = [(channel.name, channel.guesses) for channel in orders]
     frames.append(("canonical order", np.asarray(1 - released.swapped, dtype=np.int8)))
     names = []
-    for name, guesses in frames if released.layout != "chosen-rejected" else ():
+    ordered = released.layout not in {"chosen-rejected", "completion"}
+    for name, guesses in frames if ordered else ():
         told = guesses != UNKNOWN
         n, agree = int(told.sum()), int((released.answers == guesses)[told].sum())
         most = max(agree, n - agree)
@@ -371,6 +372,13 @@ def _constant_truth(released: Released, orders: Iterable[Channel]) -> Finding:
 
 def _content(released: Released) -> Finding:
     """Return how far the answers prefer longer texts: people do, so it is no leak."""
+    if released.layout == "completion":
+        return Finding(
+            attack="content",
+            outcome="clear",
+            summary="Each answer was judged by itself: none is preferred to a longer one.",
+            details={},
+        )
     rows = zip(released.first, released.second, strict=True)
     longer = np.array([np.sign(len(one) - len(other)) for one, other in rows], dtype=np.int8)
     told = longer != 0

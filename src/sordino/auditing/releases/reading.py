@@ -30,6 +30,8 @@ from sordino.preferences.pairs import MANIFEST_FORMAT, manifest_path
 from sordino.preferences.records import (
     FIELDS,
     LABELS,
+    Absent,
+    Levels,
     Text,
     canonical,
     label_value,
@@ -109,7 +111,7 @@ def _is_deep(value: object, most: int) -> bool:
     return True
 
 
-Layout = Literal["answer", "z", "chosen-rejected"]
+Layout = Literal["answer", "completion", "z", "chosen-rejected"]
 UNKNOWN = -1
 """The truth of a row that no raw record, or no single one, was found for."""
 
@@ -118,9 +120,10 @@ UNKNOWN = -1
 class Released:
     """The rows of a released file, with nothing changed that an attacker could use."""
 
-    # `"answer"` (`prompt`, `first`, `second`, `answer`), `"z"` (`prompt`, `a1`, `a2`, `z` = ±1 or
-    # 0/1) or `"chosen-rejected"`, where the order written *is* the answer, so that every entry of
-    # `answers` is 1.
+    # `"answer"` (`prompt`, `first`, `second`, `answer`), `"completion"` (`prompt`, `completion`,
+    # `answer`: of single answers, beside which `second` is empty), `"z"` (`prompt`, `a1`, `a2`, `z`
+    # = ±1 or 0/1) or `"chosen-rejected"`, where the order written *is* the answer, so that every
+    # entry of `answers` is 1.
     layout: Layout
     prompts: tuple[str, ...]
     first: tuple[str, ...]
@@ -153,6 +156,8 @@ class Released:
     @cached_property
     def swapped(self) -> Bool[np.ndarray, " n"]:
         """Return where the order written is not the canonical one, a hash order of the texts."""
+        if self.layout == "completion":
+            return np.zeros(len(self), dtype=bool)
         rows = zip(self.prompts, self.first, self.second, strict=True)
         return np.fromiter((canonical(*row)[0] for row in rows), dtype=bool, count=len(self))
 
@@ -165,12 +170,14 @@ class Released:
 
 _LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
     "answer": ("prompt", "first", "second", "answer"),
+    "completion": ("prompt", "completion", "answer"),
     "z": ("prompt", "a1", "a2", "z"),
     "chosen-rejected": ("chosen", "rejected"),
 }
 """What a row of each layout must hold; of several that fit, the first counts."""
 
 _LABELS = ("label", LABELS)
+_RATING = "rating"
 EPSILONS = ("epsilon", "epsilon_float", "eps")
 """What a manifest may call the loss that it states."""
 RATES = ("flip_probability", "flip_rate")
@@ -244,7 +251,7 @@ def raw_fields(
         rows = read_rows(file, person_field=person_field, answers=True)
         _, row = next(iter(rows), ("", {}))
         layout = layout_of(row)
-        told = tuple(name for name in _LABELS if name in row)
+        told = tuple(name for name in (*_LABELS, _RATING) if name in row)
         if layout is None and told:
             return told
         if layout == "chosen-rejected" and not _randomizes(_read_manifest_of(file, manifest)):
@@ -268,6 +275,7 @@ def raw_columns(released: Released) -> tuple[str, ...]:
     if released.layout == "chosen-rejected":
         return ()
     found = [name for name in _LABELS if _judges(released.columns.get(name, ()))]
+    found += [_RATING] if any(released.columns.get(_RATING, ())) else []
     if set(_LAYOUTS["chosen-rejected"]) <= released.columns.keys():
         found += _LAYOUTS["chosen-rejected"]
     return tuple(found)
@@ -329,7 +337,7 @@ class _Rows:
         self._values.append(_value(row, where, self.layout))
         # Files of ours call the field "person" whatever it was.
         wanted = self._person_field
-        ours = self.layout == "answer" and wanted not in row and _PERSON in row
+        ours = self.layout in {"answer", "completion"} and wanted not in row and _PERSON in row
         name = _PERSON if ours else wanted
         person = person_of(row, where, name)
         if self._people:
@@ -369,6 +377,8 @@ class _Rows:
 def _texts(row: Mapping[str, Any], where: str, layout: Layout) -> tuple[Text, Text, Text]:
     if layout == "chosen-rejected":
         return question_of(row, "chosen", "rejected", where)
+    if layout == "completion":
+        return read_text(row, "prompt", where), read_text(row, "completion", where), ""
     prompt, one, other, _ = _LAYOUTS[layout]
     return read_text(row, prompt, where), read_text(row, one, where), read_text(row, other, where)
 
@@ -414,8 +424,8 @@ def _value(row: Mapping[str, Any], where: str, layout: Layout) -> int:
         found = _WORDS.get(value.strip())
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         found = _NUMBERS.get(value)
-    if found is None or (found < 0 and layout == "answer"):
-        permitted = "0 or 1" if layout == "answer" else "-1 or 1, or 0 or 1"
+    if found is None or (found < 0 and layout != "z"):
+        permitted = "-1 or 1, or 0 or 1" if layout == "z" else "0 or 1"
         raise DataError(f"{where}: field {name!r} must be {permitted} (1: the one written first).")
     return found
 
@@ -500,7 +510,10 @@ def join_truth(
     # tidied (NFC, line ends, spaces). Where a question occurs more than once, the person decides,
     # and the n-th judgment of one person goes to the n-th row if there are as many of both;
     # anything else is known only if all labels that fit agree.
-    judgments = list(_judgments(Path(raw), person_field, progress))
+    # Of ratings only the lowest and the highest have a truth that an answer can be held against.
+    said = next(iter(released.columns.get("levels", ())), None)
+    levels = None if said is None else Levels.of(said)
+    judgments = list(_judgments(Path(raw), person_field, progress, levels))
     search, n = _Search(released), len(released)
     search.look_up(judgments, str)
     if (search.status == _UNMATCHED).any():
@@ -514,25 +527,32 @@ def join_truth(
             "Nothing was audited. Give the file that the release was made from."
         )
     # The raw file's order may have been there before its labels, unless it nearly is the label.
-    decided = [each.outcome for each in judgments if each.outcome != UNDECIDED]
+    decided = [each.outcome for each in judgments if each.outcome < UNDECIDED]
     share = sum(decided) / max(len(decided), 1)
     displays = all(each.displays for each in judgments) and max(share, 1 - share) < _CHOSEN_FIRST
     displayed = search.displayed if displays else None
     return replace(released, truth=search.truth, displayed=displayed), counts
 
 
-def _judgments(raw: Path, person_field: str, progress: Progress | None) -> Iterator[_Judgment]:
+def _judgments(
+    raw: Path, person_field: str, progress: Progress | None, levels: Levels | None
+) -> Iterator[_Judgment]:
     """Yield every raw record with flat texts, in the order written if that is not the label."""
     for where, row in COMPARISONS.rows(
         raw, person_field=person_field, asks=False, progress=progress
     ):
         named = {person_field, f"{person_field}s"} & row.keys()
-        for record in parse_records(row, where, person_field=person_field if named else "person"):
+        name = person_field if named else "person"
+        for record in parse_records(row, where, person_field=name, levels=levels):
             if record.privatized:
                 raise DataError(
                     f"{record.where}: a randomized answer, not a raw judgment. The raw file is "
                     "the one that was never released. Nothing was audited."
                 )
+            if isinstance(record.second, Absent):
+                alone = flat(record.prompt), flat(record.first), ""
+                yield _Judgment(alone, record.outcome, record.person, displays=False)
+                continue
             pair, displays = (flat(record.first), flat(record.second)), "chosen" not in row
             swap = displays and pair[0] != flat(
                 question_of(row, "first", "second", record.where)[1]
@@ -585,7 +605,7 @@ class _Search:
                     self.displayed[row] = firsts.pop() != swap
                 if len(outcomes) > 1:
                     self.status[row] = _AMBIGUOUS
-                elif outcomes == {UNDECIDED}:
+                elif outcomes and min(outcomes) >= UNDECIDED:
                     self.status[row] = _NEITHER
                 elif outcomes:
                     self.status[row] = _MATCHED

@@ -18,8 +18,10 @@ from typing import Any
 from sordino import _validate
 from sordino.auditing.findings import Finding
 from sordino.errors import UsageError
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import (
+    ObjectivePerturbation,
+    RankingObjectivePerturbation,
+)
 from sordino.privacy import accounting
 from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import (

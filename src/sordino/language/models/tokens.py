@@ -79,6 +79,7 @@ class DialogueTokens:
         """Return both answers of each pair, first and second, and the rows that they are of."""
         if pairs.given is not None:
             raise DataError("A language model reads texts, and these pairs hold feature vectors.")
+        pairs.refuse_alone()
         kept: list[tuple[Dialogue, Dialogue, int]] = []
         for row, both in enumerate(zip(pairs.prompts, pairs.first, pairs.second, strict=True)):
             try:

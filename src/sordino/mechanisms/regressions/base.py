@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, PrivacyError
 from sordino.mechanisms.base import WorstCase, stated
+from sordino.mechanisms.objective_perturbation import clipped as shortened
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_SPECIAL,
@@ -58,10 +60,11 @@ class RegressionTerms:
     rows: int  # number of slots in the batch (m); one user fills one
 
     def __post_init__(self) -> None:
-        for name in ("feature_bound", "target_bound", "radius"):
-            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
-        rows = _validate.integer("rows", self.rows, at_least=1, at_most=2**40)
-        object.__setattr__(self, "rows", rows)
+        _validate.settle(
+            self,
+            **dict.fromkeys(("feature_bound", "target_bound", "radius"), _validate.positive),
+            rows=partial(_validate.integer, at_least=1, at_most=2**40),
+        )
 
     def batch(
         self, rows: Float[np.ndarray, "m d"], targets: Float[np.ndarray, " m"]
@@ -76,7 +79,7 @@ class RegressionTerms:
                 "was released. A slot that nobody filled is a row of zeros."
             )
         clipped = np.clip(targets, -self.target_bound, self.target_bound)
-        return _shortened(rows, self.feature_bound), np.asarray(clipped)
+        return shortened(rows, self.feature_bound), np.asarray(clipped)
 
     def kept(self, weights: Float[np.ndarray, " d"], error: float) -> Regression:
         """Return weights pulled back to the radius; no error is larger than the ball allows."""
@@ -124,8 +127,7 @@ class LeastSquares(RegressionTerms, ABC):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        delta = _validate.failure_probability("delta", self.delta, zero=self.pure)
-        object.__setattr__(self, "delta", delta)
+        _validate.settle(self, delta=partial(_validate.failure_probability, zero=self.pure))
         slot_relation(self.neighbors)
 
     @property
@@ -304,16 +306,6 @@ def solved(
     bent = (first / 2 + ridge * ridge) * float(shares @ square)
     error = math.sqrt((random + bent) / terms.rows)
     return replace(within, weights=basis @ within.weights, error=min(error, terms.widest))
-
-
-def _shortened(rows: Float[np.ndarray, "m d"], most: float) -> Float[np.ndarray, "m d"]:
-    """Return rows of norm at most ``most`` up to rounding; nothing in them can overflow."""
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    shape = rows / np.where(largest > 0, largest, 1.0)
-    length = np.maximum(np.linalg.norm(shape, axis=1, keepdims=True), 1.0)
-    with np.errstate(over="ignore"):  # a huge row is shortened all the same
-        size = np.minimum(largest, most / length)
-    return np.asarray(shape * size)
 
 
 @dataclass(frozen=True)

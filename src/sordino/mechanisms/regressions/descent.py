@@ -96,6 +96,15 @@ def _best_plan(
     return min((_DescentPlan(count, size) for count in counts for size in steps), key=cost)
 
 
+def _refuse_unusable(settings: DescentRegression | _OnePassDescent, *, most: int = 2**63) -> None:
+    """Refuse numbers of a pass that are out of range; those that are None are chosen later."""
+    if settings.inner_batches is not None:
+        _validate.integer("inner_batches", settings.inner_batches, at_least=1, at_most=most)
+    for name in ("step", "effective_dimension", "prediction_bound"):
+        if getattr(settings, name) is not None:
+            _validate.positive(name, getattr(settings, name))
+
+
 _STEPS = 2**20  # of a bound on a grid
 _NUMBERS = 1 << 20  # held at once
 
@@ -129,14 +138,8 @@ class DescentRegression(PlayedRegression):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        bound = _validate.positive("prediction_bound", self.prediction_bound)
-        object.__setattr__(self, "prediction_bound", bound)
-        if self.inner_batches is not None:
-            _validate.integer("inner_batches", self.inner_batches, at_least=1, at_most=self.rows)
-        if self.step is not None:
-            _validate.positive("step", self.step)
-        if self.effective_dimension is not None:
-            _validate.positive("effective_dimension", self.effective_dimension)
+        _validate.settle(self, prediction_bound=_validate.positive)
+        _refuse_unusable(self, most=self.rows)
         object.__setattr__(self, "standard_deviation", self._noise.standard_deviation)
 
     @property
@@ -328,11 +331,7 @@ class _OnePassDescent(Oracle):
     prediction_bound: float | None = None
 
     def __post_init__(self) -> None:
-        if self.inner_batches is not None:
-            _validate.integer("inner_batches", self.inner_batches, at_least=1)
-        for name in ("step", "effective_dimension", "prediction_bound"):
-            if getattr(self, name) is not None:
-                _validate.positive(name, getattr(self, name))
+        _refuse_unusable(self)
 
     def _within_budget(
         self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation

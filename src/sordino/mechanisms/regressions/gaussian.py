@@ -103,12 +103,12 @@ class GaussianRegression(PlayedRegression):
     cross_deviation: float  # noise of every coordinate of ΣxA (s₂)
     # That the ridge is smaller than the noise; no part of the promise.
     failure_probability: float = 0.05
+    _bounds: ClassVar[int] = 1  # which share the failure probability
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("moment_deviation", "cross_deviation"):
-            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
-        _validate.failure_probability("failure_probability", self.failure_probability, zero=False)
+        deviations = dict.fromkeys(_DEVIATIONS[:2], _validate.positive)
+        _validate.settle(self, **deviations, failure_probability=_validate.fraction)
         _ = self._moment
         if not 2.0**-400 <= self.target_bound <= 2.0**400 or self._cross_step < _SMALLEST:
             raise UsageError(
@@ -128,10 +128,9 @@ class GaussianRegression(PlayedRegression):
         return self._mu(neighbors) / GRID_SLACK * (1 + 2.0**-50)  # rounded up
 
     def ridge(self, d: int) -> float:
-        """Return λ = s₁(√(2d) + √(2 log(2/η))), η the failure probability."""
+        """Return λ = s₁(√(2d) + √(2 log(2/η))), η the failure probability of this bound."""
         spread = math.sqrt(2 * _validate.integer("d", d, at_least=1))
-        tail = math.sqrt(2 * math.log(2 / self.failure_probability))
-        return self.moment_deviation * (spread + tail)
+        return self.moment_deviation * (spread + self._tail)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring batches, targets in the last column, that attain the loss."""
@@ -148,11 +147,7 @@ class GaussianRegression(PlayedRegression):
 
     def _mu(self, neighbors: NeighboringRelation) -> float:
         """Return the loss of all that is released."""
-        return self._mu_of_sums(neighbors)
-
-    def _mu_of_sums(self, neighbors: NeighboringRelation, *, eigenvalue: float = 0.0) -> float:
-        """Return the loss of both sums, and of a least eigenvalue that costs μ = ``eigenvalue``."""
-        return _joint_loss(neighbors, *self._losses, eigenvalue) * GRID_SLACK
+        return _joint_loss(neighbors, *self._losses) * GRID_SLACK
 
     def _worst_rows(
         self, neighbors: NeighboringRelation, *, eigenvalue: float = 0.0
@@ -192,6 +187,11 @@ class GaussianRegression(PlayedRegression):
         """Return both sums with noise."""
         moment = self._moment.release(rows, entropy=entropy)
         return moment, self._noised(self._cross(rows, targets), entropy)
+
+    @property
+    def _tail(self) -> float:
+        """Return how many deviations hold but with one bound's share of the failure probability."""
+        return math.sqrt(2 * math.log(2 * self._bounds / self.failure_probability))
 
     @property
     def _variances(self) -> tuple[float, float]:
@@ -279,22 +279,17 @@ class AdaptiveRegression(GaussianRegression):
 
     _: KW_ONLY
     eigenvalue_deviation: float  # noise of the least eigenvalue (s₀)
+    _bounds: ClassVar[int] = 2  # on the noise of Σxxᵀ, and on the eigenvalue
 
     def __post_init__(self) -> None:
-        size = _validate.positive("eigenvalue_deviation", self.eigenvalue_deviation)
-        object.__setattr__(self, "eigenvalue_deviation", size)
+        _validate.settle(self, eigenvalue_deviation=_validate.positive)
         super().__post_init__()
 
     def adapted_ridge(self, d: int, eigenvalue: float) -> float:
         """Return the ridge after a noised least eigenvalue: 2ν − l within [0, ν]."""
-        most = self.ridge(d)
+        most = self.ridge(d)  # ν = s₁(√(2d) + √(2 log(4/η)))
         low = eigenvalue - self.eigenvalue_deviation * self._tail
         return min(most, max(0.0, 2 * most - low))
-
-    def ridge(self, d: int) -> float:
-        """Return ν = s₁(√(2d) + √(2 log(4/η))), η the failure probability."""
-        spread = math.sqrt(2 * _validate.integer("d", d, at_least=1))
-        return self.moment_deviation * (spread + self._tail)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring batches, targets last, that attain the loss with many slots."""
@@ -318,7 +313,7 @@ class AdaptiveRegression(GaussianRegression):
         rounding = 2.0**-52 * self.rows * (self.rows + 32 * self.rows + 64)
         more = self._step / self.feature_bound / self.feature_bound + rounding
         loss = self._eigenvalue_loss
-        together = self._mu_of_sums(neighbors, eigenvalue=loss)
+        together = _joint_loss(neighbors, *self._losses, loss) * GRID_SLACK
         return math.hypot(together, loss * math.sqrt(more * (2 + more)) * GRID_SLACK)
 
     def _solution(self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy) -> Regression:
@@ -352,11 +347,6 @@ class AdaptiveRegression(GaussianRegression):
     def _step(self) -> float:
         """Return the step of the grid of the eigenvalue."""
         return self.eigenvalue_deviation / _STEPS
-
-    @property
-    def _tail(self) -> float:
-        """Return how many deviations hold but with half the failure probability."""
-        return math.sqrt(2 * math.log(4 / self.failure_probability))
 
     def _steps_of_least(self, rows: Float[np.ndarray, "m d"]) -> float:
         """Return the least eigenvalue of Σxxᵀ in whole steps; 0 with fewer rows than features."""
@@ -410,8 +400,7 @@ class GaussianStatistics(Oracle):
     failure_probability: float = 0.05  # as for the regression
 
     def __post_init__(self) -> None:
-        for name in ("share", "failure_probability"):
-            _validate.failure_probability(name, getattr(self, name), zero=False)
+        _validate.settle(self, share=_validate.fraction, failure_probability=_validate.fraction)
 
     def _within_budget(
         self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
@@ -433,7 +422,7 @@ class _AdaptiveStatistics(Oracle):
     failure_probability: float = 0.05  # as for the regression
 
     def __post_init__(self) -> None:
-        _validate.failure_probability("failure_probability", self.failure_probability, zero=False)
+        _validate.settle(self, failure_probability=_validate.fraction)
 
     def _within_budget(
         self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation

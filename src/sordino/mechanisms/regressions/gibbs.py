@@ -25,9 +25,8 @@ from sordino._random import Entropy, normals
 from sordino._validate import Square, Vector
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.base import WorstCase, least_that_keeps
-from sordino.mechanisms.exact_bounds import UP
-from sordino.mechanisms.gibbs import ExponentialMechanism
-from sordino.mechanisms.gibbs_draws import MOST_ACTIONS, SLACK, rounded_up
+from sordino.mechanisms.gibbs import MOST_ACTIONS, SLACK, ExponentialMechanism, rounded_up
+from sordino.mechanisms.score_sensitivity import UP
 from sordino.privacy.conversions import bounded_range_for, narrow
 from sordino.privacy.guarantee import REPLACE_ONE, BoundedRangeEvent, NeighboringRelation
 
@@ -311,15 +310,14 @@ class GibbsRegression(PlayedRegression):
     def __post_init__(self) -> None:
         """Refuse settings that are out of range, and batches that no draw in a ball could end."""
         super().__post_init__()
-        temperature = _validate.positive("temperature", self.temperature)
-        object.__setattr__(self, "temperature", temperature)
+        _validate.settle(self, temperature=_validate.positive)
         if self.candidates is not None:
             object.__setattr__(self, "candidates", _pulled_back(self.candidates, self.radius))
-        elif not self.rows * self.loss_range / temperature <= LONGEST_PULL:
+        elif not self.rows * self.loss_range / self.temperature <= LONGEST_PULL:
             raise UsageError(
                 f"rows·{self.loss_range:.3g}/temperature must be at most {LONGEST_PULL:.3g} for a "
-                f"draw in a ball, got rows={self.rows!r} and temperature={temperature!r}. Use a "
-                "smaller epsilon or batch, or a finite set of candidates."
+                f"draw in a ball, got rows={self.rows!r} and temperature={self.temperature!r}. "
+                "Use a smaller epsilon or batch, or a finite set of candidates."
             )
 
     @property

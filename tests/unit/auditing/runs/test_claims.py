@@ -20,9 +20,11 @@ from sordino.auditing.runs.claims import (
 )
 from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import (
+    ObjectivePerturbation,
+    RankingObjectivePerturbation,
+)
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,

@@ -1,0 +1,326 @@
+"""How well a reward would be learned with each kind of noise, before anything is spent.
+
+From what is public of the very questions, or of a stated population, and from sizes: a fit is
+pictured as linear, θ̂ = (B + λI)⁻¹z with z normal around Aθ, so that noise on labels, on one sum, on
+an objective or on draws differ in three matrices alone. Draws of θ and of z then say how often θ̂
+predicts a judgment, and how much that varies. Unlike :func:`sordino.estimate` it knows how far
+features reach in each direction; what it cannot know without public judgments is the true reward.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.sparse import issparse
+from scipy.special import erf
+
+from sordino._validate import Square, Vector
+from sordino.mechanisms.grid import Matrix, counting_less
+from sordino.mechanisms.label_sum import LabelMechanism
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+
+from .forecast import mean, sizes, spread_of
+
+DRAWS = 96
+"""Pairs of a true reward and of a release that a forecast is the mean of."""
+ROWS = 1_000
+"""Questions that say enough about the directions of features."""
+ENOUGH_PUBLIC = 1_000
+"""Public judgments from which on a forecast can tell: their accuracy is known within 0.03."""
+NARROW = 0.015
+"""Half the width of an interval within which a forecast can tell without public judgments."""
+
+# The stated population: hashed features of dialogues, as answers to one prompt differ in them, and
+# how well the best reward predicts judgments of them. Source: docs/planning.md, "The population".
+_SQUARE = 0.32  # mean ‖x‖², in squares of the feature bound
+_SHARES = (
+    0.35, 0.13, 0.095, 0.06, 0.05, 0.04, 0.035, 0.03, 0.025, 0.023, 0.021, 0.02, 0.017, 0.015,
+    0.011, 0.01, 0.008, 0.006, 0.006, 0.005, 0.004, 0.004, 0.003, 0.002,
+)  # fmt: skip
+_WORDS = 0.1  # mean square of hashed words beside them
+_ACCURACIES = (0.58, 0.62, 0.66, 0.72, 0.8)
+_POWERS = (1.0, 1.5, 2.0)  # a: the reward's variance along a direction goes as λ^a
+_PRIORS = (*(0.51 + 0.01 * step for step in range(30)), 0.84, 0.9)
+_FOLDS = 5
+_TRIED = (1.0, 4.0, 16.0)
+_FLAT = 1e-9  # of the longest direction: below it nothing differs
+_SMALL = 1e-12
+_REACH = 1.96
+_HALF = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Picture:
+    """A fit as it is pictured: θ̂ = (B + λI)⁻¹z, z ∼ N(Aθ, S)."""
+
+    mean: Square  # A
+    scatter: Square  # S
+    bend: Square  # B
+    ridge: float  # λ
+    tried: tuple[float, ...] = (1.0,)  # multiples of it of which what was released chooses the best
+    temperature: float | None = None  # of draws from a reward that is withheld
+
+
+def _moment(one: Matrix, other: Matrix) -> Square:
+    return np.asarray(_filled(one.T @ other) / one.shape[0])
+
+
+def _filled(rows: Matrix) -> Float[np.ndarray, "m d"]:
+    return np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
+
+
+def of_answers(
+    rows: Matrix, n: float, *, flip_probability: float, ridge: float | None = None
+) -> Picture:
+    """Return the fit of n answers that were flipped with a known chance."""
+    # Source: docs/local.md, "Debiased likelihood": (ỹ − ½)² = 1/(4κ²). The usual ridge is L²/κ².
+    seen, kappa = dense(rows), 1 - 2 * flip_probability
+    bend = _moment(seen, seen) / 4
+    usual = 1 / kappa**2 if ridge is None else ridge
+    return Picture(
+        mean=bend,
+        bend=bend,
+        scatter=bend / (kappa**2 * n),
+        ridge=usual / n,
+        tried=_TRIED if ridge is None else (1.0,),
+    )
+
+
+def of_sum(
+    rows: Matrix, n: float, mechanism: LabelMechanism, *, ridge: float | None = None
+) -> Picture:
+    """Return the fit of a noised sum over n labels."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release".
+    seen = dense(rows)
+    shorter = dense(counting_less(seen, longest=mechanism.longest))
+    shape = mechanism.ellipsoid_of(shorter).unwhiten
+    shape = shape * ((mechanism.records_per_person or 1) / mechanism.mu)
+    added, square = float(np.sum(shape**2)), float(np.mean(np.sum(seen**2, axis=1)))
+    usual = 1 + 4 * added / (n * max(square, _SMALL)) if ridge is None else ridge
+    bend = _moment(shorter, seen) / 4
+    return Picture(
+        mean=bend,
+        bend=bend,
+        scatter=_moment(shorter, shorter) / (4 * n) + shape @ shape.T / n**2,
+        ridge=usual / n,
+        tried=_TRIED if ridge is None else (1.0,),
+    )
+
+
+def of_records(rows: Matrix, n: float, mechanism: ObjectivePerturbation) -> Picture:
+    """Return the minimizer of a tilted objective over n records, each cut to the bound."""
+    # Source: docs/central.md, "Objective perturbation".
+    seen = dense(rows)
+    cut = mechanism.clipped(seen)
+    bend, noise = _moment(cut, cut) / 4, mechanism.standard_deviation / n
+    return Picture(
+        mean=_moment(cut, seen) / 4,
+        bend=bend,
+        scatter=bend / n + noise**2 * np.eye(len(bend)),
+        ridge=(mechanism.ridge or 0.0) / n,
+    )
+
+
+def of_draws(
+    rows: Matrix, n: float, *, ridge: float, temperature: float, bound: float | None = None
+) -> Picture:
+    """Return the fit of n judgments as they are, from which answers are drawn one by one."""
+    seen = dense(rows)
+    cut = seen
+    if bound is not None:
+        cut = seen * np.minimum(1, bound / np.maximum(_norms(seen), _SMALL))[:, np.newaxis]
+    bend = _moment(cut, cut) / 4
+    return Picture(
+        mean=_moment(cut, seen) / 4,
+        bend=bend,
+        scatter=bend / n,
+        ridge=ridge / n,
+        temperature=temperature,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Signal:
+    """What is known of the true reward: draws of its weights, and how new questions differ."""
+
+    moment: Square  # E xxᵀ of the questions that will be asked
+    weights: Float[np.ndarray, "k d"]
+    scale: float = 1.0  # of what public judgments were predicted better than the picture says
+    error: float = 0.0  # standard error of their accuracy
+    tells: bool = False  # whether they are enough
+
+    @classmethod
+    def of_population(cls, rows: Matrix) -> Signal:
+        """Return the reward of the stated population, on features that differ as these rows do."""
+        moment, (values, directions) = _spectrum(dense(rows))
+        generator, weights = np.random.Generator(np.random.PCG64(0)), []
+        for power, accuracy in _cycle(DRAWS):
+            size = _linear(_spread(accuracy)) ** 2
+            drawn = generator.normal(size=len(values)) * values ** ((power - 1) / 2)
+            drawn *= np.sqrt(size / np.sum(drawn**2 * values))
+            weights.append(directions @ drawn)
+        return cls(moment=moment, weights=np.array(weights))
+
+    @classmethod
+    def of_public(cls, rows: Matrix, labels: Float[np.ndarray, " n"]) -> Signal:
+        """Return what public judgments say of the reward that made them."""
+        # Empirical Bayes: weights with variances τ²λ^{a−1} along the directions of E xxᵀ, τ and a
+        # by their likelihood. Source: docs/planning.md, "From public judgments".
+        n = len(labels)
+        moment, (values, directions) = _spectrum(rows)
+        score = directions.T @ np.asarray(rows.T @ (labels - _HALF)) / n
+        noise = values / (4 * n)
+        priors = [(power, accuracy) for power in _POWERS for accuracy in _PRIORS]
+        widths = [_prior(values, *prior) for prior in priors]
+        spreads = [width * values**2 / 16 + noise for width in widths]
+        logs = np.array([-_HALF * np.sum(np.log(v) + score**2 / v) for v in spreads])
+        chances = np.exp(logs - logs.max())
+        generator, weights = np.random.Generator(np.random.PCG64(0)), []
+        for chosen in generator.choice(len(priors), DRAWS, p=chances / chances.sum()):
+            gain = widths[chosen] * values / 4 / spreads[chosen]
+            left = widths[chosen] * (1 - gain * values / 4)
+            drawn = gain * score + np.sqrt(left) * generator.normal(size=len(values))
+            weights.append(directions @ drawn)
+        found = cls(moment=moment, weights=np.array(weights))
+        reached = _held_out(rows, labels)
+        pictured = found.foresee(of_answers(rows, n * (1 - 1 / _FOLDS), flip_probability=0.0))
+        scale = (reached - _HALF) / max(pictured.accuracy - _HALF, _SMALL)
+        return cls(
+            moment=moment,
+            weights=found.weights,
+            scale=float(np.clip(scale, 0.5, 1.5)),
+            error=float(np.sqrt(reached * (1 - reached) / n)),
+            tells=n >= ENOUGH_PUBLIC,
+        )
+
+    def foresee(self, picture: Picture) -> Foreseen:
+        """Return how often a fit predicts a judgment, and how far one run may be from that."""
+        # Source: docs/planning.md, "The picture".
+        generator = np.random.Generator(np.random.PCG64(1))
+        theta, moment, d = self.weights, self.moment, len(self.moment)
+        values, directions = np.linalg.eigh(picture.scatter)
+        root = directions * np.sqrt(np.maximum(values, 0))
+        drawn = theta @ picture.mean.T + generator.normal(size=(len(theta), d)) @ root.T
+        values, directions = np.linalg.eigh(picture.bend)
+        size = np.sqrt(np.maximum(np.sum(theta @ moment * theta, axis=1), _SMALL))
+        runs = []
+        for times in picture.tried:
+            found = drawn @ directions / (values + times * picture.ridge) @ directions.T
+            turned = found @ moment
+            length = np.sqrt(np.maximum(np.sum(turned * found, axis=1), _SMALL**2))
+            agreement = np.sum(turned * theta, axis=1) / (size * length)
+            runs.append(_accuracies(size, agreement, length, picture.temperature))
+        right = _HALF + self.scale * (max(runs, key=np.mean) - _HALF)
+        low, high = np.quantile(right, (0.025, 0.975))
+        middle, more = float(np.mean(right)), _REACH * self.error
+        low = middle - float(np.hypot(middle - low, more))
+        high = middle + float(np.hypot(high - middle, more))
+        tells = self.tells or high - low <= 2 * NARROW
+        return Foreseen(accuracy=middle, low=max(low, 0.0), high=min(high, 1.0), tells=tells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foreseen:
+    """The share of new judgments that would be predicted, or that a draw would agree with."""
+
+    accuracy: float
+    low: float  # ends of a 95% interval for one run
+    high: float
+    tells: bool  # whether the accuracy is foreseen, and not only which kind of noise is best
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as JSON holds them."""
+        ends = [round(self.low, 4), round(self.high, 4)]
+        return {"accuracy": round(self.accuracy, 4), "interval": ends, "tells": self.tells}
+
+
+def population_rows(dimension: int, *, words: bool) -> Float[np.ndarray, "m d"]:
+    """Return feature differences as the stated population has them, where none may be looked at."""
+    shares = np.array(_SHARES[:dimension])
+    squares = np.zeros(dimension)
+    squares[: len(shares)] = _SQUARE * shares / np.sum(_SHARES)
+    if words and dimension > len(shares):
+        squares[len(shares) :] = _WORDS**2 * 4 / (dimension - len(shares))
+    generator = np.random.Generator(np.random.PCG64(2))
+    return np.asarray(generator.normal(size=(ROWS, dimension)) * np.sqrt(squares))
+
+
+def dense(rows: Matrix) -> Float[np.ndarray, "m d"]:
+    """Return some rows, evenly spaced, as one array."""
+    return _filled(rows[:: max(1, -(-rows.shape[0] // ROWS))])
+
+
+def _norms(rows: Float[np.ndarray, "m d"]) -> Vector:
+    return np.asarray(np.linalg.norm(rows, axis=1))
+
+
+def _spectrum(rows: Matrix) -> tuple[Square, tuple[Vector, Square]]:
+    """Return E xxᵀ, and its values and directions without those in which nothing differs."""
+    moment = _moment(rows, rows)
+    values, directions = np.linalg.eigh(moment)
+    there = values > max(_FLAT * values[-1], _SMALL**2)
+    return moment, (values[there], directions[:, there])
+
+
+def _cycle(count: int) -> list[tuple[float, float]]:
+    """Return so many powers and accuracies of the population, all alike often."""
+    both = [(power, accuracy) for accuracy in _ACCURACIES for power in _POWERS]
+    return [both[place % len(both)] for place in range(count)]
+
+
+def _prior(values: Vector, power: float, accuracy: float) -> Vector:
+    """Return the variance of the weight along each direction."""
+    size = _linear(_spread(accuracy)) ** 2
+    return np.asarray(size / np.sum(values**power) * values ** (power - 1))
+
+
+_spread = functools.cache(spread_of)
+
+
+def _linear(spread: float) -> float:
+    """Return the spread of 4E[yx]ᵀE[xxᵀ]⁻¹x, the linear reward, where that of the reward is s."""
+    # Source: Stein's identity: E[(σ(Δ) − ½)g] = s·E σ′(Δ); docs/planning.md, "The picture".
+    return 2 * mean(np.tanh(spread * sizes() / 2) * sizes())
+
+
+@functools.cache
+def _curve() -> tuple[Vector, Vector]:
+    """Return linear spreads and the spreads they belong to."""
+    spreads = np.exp(np.arange(-12.0, 4.0, 0.05))
+    return np.array([_linear(spread) for spread in spreads]), spreads
+
+
+def _held_out(rows: Matrix, labels: Float[np.ndarray, " m"]) -> float:
+    """Return the accuracy of linear fits on the fifth that each did not see."""
+    place, right = np.arange(len(labels)) % _FOLDS, np.zeros(len(labels))
+    for fold in range(_FOLDS):
+        seen, out = rows[place != fold], place == fold
+        bend = _moment(seen, seen) * (seen.shape[0] / 4) + np.eye(rows.shape[1])
+        weights = np.linalg.solve(bend, seen.T @ (labels[~out] - _HALF))
+        right[out] = (rows[out] @ weights > 0) == (labels[out] > _HALF)
+    return float(np.mean(right))
+
+
+def _accuracies(
+    size: Vector, agreement: Vector, length: Vector, temperature: float | None
+) -> Vector:
+    """Return how often each of several fits, or draws from it, agrees with a judgment."""
+    # Source: docs/planning.md, "The picture": E[tanh(|Δ|/2)·(2P − 1)]/2 + ½, where P is the chance
+    # that the order of Δ is kept.
+    nodes = sizes()
+    spread = np.interp(size, *_curve())[:, np.newaxis]
+    kept = np.clip(agreement, -1 + _SMALL, 1 - _SMALL)[:, np.newaxis]
+    rest = np.sqrt(1 - kept**2)
+    if temperature is None:
+        lean = erf(kept / rest * nodes / np.sqrt(2))
+    else:
+        points, weights = np.polynomial.hermite_e.hermegauss(15)
+        steep = (length / temperature / 2)[:, np.newaxis, np.newaxis]
+        both = kept[..., np.newaxis] * nodes[:, np.newaxis] + rest[..., np.newaxis] * points
+        lean = np.tanh(steep * both) @ (weights / weights.sum())
+    gain = np.tanh(spread * nodes / 2) * lean
+    return np.array([_HALF + mean(row) / 2 for row in gain])

@@ -1,0 +1,394 @@
+"""The main job, from preference judgments to a private reward and policy, as one call.
+
+``sordino align`` and :func:`sordino.align` are the same run; the one shows itself on a terminal and
+in a folder, the other is an object.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, cast
+
+from sordino import _random, _validate
+from sordino._markup import card
+from sordino.environments.annotators import TrueReward
+from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
+from sordino.policies.gibbs import CandidatePolicy
+from sordino.preferences.chunks import find_chunks
+from sordino.preferences.containers import files_of
+from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
+from sordino.preferences.ranking_files import holds_rankings, read_rankings
+from sordino.preferences.rankings import Rankings
+from sordino.privacy.guarantee import (
+    PUBLIC_OVERLAP,
+    UNDECIDED,
+    Guarantee,
+    NeighboringRelation,
+    size,
+)
+from sordino.privacy.ledger import Ledger
+from sordino.rewards.evidence import refuse_too_few
+from sordino.rewards.model import RewardModel
+
+from .align_run import AlignRun, Inputs, remake_policy
+from .align_settings import Align, NoiseOn
+from .progress import Bar
+from .run import made_folder, publish, refuse_randomized
+from .settings import EngineKind, Neighbors, Unit, is_large, named_option, refuse_given
+from .tables import align_rows, verdict_rows
+
+_NOT_OF_A_CALL = {"prefs", "out", "ledger", "as_json", "dry_run"}
+_WORDS: Mapping[str, type[StrEnum]] = {
+    "noise": NoiseOn,
+    "unit": Unit,
+    "neighbors": Neighbors,
+    "engine": EngineKind,
+}
+_PATHS = {"evaluate", "truth", "scratch"}
+_FLAG = re.compile(r"--([a-z][a-z-]*)")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Aligned:
+    """What one call of :func:`sordino.align` made: a private reward and policy, and their promise.
+
+    It holds what the command writes into its folder, and :meth:`save` writes just that.
+
+    Attributes:
+        result: Everything that is told, as ``result.json`` holds it.
+        files: Every file by its name: ``result.json``, and of what was released ``reward.json``
+            and ``report.html``.
+        ledger: The ledger that paid.
+
+    Example:
+        >>> import sordino, tempfile
+        >>> rows, _ = sordino.simulate_pairs(400, seed=0)
+        >>> ledger = f"{tempfile.mkdtemp()}/spend.db"
+        >>> found = sordino.align(list(rows), epsilon=2, ledger=ledger, simulate_seed=0)
+        >>> found
+        Aligned(noise='labels', usable, epsilon=2, delta=0)
+        >>> found.policy.probabilities(["Hi"], [["Hello there!", "No."]])[0].shape
+        (2,)
+    """
+
+    result: Mapping[str, Any]
+    files: Mapping[str, str]
+    ledger: Ledger
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what all of it promises together; of withheld draws, what they may spend."""
+        return Guarantee.from_dict(self.result["guarantee"], self.result["caveats"])
+
+    @property
+    def reward(self) -> RewardModel:
+        """Return the private reward, of which all use is free.
+
+        Raises:
+            PrivacyError: The noise is in the draws, and the reward is withheld.
+        """
+        if "reward.json" not in self.files:
+            raise PrivacyError(
+                "With noise on draws the reward is withheld, and there is none to use. Nothing was "
+                "released. Save this, and draw with: sordino choose FOLDER PROMPTS --judgments "
+                'DATA; or use noise="labels" or noise="estimate".'
+            )
+        return RewardModel.from_dict(json.loads(self.files["reward.json"]))
+
+    @property
+    def policy(self) -> CandidatePolicy:
+        """Return the policy made of the reward, of which every draw is free."""
+        return remake_policy(self.reward, self.result["policy"], temperature=None)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Return what is known of how good it is, as far as that was free or bought."""
+        told = {name: self.result.get(name) or {} for name in ("reward", "policy")}
+        apart = {"public_evaluation", "truth"} & self.result.keys()
+        return {**told["reward"], **told["policy"], **{name: self.result[name] for name in apart}}
+
+    @property
+    def report(self) -> str:
+        """Return the page that shows it, as HTML; of withheld draws there is none yet."""
+        return self.files.get("report.html", "")
+
+    def save(self, folder: str | Path, *, force: bool = False) -> None:
+        """Write the folder that ``sordino align`` writes; nothing further is spent.
+
+        Args:
+            folder: Where to; it is made if need be.
+            force: Whether to overwrite what is there.
+
+        Raises:
+            UsageError: There are files already.
+            FileSystemError: It cannot be written.
+        """
+        with made_folder(Path(folder)):
+            publish(Path(folder), self.files, force=force)
+
+    def __repr__(self) -> str:
+        promise, word = self.guarantee, self.result["verdict"]["word"]
+        return f"Aligned(noise={self.result['noise']!r}, {word}, {size(promise)})"
+
+    def _repr_html_(self) -> str:
+        rows = verdict_rows(self.result)
+        if "reward.json" in self.files:
+            rows |= align_rows(self.result, None)
+        return card("Aligned", rows.items(), simulated=self.guarantee.simulated)
+
+
+def _inputs(settings: Align) -> Inputs:
+    """Return what the files of a run hold."""
+    offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
+    if _reads_chunks(settings):
+        refuse_given(offers, "only a file of ballots over items has items to offer")
+        if settings.noise is not NoiseOn.estimate:
+            raise UsageError(
+                f"--noise {settings.noise} reads texts into memory; vectors, and files that are "
+                "read in pieces (--engine), are for --noise estimate. Nothing was done. Use that; "
+                "or randomize them with `sordino privatize` and fit them with `sordino fit`."
+            )
+        if settings.hides_texts and settings.metrics_epsilon is not None:
+            raise UsageError(
+                "--metrics-epsilon with --unit record reads one file into memory; these are read "
+                "in pieces. Nothing was done. Leave it out."
+            )
+        if settings.unit is Unit.person and settings.cap is None:
+            raise UsageError(
+                "--unit person over many files needs --cap: how many labels of one person count. "
+                "Nothing was done."
+            )
+        refuse_given(
+            {"--evaluate": settings.evaluate, "--truth": settings.truth},
+            "a reward of files that are read in pieces is held against public ones in memory",
+        )
+        chunks = find_chunks(
+            settings.prefs,
+            hides_records=settings.hides_texts,
+            **settings.reading_in_chunks,
+        )
+        return Inputs(data=chunks)
+    source = settings.prefs[0] if len(settings.prefs) == 1 else settings.prefs
+    if holds_rankings(source):
+        return _rankings(settings, source)
+    refuse_given(offers, "only ballots over items have items to offer, and these are pairs")
+    return _pairs(settings, source)
+
+
+def _reads_chunks(settings: Align) -> bool:
+    """Return whether judgments are read in pieces, by what is public of them."""
+    if settings.noise is NoiseOn.estimate or settings.engine is not None:
+        hidden = settings.relation is NeighboringRelation.ADD_OR_REMOVE_ONE
+        return (
+            settings.reads_chunks(settings.prefs, most=0)
+            if hidden
+            else settings.reads_chunks(settings.prefs)
+        )
+    tables = [path for path in files_of(settings.prefs) if path.suffix.lower() == ".parquet"]
+    return any(is_large(path, math.inf) for path in tables)
+
+
+def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
+    """Return rankings, for the one kind of noise that has a command for them."""
+    if settings.noise is not NoiseOn.estimate:
+        raise UsageError(
+            f"These are rankings, which --noise {settings.noise} has no command for. Nothing "
+            "was done. Use --noise estimate; first choices are randomized one by one by "
+            "privatize_choices in Python."
+        )
+    given = {
+        "--evaluate": settings.evaluate,
+        "--truth": settings.truth,
+        "--metrics-epsilon": settings.metrics_epsilon,
+        "--second-moment": settings.second_moment,
+        "--confidence": settings.confidence,
+    }
+    refuse_given(given, "it is for pairs, and these are rankings")
+    if isinstance(source, Rankings):
+        return Inputs(data=source)
+    with Bar.shown("Reading") as bar:
+        ballots = read_rankings(
+            source,
+            columns=settings.reading["columns"],
+            person_field=settings.reading["person_field"],
+            offered=settings.offered,
+            hides_records=settings.hides_texts,
+            progress=bar,
+        )
+    return Inputs(data=ballots)
+
+
+def _pairs(settings: Align, source: object) -> Inputs:
+    """Return pairs of a file or of whatever else holds them, and public ones to measure on."""
+    evaluate, truth = settings.evaluate, settings.truth
+    if settings.noise is NoiseOn.draws:
+        for name, path in {"--evaluate": evaluate, "--truth": truth}.items():
+            if path is not None:
+                raise UsageError(
+                    f"{name} measures a reward, and with --noise draws it is withheld. Nothing "
+                    "was done. Leave it out."
+                )
+    if isinstance(source, Pairs | PrivatePairs):
+        pairs = source
+    else:
+        with Bar.shown("Reading") as bar:
+            pairs = read_pairs(
+                cast("Any", source),  # which is found out there
+                **settings.reading,
+                hides_records=settings.hides_texts,
+                progress=bar,
+            )
+    if settings.noise is NoiseOn.labels:
+        refuse_too_few(pairs)
+    else:
+        refuse_randomized(pairs)
+    if truth is not None and evaluate is None and settings.hides_texts:
+        raise UsageError(
+            "--truth compares the policy with the truth on the prompts of the data, which --unit "
+            "record protects. Nothing was done. Give public ones: --evaluate PUBLIC."
+        )
+    public, shares = (None, False) if evaluate is None else _public(evaluate, pairs, settings)
+    return Inputs(
+        data=pairs,
+        public=public,
+        shares=shares,
+        truth=None if truth is None else TrueReward.load(truth),
+        source=source if isinstance(source, Path) else None,
+    )
+
+
+def _public(path: object, pairs: Pairs | PrivatePairs, settings: Align) -> tuple[Pairs, bool]:
+    """Return judgments that the user declares public, and whether it shares private questions."""
+    # Those are left out. Where it is private too which questions are in the private file, they
+    # stay, and nothing is refused for them: either would tell. Public labels are the user's word.
+    with named_option("--evaluate"):
+        drop = {*settings.reading["drop"], "identical"}
+        public = read_pairs(cast("Any", path), **settings.reading | {"drop": drop})
+    if isinstance(public, PrivatePairs):
+        raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
+    private = set() if settings.hides_texts else set(pairs.keys)
+    if shares := not private.isdisjoint(public.keys):
+        if not settings.accept_weak:
+            raise PrivacyError(
+                "--evaluate was declared public, and questions in it are in the private file too: "
+                "it may hold the private judgments themselves. Nothing was done. Give a file of "
+                "other questions; or say --accept-weak, which leaves the shared ones out, and the "
+                f"caveat {PUBLIC_OVERLAP} stays with the result."
+            )
+        public = public.without(private)
+    if (public.labels == UNDECIDED).all():
+        raise DataError("--evaluate: no decided judgment is left in it. Nothing was spent.")
+    return public, shares
+
+
+def prepare(settings: Align, data: object = None) -> AlignRun:
+    """Return the run of the noise that was asked for, on files or on data in memory."""
+    started = _random.clock()
+    if data is None:
+        inputs = _inputs(settings)
+    elif isinstance(data, Rankings):
+        inputs = _rankings(settings, data)
+    else:
+        inputs = _pairs(settings, data)
+    if settings.noise is NoiseOn.estimate:  # the others are not even imported
+        from .align_estimate import noised_estimate  # noqa: PLC0415
+
+        return noised_estimate(settings, inputs, started)
+    if settings.noise is NoiseOn.draws:
+        from .align_draws import DrawNoise  # noqa: PLC0415
+
+        return DrawNoise(settings=settings, inputs=inputs, started=started)
+    from .align_labels import LabelNoise  # noqa: PLC0415
+
+    return LabelNoise(settings=settings, inputs=inputs, started=started)
+
+
+def align(
+    data: object,
+    *,
+    epsilon: float | None = None,
+    noise: str = "labels",
+    unit: str = "label",
+    ledger: Ledger | str | Path | None = None,
+    out: str | Path | None = None,
+    **options: Any,
+) -> Aligned:
+    """Return a private reward and policy learned from judgments: what ``sordino align`` does.
+
+    Args:
+        data: Judgments: a file, a folder or several of them; a data frame, a table, a list of
+            mappings; :class:`sordino.Pairs`, :class:`sordino.PrivatePairs` or
+            :class:`sordino.Rankings`.
+        epsilon: Privacy loss allowed, for each ``unit``; needed for raw judgments.
+        noise: Where the noise is: ``"labels"``, ``"estimate"`` or ``"draws"``.
+        unit: Whose change is hidden: ``"label"``, ``"person"`` or ``"record"``.
+        ledger: The ledger that pays, or its path; by default the project's, as for the command.
+        out: A folder to write the results to; without one they stay in memory.
+        **options: Every other option of the command, with ``_`` for ``-``: ``delta``, ``cap``,
+            ``evaluate``, ``simulate_seed`` and so on. ``--data`` is ``data_name`` here.
+
+    Raises:
+        UsageError: A setting cannot be met; nothing was spent.
+        BudgetExceeded: The ledger has not enough left; nothing was released.
+        DataError: The judgments cannot be used.
+
+    Guarantee:
+        What ``guarantee`` of the result says, for each ``unit``; it was reserved on the ledger
+        before noise was drawn. Shown by tests/soundness/test_align_bytes.py and
+        tests/soundness/test_central_bytes.py: this is the command's own run.
+
+    Example:
+        >>> import sordino, tempfile
+        >>> rows, _ = sordino.simulate_pairs(400, seed=0)
+        >>> ledger = f"{tempfile.mkdtemp()}/spend.db"
+        >>> found = sordino.align(
+        ...     list(rows), epsilon=1, noise="estimate", ledger=ledger, simulate_seed=0
+        ... )
+        >>> found.guarantee.unit, found.reward.pairs, sorted(found.files)
+        ('label', 400, ['report.html', 'result.json', 'reward.json'])
+    """
+    given: dict[str, Any] = {"epsilon": epsilon, "noise": noise, "unit": unit, **options}
+    named = {"data_name": "data"}
+    known = {each.name for each in fields(Align)} - _NOT_OF_A_CALL - {"data"} | set(named)
+    if strange := sorted(set(given) - known):
+        close = get_close_matches(strange[0], sorted(known), 1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise UsageError(
+            f"align has no option {strange[0]!r}.{hint} Nothing was done. There are: "
+            f"{', '.join(sorted(known))}."
+        )
+    for name, words in _WORDS.items():
+        if given.get(name) is not None:
+            relation = isinstance(given[name], NeighboringRelation)
+            word = given[name].option if relation else given[name]
+            given[name] = words(_validate.one_of(name, word, tuple(words)))
+    paths = data if isinstance(data, list | tuple) and data else [data]
+    files = all(isinstance(each, str | Path) for each in paths)
+    given |= {name: Path(given[name]) for name in _PATHS if isinstance(given.get(name), str)}
+    if isinstance(ledger, Ledger):
+        given |= {"data_name": given.get("data_name", ledger.data or None)}
+        ledger = ledger.path
+    problem: SordinoError | None = None
+    try:
+        settings = Align(
+            prefs=[Path(str(each)) for each in paths] if files else [],
+            out=None if out is None else Path(out),
+            ledger=None if ledger is None else Path(ledger),
+            **{named.get(name, name): value for name, value in given.items()},
+        )
+        settings.refuse_nothing_to_resume()
+        with prepare(settings, None if files else data).ready() as run:
+            assert isinstance(run, AlignRun)  # noqa: S101 - for the type checker
+            (told, made), paid = run.perform(run.finish)
+    except SordinoError as error:
+        problem = error
+    if problem is not None:  # options have no dashes here
+        raise type(problem)(_FLAG.sub(lambda flag: flag[1].replace("-", "_"), str(problem)))
+    return Aligned(result=told, files=made, ledger=paid)
