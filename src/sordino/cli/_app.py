@@ -41,6 +41,8 @@ COMMANDS = {
     "spent.",
     "fit": "Fit a reward on answers that are randomized already.",
     "init": "Make a folder a project: everything released in it counts on one ledger.",
+    "inspect": "Say what data are, how they are understood, and what to type next. Nothing is "
+    "spent.",
     "language": "Train language models on randomized preferences; needs the extra 'language'.",
     "ledger": "Show and verify the record of what was spent.",
     "privatize": "Randomize every label once, and write answers with a manifest that says how.",

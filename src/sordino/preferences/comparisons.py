@@ -281,6 +281,18 @@ USUAL = TextRules()
 """Nothing is left out."""
 
 
+def looks_swapped(texts: Sequence[tuple[Any, Any, Any]]) -> bool:
+    """Return whether prompts look like answers: next to none asks, and half of the answers do."""
+    # A rule on texts, alike in both answers; a guess, for a warning.
+    told = [each for each in texts if all(isinstance(one, str) for one in each)]
+    asking = [[one.rstrip().endswith("?") for one in each] for each in told]
+    share = np.mean(asking, axis=0) if len(told) >= _ENOUGH else np.zeros(3)
+    return bool(share[0] < _FEW and min(share[1:]) > _MANY)
+
+
+_ENOUGH, _FEW, _MANY = 10, 0.1, 0.5
+
+
 def kept(records: Iterable[Record], digest: PublicDigest, rules: TextRules) -> Iterator[Record]:
     """Yield the records that carry a preference; every one enters the digest first."""
     for record in records:

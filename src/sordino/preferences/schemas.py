@@ -466,7 +466,7 @@ def decide(
     schema = schema and replace(schema, persons=who, person_field=called)
     if schema is None or schema.kind not in kinds:
         raise DataError(_unknown(names, columns, kinds, schema, table=table))
-    people = [name for name in names if _looks_like_people(name)]
+    people = [name for name in names if looks_like_people(name)]
     if asks and who == PERSON and people and not {PERSON, f"{PERSON}s"} & {*names}:
         raise UsageError(
             f"Column {people[0]!r} looks like ids of the people who judged, and is not used: a "
@@ -664,7 +664,8 @@ def _close(name: str, names: Sequence[str]) -> str:
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
-def _looks_like_people(name: str) -> bool:
+def looks_like_people(name: str) -> bool:
+    """Return whether a column is called as ids of people are."""
     return _plain_name(name.rpartition(".")[2]) in PEOPLE
 
 
