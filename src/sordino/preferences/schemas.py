@@ -514,8 +514,18 @@ def _found(
         if public is not None:
             return public
         own = [kind for kind in _own_kinds({*names}) if kind in kinds] or _own_kinds({*names})
-        if own:
+        # a prompt under another name is not passed over, nor is one that is misspelled
+        asks = [] if "prompt" in names else [n for n in names if _plain_name(n) in _PROMPTS]
+        if own and own[0] == PAIRS and "prompt" not in names:
+            near = get_close_matches("prompt", [_plain_name(n) for n in names], 1, 0.8)
+            if len(asks) > 1 or (near and not asks):
+                return None
+        if own and not (own[0] == PAIRS and (asks or {"rating", "completion"} & {*names})):
             return replace(OWN, kind=own[0])
+        if own:
+            ours = ("prompt", "chosen", "rejected", "first", "second", "label", LABELS)
+            fields = [(name, name) for name in ours if name in names]
+            return replace(OWN, kind=PAIRS, fields=(*fields, *(("prompt", one) for one in asks)))
     own_fields = {n: n for n in names if n in _MAPPED and n not in columns.values()}
     fields = own_fields | dict(columns) if columns else {}
     known = {_plain_name(name): name for name in reversed(names) if name not in fields.values()}
