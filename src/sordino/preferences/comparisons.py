@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from jaxtyping import Bool, Float, Integer, UInt64
 from scipy.sparse import csr_array
 
 from sordino import _validate
-from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
 from sordino.privacy.guarantee import SHARES
 from sordino.privacy.persons import People
 
@@ -291,6 +292,18 @@ def looks_swapped(texts: Sequence[tuple[Any, Any, Any]]) -> bool:
 
 
 _ENOUGH, _FEW, _MANY = 10, 0.1, 0.5
+
+
+def warn_swapped(pairs: Comparisons) -> None:
+    """Warn where prompts look like answers, and answers like prompts: texts must be public."""
+    texts = zip(pairs.prompts, pairs.first, pairs.second, strict=True)
+    if pairs.given is None and looks_swapped(list(texts)):
+        warnings.warn(
+            "Answers look like prompts and prompts like answers: they may be swapped. Look with "
+            "sordino inspect, and say which is which with --columns.",
+            PrivacyWarning,  # what the promise is about is then not what was meant
+            stacklevel=2,
+        )
 
 
 def kept(records: Iterable[Record], digest: PublicDigest, rules: TextRules) -> Iterator[Record]:

@@ -22,6 +22,7 @@ from sordino.environments.annotators import TrueReward
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.chunks import find_chunks
+from sordino.preferences.comparisons import warn_swapped
 from sordino.preferences.containers import files_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
@@ -187,7 +188,7 @@ def _reads_chunks(settings: Align) -> bool:
     if settings.noise is NoiseOn.estimate or settings.engine is not None:
         hidden = settings.relation is NeighboringRelation.ADD_OR_REMOVE_ONE
         return (
-            settings.reads_chunks(settings.prefs, most=0)
+            settings.reads_chunks(settings.prefs, most=-1)
             if hidden
             else settings.reads_chunks(settings.prefs)
         )
@@ -245,6 +246,8 @@ def _pairs(settings: Align, source: object) -> Inputs:
                 hides_records=settings.hides_texts,
                 progress=bar,
             )
+    if not settings.hides_texts:
+        warn_swapped(pairs)
     if settings.noise is NoiseOn.labels:
         refuse_too_few(pairs)
     else:

@@ -1,0 +1,202 @@
+"""Any container with any kind of judgments goes into every command; mistakes are one clear line."""
+
+import csv
+import gzip
+import json
+
+import pyarrow as pa
+import pytest
+from pyarrow import feather, parquet
+
+from .conftest import CANARY, refused
+
+N = 24
+WINNERS = ("model_a", "model_b", "tie", "both_bad")
+KINDS = {
+    "pairs": [
+        {"prompt": f"ask {i}", "chosen": f"yes, surely {i}", "rejected": f"no, never {i % 5}"}
+        for i in range(N)
+    ],
+    "battles": [
+        {"question": f"ask {i}", "response_a": f"yes, surely {i}", "model_a": "m", "model_b": "n",
+         "response_b": f"no, never {i % 5}", "winner": WINNERS[i % 4]}
+        for i in range(N)
+    ],
+    "thumbs": [
+        {"prompt": f"ask {i}", "completion": f"yes, surely {i}", "label": i % 3 != 0}
+        for i in range(N)
+    ],
+    "ratings": [
+        {"prompt": f"ask {i}", "response": f"yes, surely {i}", "helpfulness": i % 5,
+         "correctness": 1, "coherence": 4, "complexity": 0, "verbosity": 2}
+        for i in range(N)
+    ],
+}  # fmt: skip
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def write_table(path, rows, mark=","):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0], delimiter=mark)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_zst(path, rows):
+    with pa.CompressedOutputStream(str(path), "zstd") as file:
+        file.write(lines(rows))
+
+
+def write_stream(folder, rows):
+    """As ``save_to_disk`` of `datasets` writes it, in two files."""
+    folder.mkdir()
+    for part, name in enumerate(("data-00000-of-00002.arrow", "data-00001-of-00002.arrow")):
+        table = pa.Table.from_pylist(rows[part::2])
+        with pa.ipc.new_stream(str(folder / name), table.schema) as out:
+            out.write_table(table)
+    listed = [{"filename": path.name} for path in sorted(folder.glob("*.arrow"))]
+    (folder / "state.json").write_text(json.dumps({"_data_files": listed}))
+    (folder / "dataset_info.json").write_text("{}")
+
+
+def write_folder(folder, rows):
+    folder.mkdir()
+    (folder / "one.jsonl").write_bytes(lines(rows))
+
+
+CONTAINERS = {
+    "x.jsonl": lambda path, rows: path.write_bytes(lines(rows)),
+    "x.json": lambda path, rows: path.write_text(json.dumps(rows, indent=1)),
+    "x.csv": write_table,
+    "y.csv": lambda path, rows: write_table(path, rows, ";"),
+    "x.tsv": lambda path, rows: write_table(path, rows, "\t"),
+    "x.txt": lambda path, rows: write_table(path, rows, "|"),
+    "x.jsonl.gz": lambda path, rows: path.write_bytes(gzip.compress(lines(rows))),
+    "x.jsonl.zst": write_zst,
+    "x.parquet": lambda path, rows: parquet.write_table(pa.Table.from_pylist(rows), path),
+    "x.arrow": lambda path, rows: feather.write_feather(pa.Table.from_pylist(rows), path),
+    "saved": write_stream,
+    "folder": write_folder,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_every_container_with_every_kind_goes_into_every_command(folder, name, kind):
+    CONTAINERS[name](folder / name, KINDS[kind])
+    state = folder.state()
+    seen = folder.run("inspect", name, "--json")
+    assert (seen.code, seen.err) == (0, "")
+    assert seen.value["counts"]["judgments"] == {"count": N, "public": True}
+    assert seen.value["kind"] == ("pairs" if kind == "battles" else kind)
+    assert len(seen.value["rows"]) == 3
+    assert seen.value["next"].startswith(f"sordino align {name} ")
+    said = folder.run("align", name, "--epsilon", "2", "--out", "o", "--dry-run", "--json")
+    assert (said.code, said.value["pairs"]) == (0, N), said.err
+    out = "o" if name == "saved" else "o.jsonl"
+    said = folder.run("privatize", name, "--epsilon", "2", "--out", out, "--dry-run", "--json")
+    assert (said.code, said.value["pairs"]) == (0, N), said.err
+    assert folder.state() == state  # nothing is spent, and nothing is left on disk
+
+
+@pytest.mark.parametrize("noise", ["labels", "estimate", "draws"])
+@pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "saved", "folder", "x.json"])
+def test_every_kind_of_noise_reads_what_is_small_in_memory(folder, name, noise):
+    CONTAINERS[name](folder / name, KINDS["battles"] * 1)
+    words = ["align", name, "--noise", noise, "--epsilon", "2", "--out", "o", "--dry-run", "--json"]
+    said = folder.run(*words, *(["--draws", "3"] if noise == "draws" else []))
+    assert said.code == 0, said.err
+
+
+def test_answers_of_any_container_are_lines_with_a_manifest(folder):
+    """What is released does not depend on the container: the same texts, in the same order."""
+    found = []
+    for name in ("x.jsonl", "x.csv", "x.parquet", "x.jsonl.zst"):
+        CONTAINERS[name](folder / name, KINDS["battles"])
+        words = ["privatize", name, "--epsilon", "2", "--out", f"{name}.private.jsonl"]
+        assert folder.run(*words, "--ledger", f"{name}.db", "--simulate-seed", "1").code == 0
+        found.append((folder / f"{name}.private.jsonl").read_bytes())
+    assert len({*found}) == 1
+    assert set(json.loads(found[0].splitlines()[0])) == {"prompt", "first", "second", "answer"}
+
+
+ROW = {"prompt": "p", "first": f"{CANARY} a", "second": f"{CANARY} b", "label": 1}
+WRONG = {
+    "columns that nobody knows": ({"frage": 1, "eins": 2}, [], 4, ["frage, eins", "--columns"]),
+    "a mapping to nowhere": (ROW, ["--columns", "prompt=x"], 2, ["no column 'x'", "Found: prompt"]),
+    "half a mapping": (ROW, ["--columns", "prompt"], 2, ["FIELD=COLUMN"]),
+    "a label as the prompt": (ROW, ["--columns", "prompt=label"], 2, ["could be published"]),
+    "ids that are not used": (
+        ROW | {"worker_id": 1}, [], 2, ["'worker_id'", "--person-field worker_id", "--no-persons"],
+    ),
+    "both ways on": (ROW, ["--no-persons", "--person-field", "x"], 2, ["exclude each other"]),
+    "a rule that looks at labels": (ROW, ["--drop", "ties"], 2, ["--drop", "empty"]),
+    "overlong without a length": (ROW, ["--drop", "overlong"], 2, ["--longest 20000"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("command", ["align", "privatize"])
+def test_a_mistake_is_told_before_anything_is_spent(folder, name, command):
+    row, words, code, said = WRONG[name]
+    folder.write("in.jsonl", [row] * 3)
+    out = "out.jsonl" if command == "privatize" else "out"
+    refused(folder, [command, "in.jsonl", "--epsilon", "1", "--out", out, *words], code, *said)
+
+
+def test_both_ways_on_are_taken(folder):
+    rows = [row | {"annotator": f"w{i % 6}"} for i, row in enumerate(KINDS["pairs"])]
+    folder.write("in.jsonl", rows)
+    words = ["align", "in.jsonl", "--epsilon", "1", "--out", "o", "--dry-run", "--json"]
+    assert folder.run(*words).code == 2
+    assert "persons" not in folder.run(*words, "--no-persons").value
+    assert folder.run(*words, "--person-field", "annotator").value["persons"] == 6
+    asked = folder.run("inspect", "in.jsonl", "--json").value
+    assert asked["people"] == ["annotator"]
+    assert "--person-field annotator" in asked["next"]
+    record = ["--noise", "estimate", "--unit", "record"]
+    assert folder.run(*words, *record).code == 0  # nobody is asked where no person is read
+
+
+def test_inspect_says_what_it_found_of_what_it_cannot_read(folder):
+    folder.write("in.jsonl", [{"frage": "p", "eins": "a"}])
+    said = folder.run("inspect", "in.jsonl", "--json")
+    assert said.code == 4
+    assert said.value["columns"] == {"frage": "not used", "eins": "not used"}
+    assert said.value["next"] is None
+    assert "Needed: a prompt and two answers" in said.value["problem"]
+
+
+def test_inspect_says_that_it_is_raw_and_what_is_public(folder):
+    rows = [*KINDS["battles"], KINDS["battles"][0] | {"response_b": "yes, surely 0"}]
+    rows.append(KINDS["battles"][1] | {"response_a": ""})
+    folder.write("in.jsonl", rows)
+    said = folder.run("inspect", "in.jsonl")
+    assert said.code == 0
+    assert "raw: it shows texts and judgments" in said.out
+    value = folder.run("inspect", "in.jsonl", "--json").value
+    assert value["counts"]["ties or undecided"] == {"count": N // 2, "public": False}
+    assert value["counts"]["identical answers"]["count"] == 1
+    assert value["counts"]["empty answers"]["count"] == 1
+    assert value["next"].endswith("--drop empty,identical --out run --dry-run")
+    told = folder.run("inspect", "in.jsonl", "--unit", "record", "--json").value
+    assert not any(one["public"] for one in told["counts"].values())
+    words = value["next"].replace("--out run --dry-run", "--out run --dry-run --json").split()
+    assert folder.run(*words[1:]).value["pairs"] == N
+
+
+def test_prompts_and_answers_that_look_swapped_are_asked_about(folder):
+    rows = [
+        {"prompt": f"It is {i}.", "first": f"What is {i}?", "second": "Is it?", "label": i % 2}
+        for i in range(N)
+    ]
+    folder.write("in.jsonl", rows)
+    assert folder.run("inspect", "in.jsonl", "--json").value["swapped"]
+    assert "are they swapped?" in folder.run("inspect", "in.jsonl").out
+    words = ["align", "in.jsonl", "--epsilon", "1", "--out", "o", "--dry-run"]
+    assert "swapped" in folder.run(*words).err
+    folder.write("in.jsonl", KINDS["pairs"])
+    assert "swapped" not in folder.run(*words).err
