@@ -8,6 +8,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
+from sordino.cli.align import _reads_chunks
+from sordino.runs.align_settings import Align, NoiseOn
+from sordino.runs.settings import Neighbors, Unit
+
 from .conftest import CANARY, refused
 
 N = 24
@@ -109,6 +113,21 @@ def test_every_kind_of_noise_reads_what_is_small_in_memory(folder, name, noise):
     words = ["align", name, "--noise", noise, "--epsilon", "2", "--out", "o", "--dry-run", "--json"]
     said = folder.run(*words, *(["--draws", "3"] if noise == "draws" else []))
     assert said.code == 0, said.err
+
+
+def test_no_number_of_private_records_decides_how_they_are_read(folder):
+    """Where n is private, no rows are read as many are; where it is public, few go to memory."""
+    settings = {"out": folder / "o", "noise": NoiseOn.estimate, "unit": Unit.record}
+    for n in (0, N):
+        table = pa.Table.from_pylist(KINDS["pairs"]).slice(0, n)
+        parquet.write_table(table, folder / "x.parquet")
+        chosen = [
+            _reads_chunks(
+                Align(prefs=[folder / "x.parquet"], epsilon=1.0, neighbors=one, **settings)
+            )
+            for one in (Neighbors.add_remove, Neighbors.replace_one, None)
+        ]
+        assert chosen == [True, False, False]
 
 
 def test_answers_of_any_container_are_lines_with_a_manifest(folder):

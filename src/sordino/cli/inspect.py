@@ -127,7 +127,7 @@ def _looked_at(settings: Inspect, source: Any) -> Iterator[dict[str, Any]]:
         yield {"counts": _public({"ballots": len(ballots)}, settings.unit)}
         return
     found = contained(source)
-    first = next(found.rows, ("", {}))[1]
+    first: Any = next(found.rows, ("", {}))[1]
     names = found.names or (tuple(first) if isinstance(first, Mapping) else ())
     yield {"format": found.what, "columns": dict.fromkeys(names, "not used")}
     if {"reward"} <= {*names} and {*_LOGGED} & {*names}:

@@ -102,7 +102,7 @@ def read_table(  # noqa: C901 (a case for each thing a table may get wrong)
             )
         else:
             row: dict[str, str | None] = dict(zip(names, cells, strict=True))
-            if row.get(optional) == "":
+            if optional is not None and row.get(optional) == "":
                 row[optional] = None
             yield where, row
 

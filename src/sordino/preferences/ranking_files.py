@@ -9,7 +9,7 @@ alternatives.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -227,7 +227,7 @@ def holds_rankings(source: Path | Sequence[Path]) -> bool:
 
 
 def read_rankings(
-    source: str | Path | Iterable[Mapping[str, Any]],
+    source: object,
     *,
     items: Sequence[str] | None = None,
     columns: Mapping[str, str] | None = None,

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from sordino._markup import harmless
 from sordino.errors import DataError, UsageError
@@ -138,7 +138,7 @@ _TEXTS: Final = ("prompt", "first", "second", "chosen", "rejected", "completion"
 _PEOPLE_OF_OURS: Final = (PERSON, f"{PERSON}s")
 
 
-def _is_list(value: object) -> bool:
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
@@ -524,14 +524,14 @@ def _found(
             return replace(OWN, kind=own[0])
         if own:
             ours = ("prompt", "chosen", "rejected", "first", "second", "label", LABELS)
-            fields = [(name, name) for name in ours if name in names]
-            return replace(OWN, kind=PAIRS, fields=(*fields, *(("prompt", one) for one in asks)))
+            same = [(name, name) for name in ours if name in names]
+            return replace(OWN, kind=PAIRS, fields=(*same, *(("prompt", one) for one in asks)))
     own_fields = {n: n for n in names if n in _MAPPED and n not in columns.values()}
     fields = own_fields | dict(columns) if columns else {}
     known = {_plain_name(name): name for name in reversed(names) if name not in fields.values()}
-    guesses = {"prompt": [known[one] for one in _PROMPTS if one in known]}
-    if "prompt" not in fields and len(guesses["prompt"]) == 1:
-        fields["prompt"] = guesses["prompt"][0]
+    prompts = [known[one] for one in _PROMPTS if one in known]
+    if "prompt" not in fields and len(prompts) == 1:
+        fields["prompt"] = prompts[0]
     made = _pairs_of(fields, known) or _single_of(fields, known)
     if made is None or not ("prompt" in made[1] or columns):
         return None
@@ -640,7 +640,7 @@ def _unknown(
             f"may be a record. Needed: {needed}. Say which is which: --columns "
             f"{_typed({})}, or look with sordino inspect."
         )
-    guess = {}
+    guess: dict[str, str] = {}
     for name, usual in roles.items():
         close = get_close_matches(name, plain, 1, 0.75) or [
             one for one in plain if get_close_matches(one, usual, 1, 0.85)

@@ -607,7 +607,7 @@ class ManyFiles:
     def reads_chunks(self, sources: Sequence[Path], *, most: float = _FEW_ROWS) -> bool:
         """Return whether files are read in pieces; refuse a place for them if not."""
         # By public facts alone, never by bytes, which tell how long labels are. `most` is the
-        # number of rows of a Parquet file of texts that memory holds: 0 where it is private.
+        # number of rows of a Parquet file of texts that memory holds: -1 where it is private.
         if self.address is not None and self.engine is not EngineKind.ray:
             raise UsageError("--address is for --engine ray. Nothing was done. Give both.")
         if self.engine is not None or len(sources) > 1:
