@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
-from sordino.cli.align import _reads_chunks
 from sordino.runs.align_settings import Align, NoiseOn
+from sordino.runs.alignment import _reads_chunks
 from sordino.runs.settings import Neighbors, Unit
 
 from .conftest import CANARY, refused

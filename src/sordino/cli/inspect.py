@@ -17,7 +17,7 @@ from sordino.preferences.ranking_files import holds_rankings, read_rankings
 from sordino.preferences.records import Absent, Record
 from sordino.preferences.schemas import COMPARED, RANKINGS, Schema, decide, looks_like_people
 from sordino.privacy.guarantee import UNDECIDED
-from sordino.runs.settings import Argument, Json, PrivacyOption, Reading, Unit
+from sordino.runs.settings import Argument, Json, PrivacyOption, Rated, Unit
 
 from ._app import app, command, finish, grid
 
@@ -27,7 +27,7 @@ _LOGGED = ("arm", "action", "a")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect(Json, Reading):
+class Inspect(Json, Rated):
     """What is looked at, and for which unit."""
 
     sources: Annotated[
@@ -142,7 +142,8 @@ def _looked_at(settings: Inspect, source: Any) -> Iterator[dict[str, Any]]:
     seen, rules = _Seen(kind=schema.kind), TextRules.of(reading["drop"], reading["longest"])
     try:
         rows = COMPARISONS.rows(source, **asked, asks=False)
-        for record in records_of(rows, person_field=reading["person_field"]):
+        records = records_of(rows, person_field=reading["person_field"], levels=reading["levels"])
+        for record in records:
             seen.add(record, rules)
     finally:
         yield {"kind": seen.kind, "rows": seen.shown}
@@ -214,6 +215,7 @@ def _next(settings: Inspect, told: Mapping[str, Any]) -> str:
         *([f"--unit {settings.unit}"] if settings.unit is not Unit.label else []),
     ]
     words += [f"--columns {settings.columns}"] if settings.columns else []
+    words += [f"--levels {settings.levels}"] if settings.levels else []
     if settings.person_field != "person":
         words.append(f"--person-field {settings.person_field}")
     elif settings.no_persons:
