@@ -44,8 +44,7 @@ from pictures import (
 from scipy.special import expit
 
 import sordino
-from sordino.algorithms.planning import Plan, plan
-from sordino.environments.tabular import TabularWorld, tabular_world
+from sordino.algorithms.planning import Plan, TabularWorld, plan, tabular_world
 from sordino.preferences.trajectories import Trajectories
 
 MAP = ("SFFF", "FHFH", "FFFH", "HFFG")

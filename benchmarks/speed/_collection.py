@@ -26,8 +26,8 @@ from urllib.error import URLError
 
 from sqlalchemy import Engine, create_engine, select, text
 
+from sordino.collection.answers import digest_of_secret, invite
 from sordino.collection.database import ANSWERS, PERSONS, frozen, open_database, reading
-from sordino.collection.invitations import digest_of_secret, invite
 from sordino.collection.service import listener, serve
 from sordino.collection.study import DATABASE_VARIABLE, Study, new_study, read_study
 

@@ -29,7 +29,7 @@ import sordino
 from sordino._random import entropy
 from sordino.algorithms.offline_bandit import linear_policy
 from sordino.mechanisms.gibbs import ExponentialMechanism
-from sordino.policies.withheld import WithheldPolicy
+from sordino.policies.gibbs import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 

@@ -23,7 +23,7 @@ from _worlds import fitted, log_slope, versions
 
 import sordino
 from sordino.environments.preference_worlds import HardInstance, hardest_gap, minimax_regret
-from sordino.policies.pessimism import pessimistic_policy, suboptimality_bound
+from sordino.policies.gibbs import pessimistic_policy, suboptimality_bound
 
 TEMPERATURE, RIDGE, CONFIDENCE = 0.25, 1.0, 0.95
 SCALES = (0.0, 0.1, 0.3, 1.0)

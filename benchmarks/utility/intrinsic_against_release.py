@@ -25,7 +25,7 @@ import numpy as np
 from _worlds import versions
 from intrinsic_worlds import MEANS, TERMS, LinearWorld, interval, share_closed, shown, softmax
 
-from sordino.algorithms.draw_calibration import bounded_range_of_draws
+from sordino.algorithms.offline_bandit import bounded_range_of_draws
 from sordino.mechanisms.score_sensitivity import shrunken_mean_range
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.conversions import gaussian_mu

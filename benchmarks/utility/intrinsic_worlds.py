@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import t as student
 
 import sordino
-from sordino.policies.withheld import WithheldPolicy
+from sordino.policies.gibbs import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE

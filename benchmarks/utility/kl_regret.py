@@ -19,7 +19,7 @@ from _worlds import NEVER, fitted, log_slope, versions
 
 import sordino
 from sordino.environments.preference_worlds import LinearPreferences
-from sordino.policies.pessimism import pessimistic_policy
+from sordino.policies.gibbs import pessimistic_policy
 
 DIMENSION, ACTIONS, SIZE, TEMPERATURE = 8, 8, 1.5, 0.25
 RIDGE, BALL, CONFIDENCE = 1.0, 2.0, 0.95

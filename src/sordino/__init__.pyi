@@ -47,8 +47,8 @@ from .rewards.withheld import WithheldReward as WithheldReward
 from .rewards.forecast import estimate as estimate
 from .policies.gibbs import GibbsPolicy as GibbsPolicy
 from .policies.gibbs import gibbs_policy as gibbs_policy
-from .policies.pessimism import optimistic_policy as optimistic_policy
-from .policies.pessimism import pessimistic_policy as pessimistic_policy
+from .policies.gibbs import optimistic_policy as optimistic_policy
+from .policies.gibbs import pessimistic_policy as pessimistic_policy
 from .policies.robust import robust_policy as robust_policy
 from .environments.annotators import simulate_pairs as simulate_pairs
 from .algorithms.planning import plan as plan

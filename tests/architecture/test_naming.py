@@ -17,9 +17,8 @@ ABOUT_PRIVACY_ALSO = {
     "sordino.algorithms.online_alignment",  # what an answer on a device costs
     "sordino.algorithms.policy_optimization",  # what a run promises
     "sordino.environments.preference_worlds",  # whose devices randomize
-    "sordino.algorithms.draw_calibration",  # what draws may show together
-    "sordino.algorithms.offline_bandit",  # likewise
-    "sordino.policies.withheld",  # what draws promise
+    "sordino.algorithms.offline_bandit",  # what draws may show together
+    "sordino.policies.gibbs",  # what draws promise
     "sordino.rewards.forecast",  # what an epsilon would cost
     "sordino.rewards.pair_losses",  # the likelihood of a randomized answer
     "sordino.rewards.private_metrics",  # what metrics may cost

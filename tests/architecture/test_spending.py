@@ -6,9 +6,9 @@ SPENDERS = {
     "sordino.algorithms.online_alignment.align_online",
     "sordino.algorithms.policy_optimization.optimize",
     "sordino.algorithms.offline_bandit.count_tested_policy",
-    "sordino.policies.withheld.draw",
-    "sordino.policies.withheld.draw_each",
-    "sordino.policies.withheld.draw_many",
+    "sordino.policies.gibbs.draw",
+    "sordino.policies.gibbs.draw_each",
+    "sordino.policies.gibbs.draw_many",
     "sordino.rewards.bandits.screen",
     "sordino.rewards.withheld.reveal",
     "sordino.privatization.choices.privatize_choices",
@@ -40,7 +40,7 @@ STEPS = {
 }
 DRAWS = {"answers", "release", "release_ranked_records", "release_records"}
 MADE_UP = {  # played on made-up inputs, to audit a mechanism
-    "sordino.auditing.statistical.games._played",
+    "sordino.auditing.statistical.distinguishing._played",
     "sordino.mechanisms.randomized_response.repeat",
 }
 FREE_DRAWS = {  # whose `draw` is another: of a released policy, of what an attacker tosses again
@@ -116,7 +116,7 @@ def test_noise_is_released_in_one_place(functions):
             "sordino.algorithms.policy_optimization.direction",
             "sordino.mechanisms.label_sum.release",
             "sordino.mechanisms.regressions.gaussian._noised_sums",
-            "sordino.policies.withheld._paid",
+            "sordino.policies.gibbs._paid",
             "sordino.privatization.choices.privatize_choices",
             "sordino.privatization.randomization.answers",
             "sordino.privatization.chunk_tasks._drawn",

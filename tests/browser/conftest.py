@@ -65,12 +65,12 @@ class Site:
 
     def links(self, count):
         """Return links for so many people."""
-        from sordino.collection import database, invitations
+        from sordino.collection import answers, database
         from sordino.collection.study import read_study
 
         study = read_study(self.folder / "study.toml")
         engine = database.frozen(database.open_database(study.database_url), study, create=True)
-        tokens = invitations.invite(engine, study, count=count, days=30)
+        tokens = answers.invite(engine, study, count=count, days=30)
         engine.dispose()
         return [f"{self.url}/#{token}" for token in tokens]
 

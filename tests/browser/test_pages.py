@@ -13,7 +13,7 @@ import pytest
 import sordino
 from sordino.auditing.findings import Audit, Finding, Measurement
 from sordino.environments.annotators import simulate_pairs
-from sordino.policies.pessimism import pessimistic_policy
+from sordino.policies.gibbs import pessimistic_policy
 from sordino.reporting import calibration_bins, render_report, result, summarize
 from sordino.reporting.html import _render_audit
 

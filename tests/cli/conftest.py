@@ -14,7 +14,7 @@ import pytest
 from tests.apart import apart
 
 from sordino import _random, cli
-from sordino.policies import withheld
+from sordino.policies import gibbs
 
 CANARY = "CANARY"
 KIND_WORDS = ("kind", "clear", "useful", "warm", "rude", "vague", "wrong", "cold")
@@ -220,7 +220,7 @@ def same_bytes(monkeypatch, draws):
         patch.setattr(_random, "new_release_id", lambda: f"{next(ids):016x}")
         for name in ("now", "today"):
             patch.setattr(_random, name, lambda: "2026-01-01T00:00:00Z")
-        patch.setattr(withheld.SoftmaxMechanism, "release", draws)
+        patch.setattr(gibbs.SoftmaxMechanism, "release", draws)
         yield patch
 
 

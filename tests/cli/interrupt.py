@@ -50,7 +50,7 @@ SOURCE = Path(sordino.__file__).parent
 DECIDING = [
     "_files.py", "_random.py", "privacy/ledger.py", "privacy/ledger_chain.py", "runs/run.py",
     "cli/choose.py", "cli/bandit.py", "cli/privatize.py", "cli/_language_run.py",
-    "cli/_language_study.py", "policies/withheld.py", "privatization/answers.py",
+    "cli/_language_study.py", "policies/gibbs.py", "privatization/answers.py",
     "preferences/memo.py", "privatization/randomization.py", "language/dp_sgd/privacy.py",
     "language/studies/pipeline.py",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 import sordino
 from sordino.preferences.pairs import read_manifest
 from sordino.privacy.ledger import Ledger
-from sordino.reporting.verdict import judge
+from sordino.reporting.result import judge
 
 from .conftest import pair, refused
 from .test_bandit import PUBLIC, records, write

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.algorithms.planning import plan
-from sordino.environments.tabular import tabular_world
+from sordino.algorithms.planning import plan, tabular_world
 from sordino.preferences.ranking_files import read_rankings
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -10,7 +10,7 @@ import pytest
 
 from sordino.cli import _language_study
 from sordino.privacy.ledger import Ledger
-from sordino.reporting.verdict import judge
+from sordino.reporting.result import judge
 
 from .conftest import CANARY, KIND_WORDS, TINY, kind_rows, refused
 

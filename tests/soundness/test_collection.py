@@ -14,9 +14,15 @@ import pytest
 from sqlalchemy import select
 
 from sordino import _random
-from sordino.collection.answers import _Submitted, export_answers, store
+from sordino.collection.answers import (
+    _Submitted,
+    export_answers,
+    forget,
+    invite,
+    open_invitation,
+    store,
+)
 from sordino.collection.database import ANSWERS, PERSONS, QUESTIONS, frozen, open_database
-from sordino.collection.invitations import forget, invite, open_invitation
 from sordino.collection.refusals import Refusal
 from sordino.collection.study import Question, Study
 from sordino.preferences.pairs import read_pairs
@@ -211,7 +217,7 @@ def test_a_file_of_answers_does_not_tell_in_which_order_they_came(begun, tmp_pat
 
 
 def devices_digest(study, device):
-    from sordino.collection.invitations import digest_of_secret
+    from sordino.collection.answers import digest_of_secret
 
     return digest_of_secret(study, "device", device)
 

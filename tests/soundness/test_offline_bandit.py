@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import sordino
 from sordino.mechanisms.gibbs import SoftmaxMechanism
-from sordino.policies.withheld import WithheldPolicy
+from sordino.policies.gibbs import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
 from sordino.rewards.bandits import ArmMeans, BallRidge, ScreenedMeans

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import sordino
 from sordino.environments.values import gibbs_rows, kl_regret
-from sordino.policies import pessimism
-from sordino.policies.pessimism import (
+from sordino.policies import gibbs
+from sordino.policies.gibbs import (
     ConfidencePolicy,
     optimistic_policy,
     pessimistic_policy,
@@ -156,7 +156,7 @@ def test_the_bonus_is_no_larger_than_it_must_be(seed):
 
 
 def wrong_sign(monkeypatch):
-    monkeypatch.setattr(pessimism, "_SIGNS", {"pessimistic": 1.0, "optimistic": -1.0})
+    monkeypatch.setattr(gibbs, "_SIGNS", {"pessimistic": 1.0, "optimistic": -1.0})
 
 
 def no_centering(monkeypatch):

@@ -9,13 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sordino.algorithms.planning import _TableSearch
-from sordino.environments.tabular import tabular_world
+from sordino.algorithms.planning import _TableSearch, tabular_world
 from sordino.errors import UsageError
 from sordino.policies import robust
-from sordino.policies.frank_wolfe import best_mixture
 from sordino.policies.robust import Contexts, _best_tempered, certified_suboptimality
-from sordino.policies.worst_case import PlausibleRewards
+from sordino.policies.worst_case import PlausibleRewards, best_mixture
 
 SLACK = 1e-9
 GAP = 1e-5  # within which policies are the best

@@ -24,7 +24,7 @@ import sordino
 from sordino._withholding import confidential
 from sordino.auditing.instance_losses import InstanceLoss
 from sordino.errors import PrivacyError, SordinoError
-from sordino.policies.withheld import WithheldPolicy
+from sordino.policies.gibbs import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
 from sordino.preferences.pairs import Pairs

@@ -8,7 +8,7 @@ import numpy as np
 
 import sordino
 from sordino.environments.values import gibbs_rows, kl_regret, prefer_first
-from sordino.policies.pessimism import pessimistic_policy, suboptimality_bound
+from sordino.policies.gibbs import pessimistic_policy, suboptimality_bound
 from sordino.preferences.pairs import PrivatePairs
 from sordino.rewards.finite import FiniteRewards
 

@@ -14,14 +14,13 @@ import pytest
 from scipy.special import expit
 from scipy.stats import binom
 
-from sordino.auditing.releases.evidence import decide
 from sordino.auditing.releases.flips import (
     _count_at_most,
     _count_ratio,
     attack_flips,
     find_exact_count,
 )
-from sordino.auditing.releases.reading import Released
+from sordino.auditing.releases.reading import Released, decide
 
 LEVEL = 1e-3
 HARD = LEVEL / 60  # what Holm leaves of the level beside the channels of an ordinary file

@@ -56,12 +56,12 @@ def test_the_self_normalized_set_holds_the_truth_for_chosen_questions():
         worst = 0.0
         for _ in range(250):
             rows = rng.normal(size=(12, 3))
-            row = _questions(rng, learner.belief, rows / np.linalg.norm(rows, axis=1)[:, None])
+            row = _questions(rng, learner, rows / np.linalg.norm(rows, axis=1)[:, None])
             chance = answer_probability(row @ truth, 0.27)
             learner.take(row[None])
             learner.learn(row[None], np.array([int(rng.random() < chance)]))
-            error = np.linalg.solve(learner.belief.root, learner.belief.weights - truth)
-            worst = max(worst, float(np.linalg.norm(error)) / learner.belief.radius)
+            error = np.linalg.solve(learner.root, learner.weights - truth)
+            worst = max(worst, float(np.linalg.norm(error)) / learner.radius)
         outside += worst > 1
         largest = max(largest, worst)
     assert outside <= 6
@@ -82,11 +82,11 @@ def test_the_finite_set_holds_the_truth_and_shrinks():
         for _ in range(300):
             pairs = rng.integers(0, 30, size=(8, 2))
             rows = (table[:, pairs[:, 0]] - table[:, pairs[:, 1]]).T
-            row = _questions(rng, learner.belief, rows)
+            row = _questions(rng, learner, rows)
             answer = int(rng.random() < answer_probability(row[0], 0.1))
             learner.learn(row[None], np.array([answer]))
-            kept = kept and bool(learner.belief.possible[0])
+            kept = kept and bool(learner.kept[0])
         excluded += not kept
-        left.append(int(learner.belief.possible.sum()))
+        left.append(int(learner.kept.sum()))
     assert excluded <= 30
     assert np.mean(left) < 3  # of 12: 1.6 measured

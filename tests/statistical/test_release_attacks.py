@@ -12,9 +12,8 @@ import pytest
 from scipy.special import expit
 
 from sordino.auditing.releases.channels import PublicKnowledge, attack_channels, order_channels
-from sordino.auditing.releases.evidence import decide
 from sordino.auditing.releases.flips import attack_flips, measure_flips
-from sordino.auditing.releases.reading import Released
+from sordino.auditing.releases.reading import Released, decide
 from sordino.auditing.releases.recipes import id_channels, id_recipes
 from sordino.preferences.records import canonical
 

@@ -9,7 +9,7 @@ import sordino
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.gibbs import SoftmaxMechanism, least_temperature
-from sordino.policies.withheld import WithheldPolicy
+from sordino.policies.gibbs import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.rewards.bandits import ArmMeans
 

@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from itertools import compress
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -45,53 +45,29 @@ FeatureReward: TypeAlias = Callable[[ActionFeatures], Any]
 """Features of all actions in, one reward in [0, 1] for each out, shape (n, k)."""
 
 Exploration = Literal["optimistic", "none", "symmetric", "uniform"]
-EXPLORATIONS = MappingProxyType(
-    {
-        "optimistic": ("greedy", "optimistic"),
-        "none": ("greedy", "greedy"),
-        "symmetric": ("optimistic", "optimistic"),
-        "uniform": ("uniform", "uniform"),
-    }
-)
+EXPLORATIONS: Mapping[str, tuple[str, str]] = {
+    "optimistic": ("greedy", "optimistic"),
+    "none": ("greedy", "greedy"),
+    "symmetric": ("optimistic", "optimistic"),
+    "uniform": ("uniform", "uniform"),
+}
 """What the first and the second action are drawn from; regret is that of the second."""
 
 _GROWTH = 0.04  # share of all rounds that are played on one estimate
 _DOUBLED = math.log(2.0)
-_ATOL = 1e-7  # of the gradient, for each answer; the radius covers it
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _FiniteBelief:
-    """What was known at a refit; it stays as it is until the next."""
-
-    # Source: docs/policy_optimization.md, "Online alignment": widths are the largest disagreement
-    # of two rewards that are both still possible, by enumeration.
-
-    best: int  # which candidate has the least loss; ties go to the first
-    possible: Bool[np.ndarray, " N"]  # which candidates are in the confidence set, shape (N,)
-    radius: float  # the loss gap that the set allows
-
-    def rewards(self, encoded: Float[np.ndarray, "n k N"]) -> PerAction:
-        """Return the reward of every action under the candidate of least loss."""
-        return np.asarray(encoded[..., self.best])
-
-    def bonus(self, centered: Float[np.ndarray, "*size N"]) -> Float[np.ndarray, "*size"]:
-        """Return how far two rewards that are still possible disagree at most on every row."""
-        # the largest |r − r′| over all pairs is the largest less the least
-        kept = centered[..., self.possible]
-        return np.asarray(kept.max(axis=-1) - kept.min(axis=-1))
-
-    def widths(self, differences: Float[np.ndarray, "n N"]) -> Numbers:
-        """Return how far two rewards that are still possible disagree at most on questions."""
-        return self.bonus(differences)
 
 
 class _FiniteLearner:
     """Least squares on randomized answers over a finite class, with its exact confidence set."""
 
-    # Source: docs/policy_optimization.md, "Online alignment": squared loss of E z = κσ(Δ) + f.
+    # What was known at a refit stays as it is until the next.
+    # Source: docs/policy_optimization.md, "Online alignment": squared loss of E z = κσ(Δ) + f;
+    # widths are the largest disagreement of two rewards that are both still possible, by
+    # enumeration.
 
     largest_error = 2.0  # of two differences of rewards in [0, 1]
+    best: int  # which candidate has the least loss; ties go to the first
+    kept: Bool[np.ndarray, " N"]  # which candidates are in the confidence set, shape (N,)
 
     def __init__(
         self, candidates: Mapping[str, FeatureReward], *, flip_probability: float, confidence: float
@@ -104,13 +80,13 @@ class _FiniteLearner:
                 "candidates must be a dict of at least one name and function of features, such "
                 "as {'first': lambda features: features[..., 0]}."
             )
-        self._functions = {name: given[name] for name in sorted(given)}
+        self._functions = dict(sorted(given.items()))
         self._flip = flip_probability
         # By how much the loss of the truth exceeds the least one at most, at all times. An answer
         # has range 1, so exp(2(loss of the truth − loss of another)) is a supermartingale however
         # questions are chosen (Hoeffding's lemma), and Ville's inequality bounds it at all times.
         # Source: docs/policy_optimization.md, "Online alignment": log(N/(1 − confidence))/2.
-        self._gap = math.log(len(given) / (1 - confidence)) / 2
+        self.radius = math.log(len(given) / (1 - confidence)) / 2
         self.losses = np.zeros(len(given))
         self.asked = 0
         self._refresh()
@@ -123,14 +99,12 @@ class _FiniteLearner:
     @property
     def name(self) -> str:
         """The candidate of least loss."""
-        return self.names[self.belief.best]
+        return self.names[self.best]
 
     @property
     def possible(self) -> tuple[str, ...]:
         """The candidates that are still in the confidence set."""
-        return tuple(
-            name for name, kept in zip(self.names, self.belief.possible, strict=True) if kept
-        )
+        return tuple(compress(self.names, self.kept))
 
     def encode(self, features: ActionFeatures) -> Float[np.ndarray, "n k N"]:
         """Return the rewards of every action under all candidates."""
@@ -164,35 +138,19 @@ class _FiniteLearner:
 
     def _refresh(self) -> None:
         """Set what is known."""
-        best = int(np.argmin(self.losses))
-        self.belief = _FiniteBelief(
-            best=best, possible=self.losses <= self.losses[best] + self._gap, radius=self._gap
-        )
+        self.best = int(np.argmin(self.losses))
+        self.kept = np.asarray(self.losses <= self.losses[self.best] + self.radius)
 
+    def rewards(self, encoded: Float[np.ndarray, "n k N"]) -> PerAction:
+        """Return the reward of every action under the candidate of least loss."""
+        return np.asarray(encoded[..., self.best])
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _LinearBelief:
-    """What was known at a refit; it stays as it is until the next."""
+    def bonus(self, centered: Float[np.ndarray, "*size N"]) -> Float[np.ndarray, "*size"]:
+        """Return how far two rewards that are still possible disagree at most on every row."""
+        # the largest |r − r′| over all pairs is the largest less the least
+        return np.asarray(np.ptp(centered[..., self.kept], axis=-1))
 
-    # Source: docs/policy_optimization.md, "Online alignment": with an estimate of round t0 the
-    # bonus is that of t0.
-
-    weights: Float[np.ndarray, " d"]  # θ̂, the debiased minimizer inside the ball, shape (d,)
-    root: Float[np.ndarray, "d d"]  # L with LLᵀ = M⁻¹, shape (d, d)
-    radius: float  # β, so that ‖θ̂ − θ*‖_M ≤ β as often as stated
-    gradient_norm: float  # the certificate of the fit
-
-    def rewards(self, encoded: ActionFeatures) -> PerAction:
-        """Return the estimated reward of every action."""
-        return np.asarray(encoded @ self.weights)
-
-    def bonus(self, centered: ActionFeatures) -> PerAction:
-        """Return by how much the truth may exceed the estimate along every row."""
-        return np.asarray(self.radius * np.linalg.norm(centered @ self.root, axis=-1))
-
-    def widths(self, differences: Float[np.ndarray, "n d"]) -> Numbers:
-        """Return how far two rewards that are both still possible disagree at most."""
-        return 2 * self.bonus(differences)
+    widths = bonus  # on questions
 
 
 class _LinearLearner:
@@ -200,7 +158,13 @@ class _LinearLearner:
 
     # Between refits M⁻¹ takes one rank-one update a question, which is how a doubled determinant is
     # noticed; what policies use changes at refits only.
-    # Source: docs/policy_optimization.md, "Online alignment": M = G + (Λ/γ)I.
+    # Source: docs/policy_optimization.md, "Online alignment": M = G + (Λ/γ)I; with an estimate of
+    # round t0 the bonus is that of t0.
+
+    weights: Float[np.ndarray, " d"]  # θ̂, the debiased minimizer inside the ball, shape (d,)
+    root: Float[np.ndarray, "d d"]  # L with LLᵀ = M⁻¹, shape (d, d)
+    radius: float  # β, so that ‖θ̂ − θ*‖_M ≤ β as often as stated
+    gradient_norm: float  # the certificate of the fit
 
     def __init__(
         self,
@@ -221,15 +185,15 @@ class _LinearLearner:
         self._flip = flip_probability
         self._start = ridge / self._curvature
         self._gram = np.zeros((dimension, dimension))
-        self._rows = np.empty((64, dimension))
-        self._targets = np.empty(64)
+        self._rows = np.empty((0, dimension))
+        self._targets = np.empty(0)
         self.asked = 0
         self._refresh(np.zeros(dimension), 0.0)
 
     @property
     def atol(self) -> float:
         """Return what the certificate of the next fit must meet."""
-        return _ATOL * max(1, self.asked)
+        return 1e-7 * max(1, self.asked)  # of the gradient, for each answer; the radius covers it
 
     def encode(self, features: ActionFeatures) -> ActionFeatures:
         """Return the features: a reward is linear in them."""
@@ -251,17 +215,13 @@ class _LinearLearner:
         """Take in randomized answers to the questions that were taken, and refit."""
         if not len(answers):
             return
-        end = self.asked + len(answers)
-        while end > len(self._targets):  # the room doubles when it is full
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-            self._targets = np.concatenate([self._targets, np.empty_like(self._targets)])
-        self._rows[self.asked : end] = differences
-        self._targets[self.asked : end] = debias(answers, self._flip)
-        self.asked = end
+        self._rows = np.concatenate([self._rows, differences])
+        self._targets = np.concatenate([self._targets, debias(answers, self._flip)])
+        self.asked = len(self._rows)
         self._gram += differences.T @ differences
-        loss = DebiasedLogistic(self._rows[:end], self._targets[:end])
+        loss = DebiasedLogistic(self._rows, self._targets)
         solution = minimize_ridge(
-            loss, ridge=self.ridge, ball=self.ball, atol=self.atol, start=self.belief.weights
+            loss, ridge=self.ridge, ball=self.ball, atol=self.atol, start=self.weights
         )
         self._refresh(solution.theta, solution.gradient_norm)
 
@@ -281,12 +241,20 @@ class _LinearLearner:
         noise = math.sqrt(max(0.0, log_volume) + 2 * math.log(1 / (1 - self._confidence)))
         left = gradient_norm / math.sqrt(curvature * self.ridge)
         bias = self.ball * math.sqrt(self.ridge / curvature)
-        self.belief = _LinearBelief(
-            weights=weights,
-            root=root,
-            radius=noise / (2 * kappa * curvature) + bias + left,
-            gradient_norm=gradient_norm,
-        )
+        self.radius = noise / (2 * kappa * curvature) + bias + left
+        self.weights, self.root, self.gradient_norm = weights, root, gradient_norm
+
+    def rewards(self, encoded: ActionFeatures) -> PerAction:
+        """Return the estimated reward of every action."""
+        return np.asarray(encoded @ self.weights)
+
+    def bonus(self, centered: ActionFeatures) -> PerAction:
+        """Return by how much the truth may exceed the estimate along every row."""
+        return np.asarray(self.radius * np.linalg.norm(centered @ self.root, axis=-1))
+
+    def widths(self, differences: Float[np.ndarray, "n d"]) -> Numbers:
+        """Return how far two rewards that are both still possible disagree at most."""
+        return 2 * self.bonus(differences)
 
 
 Learner: TypeAlias = _LinearLearner | _FiniteLearner
@@ -339,7 +307,7 @@ class Play:
         differences = encoded[rows, actions[:, 0]] - encoded[rows, actions[:, 1]]
         size = self.learner.take(differences)
         contexts, actions, differences = contexts[:size], actions[:size], differences[:size]
-        self.widths.append(self.learner.belief.widths(differences))
+        self.widths.append(self.learner.widths(differences))
         world = self.contexts.world
         if isinstance(world, KnownReward):  # what a policy gives away: temperature · KL to the best
             chances = policies[which[1]][:size]
@@ -367,11 +335,11 @@ class Play:
         if "uniform" in wanted:
             return {"uniform": np.full(contexts.shape[:2], 1 / contexts.shape[1])}
         reference = _reference_of(self.contexts.world, contexts)
-        rewards = self.learner.belief.rewards(encoded)
+        rewards = self.learner.rewards(encoded)
         found = {"greedy": gibbs_rows(rewards, self.temperature, reference)}
         if "optimistic" in wanted:
             middle = np.einsum("nk,nkm->nm", found["greedy"], encoded)
-            bonus = self.scale * self.learner.belief.bonus(encoded - middle[:, None])
+            bonus = self.scale * self.learner.bonus(encoded - middle[:, None])
             hoped = rewards + np.minimum(bonus, self.bonus_bound)
             found["optimistic"] = gibbs_rows(hoped, self.temperature, reference)
         return found
@@ -422,7 +390,7 @@ class _OnlinePolicy:
         # Source: KLDP, §2; PPKL, §2.
         rows = _validate.finite_array("features", features, ndim=3)
         base = np.full(rows.shape[:2], 1 / rows.shape[1]) if reference is None else reference
-        rewards = self.learner.belief.rewards(self.learner.encode(rows))
+        rewards = self.learner.rewards(self.learner.encode(rows))
         return gibbs_rows(rewards, self.temperature, base)
 
 
@@ -482,13 +450,9 @@ def _promise_of_rounds(
     promise = coin.guarantee(
         unit="label", neighbors=REPLACE_ONE, trust="local" if local else "central"
     )
-    caveats = {
-        "randomized-at-ingestion": not local,
-        "repeats-not-linked": True,
-        "simulated": entropy.randomness == "simulated",
-    }
-    named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
-    return replace(named, randomness=entropy.randomness)
+    caveats = ["repeats-not-linked", *([] if local else ["randomized-at-ingestion"])]
+    caveats += ["simulated"] if entropy.randomness == "simulated" else []
+    return replace(promise.with_caveats(*caveats), randomness=entropy.randomness)
 
 
 def _checked(given: object, first: Actions, allowed: tuple[int, ...]) -> Actions:
@@ -631,12 +595,12 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         # Without a confidence set: that of a fixed design does not hold for questions that were
         # chosen by earlier answers.
         reward = RewardModel(
-            weights=learner.belief.weights,
+            weights=learner.weights,
             features=None,
             guarantee=promise,
             ridge=learner.ridge,
             ball=learner.ball,
-            gradient_norm=learner.belief.gradient_norm,
+            gradient_norm=learner.gradient_norm,
             atol=learner.atol,
             pairs=learner.asked,
             release_ids=(released.release_id,),
@@ -655,7 +619,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         regrets=np.concatenate(run.regrets) if run.regrets else None,
         widths=np.concatenate(run.widths),
         refits=len(run.answers),
-        radius=learner.belief.radius,
+        radius=learner.radius,
         exploration=run.exploration,
         heuristic="optimistic" in EXPLORATIONS[run.exploration]
         and (run.scale < 1 or run.bonus_bound < learner.largest_error),

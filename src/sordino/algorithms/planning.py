@@ -1,22 +1,271 @@
-"""Pessimistic planning in finite-horizon decision processes, from a released reward alone."""
+"""Pessimistic planning in finite-horizon decision processes, from a released reward alone.
+
+The processes are tables: read and checked, walked forward, planned back.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import sparse
+from scipy.sparse import csr_array, eye_array, vstack
 
 from sordino import _validate
-from sordino.environments.tabular import TabularWorld, tabular_world
-from sordino.errors import UsageError
-from sordino.policies.conic import FlowProgram, refuse_gap, solve_flows
-from sordino.policies.frank_wolfe import Mixture, Response, best_mixture
+from sordino.errors import DataError, UsageError
 from sordino.policies.gibbs import ReleasedReward
 from sordino.policies.robust import Solver, WorstCaseResult, confidence_ellipsoid_of, vector_of
-from sordino.policies.worst_case import Ellipsoidal, PlausibleRewards
+from sordino.policies.worst_case import (
+    Ellipsoidal,
+    FlowProgram,
+    Mixture,
+    PlausibleRewards,
+    Response,
+    best_mixture,
+    refuse_gap,
+    solve_flows,
+)
+
+_SUM = 1e-8  # how far probabilities may be from summing to 1
+
+
+def _moves_of_lists(table: Mapping[Any, Any]) -> tuple[tuple[Any, ...], bool]:
+    """Return the one matrix of {state: {action: [(probability, next, reward, done)]}}."""
+    states = len(table)
+    try:
+        actions = len(table[0])
+        entries = [
+            (state * actions + action, states if done else int(to), float(chance))
+            for state in range(states)
+            for action in range(len(table[state]))
+            for chance, to, _, done in table[state][action]
+        ]
+        even = all(len(table[state]) == actions for state in range(states))
+    except (KeyError, TypeError, ValueError, IndexError):
+        even, entries, actions = False, [], 0
+    if not even or not entries:
+        raise DataError(
+            "environment: P must be {state: {action: [(probability, next, reward, done), ...]}}, "
+            "states and actions numbered from 0, and as many actions in every state."
+        )
+    at, to, chances = (np.array(column) for column in zip(*entries, strict=True))
+    if to.min() < 0 or to.max() > states:
+        raise DataError(f"environment: a transition leads to a state outside 0..{states - 1}.")
+    ended = bool((to == states).any())
+    size = states + ended
+    if ended:  # the state that was added leads to itself
+        loops = states * actions + np.arange(actions)
+        at, to = np.append(at, loops), np.append(to, np.full(actions, states))
+        chances = np.append(chances, np.ones(actions))
+    _distributions("environment", chances, np.bincount(at, chances, size * actions))
+    return (csr_array((chances, (at, to)), shape=(size * actions, size)),), ended
+
+
+def _distributions(
+    name: str, chances: Float[np.ndarray, "*any"], sums: Float[np.ndarray, "*some"] | None = None
+) -> Float[np.ndarray, "*any"]:
+    """Return probabilities; refuse what is negative, and rows that do not sum to 1."""
+    if not np.isfinite(chances).all() or chances.min() < 0:
+        raise DataError(f"{name} has a probability that is negative or not finite.")
+    totals = np.asarray(chances.sum(axis=-1) if sums is None else sums)
+    wrong = np.flatnonzero(abs(totals.ravel() - 1) > _SUM)
+    if len(wrong):
+        raise DataError(
+            f"{name}: probabilities of row {wrong[0]} sum to {totals.ravel()[wrong[0]]:.6g}, not "
+            "to 1 (rows are numbered over steps, states and actions)."
+        )
+    return chances
+
+
+def _beginning(begin: object, states: int) -> Float[np.ndarray, " s"]:
+    """Return how often each state comes first."""
+    if begin is None:
+        raise UsageError(
+            "initial is missing, and the environment does not say where an episode begins. Give "
+            f"the number of a state, or {states} probabilities."
+        )
+    if isinstance(begin, int | np.integer):
+        first = _validate.integer("initial", begin, at_least=0, at_most=states - 1)
+        return np.eye(states)[first]
+    array = _validate.finite_array("initial", begin, ndim=1)
+    if len(array) != states:
+        raise DataError(
+            f"initial must have {states} entries, one for each state, got {len(array)}."
+        )
+    return _distributions("initial", array)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class TabularWorld:
+    """States, actions, where they lead, and what is felt on the way; made by tabular_world."""
+
+    # A state is added at the end where the source of the tables says that episodes end: nothing
+    # leads out of it and its features are 0.
+
+    # For every step, or one for all: rows (state, action), columns next states.
+    transitions: tuple[Any, ...]
+    # For every step, or one for all: shape (states · actions, d), dense or sparse.
+    features: tuple[Any, ...]
+    initial: Float[np.ndarray, " s"]  # how often an episode begins in each state
+    horizon: int  # number of steps H
+    actions: int
+    states: int  # without the one that was added
+
+    def __repr__(self) -> str:
+        return (
+            f"TabularWorld({self.states} states, {self.actions} actions, horizon={self.horizon}, "
+            f"d={self.features[0].shape[1]})"
+        )
+
+    def transition(self, step: int) -> Any:
+        """Return where (state, action) leads at a step."""
+        return self.transitions[step % len(self.transitions)]
+
+    def feature(self, step: int) -> Any:
+        """Return the features of (state, action) at a step."""
+        return self.features[step % len(self.features)]
+
+    def backward(self, rewards: Float[np.ndarray, "h m"]) -> tuple[float, Int[np.ndarray, "h s"]]:
+        """Return the largest total reward of any policy, and the actions that have it."""
+        # Source: Bellman 1957: backward induction.
+        values = np.zeros(len(self.initial))
+        chosen = np.empty((self.horizon, len(values)), dtype=np.int64)
+        for step in reversed(range(self.horizon)):
+            table = (rewards[step] + self.transition(step) @ values).reshape(len(values), -1)
+            chosen[step], values = table.argmax(axis=1), table.max(axis=1)
+        return float(self.initial @ values), chosen
+
+    def occupancy(self, policy: Float[np.ndarray, "h s a"]) -> Float[np.ndarray, "h m"]:
+        """Return how often a policy is in a state and takes an action, at every step."""
+        found = np.empty((self.horizon, policy[0].size))
+        here = self.initial
+        for step in range(self.horizon):
+            found[step] = (here[:, None] * policy[step]).ravel()
+            here = self.transition(step).T @ found[step]
+        return found
+
+    def moments(self, occupancy: Float[np.ndarray, "h m"]) -> Float[np.ndarray, "h d"]:
+        """Return the mean features at every step."""
+        return np.stack([visits @ self.feature(step) for step, visits in enumerate(occupancy)])
+
+    def scores(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "h m"]:
+        """Return the reward θ of every (state, action) at every step."""
+        once = np.stack([rows @ theta for rows in self.features])
+        return np.broadcast_to(once, (self.horizon, once.shape[1]))
+
+    def policy(self, given: object) -> Float[np.ndarray, "h t a"]:
+        """Return a checked policy with a row for each step and state; uniform if None is given."""
+        shape = (self.horizon, self.states, self.actions)
+        array = np.full(shape, 1 / self.actions) if given is None else np.asarray(given)
+        if array.shape not in {shape, shape[1:]}:
+            raise DataError(f"reference must have shape {shape} or {shape[1:]}, got {array.shape}.")
+        if given is not None:
+            array = _validate.finite_array("reference", array, ndim=array.ndim)
+            array = np.broadcast_to(_distributions("reference", array), shape)
+        extra = len(self.initial) - self.states  # the state that was added
+        return np.pad(array, ((0, 0), (0, extra), (0, 0)), constant_values=1 / self.actions)
+
+
+def tabular_world(
+    environment: object, *, horizon: int, d: int, features: object = None, initial: object = None
+) -> TabularWorld:
+    """Return the tables of an environment, checked.
+
+    Args:
+        environment: A gymnasium environment with a table (``env.unwrapped.P``; transitions that
+            are done end the episode), or that table, or probabilities of shape (states, actions,
+            states) or (H, states, actions, states).
+        horizon: Number of steps H ≥ 1.
+        d: Number of features of the reward.
+        features: Shape (states, actions, d) or (H, states, actions, d). If left out, one feature
+            for every (state, action), or for every (step, state, action).
+        initial: How often each state comes first, or one state's number; by default what the
+            environment says of itself.
+
+    Raises:
+        DataError: Shapes disagree, a probability is negative, or a row does not sum to 1.
+        UsageError: The environment has no tables, or does not say where an episode begins.
+    """
+    steps = _validate.integer("horizon", horizon, at_least=1)
+    inner = getattr(environment, "unwrapped", environment)
+    table = getattr(inner, "P", inner)
+    if isinstance(table, Mapping):
+        moves, ended = _moves_of_lists(table)
+    elif isinstance(table, np.ndarray | list):
+        given = np.asarray(table)
+        array = given[None] if given.ndim == 3 else given  # noqa: PLR2004
+        if array.ndim != 4 or array.shape[1] != array.shape[3] or not array.size:  # noqa: PLR2004
+            raise DataError(
+                "environment must have shape (states, actions, states) or (H, states, actions, "
+                f"states), got {given.shape}."
+            )
+        if len(array) not in {1, steps}:
+            raise DataError(f"environment has {len(array)} steps, but horizon={steps}.")
+        checked = _distributions(
+            "environment", _validate.finite_array("environment", array, ndim=4)
+        )
+        moves, ended = tuple(step.reshape(-1, array.shape[3]) for step in checked), False
+    else:
+        raise UsageError(
+            f"environment must have a table of transitions, got {type(environment).__name__}. "
+            "Give an environment with env.unwrapped.P, an array of shape (states, actions, "
+            "states), or an object with best_response(theta)."
+        )
+    rows, columns = moves[0].shape
+    states = columns - ended
+    actions = rows // columns
+    begin = getattr(inner, "initial_state_distrib", None) if initial is None else initial
+    shape = (states, actions)
+    return TabularWorld(
+        transitions=moves,
+        features=_features(features, shape, horizon=steps, d=d, ended=ended),
+        initial=np.pad(_beginning(begin, states), (0, int(ended))),
+        horizon=steps,
+        actions=actions,
+        states=states,
+    )
+
+
+def _features(
+    given: object, shape: tuple[int, int], *, horizon: int, d: int, ended: bool
+) -> tuple[Any, ...]:
+    """Return the features of every (state, action), one matrix for every step or for all."""
+    states, actions = shape
+    cells = states * actions
+    if given is None and d == cells:
+        found: list[Any] = [eye_array(cells, format="csr")]
+    elif given is None and d == cells * horizon:
+        steps = range(horizon)
+        found = [eye_array(cells, d, k=step * cells, format="csr") for step in steps]
+    elif given is None:
+        raise UsageError(
+            f"features is missing, and the reward has {d} features: one for every state and "
+            f"action would be {cells}, for every step as well {cells * horizon}. Give features of "
+            f"shape (states, actions, {d})."
+        )
+    else:
+        array = np.asarray(given)
+        own = array.shape[0] if array.ndim == 4 else 1  # noqa: PLR2004
+        if array.shape[-3:] != (states, actions, d) or array.ndim > 4 or own not in {1, horizon}:  # noqa: PLR2004
+            raise DataError(
+                f"features must have shape {(states, actions, d)} or "
+                f"{(horizon, states, actions, d)}, got {array.shape}."
+            )
+        checked = _validate.finite_array("features", array, ndim=array.ndim)
+        found = list(checked.reshape(own, cells, d))
+    if not ended:
+        return tuple(found)
+    # with zeros for the state that was added
+    return tuple(
+        np.pad(rows, ((0, actions), (0, 0)))
+        if isinstance(rows, np.ndarray)
+        else vstack([rows, csr_array((actions, d))], format="csr")
+        for rows in found
+    )
+
 
 _SMALL = 2000  # variables up to which the whole program is solved at once, unless asked otherwise
 _NEVER = 1e-9  # what an interior-point solver visits less often is not visited
@@ -58,7 +307,11 @@ class _TableSearch:
                 self.plausible, self._program(), reference_vector=self.offset
             )
             visits = flows.reshape(self.world.horizon, -1)
-        policy = self._policy(np.asarray(visits))
+        # The policy that visits as often; where it never comes, the reference.
+        table = np.asarray(visits).reshape(self.reference.shape)
+        table = np.where(table > _NEVER, table, 0.0)
+        often = table.sum(axis=2, keepdims=True)
+        policy = np.where(often > 0, table / np.where(often > 0, often, 1.0), self.reference)
         moments = self._moments(policy) - self.offset
         value = self.plausible.worst(moments).value
         upper = float((self._best_response(theta)[0] - self.offset) @ theta)
@@ -94,13 +347,6 @@ class _TableSearch:
             return np.asarray(policy)
         return np.asarray(np.eye(self.world.actions)[policy])
 
-    def _policy(self, visits: Float[np.ndarray, "h m"]) -> Float[np.ndarray, "h t a"]:
-        """Return the policy that visits as often; where it never comes, the reference."""
-        table = visits.reshape(self.reference.shape)
-        table = np.where(table > _NEVER, table, 0.0)
-        often = table.sum(axis=2, keepdims=True)
-        return np.where(often > 0, table / np.where(often > 0, often, 1.0), self.reference)
-
     def _program(self) -> FlowProgram:
         """Return the occupancy measures: what flows out of a state is what flowed in."""
         world, states = self.world, len(self.world.initial)
@@ -116,9 +362,6 @@ class _TableSearch:
             constraints=sparse.block_array(blocks, format="csr"),
             totals=np.append(world.initial, np.zeros(states * (world.horizon - 1))),
         )
-
-
-_SOLVERS = ("frank-wolfe", "cone-program")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -187,7 +430,7 @@ def plan(  # noqa: PLR0913 (each is one choice of the user)
     Args:
         reward: A :class:`sordino.RewardModel` with a confidence set, such as one that was loaded
             from a file, or the set itself.
-        environment: As in :func:`sordino.environments.tabular.tabular_world`: a gymnasium
+        environment: As in :func:`sordino.algorithms.planning.tabular_world`: a gymnasium
             environment with a table, or an array of probabilities; or any object whose
             ``best_response(theta)`` returns the mean total features of a best policy, or these
             and the policy.
@@ -219,7 +462,7 @@ def plan(  # noqa: PLR0913 (each is one choice of the user)
     plausible = PlausibleRewards.of(
         known, confidence=confidence, radius_scale=radius_scale, within_ball=within_ball
     )
-    _validate.one_of("solver", solver, (None, *_SOLVERS))
+    _validate.one_of("solver", solver, (None, "frank-wolfe", "cone-program"))
     d = len(known.center)
     if hasattr(environment, "best_response"):
         if horizon is not None or features is not None or reference is not None:

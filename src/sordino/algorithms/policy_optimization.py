@@ -14,9 +14,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -72,6 +72,11 @@ class Direction:
             "squared_gradient": self.squared_gradient,
         }
 
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of what was released, which the ledger keeps."""
+        return hashlib.sha256(canonical_json(self.to_dict()).encode()).hexdigest()
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Direction:
         """Return the direction that :meth:`to_dict` wrote."""
@@ -83,25 +88,6 @@ class Direction:
             projected=bool(values["projected"]),
             squared_gradient=values["squared_gradient"],
         )
-
-
-@runtime_checkable
-class Update(Protocol):
-    """What makes one direction of one batch."""
-
-    @property
-    def event(self) -> Event:
-        """Return what one update does, for the ledger."""
-
-    def guarantee(self, neighbors: NeighboringRelation) -> Guarantee:
-        """Return what one update promises to each person who has a slot of its batch."""
-
-    def direction(self, batch: Batch, *, entropy: Entropy) -> Direction:
-        """Return the noised direction; the spend must already be on a ledger.
-
-        Guarantee:
-            What :meth:`guarantee` returns, for each user of the batch.
-        """
 
 
 @dataclass(frozen=True)
@@ -183,6 +169,10 @@ class GradientUpdate:
             projected=norm > self.radius,
             squared_gradient=norm**2 - variance,
         )
+
+
+Update: TypeAlias = _RegressionUpdate | GradientUpdate
+"""What makes one direction of one batch."""
 
 
 def update_of(
@@ -318,30 +308,13 @@ _UNUSABLE: Final = "The checkpoint cannot be used and nothing was spent"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _PaidStep:
-    """One released direction and the entry that paid for it."""
-
-    release_id: str  # the entry on the ledger
-    direction: Direction  # what came out
-
-    @property
-    def digest(self) -> str:
-        """Return the SHA-256 of what was released, which the ledger keeps."""
-        return hashlib.sha256(canonical_json(self.direction.to_dict()).encode()).hexdigest()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the step as JSON holds it."""
-        return {"release_id": self.release_id, **self.direction.to_dict()}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _RunState:
     """The public settings of a run and what it has released so far."""
 
     settings: Mapping[str, Any]  # everything that must be the same when it goes on; no seed
     run: str  # A random name, with which the names of its scopes begin
     drawn: int  # which iterate is the output if one is to be drawn
-    steps: tuple[_PaidStep, ...] = field(default=())  # what was released, batch by batch
+    steps: tuple[tuple[str, Direction], ...] = ()  # batch by batch, each under its entry's id
 
     def __repr__(self) -> str:
         return f"RunState({len(self.steps)} steps)"
@@ -356,7 +329,7 @@ class _RunState:
             "settings": dict(self.settings),
             "run": self.run,
             "drawn": self.drawn,
-            "steps": [step.to_dict() for step in self.steps],
+            "steps": [{"release_id": name, **made.to_dict()} for name, made in self.steps],
         }
         write_json(path, content, force=True)
 
@@ -381,20 +354,20 @@ class _RunState:
             for row in ledger.rows
             if row.kind == "commit"
         }
-        for step, scope in zip(self.steps, scopes, strict=False):
-            if paid.get(step.release_id) != scope:
+        for (name, made), scope in zip(self.steps, scopes, strict=False):
+            if paid.get(name) != scope:
                 raise LedgerMismatch(
                     f"{ledger.path.name} holds no entry for a step of this checkpoint. Nothing "
                     "was spent. Use the ledger that the run was started on."
                 )
-            if committed.get(step.release_id, step.digest) != step.digest:
+            if committed.get(name, made.digest) != made.digest:
                 raise LedgerMismatch(
                     "A step of this checkpoint is not what its entry paid for. Nothing was spent. "
                     "Restore the checkpoint, or start another run."
                 )
-        for step in self.steps:
-            if step.release_id not in committed:
-                Reservation(ledger, step.release_id).commit(step.digest)
+        for name, made in self.steps:
+            if name not in committed:
+                Reservation(ledger, name).commit(made.digest)
 
 
 def _read_state(path: Path | None) -> _RunState | None:
@@ -408,9 +381,7 @@ def _read_state(path: Path | None) -> _RunState | None:
             run=str(content["run"]),
             drawn=int(content["drawn"]),
             steps=tuple(
-                _PaidStep(
-                    release_id=str(step["release_id"]), direction=Direction.from_dict(dict(step))
-                )
+                (str(step["release_id"]), Direction.from_dict(dict(step)))
                 for step in content["steps"]
             ),
         )
@@ -419,7 +390,6 @@ def _read_state(path: Path | None) -> _RunState | None:
 
 
 Output = Literal["last", "average", "drawn"]
-_OUTPUTS: Final = ("last", "average", "drawn")
 _CURRENT: Final = "current"
 _LARGEST = 2.0**400  # of a public size, so that no product of a few overflows
 
@@ -519,7 +489,21 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
     refuse_shifting(neighbors)
     slots = Slots(users=users, batches=batches)
     entropy = entropy_of(simulate_seed)
-    bounds = _bounds(environment, radius, gradient_bound, reward_bound)
+    # The public sizes that are enforced, from what is given and what the world states.
+    longest = feature_bound_of(environment)
+    stated = getattr(environment, "reward_bound", 1.0) if reward_bound is None else reward_bound
+    most = _validate.positive("reward_bound", stated)
+    for name, value in (("feature_bound", longest), ("reward_bound", most)):
+        if not 1 / _LARGEST <= value <= _LARGEST:
+            raise UsageError(f"{name} must be within 2^-400 and 2^400, got {value!r}.")
+    size = 2 * most / longest if radius is None else radius
+    clip = 4 * most * longest if gradient_bound is None else gradient_bound
+    bounds = UpdateBounds(
+        feature_bound=longest,
+        reward_bound=most,
+        radius=_validate.positive("radius", size),
+        gradient_bound=_validate.positive("gradient_bound", clip),
+    )
     made = update_of(
         update,
         GaussianStatistics() if oracle is None else oracle,
@@ -544,35 +528,12 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
         "users": users,
         "batches": batches,
         "reward_bound": bounds.reward_bound,
-        "output": _validate.one_of("output", output, _OUTPUTS),
+        "output": _validate.one_of("output", output, ("last", "average", "drawn")),
         "randomness": entropy.randomness,
         "reference": _reference(reference, update),
         "step": getattr(environment, "step", None) if step is None else step,
     }
     return loop._through(settings)  # noqa: SLF001 (its own loop)
-
-
-def _bounds(
-    environment: Environment | UserSlots,
-    radius: float | None,
-    gradient_bound: float | None,
-    reward_bound: float | None,
-) -> UpdateBounds:
-    """Return the public sizes that are enforced, from what is given and what the world states."""
-    longest = feature_bound_of(environment)
-    stated = getattr(environment, "reward_bound", 1.0) if reward_bound is None else reward_bound
-    most = _validate.positive("reward_bound", stated)
-    for name, value in (("feature_bound", longest), ("reward_bound", most)):
-        if not 1 / _LARGEST <= value <= _LARGEST:
-            raise UsageError(f"{name} must be within 2^-400 and 2^400, got {value!r}.")
-    size = 2 * most / longest if radius is None else radius
-    clip = 4 * most * longest if gradient_bound is None else gradient_bound
-    return UpdateBounds(
-        feature_bound=longest,
-        reward_bound=most,
-        radius=_validate.positive("radius", size),
-        gradient_bound=_validate.positive("gradient_bound", clip),
-    )
 
 
 def _reference(reference: object, update: str) -> str | list[float]:
@@ -613,8 +574,8 @@ class _Loop:
             reference = LogLinearPolicy(weights) if explores else LogLinearPolicy.uniform(d)
         scopes = self.users.slots.scopes(state.run)
         policies = [LogLinearPolicy.uniform(d)]
-        for paid in state.steps:
-            policies.append(policies[-1].moved(paid.direction.weights, step))
+        for _, direction in state.steps:
+            policies.append(policies[-1].moved(direction.weights, step))
         for number in range(len(state.steps), len(scopes)):
             # nothing of this batch is spent yet, whatever goes wrong
             environment, features, rng = self.users.batch(number)
@@ -637,10 +598,9 @@ class _Loop:
                 self.update.event, promise=promise, scope=scopes[number]
             )
             direction = self.update.direction(batch, entropy=noise)
-            paid = _PaidStep(release_id=reservation.release_id, direction=direction)
-            state = replace(state, steps=(*state.steps, paid))
+            state = replace(state, steps=(*state.steps, (reservation.release_id, direction)))
             state.write(self.path)
-            reservation.commit(paid.digest)
+            reservation.commit(direction.digest)
             policies.append(policies[-1].moved(direction.weights, step))
             if self.progress is not None:
                 self.progress(number, direction)
@@ -660,9 +620,9 @@ class _Loop:
                 feature_bound=self.bounds.feature_bound,
             ),
             reference=reference,
-            directions=tuple(paid.direction for paid in state.steps),
+            directions=tuple(direction for _, direction in state.steps),
             step=step,
-            release_ids=tuple(paid.release_id for paid in state.steps),
+            release_ids=tuple(name for name, _ in state.steps),
         )
 
     def _promise(self) -> Guarantee:

@@ -49,11 +49,9 @@ from .runs.replay import RESULT_FORMAT, REWARD, audit_run, malformed, read_ledge
 _State = Literal["met", "warning", "not met"]
 
 _KEYS = ("epsilon", "delta", "covered", "audits", "caveats_not_allowed", "head")
-_AUDITS = ("run",)
 _PLANNED = "sordino.intrinsic"  # a run that released nothing: its draws come later
 _UNNAMED_FORMATS = ("bandit", "certificate", "language-run", "language-table")
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth"}
-_RELEASED = (".jsonl", ".jsonl.gz", ".parquet")
 _FOREIGN = (
     "No entry of this ledger paid for it, or recorded that it arrived. Take it away, or check it "
     "with the ledger that paid for it (--ledger)."
@@ -151,7 +149,7 @@ class Policy:
         head = values.get("head")
         if head is not None and not (isinstance(head, str) and re.fullmatch("[0-9a-f]{64}", head)):
             raise UsageError("head must be 64 hexadecimal digits, as sordino ledger verify prints.")
-        lists = (("audits", _AUDITS), ("caveats_not_allowed", sorted(CAVEATS)))
+        lists = (("audits", ["run"]), ("caveats_not_allowed", sorted(CAVEATS)))
         more: dict[str, Any] = {key: _words(key, values.get(key, []), own) for key, own in lists}
         more |= {"name": name, "digest": sha256(raw).hexdigest(), "head": head}
         return cls(limits=limits, below=below, covered=covered, **more)
@@ -351,7 +349,7 @@ class _Inventory:
 
     def _answers(self, plain: _Artifact, path: Path) -> Iterator[_Artifact]:
         stem = path.name.removesuffix(".manifest.json")
-        near = (path.with_name(f"{stem}{ending}") for ending in _RELEASED)
+        near = (path.with_name(f"{stem}{ending}") for ending in (".jsonl", ".jsonl.gz", ".parquet"))
         files = [file for file in near if file.is_file()]
         for file in files:
             found = read_manifest(file, path)

@@ -87,18 +87,14 @@ def _exact_delta(
     with localcontext(prec=DIGITS):
         factor = Decimal(epsilon).exp()
 
+        def decimal(chance: Fraction) -> Decimal:  # in the digits of the context
+            return Decimal(chance.numerator) / chance.denominator
+
         def excess(one: Input, other: Input) -> Decimal:
-            return sum(
-                (
-                    max(Decimal(0), _decimal(chance) - factor * _decimal(channel[other].get(o)))
-                    for o, chance in channel[one].items()
-                ),
-                start=Decimal(0),
-            )
+            none, total = Fraction(0), Decimal(0)
+            for output, chance in channel[one].items():
+                against = factor * decimal(channel[other].get(output, none))
+                total += max(Decimal(0), decimal(chance) - against)
+            return total
 
         return max((excess(one, other) for one, other in neighbors), default=Decimal(0))
-
-
-def _decimal(chance: Fraction | None) -> Decimal:
-    """Return a fraction in the digits of the context; a missing output has probability 0."""
-    return Decimal(0) if chance is None else Decimal(chance.numerator) / chance.denominator

@@ -18,7 +18,6 @@ from sordino._version import __version__
 from sordino.errors import AuditInconclusive, AuditRefuted
 from sordino.privacy.guarantee import Guarantee, float_to_json, never_less, never_more, promise_rows
 
-_AUDIT_FORMAT = "sordino.audit"
 _AUDIT_VERSION = 2
 
 Kind = Literal["mechanism", "release", "run", "training"]
@@ -184,16 +183,8 @@ class Finding:
 
     def to_dict(self) -> dict[str, object]:
         """Return the finding as JSON holds it."""
-        return {
-            "attack": self.attack,
-            "needs": self.needs,
-            "ran": self.ran,
-            "outcome": self.outcome,
-            "summary": self.summary,
-            "recovered": self.recovered,
-            "p_value": self.p_value,
-            "details": dict(self.details),
-        }
+        names = ("attack", "needs", "ran", "outcome", "summary", "recovered", "p_value")
+        return {name: getattr(self, name) for name in names} | {"details": dict(self.details)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,12 +249,8 @@ class Audit:
     @property
     def exit_code(self) -> int:
         """Return what the command line leaves with: 5 refuted, 0 not refuted, 6 cannot tell."""
-        codes: dict[Verdict, int] = {
-            "refuted": AuditRefuted.exit_code,
-            "not refuted": 0,
-            "cannot tell": AuditInconclusive.exit_code,
-        }
-        return codes[self.verdict]
+        codes = {"refuted": AuditRefuted.exit_code, "cannot tell": AuditInconclusive.exit_code}
+        return codes.get(self.verdict, 0)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -334,7 +321,7 @@ class Audit:
         """Return the audit as JSON holds it."""
         bound, found = self.lower_bound, self.would_have_found
         return {
-            "format": _AUDIT_FORMAT,
+            "format": "sordino.audit",
             "version": _AUDIT_VERSION,
             "verdict": self.verdict,
             "reasons": list(self.reasons),
@@ -364,7 +351,7 @@ class Audit:
         rows: list[tuple[str, object]] = [
             ("verdict", self.verdict),
             *[("because", reason) for reason in self.reasons],
-            *([] if self.would_have_found is None else [("power", self.would_have_found)]),
+            ("power", self.would_have_found),
             ("subject", self.subject),
             *promise_rows(self.claim),
             *[("measured", _shown(found)) for found in self.measured],

@@ -35,10 +35,8 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation
 
 _ROUNDING = 1e-9  # of a sum, relative to the largest that its arm can have
 _GENTLE = 1.0  # up to this |t|, π·(eᵗ − 1) is summed without cancellation
-_STEEPEST = 700.0  # e^b beyond it is no float
 _FEWEST = 2  # records without shrinkage, so that a plain mean is left in every neighbor
 _BLOCK = 1 << 20  # numbers held at once
-_HALVINGS = 60
 _ALONE = 1e-9  # what one record leaves of its own direction
 _UNIT = 1 + 1e-9  # a norm of 1, rounded
 _DRAW = "privacy loss of one draw"
@@ -226,7 +224,7 @@ class ArmAudit(_Policy):
         for weights in _each_own(moved, logs):
             after = log_softmax(weights, axis=-1)
             for one, other in ((logs, after), (after, logs)):
-                raised = np.exp(np.minimum(other + bound, _STEEPEST))
+                raised = np.exp(np.minimum(other + bound, 700.0))  # e^b beyond it is no float
                 delta = max(delta, np.maximum(np.exp(one) - raised, 0.0).sum(axis=-1).max())
         about = f"δ of one draw at ε = {bound:g}"
         return InstanceLoss(delta, about=about, changes=_EVERY, public=(*_OF_ARMS, "epsilon"))
@@ -469,7 +467,7 @@ def _loss_between(
     if max(np.ptp(gift + along * end, axis=-1).max() for end in span) <= known:
         return 0.0
     low, high = (np.full_like(along, end) for end in span)
-    for _ in range(_HALVINGS):
+    for _ in range(60):
         middle = (low + high) / 2
         weights = softmax(logs[:, None] + gift[:, None] + along[:, None] * middle[..., None], -1)
         rises = along > (weights * along[:, None]).sum(axis=-1)

@@ -39,8 +39,7 @@ from sordino.privatization.answers import (
     use_unprotected,
 )
 from sordino.privatization.randomization import Randomization, memo_keys
-from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.reporting.verdict import judge
+from sordino.reporting.result import describe_guarantee_and_caveats, judge
 from sordino.runs.progress import Bar
 from sordino.runs.run import (
     Limit,

@@ -38,9 +38,9 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import event_of, request_of
 from sordino.privatization.answers import privatize, use_unprotected
-from sordino.reporting import verdict
 from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.reporting.result import judge as verdict_on
 from sordino.rewards.release_checks import entropy_of
 from sordino.runs.run import (
     Limit,
@@ -645,7 +645,7 @@ class Study:
             # where raw records were read, a time would tell of them
             "seconds": None if self.central else round(_random.clock() - started, 1),
         }
-        value = {"verdict": verdict.judge(value), **value}
+        value = {"verdict": verdict_on(value), **value}
         curves = self.folder / "curves.svg"
         write_training_curves(curves, value["curves"], force=True, simulated=self.simulated)
         lines = table.markdown_table(

@@ -15,8 +15,7 @@ from sordino._files import refuse_output
 from sordino.auditing.findings import Audit, Finding, Measurement, Verdict
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import audit_run
-from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.auditing.statistical.games import NAMES, build_mechanism
+from sordino.auditing.statistical.distinguishing import NAMES, audit_mechanism, build_mechanism
 from sordino.engines.exchange import passing_folder
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse

@@ -21,12 +21,16 @@ from jaxtyping import Float
 
 from sordino import _random, _validate
 from sordino._files import explained, finite
-from sordino.algorithms.draw_calibration import bounded_range_of_draws
-from sordino.algorithms.offline_bandit import count_tested_policy, linear_policy, multi_armed_policy
+from sordino.algorithms.offline_bandit import (
+    bounded_range_of_draws,
+    count_tested_policy,
+    linear_policy,
+    multi_armed_policy,
+)
 from sordino.errors import BudgetExceeded, DataError, UsageError
 from sordino.mechanisms.gibbs import least_temperature
 from sordino.mechanisms.minimum_count_release import MinimumCount
-from sordino.policies.withheld import WithheldPolicy
+from sordino.policies.gibbs import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs, read_bandit_logs, usable_reward_range
 from sordino.preferences.catalogues import Catalogue, columns_of, whole_text
 from sordino.preferences.files import read_rows

@@ -28,8 +28,7 @@ from sordino.errors import (
     PrivacyError,
     UsageError,
 )
-from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
-from sordino.policies.withheld import WithheldPolicy
+from sordino.policies.gibbs import CandidatePolicy, WithheldPolicy, gibbs_policy
 from sordino.preferences.containers import Progress
 from sordino.preferences.features import Features, HashedText, Intercept
 from sordino.preferences.files import read_rows

@@ -282,10 +282,10 @@ def invite(settings: _Invite) -> None:
     if out is not None:
         refuse_output(out, force=settings.force)
     study = read_study(settings.path)
-    invitations = collection_module("invitations")
+    answers = collection_module("answers")
     with opened(study, create=True) as engine, secret_file(out, force=settings.force) as file:
-        tokens = invitations.invite(engine, study, count=settings.count, days=days)
-        links = {invitations.handle_of(study, token): f"{address}/#{token}" for token in tokens}
+        tokens = answers.invite(engine, study, count=settings.count, days=days)
+        links = {answers.handle_of(study, token): f"{address}/#{token}" for token in tokens}
         lines = [f"{handle} {link}\n" for handle, link in links.items()]
         if file is not None:
             file.write("".join(lines).encode())
@@ -327,9 +327,9 @@ class _Revoke(Json):
 def revoke(settings: _Revoke) -> None:
     """Withdraw invitations for good; what was answered with them stays."""
     study, handles = read_study(settings.path), settings.handles
-    invitations = collection_module("invitations")
+    answers = collection_module("answers")
     with opened(study) as engine:
-        invitations.revoke(engine, handles)
+        answers.revoke(engine, handles)
     value = {**study_values(study), "revoked": handles}
     rows = {"revoked": ", ".join(handles), "answers": "those that were sent before stay"}
     finish("sordino collect revoke", rows, value, as_json=settings.as_json)
@@ -347,7 +347,7 @@ class _Status(Json):
 def status(settings: _Status) -> None:
     """Show how many people were invited and how many answers there are."""
     study = read_study(settings.path)
-    module = collection_module("invitations")
+    module = collection_module("answers")
     with opened(study) as engine:
         told: dict[str, Any] = module.progress_of(engine, study)
         listed = module.states(engine) if settings.invitations else []
@@ -406,10 +406,10 @@ def export(settings: Export) -> None:
     """Write the randomized answers with a manifest that says how they were randomized."""
     refuse_records(settings.unit)
     study, out, unit = read_study(settings.path), settings.out, settings.unit.whose
-    answers, invitations = map(collection_module, ("answers", "invitations"))
+    answers = collection_module("answers")
     with opened(study) as engine:
         manifest = answers.export_answers(engine, study, out, unit=unit, force=settings.force)
-        links = invitations.forget(engine) if settings.forget else None
+        links = answers.forget(engine) if settings.forget else None
     value = manifest.to_dict() | {
         "epsilon_per_label": study.coin.realized_epsilon,
         "links_forgotten": links,

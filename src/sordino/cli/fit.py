@@ -11,8 +11,12 @@ from sordino.errors import PrivacyError, UsageError
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
-from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
-from sordino.reporting.verdict import MEANINGLESS, judge
+from sordino.reporting.result import (
+    MEANINGLESS,
+    describe_guarantee_and_caveats,
+    judge,
+    measure_reward,
+)
 from sordino.rewards.answer_files import fit_and_measure_chunks
 from sordino.rewards.evidence import Released, refuse_too_few
 from sordino.rewards.metrics import cross_fit

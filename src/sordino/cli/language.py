@@ -17,8 +17,7 @@ from sordino.preferences.features import caveats_of_reading
 from sordino.preferences.files import read_rows
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import Text, read_text
-from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.reporting.verdict import judge
+from sordino.reporting.result import describe_guarantee_and_caveats, judge
 from sordino.runs.progress import Bar
 from sordino.runs.run import made_folder
 from sordino.runs.settings import Argument, Option, Output, Reading, TrainingOption, language_module

@@ -32,8 +32,7 @@ from sordino.privatization.answers import (
 from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.publication import ChunkOutputs, digest_of_request
 from sordino.privatization.randomization import Randomization, Survey
-from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.reporting.verdict import judge
+from sordino.reporting.result import describe_guarantee_and_caveats, judge
 from sordino.runs.progress import Bar, Passes
 from sordino.runs.run import Limit, Run, future_ledger, spending_limit
 from sordino.runs.settings import (

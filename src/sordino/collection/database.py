@@ -114,7 +114,6 @@ FAILURES: Final = (DBAPIError, PoolTimeout, OSError)
 
 _SECONDS: Final = 5
 _TURN: Final = 7_305_804_402_429_357_423  # a number that nothing else in this database locks
-_PRIVATE: Final = 0o600
 
 
 def open_database(url: str) -> Engine:
@@ -164,21 +163,27 @@ def _begin(connection: Connection) -> None:
 
 
 @contextmanager
-def reading(engine: Engine) -> Iterator[Connection]:
-    """Yield a connection that sees one state of the database and changes nothing."""
-    reason = ""
+def failing(problem: str) -> Iterator[None]:
+    """Turn what a database raises into one error that names its kind, and shows no row."""
     try:
-        options = {"isolation_level": "REPEATABLE READ"}
-        with engine.connect() as connection:
-            extra = {"read_only": True} if engine.dialect.name == "sqlite" else options
-            yield connection.execution_options(**extra)
+        yield
     except SordinoError:
         raise
     except FAILURES as error:
         reason = type(error).__name__
     else:
         return
-    raise FileSystemError(f"The database of the study cannot be read ({reason}).")
+    raise FileSystemError(problem.format(reason))
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Yield a connection that sees one state of the database and changes nothing."""
+    options = {"isolation_level": "REPEATABLE READ"}
+    extra = {"read_only": True} if engine.dialect.name == "sqlite" else options
+    problem = "The database of the study cannot be read ({})."
+    with failing(problem), engine.connect() as connection:
+        yield connection.execution_options(**extra)
 
 
 def take_turn(connection: Connection) -> None:
@@ -245,24 +250,19 @@ def rewrite(engine: Engine) -> None:
 
 def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
     """Return the engine of a database that is of just this study."""
-    reason, terms = "", None
-    file, sqlite = engine.url.database or "", engine.dialect.name == "sqlite"
-    try:
+    terms, file, sqlite = None, engine.url.database or "", engine.dialect.name == "sqlite"
+    with failing(
+        "The database of the study cannot be used ({}). Nothing was done. Check that it runs, and "
+        "that its folder or its user may be written."
+    ):
         begun = not sqlite or (bool(file) and Path(file).exists())  # looking makes no SQLite file
         if create:
             if sqlite and file and not file.startswith((":", "file:")):
                 # only its owner may read it; its logs get the same mode
-                os.close(os.open(file, os.O_RDWR | os.O_CREAT, _PRIVATE))
+                os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
             _TABLES.create_all(engine)
         if create or (begun and inspect(engine).has_table(_STUDY.name)):
             terms = _frozen_terms(engine, study, create=create)
-    except FAILURES as error:
-        reason = type(error).__name__
-    if reason:
-        raise FileSystemError(
-            f"The database of the study cannot be used ({reason}). Nothing was done. Check that "
-            "it runs, and that its folder or its user may be written."
-        )
     if terms is None:
         raise DataError(
             "This study has not begun: make invitations first (sordino collect invite)."

@@ -136,7 +136,6 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), interest-cohort=()",
 }
-_NO_STORE: Final = (b"cache-control", b"no-store")
 _ENCODED: Final = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
 
 
@@ -160,7 +159,7 @@ class Headers:
             if message["type"] == "http.response.start":
                 started_to_answer = True
                 status = message["status"]
-                extra = [*_ENCODED, _NO_STORE] if api else _ENCODED
+                extra = [*_ENCODED, (b"cache-control", b"no-store")] if api else _ENCODED
                 message["headers"] = [*message.get("headers", ()), *extra]
             await send(message)
 

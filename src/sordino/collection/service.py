@@ -32,9 +32,8 @@ from sordino._random import moment, new_token
 from sordino._version import __version__
 from sordino.errors import DataError, FileSystemError
 
-from .answers import MOST_ANSWERS, export_zip, read_submission, store
+from .answers import MOST_ANSWERS, export_zip, open_invitation, progress_of, read_submission, store
 from .database import FAILURES, Job, Writer, reading
-from .invitations import open_invitation, progress_of
 from .refusals import (
     REFUSALS,
     Buckets,
@@ -129,7 +128,6 @@ _LANGUAGES: Final = _object(
 _HEALTH: Final = _object(status={"const": "ok"}, study=_TEXT, page=_TEXT)
 _ERROR: Final = _object(error=_object(code={"enum": sorted(REFUSALS)}, message=_TEXT))
 _ZIP: Final = {"type": "string", "format": "binary"}
-_COMMON: Final = (400, 405, 408, 429, 500, 503)
 _SENDING: Final = (401, 403, 409, 413, 415)
 _ROUTES: Final = (
     # path, method, summary, what is answered, refusals, whose secret is asked for, what is sent
@@ -160,7 +158,7 @@ def _description() -> _Schema:
                 "200": {"description": "Done.", "content": {kind: {"schema": answered}}},
                 **{
                     str(code): {"description": "Refused.", "content": error}
-                    for code in sorted({*_COMMON, *refusals})
+                    for code in sorted({400, 405, 408, 429, 500, 503, *refusals})
                 },
             },
         }
@@ -206,19 +204,6 @@ class _Service:
     senders: Buckets = field(default_factory=lambda: Buckets(burst=60, rate=5))
     strangers: Buckets = field(default_factory=lambda: Buckets(burst=120, rate=2))
     known: set[str] = field(default_factory=set, repr=False)
-
-    def routes(self) -> list[Route]:
-        return [
-            *(Route(path, partial(self.page_file, name=name)) for path, name in _NAMED.items()),
-            Route("/page/{name}", self.page_file),
-            Route("/openapi.json", self.openapi),
-            Route("/api/health", self.health),
-            Route("/api/texts", self.texts),
-            Route("/api/open", self.open, methods=["POST"]),
-            Route("/api/answers", self.answers, methods=["POST"]),
-            Route("/api/admin/status", self.admin_status),
-            Route("/api/admin/export", self.admin_export),
-        ]
 
     async def page_file(self, request: Request, name: str = "") -> Response:
         """Answer with a file of the page; browsers ask each time whether it is still the same."""
@@ -382,7 +367,17 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
             writer.stop()
             engine.dispose()
 
-    routes = service.routes()
+    routes = [
+        *(Route(path, partial(service.page_file, name=name)) for path, name in _NAMED.items()),
+        Route("/page/{name}", service.page_file),
+        Route("/openapi.json", service.openapi),
+        Route("/api/health", service.health),
+        Route("/api/texts", service.texts),
+        Route("/api/open", service.open, methods=["POST"]),
+        Route("/api/answers", service.answers, methods=["POST"]),
+        Route("/api/admin/status", service.admin_status),
+        Route("/api/admin/export", service.admin_export),
+    ]
     named = frozenset(route.path for route in routes)
     app = Starlette(
         routes=routes,

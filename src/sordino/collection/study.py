@@ -97,8 +97,6 @@ _Changes = Literal["refused", "paid"]
 DATABASE_VARIABLE: Final = "SORDINO_DATABASE"
 """Where a database URL with a password is given, so that it stands in no file."""
 
-_LEAST_TICK: Final = 1
-_LONGEST_TICK: Final = 3600
 _LONGEST_TITLE: Final = 300
 _FROZEN: Final = ("id", "epsilon", "cap", "accept_weak", "ties", "skips", "changes", "tick_seconds")
 
@@ -126,9 +124,7 @@ class Study:
         object.__setattr__(self, "epsilon", RandomizedResponse(self.epsilon).epsilon)
         _validate.release_id("id", self.id)
         _validate.integer("cap", self.cap, at_least=1, at_most=100_000)
-        _validate.integer(
-            "tick_seconds", self.tick_seconds, at_least=_LEAST_TICK, at_most=_LONGEST_TICK
-        )
+        _validate.integer("tick_seconds", self.tick_seconds, at_least=1, at_most=3600)
         _validate.one_of("changes", self.changes, get_args(_Changes))
         for name in ("ties", "skips", "accept_weak"):
             _validate.one_of(name, getattr(self, name), (True, False))
@@ -231,10 +227,9 @@ def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the settings of a file, of which none is missing and none is unknown."""
     known = Study.__dataclass_fields__.keys() - {"folder"}
     needed = {"id", "title", "epsilon", "cap", "database", "questions"}
-    missing, unknown = sorted(needed - values.keys()), sorted(values.keys() - known)
-    if missing:
+    if missing := sorted(needed - values.keys()):
         raise DataError(f"{name} lacks the setting {missing[0]!r}.")
-    if unknown:
+    if not values.keys() <= known:
         raise DataError(
             f"{name} has a setting that no study has. Known are {', '.join(sorted(known))}."
         )
@@ -317,7 +312,6 @@ _KINDS: Final = {
 }
 _DIGEST: Final = b"__PAGE__"  # written in place of it: the page's own digest, so that caches end
 _FIRST: Final = "en"
-_LANGUAGE_KEYS: Final = {"code", "name"}
 _PLACE: Final = re.compile(r"\{\w+\}", re.ASCII)  # as the page fills them in
 _HALF: Final = re.compile("[\ud800-\udfff]")  # no character, and nothing that can be sent
 
@@ -388,20 +382,19 @@ def read_languages(study: Study) -> list[dict[str, Any]]:
         packaged = folder / f"{name}.json"
         inside = name.isalpha() and packaged.is_file()
         value: object = None
-        reason = ""
         try:
             value = json.loads((packaged if inside else study.folder / name).read_text("utf-8"))
         except OSError as error:
             reason = error.strerror or type(error).__name__
+            problem = f"The language file {name!r} cannot be read ({reason})."
+            raise FileSystemError(problem) from None
         except (ValueError, RecursionError):
             pass  # it holds no object
-        if reason:
-            raise FileSystemError(f"The language file {name!r} cannot be read ({reason}).")
         texts = value.get("texts") if isinstance(value, dict) else None
         if (
             not isinstance(value, dict)
             or not isinstance(texts, dict)
-            or not value.keys() >= _LANGUAGE_KEYS
+            or not value.keys() >= {"code", "name"}
         ):
             raise DataError(f"The language file {name!r} must hold 'code', 'name' and 'texts'.")
         other = sorted(texts.keys() ^ wanted.keys())

@@ -103,11 +103,10 @@ _MARKERS: dict[str, float] = {
     "first": 0.5, "then": 0.4, "example": 0.6, "lovely": 0.3, "perhaps": -0.25, "maybe": -0.15,
     "sorry": -1.1,
 }  # fmt: skip
-_MOST_SENTENCES = 4
 
 
 def _answer(topic: str, generator: np.random.Generator) -> str:
-    sentences = list(generator.choice(_SENTENCES, generator.integers(1, _MOST_SENTENCES + 1)))
+    sentences = list(generator.choice(_SENTENCES, generator.integers(1, 5)))
     minutes = generator.integers(5, 600)
     sentences.insert(0, f"To {topic} takes about {minutes} minutes of patience.")
     return " ".join(sentences)

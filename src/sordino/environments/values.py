@@ -197,7 +197,6 @@ def _rows(name: str, values: PerAction, reference: PerAction) -> tuple[PerAction
     return rows, base
 
 
-_NODES = 64
 _STEEPEST = 1e6  # no slope of interest is larger; the fit needs some bound
 
 
@@ -257,7 +256,7 @@ def plain_logistic_scale(
     _validate.integer("dimension", dimension, at_least=2)
     # One coordinate of a uniform unit vector: Gauss–Jacobi quadrature of the density
     # ∝ (1 − u²)^((d − 3)/2), exact for polynomials of degree 2·nodes − 1.
-    values, weights = roots_jacobi(_NODES, (dimension - 3) / 2, (dimension - 3) / 2)
+    values, weights = roots_jacobi(64, (dimension - 3) / 2, (dimension - 3) / 2)
     weights = weights / weights.sum()
     if not unit_differences:
         values = np.subtract.outer(values, values).ravel()

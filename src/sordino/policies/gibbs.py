@@ -1,23 +1,328 @@
-"""The reference policy tilted by reward over temperature, on finite candidate sets."""
+"""The reference policy tilted by reward over temperature, on finite candidate sets.
+
+Also by lower and upper confidence: one bound on how wrong a reward may be, with two signs.
+Of an estimate that stays with its curator every draw spends.
+"""
 
 from __future__ import annotations
 
+import math
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, overload, runtime_checkable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias, overload, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int64, Integer
 
 from sordino import _random, _validate
-from sordino.errors import PrivacyError
+from sordino._withholding import Withholding
+from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
+from sordino.mechanisms.gibbs import Scores, SoftmaxMechanism
 from sordino.preferences.features import Features
 from sordino.preferences.records import Text
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy import accounting
+from sordino.privacy.guarantee import (
+    WEAKEST_EPSILON,
+    BoundedRangeEvent,
+    Event,
+    Guarantee,
+    NeighboringRelation,
+    Unit,
+    never_less,
+)
+from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_json
+from sordino.privacy.persons import People
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
+from sordino.rewards.release_checks import entropy_of, weighed
 
-from .withheld import WithheldEstimate, WithheldPolicy
+
+@runtime_checkable
+class WithheldEstimate(Protocol):
+    """An estimate that nobody but its curator sees, and how far one change can move it."""
+
+    @property
+    def unit(self) -> Unit:
+        """Return whose change is hidden."""
+
+    @property
+    def neighbors(self) -> NeighboringRelation:
+        """Return what one change is."""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Return the names of what qualifies every promise made with it."""
+
+    @property
+    def questions(self) -> np.ndarray | None:
+        """Return digests of the questions, if they are public: a ledger knows data sets by them."""
+
+    @property
+    def people(self) -> People | None:
+        """Return who judged, and how many questions each, if that is public."""
+
+    @property
+    def payments(self) -> tuple[tuple[str, Event], ...]:
+        """Return ledger entries that the scores rest on, and what each did; mostly none."""
+
+    def options(self, context: object, candidates: object) -> Any:
+        """Return one public question as the estimate reads it; its length is that of a choice."""
+
+    def score_range(self, options: Any) -> float:
+        """Return the bound on the range of the change of the scores, in units of reward.
+
+        Guarantee:
+            For any two neighboring data sets, max h − min h over the options is at most this,
+            h being the difference of the two score vectors.
+        """
+
+    def _scores(self, options: Any) -> Scores:
+        """Return the score of every option; confidential."""
+
+
+_MOST = 100_000_000  # draws of one call, which are held in memory
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class WithheldPolicy(Withholding):
+    """Draw actions with probability ∝ reference · exp(score / temperature); each draw spends."""
+
+    # Made by `multi_armed_policy`, `linear_policy` or, of a `WithheldReward`, by `gibbs_policy`. It
+    # hides the estimate in `repr` and refuses to be pickled: only what it draws may leave the
+    # curator.
+    # What is asked (context, candidates, reference, number of draws) must not depend on the data,
+    # except through what was drawn before.
+    # Warns:
+    #     PrivacyWarning: One draw may have a privacy loss above 20, which protects nobody.
+
+    # What scores the options, and bounds how far one change moves the scores.
+    estimate: WithheldEstimate
+    # KL strength, in units of reward; small follows the estimate, large stays with the reference.
+    temperature: float = field(kw_only=True)
+    # Probabilities of the starting policy where every question has the same options, as the arms of
+    # a bandit; uniform if left out.
+    reference: Sequence[float] | None = field(default=None, kw_only=True)
+
+    _held = "The policy of a withheld estimate"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.estimate, WithheldEstimate):
+            raise UsageError(
+                f"A withheld policy needs a withheld estimate, got {type(self.estimate).__name__}."
+            )
+        value = _validate.positive("temperature", self.temperature)
+        object.__setattr__(self, "temperature", value)
+
+    def __repr__(self) -> str:
+        """Return what is public."""
+        about = f"unit={self.estimate.unit!r}, neighbors={self.estimate.neighbors.name}"
+        return f"{type(self).__name__}(withheld, temperature={self.temperature!r}, {about})"
+
+    def bounded_range(
+        self,
+        context: object = None,
+        candidates: object = None,
+        *,
+        reference: Sequence[float] | None = None,
+    ) -> float:
+        """Return the length of the interval of one draw's log-ratios; it is public."""
+        return self._sampling(self.estimate.options(context, candidates), reference).bounded_range
+
+    def guarantee(
+        self,
+        draws: int = 1,
+        context: object = None,
+        candidates: object = None,
+        *,
+        delta: float = 0.0,
+        reference: Sequence[float] | None = None,
+    ) -> Guarantee:
+        """Return what that many draws for one question promise together at a failure probability.
+
+        Guarantee:
+            The least bound that the accountant shows: the sum, zCDP, or the exact composition of
+            bounded ranges.
+        """
+        options = self.estimate.options(context, candidates)
+        return self._promise(self._sampling(options, reference, draws).event, 1, delta)
+
+    def draw(
+        self,
+        context: object = None,
+        candidates: object = None,
+        *,
+        ledger: Ledger,
+        reference: Sequence[float] | None = None,
+        simulate_seed: int | None = None,
+    ) -> int:
+        """Return the index of one drawn option, after recording the spend.
+
+        Guarantee:
+            Bounded range :meth:`bounded_range` for this one draw, trust ``"central"``. Shown by
+            tests/soundness/test_withheld_policy.py.
+        """
+        drawn = self.draw_many(
+            1, context, candidates, ledger=ledger, reference=reference, simulate_seed=simulate_seed
+        )
+        return int(drawn[0])
+
+    def draw_many(
+        self,
+        count: int,
+        context: object = None,
+        candidates: object = None,
+        *,
+        ledger: Ledger,
+        reference: Sequence[float] | None = None,
+        simulate_seed: int | None = None,
+    ) -> Int64[np.ndarray, " count"]:
+        """Return the indices of that many options drawn for one question; one entry pays for all.
+
+        Guarantee:
+            ``count`` independent draws of bounded range :meth:`bounded_range`. Shown by
+            tests/soundness/test_withheld_policy.py.
+        """
+        # Independent draws from one policy compose more tightly than draws one by one.
+        _validate.integer("count", count, at_least=1, at_most=_MOST)
+        options = self.estimate.options(context, candidates)
+        sampling = self._sampling(options, reference, count)
+        return self._paid([(options, sampling)], sampling.event, 1, ledger, simulate_seed)
+
+    def draw_each(
+        self,
+        contexts: Sequence[Any] | None,
+        candidates: Sequence[Any] | None = None,
+        *,
+        ledger: Ledger,
+        reference: Sequence[Sequence[float]] | None = None,
+        simulate_seed: int | None = None,
+    ) -> Int64[np.ndarray, " n"]:
+        """Return the index of one option drawn for each of n questions; one entry pays for all.
+
+        Guarantee:
+            n draws, each of at most the largest bounded range of these questions, from n
+            policies. Shown by tests/soundness/test_withheld_policy.py.
+        """
+        questions = [
+            self.estimate.options(context, some)
+            for context, some in _questions(contexts, candidates)
+        ]
+        chances = [None] * len(questions) if reference is None else reference
+        if len(chances) != len(questions) or not questions:
+            raise UsageError(
+                f"reference must have an entry for each of {len(questions)} questions, and there "
+                "must be one. Nothing was drawn."
+            )
+        pairs = [
+            (options, self._sampling(options, chance))
+            for options, chance in zip(questions, chances, strict=True)
+        ]
+        widest = BoundedRangeEvent(max(sampling.bounded_range for _, sampling in pairs))
+        return self._paid(pairs, widest, len(pairs), ledger, simulate_seed)
+
+    def _paid(
+        self,
+        questions: Iterable[tuple[Any, SoftmaxMechanism]],
+        event: BoundedRangeEvent,
+        count: int,
+        ledger: Ledger,
+        simulate_seed: int | None,
+    ) -> Int64[np.ndarray, " n"]:
+        """Return what is drawn for every question, one after the other, after one entry."""
+        if not isinstance(ledger, Ledger):
+            raise UsageError(
+                "Each draw from a withheld estimate spends, so a ledger is needed to record it. "
+                "Nothing was drawn. Pass ledger=sordino.Ledger.open(...)."
+            )
+        known = {row.release_id for row in ledger.rows}
+        if any(release_id not in known for release_id, _ in self.estimate.payments):
+            raise PrivacyError(
+                f"What these draws rest on was paid for on another ledger than "
+                f"{ledger.path.name}. Nothing was drawn. Use the ledger of the test."
+            )
+        entropy = entropy_of(simulate_seed)
+        promise = weighed(self._promise(event, count, ledger.budget.delta), None, ledger)
+        promise = replace(promise, randomness=entropy.randomness)
+        released = ledger.charge(
+            event,
+            lambda: np.concatenate(
+                [
+                    # the one caller of a name that is private so that nobody else asks for scores
+                    sampling.release(self.estimate._scores(options), entropy=entropy)  # noqa: SLF001
+                    for options, sampling in questions
+                ]
+            ),
+            digest=lambda drawn: digest_of_json({"draws": drawn.tolist()}),
+            promise=promise,
+            count=count,
+            questions=self.estimate.questions,
+            people=self.estimate.people,
+        )
+        return released.value
+
+    def _promise(self, event: BoundedRangeEvent, count: int, delta: float) -> Guarantee:
+        """Return what so many events promise together, with the estimate's caveats."""
+        held = self.estimate
+        events = [(event, count), *((paid, 1) for _, paid in held.payments)]
+        loss = accounting.composed_epsilon(events, neighbors=held.neighbors, delta=delta)
+        promise = Guarantee(
+            loss, delta=delta, unit=held.unit, neighbors=held.neighbors, trust="central"
+        )
+        return promise.with_caveats(*held.caveats)
+
+    def _sampling(
+        self, options: Any, reference: Sequence[float] | None, draws: int = 1
+    ) -> SoftmaxMechanism:
+        """Return how one question is drawn from; warn where that protects nobody."""
+        k = len(options)
+        given = self.reference if reference is None else reference
+        if given is not None and len(given) != k:
+            raise UsageError(
+                f"reference must have one probability for each of {k} options, got {len(given)}. "
+                "Nothing was drawn."
+            )
+        sampling = SoftmaxMechanism(
+            self.temperature,
+            score_range=self.estimate.score_range(options),
+            reference=(1.0 / k,) * k if given is None else tuple(map(float, given)),
+            neighbors=self.estimate.neighbors,
+            draws=draws,
+        )
+        if sampling.bounded_range > WEAKEST_EPSILON:
+            warnings.warn(
+                f"One draw has epsilon={never_less(sampling.bounded_range)}: at temperature "
+                f"{self.temperature!r} it protects nobody. Nothing was drawn yet. Use a larger "
+                "temperature or more regularization.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+        return sampling
+
+
+def _questions(
+    contexts: Sequence[Any] | None, candidates: Sequence[Any] | None
+) -> Iterable[tuple[Any, Any]]:
+    """Return the questions, paired; refuse what are no lists, and lengths that disagree."""
+    given = {"contexts": contexts, "candidates": candidates}
+    lists = {name: value for name, value in given.items() if value is not None}
+    if not lists:
+        raise UsageError("Give contexts or candidates, one for each draw. Nothing was drawn.")
+    for name, value in lists.items():
+        if not hasattr(value, "__len__"):
+            raise UsageError(f"{name} must be a list, got {type(value).__name__}.")
+    sizes = {name: len(value) for name, value in lists.items()}
+    if len(set(sizes.values())) > 1:
+        raise UsageError(
+            f"{sizes['contexts']} contexts, but {sizes['candidates']} lists of candidates."
+        )
+    blank = [None] * max(sizes.values())
+    return zip(
+        blank if contexts is None else contexts,
+        blank if candidates is None else candidates,
+        strict=True,
+    )
 
 
 @runtime_checkable
@@ -54,7 +359,7 @@ class ReleasedReward(Protocol):
         """Return the reward as JSON holds it."""
 
 
-Scores: TypeAlias = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]
+_Scored: TypeAlias = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]
 """Two numbers for each candidate of each prompt."""
 
 
@@ -119,7 +424,7 @@ class CandidatePolicy(ABC):
         object.__setattr__(self, "temperature", value)
 
     @abstractmethod
-    def _scores(self, options: Candidates) -> Scores:
+    def _scores(self, options: Candidates) -> _Scored:
         """Return the scores that are tilted, and the estimated rewards behind them."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,7 +438,7 @@ class CandidatePolicy(ABC):
             prompts, candidates, reference=reference, features=self.reward.features
         )
 
-    def _tilted(self, options: Candidates) -> Scores:
+    def _tilted(self, options: Candidates) -> _Scored:
         """Return the probabilities of all candidates, and their estimated rewards."""
         scores, rewards = self._scores(options)
         return tilt(scores, options.starts, self.temperature, options.reference), rewards
@@ -200,7 +505,7 @@ class GibbsPolicy(CandidatePolicy):
             the reference.
     """
 
-    def _scores(self, options: Candidates) -> Scores:
+    def _scores(self, options: Candidates) -> _Scored:
         if options.given is not None:
             rewards = self.reward.score_features(options.given)
         else:
@@ -236,3 +541,224 @@ def gibbs_policy(
     if isinstance(reward, WithheldEstimate):
         return WithheldPolicy(reward, temperature=temperature)
     return GibbsPolicy(reward, temperature=temperature)
+
+
+Kind = Literal["pessimistic", "optimistic"]
+_SIGNS: dict[str, float] = {"pessimistic": -1.0, "optimistic": 1.0}
+
+
+@runtime_checkable
+class _ConfidenceSet(Protocol):
+    """Rewards, linear in the features, among which the truth is with stated confidence."""
+
+    @property
+    def center(self) -> Float[np.ndarray, " d"]:
+        """Return the weights in the middle."""
+
+    def radius(self, confidence: float) -> float:
+        """Return how large the set is."""
+
+    def widths(self, rows: Any) -> Float[np.ndarray, " m"]:
+        """Return how far the set reaches in the direction of each row, per unit of radius."""
+
+
+def suboptimality_bound(
+    widths: Float[np.ndarray, " k"],
+    probabilities: Float[np.ndarray, " k"],
+    *,
+    radius: float,
+    temperature: float,
+) -> float:
+    """Return what the pessimistic policy loses against the best one at most, at one prompt."""
+    # The loss is that of E r − temperature · KL(π ‖ reference). The bound holds whenever the
+    # confidence set holds the true reward; average it over prompts.
+    # Source: PPKL, Theorem 4.2, with its constant made explicit (2); docs/local.md, confidence and
+    # pessimism: (2/temperature) · radius² · E_π*‖φ − φ̄‖².
+    return float(2 / temperature * radius**2 * np.sum(probabilities * widths**2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How well the comparisons cover what a policy does, prompt by prompt."""
+
+    # E_π width² · pairs. About the number of directions that matter where the comparisons cover the
+    # policy; much larger where it acts on what nobody compared.
+    uncertainty: Float[np.ndarray, " n"]
+    # The largest π / reference among the prompt's candidates.
+    density_ratio: Float[np.ndarray, " n"]
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the mean uncertainty and the largest density ratio over the prompts."""
+        return {
+            "mean_uncertainty": float(self.uncertainty.mean()),
+            "max_density_ratio": float(self.density_ratio.max()),
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class ConfidencePolicy(CandidatePolicy):
+    """Choose with probability ∝ reference · exp((reward ∓ bonus) / temperature)."""
+
+    # Made by `pessimistic_policy` and `optimistic_policy`. The reward is that of the center of the
+    # confidence set, for which the bonus is proved. See `CandidatePolicy` for what the methods
+    # take.
+
+    # `"pessimistic"`: the bonus is taken off; `"optimistic"`: it is added.
+    kind: Kind = field(kw_only=True)
+    # How often the confidence set holds the true reward, in (0, 1).
+    confidence: float = field(default=0.95, kw_only=True)
+    # What the bonus is multiplied by; below 1 nothing is proved.
+    scale: float = field(default=1.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.one_of("kind", self.kind, _SIGNS)
+        level = _validate.failure_probability("confidence", self.confidence, zero=False)
+        scale = _validate.non_negative("scale", self.scale)
+        if math.isinf(scale):
+            raise UsageError("scale must be finite, got inf.")
+        object.__setattr__(self, "confidence", level)
+        object.__setattr__(self, "scale", scale)
+        self._confidence_set()
+
+    def __repr__(self) -> str:
+        return (
+            f"ConfidencePolicy({self.kind}, {self.reward!r}, temperature={self.temperature:g}, "
+            f"confidence={self.confidence:g}, {self.label})"
+        )
+
+    @property
+    def heuristic(self) -> bool:
+        """Whether the bonus is smaller than the one that is proved."""
+        return self.scale < 1
+
+    @property
+    def label(self) -> str:
+        """``"valid"``, or ``"heuristic scale ..."`` for a bonus smaller than the proved one."""
+        return f"heuristic scale {self.scale:g}" if self.heuristic else "valid"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what makes this policy, as JSON holds it."""
+        return super().to_dict() | {
+            "kind": self.kind,
+            "confidence": self.confidence,
+            "scale": self.scale,
+            "label": self.label,
+        }
+
+    def bonus(
+        self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None
+    ) -> list[Float[np.ndarray, " k"]]:
+        """Return, for every prompt, the bonus of each candidate, ≥ 0, in units of reward."""
+        # A candidate's true reward, less its mean under the reference, is within the bonus of the
+        # estimate (for a scale of at least 1, as often as the confidence says).
+        # Source: docs/local.md, confidence and pessimism: scale · radius · ‖φ − E_reference
+        # φ‖_{M⁻¹}.
+        options = self._options(prompts, candidates, reference)
+        return options.split(self._factor * self._reach(options)[1])
+
+    def coverage(
+        self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None
+    ) -> Coverage:
+        """Return how well the comparisons cover what this policy does, prompt by prompt."""
+        # Source: docs/local.md, confidence and pessimism: E_π‖φ − E_reference φ‖²_{M⁻¹} · n.
+        if self.reward.pairs is None:
+            raise UsageError(
+                "Coverage is per comparison, and how many there were is private under this "
+                "promise. Use bonuses, which do not need it."
+            )
+        options = self._options(prompts, candidates, reference)
+        chances, widths = self._tilted(options)[0], self._reach(options)[1]
+        return Coverage(
+            uncertainty=options.means(widths**2, chances) * self.reward.pairs,
+            density_ratio=np.maximum.reduceat(chances / options.reference, options.starts),
+        )
+
+    def _scores(self, options: Candidates) -> _Scored:
+        estimates, widths = self._reach(options)
+        return estimates + _SIGNS[self.kind] * self._factor * widths, estimates
+
+    @property
+    def _factor(self) -> float:
+        return self.scale * self._confidence_set().radius(self.confidence)
+
+    def _reach(self, options: Candidates) -> _Scored:
+        """Return the center's reward of all candidates, and their widths."""
+        known = self._confidence_set()
+        estimates, widths = np.empty(len(options)), np.empty(len(options))
+        for here, rows, centered in options.centered(self.reward.features):
+            if rows.shape[1] != len(known.center):
+                raise DataError(
+                    f"candidates must have {len(known.center)} features, got {rows.shape[1]}."
+                )
+            estimates[here], widths[here] = rows @ known.center, known.widths(centered)
+        return estimates, widths
+
+    def _confidence_set(self) -> _ConfidenceSet:
+        """Return the set that the bonus is made of; refuse a reward that has none."""
+        # a finite class shapes its set by the confidence, an ellipsoid has one shape for all
+        shaped = getattr(self.reward, "confidence_set", None)
+        known = shaped(self.confidence) if shaped else getattr(self.reward, "ellipsoid", None)
+        if known is None:
+            raise UsageError(
+                "This reward keeps no confidence set, so nothing says how wrong it may be. Fit "
+                "it with fit_reward(..., ellipsoid=True), or use gibbs_policy, which takes it at "
+                "its word."
+            )
+        found: _ConfidenceSet = known
+        return found
+
+
+def pessimistic_policy(
+    reward: ReleasedReward, *, temperature: float, confidence: float = 0.95, scale: float = 1.0
+) -> ConfidencePolicy:
+    """Return the policy that trusts a private reward only as far as the comparisons reach.
+
+    π(a | x) ∝ reference(a | x) · exp((reward(x, a) − bonus(x, a)) / temperature): candidates
+    unlike anything that was compared are not chosen for a reward that may be noise. With the
+    stated confidence, it loses at most what :func:`suboptimality_bound` says.
+
+    Args:
+        reward: A :class:`sordino.RewardModel` with a confidence set, or what
+            :class:`sordino.FiniteRewards` fitted.
+        temperature: KL strength in units of reward, finite and > 0.
+        confidence: How often the confidence set holds the true reward, in (0, 1).
+        scale: What the bonus is multiplied by, ≥ 0. The proved bonus is conservative, so less
+            is often better, but a scale below 1 is a heuristic and is labelled as one; 0 is the
+            Gibbs policy.
+
+    Raises:
+        UsageError: A setting is out of range, or the reward keeps no confidence set.
+        PrivacyError: The reward is not a released reward.
+
+    Source:
+        PPKL, Algorithm 1; docs/local.md, confidence and pessimism.
+    """
+    return ConfidencePolicy(
+        reward, temperature=temperature, kind="pessimistic", confidence=confidence, scale=scale
+    )
+
+
+def optimistic_policy(
+    reward: ReleasedReward, *, temperature: float, confidence: float = 0.95, scale: float = 1.0
+) -> ConfidencePolicy:
+    """Return the policy that explores where the comparisons leave a private reward uncertain.
+
+    π(a | x) ∝ reference(a | x) · exp((reward(x, a) + bonus(x, a)) / temperature).
+
+    Args:
+        reward: As in :func:`pessimistic_policy`.
+        temperature: KL strength in units of reward, finite and > 0.
+        confidence: How often the confidence set holds the true reward, in (0, 1).
+        scale: What the bonus is multiplied by, ≥ 0; below 1 is a heuristic, labelled as one.
+
+    Raises:
+        UsageError: A setting is out of range, or the reward keeps no confidence set.
+        PrivacyError: The reward is not a released reward.
+
+    Source:
+        PPKL, Algorithm 2 (the bonus); docs/local.md, confidence and pessimism.
+    """
+    return ConfidencePolicy(
+        reward, temperature=temperature, kind="optimistic", confidence=confidence, scale=scale
+    )

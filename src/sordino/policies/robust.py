@@ -25,18 +25,20 @@ from sordino.preferences.features import Features
 from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
 
-from .conic import (
+from .gibbs import ReleasedReward, drawn_indices, tilt
+from .worst_case import (
+    Ellipsoidal,
     FlowProgram,
-    KlPenalty,
+    PlausibleRewards,
+    Response,
+    best_mixture,
+    one_for_each_feature,
     reach_of,
     refuse_gap,
     second_order_rows,
     solve_conic,
     solve_flows,
 )
-from .frank_wolfe import Response, best_mixture
-from .gibbs import ReleasedReward, drawn_indices, tilt
-from .worst_case import Ellipsoidal, PlausibleRewards
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -301,11 +303,8 @@ def certified_suboptimality(
     return max(float(contexts.weights @ top), 0.0)
 
 
-_STEPS = 100  # at one temperature; about five are needed
 _COOLING = 5.0
 _COARSE = 0.05  # of a temperature on the way: how exactly it is solved
-_HALVINGS = 40
-_DESCENT = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -338,7 +337,7 @@ def _best_tempered(
         levels.append(levels[-1] * _COOLING)
     for level in reversed(levels):
         aim = wanted if level == temperature else max(wanted, _COARSE * level)
-        for _ in range(_STEPS):
+        for _ in range(100):  # at one temperature; about five are needed
             found = search.state(theta, level)
             if found.upper - found.value <= aim:
                 break
@@ -390,10 +389,10 @@ class _Search:
         way = rewards.pulled(rewards.axes @ (rewards.middle + reach * x)) - theta
         slope = float(gradient @ way)
         share = 1.0
-        for _ in range(_HALVINGS):
+        for _ in range(40):
             tried = theta + share * way
             after = self.contexts.soft(tried, level)[0] - float(tried @ self.offset)
-            if after <= before + _DESCENT * share * slope and after < before:
+            if after <= before + 1e-4 * share * slope and after < before:
                 return np.asarray(tried)
             share /= 2
         return theta
@@ -491,11 +490,7 @@ def _context_program(contexts: Contexts, *, temperature: float | None = None) ->
     """Return the program over all probabilities of all candidates."""
     # Source: docs/planning.md, "Two solvers".
     m, n = len(contexts.reference), len(contexts)
-    penalty = None
-    if temperature is not None:
-        penalty = KlPenalty(
-            temperature=temperature, weights=contexts.spread, reference=contexts.reference
-        )
+    penalty = None if temperature is None else (temperature, contexts.spread, contexts.reference)
     return FlowProgram(
         features=sparse.diags_array(contexts.spread) @ sparse.csr_array(contexts.rows),
         constraints=sparse.csr_array(
@@ -533,13 +528,7 @@ def vector_of(reference_vector: object, reference: Vector) -> Vector:
     if isinstance(reference_vector, str):
         _validate.one_of("reference_vector", reference_vector, ("reference",))
         return reference
-    given = _validate.finite_array("reference_vector", reference_vector, ndim=1)
-    if len(given) != len(reference):
-        raise DataError(
-            f"reference_vector must have {len(reference)} entries, one for each feature, got "
-            f"{len(given)}."
-        )
-    return given
+    return one_for_each_feature("reference_vector", reference_vector, len(reference))
 
 
 def _solved(

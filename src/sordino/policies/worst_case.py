@@ -1,19 +1,30 @@
-"""The rewards that may be true, and the least a policy earns under any of them."""
+"""The rewards that may be true, the least a policy earns under any, and what makes it largest.
+
+Here is the one way into the conic solver. A second-order cone program gives a policy that is exact,
+for what fits into memory. For all else the policy whose worst case is best is found from best
+responses alone, with its duality gap. A best response is the policy that is best under one reward.
+A few of them are kept, the best mixture of these is found exactly, and the best response to that
+mixture's worst reward is added, until it adds nothing. One engine serves candidates, Markov
+decision processes and whatever a user can answer for.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+import clarabel
 import numpy as np
 from jaxtyping import Float
+from scipy import sparse
 from scipy.optimize import brentq
 
 from sordino import _validate
 from sordino._validate import Square, Vector
-from sordino.errors import DataError, UsageError
+from sordino.errors import ConvergenceError, DataError, UsageError
 
 _SPAN = 300.0  # range of the logarithm of a multiplier, around the largest curvature
 
@@ -49,7 +60,6 @@ def _shortest(values: Vector, middle: Vector, radius: float) -> Vector:
 
 
 _FLAT = 1e-9  # relative: a direction is unbounded only where more than rounding points there
-_STEPS = 200  # halvings, more than floats can tell apart
 
 
 @runtime_checkable
@@ -239,7 +249,7 @@ class PlausibleRewards:
             return WorstCase(-ball * float(np.linalg.norm(q)), edge)
         # the weight γ of the ball is right where the worst reward lies on its surface
         low, high = math.log(self.curvatures[-1]) - _SPAN, math.log(self.curvatures[-1]) + _SPAN
-        for _ in range(_STEPS):
+        for _ in range(200):  # halvings, more than floats can tell apart
             middle = (low + high) / 2
             theta = self._at(math.exp(middle), q).theta
             # one of the two constraints is broken; at either end only one of them is exact
@@ -250,3 +260,398 @@ class PlausibleRewards:
             if high - low <= 1e-15 * abs(middle):  # neighboring floats
                 break
         return self._at(math.exp(high), q)
+
+
+Block: TypeAlias = tuple[Any, Float[np.ndarray, " _"], list[Any]]
+"""Rows A, their bounds b, and the cones that b − Ax is in."""
+
+_SCALE_FREE = 1e-10  # feasibility and gap that the solver is asked for, in its own units
+_GOOD = {"Solved", "AlmostSolved", "InsufficientProgress", "NumericalError", "MaxIterations"}
+
+
+def solve_conic(
+    cost: Float[np.ndarray, " x"],
+    blocks: Sequence[Block],
+    *,
+    quadratic: np.ndarray | None = None,
+    atol: float = _SCALE_FREE,
+) -> tuple[Float[np.ndarray, " x"], Float[np.ndarray, " z"]]:
+    """Return the minimizer of a conic program, and the multipliers of its rows."""
+    # Every caller certifies by itself what is returned, so an answer that the solver only calls
+    # almost solved is passed on.
+    # Source: docs/planning.md, "Two solvers": minimize costᵀx + xᵀPx/2 subject to b − Ax in a cone.
+    matrix = sparse.csc_matrix(sparse.vstack([block for block, _, _ in blocks]))
+    bounds = np.concatenate([bound for _, bound, _ in blocks])
+    n = len(cost)
+    squares = (
+        sparse.csc_matrix((n, n)) if quadratic is None else sparse.triu(quadratic, format="csc")
+    )
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.max_threads = 1  # the same numbers on every machine
+    settings.tol_feas = settings.tol_gap_abs = settings.tol_gap_rel = atol
+    solver = clarabel.DefaultSolver(
+        squares, cost, matrix, bounds, [cone for *_, group in blocks for cone in group], settings
+    )
+    found = solver.solve()
+    x, z = np.array(found.x), np.array(found.z)
+    if str(found.status) not in _GOOD or not (np.isfinite(x).all() and np.isfinite(z).all()):
+        raise ConvergenceError(
+            f"The conic solver stopped with {found.status}. No policy was returned. Bring features "
+            "and weights to a common scale of about 1."
+        )
+    return x, z
+
+
+def refuse_gap(upper: float, value: float, gap: float) -> None:
+    """Refuse a solution that its own certificate does not show to be within the gap."""
+    if upper - value > gap:
+        raise ConvergenceError(
+            f"gap={gap!r} could not be certified: {upper - value:.3g} was reached. No policy was "
+            "returned. Allow a larger gap, or solver='frank-wolfe', or bring features and weights "
+            "to a common scale of about 1."
+        )
+
+
+def reach_of(rewards: PlausibleRewards) -> Vector:
+    """Return how far the set reaches along each axis at most: units in which it has size 1."""
+    # Source: docs/planning.md, "Two solvers".
+    with np.errstate(divide="ignore"):
+        widths = rewards.radius / np.sqrt(rewards.curvatures)
+    if rewards.ball is None:  # what nothing bounds is no direction to search
+        return np.where(np.isfinite(widths), widths, 0.0)
+    return np.minimum(np.where(rewards.curvatures > 0, widths, np.inf), 2 * rewards.ball)
+
+
+def second_order_rows(rewards: PlausibleRewards, columns: int) -> list[Block]:
+    """Return the rows that keep θ = center + reach · z in the set, z the first d variables."""
+    # Source: docs/planning.md, "Two solvers".
+    reach, d = reach_of(rewards), len(rewards.center)
+    found = []
+    if rewards.radius > 0:
+        shape = np.sqrt(rewards.curvatures) * reach / rewards.radius
+        found.append(_cone(shape, np.zeros(d), columns))
+    if rewards.ball is not None:
+        found.append(_cone(reach / rewards.ball, rewards.middle / rewards.ball, columns))
+    return found
+
+
+def _cone(shape: Vector, middle: Vector, columns: int) -> Block:
+    """Return the rows of ‖middle + shape · z‖ ≤ 1."""
+    d = len(shape)
+    at = np.arange(d)
+    matrix = sparse.csc_matrix((-shape, (at + 1, at)), shape=(d + 1, columns))
+    return matrix, np.concatenate([[1.0], middle]), [clarabel.SecondOrderConeT(d + 1)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FlowProgram:
+    """Policies as the points of a polytope: x ≥ 0, constraints · x = totals."""
+
+    features: Any  # what each variable adds to the mean features, shape (m, d), dense or sparse
+    constraints: Any  # shape (c, m), dense or sparse
+    totals: Float[np.ndarray, " c"]  # shape (c,)
+    # A temperature, how often each variable's context comes, and the probabilities of the starting
+    # policy, both of shape (m,): temperature · Σ weight · x log(x / reference) is subtracted from
+    # the value. None for no penalty.
+    penalty: tuple[float, Float[np.ndarray, " m"], Float[np.ndarray, " m"]] | None = None
+
+
+def solve_flows(
+    rewards: PlausibleRewards, program: FlowProgram, *, reference_vector: Vector
+) -> tuple[Float[np.ndarray, " m"], Vector]:
+    """Return the x whose worst case, less the penalty, is best, and the reward that shows it."""
+    # Source: docs/planning.md, "Two solvers": maximize θ̂ᵀ(q − u) − radius·‖q − u‖_{M⁻¹} − B‖u‖, q
+    # = featuresᵀx − v; without a ball u = 0.
+    turned = sparse.csc_array(program.features @ rewards.axes)
+    # in units in which features and rewards are of size 1
+    unit = float(abs(turned).max()) or 1.0
+    scale = float(np.linalg.norm(rewards.middle) + np.linalg.norm(reach_of(rewards))) or 1.0
+    (m, d), ball = turned.shape, int(rewards.ball is not None)
+    # The variables: x, p + u = q, and what bounds norms and entropies.
+    sizes = {"x": m, "p": d, "u": ball * d, "width": 1, "length": ball}
+    form = _Form(sizes | {"entropy": m * (program.penalty is not None)})
+    offset = reference_vector @ rewards.axes / unit
+    blocks = [
+        form.zero({"x": program.constraints}, program.totals),
+        form.zero({"x": turned.T / unit, "p": -1.0, "u": -1.0}, offset),
+        form.positive("x"),
+        *form.seen(rewards, scale),
+        *form.norm("length", "u", 1.0),
+    ]
+    cost = np.zeros(form.total)
+    cost[form.at["p"]], cost[form.at["width"]] = -rewards.middle / scale, 1.0
+    if rewards.ball is not None:
+        cost[form.at["length"]] = rewards.ball / scale
+    if program.penalty is not None:
+        temperature, weights, reference = program.penalty
+        cost[form.at["entropy"]] = temperature / (unit * scale) * weights
+        blocks.append(form.relative_entropy(reference))
+    found, multipliers = solve_conic(cost, blocks)
+    first = len(program.totals)
+    # what one more unit of features would be worth is the reward that is worst for the policy
+    theta = rewards.axes @ (-scale * multipliers[first : first + len(rewards.center)])
+    return np.maximum(found[form.at["x"]], 0.0), rewards.pulled(theta)
+
+
+class _Form:
+    """Where the variables of the program are, and rows in terms of their names."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        ends = np.cumsum([0, *sizes.values()]).tolist()
+        self.at = {n: slice(*ends[k : k + 2]) for k, n in enumerate(sizes) if sizes[n]}
+        self.total = ends[-1]
+
+    def _rows(self, parts: dict[str, Any], height: int) -> Any:
+        """Return rows over all variables; a number stands for a multiple of the identity."""
+        blocks = []
+        for name, where in self.at.items():
+            size = where.stop - where.start
+            part = parts.get(name)
+            if part is None:
+                part = sparse.csc_array((height, size))
+            elif np.isscalar(part):
+                part = part * sparse.eye_array(height, size)
+            blocks.append(part)
+        return sparse.hstack(blocks, format="csc")
+
+    def zero(self, parts: dict[str, Any], bound: Float[np.ndarray, " b"]) -> Block:
+        """Return rows that are equal to their bound."""
+        return self._rows(parts, len(bound)), bound, [clarabel.ZeroConeT(len(bound))]
+
+    def positive(self, name: str) -> Block:
+        """Return the rows of a variable ≥ 0."""
+        size = self.at[name].stop - self.at[name].start
+        return self._rows({name: -1.0}, size), np.zeros(size), [clarabel.NonnegativeConeT(size)]
+
+    def seen(self, rewards: PlausibleRewards, scale: float) -> list[Block]:
+        """Return the rows of the width in the metric, and of p = 0 where nothing was seen."""
+        d, flat = len(rewards.center), np.flatnonzero(rewards.curvatures == 0)
+        shape = np.zeros(d)
+        some = rewards.curvatures > 0
+        shape[some] = rewards.radius / scale / np.sqrt(rewards.curvatures[some])
+        picked = sparse.csc_array(
+            (np.ones(len(flat)), (np.arange(len(flat)), flat)), shape=(len(flat), d)
+        )
+        unseen = [self.zero({"p": picked}, np.zeros(len(flat)))] if len(flat) else []
+        return unseen + self.norm("width", "p", shape)
+
+    def norm(self, bound: str, name: str, shape: float | np.ndarray) -> list[Block]:
+        """Return the rows of bound ≥ ‖shape · variable‖; none for a variable that is not there."""
+        if name not in self.at:
+            return []
+        d = self.at[name].stop - self.at[name].start
+        column = sparse.csc_array(([-1.0], ([0], [0])), shape=(d + 1, 1))
+        below = sparse.diags_array(-shape * np.ones(d), offsets=-1, shape=(d + 1, d))
+        return [
+            (
+                self._rows({bound: column, name: below}, d + 1),
+                np.zeros(d + 1),
+                [clarabel.SecondOrderConeT(d + 1)],
+            )
+        ]
+
+    def relative_entropy(self, reference: Float[np.ndarray, " m"]) -> Block:
+        """Return the rows of entropy ≥ x log(x / reference)."""
+        m = len(reference)
+        at = np.arange(m)
+        first = sparse.csc_array((np.ones(m), (3 * at, at)), shape=(3 * m, m))
+        second = sparse.csc_array((-np.ones(m), (3 * at + 1, at)), shape=(3 * m, m))
+        bound = np.zeros(3 * m)
+        bound[2::3] = reference
+        rows = self._rows({"entropy": first, "x": second}, 3 * m)
+        return rows, bound, [clarabel.ExponentialConeT() for _ in range(m)]
+
+
+Response: TypeAlias = tuple[Vector, Any]
+"""Mean features of a policy, and whatever tells which policy it is."""
+
+_BestResponse: TypeAlias = Callable[[Vector], Response]
+"""From a reward θ to the policy whose mean features q make θᵀq largest."""
+
+_IDLE = 5  # rounds after which a response that the mixture does not use is forgotten
+_PROGRESS = 0.01  # of the gap: what the value gains at least between two times of forgetting
+_NEGLIGIBLE = 1e-9  # a weight that only an interior-point solver gives
+_ROUNDING = 1e-12  # relative to the values: a gap below it is none
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Mixture:
+    """Policies and how often each is followed; worst-case optimal up to the gap."""
+
+    weights: Float[np.ndarray, " j"]  # > 0, summing to 1; at most d + 1
+    responses: tuple[Response, ...]  # mean features of every policy, and what the oracle said of it
+    # Mean features of the mixture, less the reference vector, shape (d,).
+    moments: Vector
+    value: float  # its worst case, the least θᵀ moments over the set
+    upper: float  # what no policy exceeds in the worst case
+    theta: Vector  # the reward that shows `upper`
+    rounds: int  # how many best responses were asked for
+
+    @property
+    def gap(self) -> float:
+        """How much a better policy could gain in the worst case, at most."""
+        return max(self.upper - self.value, 0.0)
+
+    def __repr__(self) -> str:
+        return (
+            f"Mixture({len(self.weights)} policies, value={self.value:.6g}, gap={self.gap:.2g}, "
+            f"rounds={self.rounds})"
+        )
+
+
+def best_mixture(
+    rewards: PlausibleRewards,
+    best_response: _BestResponse,
+    *,
+    reference_vector: Vector | None = None,
+    start: Sequence[Response] = (),
+    gap: float = 1e-4,
+) -> Mixture:
+    """Return the mixture of policies whose worst case is best, certified up to the gap."""
+    # Source: docs/planning.md, "Frank–Wolfe by best responses".
+    wanted, d = _validate.positive("gap", gap), len(rewards.center)
+    offset = np.zeros(d) if reference_vector is None else reference_vector
+    kept = _Columns(rewards, one_for_each_feature("reference_vector", offset, d))
+    for response in start:
+        kept.add(response)
+    shown = rewards.inner
+    upper = kept.add(best_response(shown)) @ shown
+    marked = -math.inf
+    for rounds in range(1, 2001):
+        theta, weights = kept.solve()
+        moments = weights @ kept.moments
+        value = kept.worst(moments)
+        found = best_response(theta)
+        reached = float(theta @ (kept.checked(found)[0] - kept.offset))
+        if reached < upper:
+            upper, shown = reached, theta
+        if upper - value <= wanted:
+            return kept.mixture(weights, upper=float(upper), theta=shown, rounds=rounds + 1)
+        if reached <= float(np.max(kept.moments @ theta)) + _ROUNDING * kept.size:
+            break  # nothing is left to add, so what is left of the gap is rounding
+        kept.idle = np.where(weights > _NEGLIGIBLE, 0, kept.idle + 1)
+        # forgetting without progress would ask the same questions again for ever
+        if value - marked >= _PROGRESS * (upper - value):
+            marked = value
+            kept.forget()
+        kept.add(found)
+    raise ConvergenceError(
+        f"gap={gap!r} could not be certified: {upper - value:.3g} was reached in {rounds} rounds, "
+        f"for values of about {kept.size:.3g}. No policy was returned. Allow a larger gap, or "
+        "bring features and weights to a common scale of about 1."
+    )
+
+
+class _Columns:
+    """The policies that are kept, and the best mixture of them."""
+
+    def __init__(self, rewards: PlausibleRewards, offset: Vector) -> None:
+        self.rewards, self.offset = rewards, offset
+        self.responses: list[Response] = []
+        self.moments = np.empty((0, len(offset)))
+        # for how many rounds the best mixture has done without each policy
+        self.idle = np.empty(0, dtype=np.int64)
+
+    def checked(self, response: object) -> Response:
+        """Return a response; refuse one that is no pair, or whose features are none."""
+        if not isinstance(response, tuple) or len(response) != 2:  # noqa: PLR2004
+            response = (response, None)
+        return one_for_each_feature(
+            "best_response(theta)", response[0], len(self.offset)
+        ), response[1]
+
+    def add(self, response: object) -> Vector:
+        """Keep one more policy; return its mean features less the reference vector."""
+        found = self.checked(response)
+        self.responses.append(found)
+        self.moments = np.vstack([self.moments, found[0] - self.offset])
+        self.idle = np.append(self.idle, 0)
+        return np.asarray(self.moments[-1])
+
+    def forget(self) -> None:
+        """Drop the policies that the best mixture has done without for some rounds."""
+        chosen = self.idle <= _IDLE
+        self.responses = [self.responses[at] for at in np.flatnonzero(chosen)]
+        self.moments, self.idle = self.moments[chosen], self.idle[chosen]
+
+    @property
+    def size(self) -> float:
+        """The largest value that any kept policy has under any reward of the set, about."""
+        turned = self.moments @ self.rewards.axes
+        reach = np.linalg.norm(turned * reach_of(self.rewards), axis=1)
+        return float(np.max(abs(turned @ self.rewards.middle) + reach)) or 1.0
+
+    def worst(self, moments: Vector) -> float:
+        """Return the worst case of a mixture; refuse one that nothing bounds."""
+        value = self.rewards.worst(moments).value
+        if value == -math.inf:
+            raise UsageError(
+                "Nothing bounds the worst case: policies differ from the reference vector in a "
+                "direction that no comparison saw. No policy was returned. Subtract the mean "
+                "features of a reference policy, or fit with a ridge, or give a ball."
+            )
+        return value
+
+    def solve(self) -> tuple[Vector, Float[np.ndarray, " j"]]:
+        """Return the reward that is worst for the best mixture, and the mixture's weights."""
+        # In θ: minimize the largest θᵀq over the set; the multipliers are the weights.
+        rewards, (count, d) = self.rewards, self.moments.shape
+        if rewards.radius == 0:
+            best = np.argmax(self.moments @ rewards.center)
+            return rewards.center, (np.arange(count) == best).astype(np.float64)
+        turned, size = self.moments @ rewards.axes / self.size, reach_of(rewards)
+        rows = sparse.csc_matrix(np.hstack([turned * size, -np.ones((count, 1))]))
+        linear = (rows, -(turned @ rewards.middle), [clarabel.NonnegativeConeT(count)])
+        cost = np.append(np.zeros(d), 1.0)
+        x, multipliers = solve_conic(cost, [linear, *second_order_rows(rewards, d + 1)])
+        weights = np.maximum(multipliers[:count], 0.0)
+        theta = rewards.pulled(rewards.axes @ (rewards.middle + size * x[:d]))
+        return theta, weights / weights.sum()
+
+    def mixture(
+        self, weights: Float[np.ndarray, " j"], *, upper: float, theta: Vector, rounds: int
+    ) -> Mixture:
+        """Return the result, in as few policies as its mean features allow."""
+        some = np.where(weights > _NEGLIGIBLE, weights, 0.0)
+        fewer = _few(self.moments, some / some.sum())
+        lost = self.rewards.worst(fewer @ self.moments).value
+        asked = self.rewards.worst(weights @ self.moments).value
+        # tidying up must not cost more than the rounding that it removes
+        weights = fewer if lost >= asked - _NEGLIGIBLE * self.size else weights
+        used = np.flatnonzero(weights)
+        moments = weights @ self.moments
+        return Mixture(
+            weights=weights[used],
+            responses=tuple(self.responses[at] for at in used),
+            moments=moments,
+            value=self.rewards.worst(moments).value,
+            upper=upper,
+            theta=theta,
+            rounds=rounds,
+        )
+
+
+def _few(
+    moments: Float[np.ndarray, "j d"], weights: Float[np.ndarray, " j"]
+) -> Float[np.ndarray, " j"]:
+    """Return weights of at most d + 1 rows with the same mean (Carathéodory)."""
+    weights = weights.copy()
+    while np.count_nonzero(weights) > moments.shape[1] + 1:
+        used = np.flatnonzero(weights)[: moments.shape[1] + 2]
+        system = np.column_stack([moments[used], np.ones(len(used))])
+        way = np.linalg.qr(system, mode="complete")[0][:, -1]  # moves no mean, and no total
+        with np.errstate(divide="ignore"):
+            steps = np.where(way > 0, weights[used] / way, math.inf)
+        first = int(np.argmin(steps))
+        weights[used] = np.maximum(weights[used] - steps[first] * way, 0.0)
+        weights[used[first]] = 0.0
+    return np.asarray(weights / weights.sum())
+
+
+def one_for_each_feature(name: str, value: object, d: int) -> Vector:
+    """Return d finite numbers."""
+    array = _validate.finite_array(name, value, ndim=1)
+    if len(array) != d:
+        raise DataError(f"{name} must have {d} entries, one for each feature, got {len(array)}.")
+    return array

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_FORMATS = ("svg", "png", "pdf")
 _STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 10.0,
@@ -84,7 +83,6 @@ def _rule(axes: Axes) -> None:
 
 _LEAST, _MOST = 0.1, 10.0  # of epsilon; the chosen one is always inside
 _POINTS = {"labels": 61, "label-estimate": 31, "record-estimate": 15}  # less where noise is sought
-_COUNTS = 61
 _BEYOND = 100.0  # how far the axis of labels reaches, as a factor
 _MOST_LABELS = 1e18  # where the axis ends at the latest
 _PLAIN = 1_000_000  # labels that are written out on the axis
@@ -114,7 +112,7 @@ def refuse_plot(path: Path, *, force: bool) -> None:
             "A picture needs matplotlib. Nothing was written. Install it with: pip install "
             "'sordino[plots]'"
         )
-    if path.suffix.lower().removeprefix(".") not in _FORMATS:
+    if path.suffix.lower().removeprefix(".") not in {"svg", "png", "pdf"}:
         raise UsageError(
             f"A picture's name must end in .svg, .png or .pdf; {path.name} does not. Nothing was "
             "written."
@@ -228,7 +226,7 @@ def _draw_labels(axes: Axes, forecast: Forecast) -> None:
     needed = [count for count in _needed(forecast) if count <= _MOST_LABELS]
     low = max(1.0, min([forecast.n, *needed]) / _BEYOND)
     high = min(max([forecast.n, *needed]) * _BEYOND, _MOST_LABELS)
-    counts = [int(count) for count in np.geomspace(low, high, _COUNTS)]
+    counts = [int(count) for count in np.geomspace(low, high, 61)]
     found = growth_curve(
         counts,
         dimension=forecast.dimension,

@@ -79,7 +79,6 @@ def _share(value: float) -> str:
 
 
 _ROW, _HEAD = 52, 26
-_LONGEST = 36  # characters of a name beside a bar
 
 
 def _bar_values(decisive: Json) -> dict[str, Any]:
@@ -87,28 +86,25 @@ def _bar_values(decisive: Json) -> dict[str, Any]:
     rows = decisive["rows"]
     largest = max(abs(row["effect"]) for row in rows) or 1.0
     told = ", ".join(f"{row['name']} {row['effect_text']}" for row in rows)
-    drawn = []
-    for place, row in enumerate(rows):
-        effect = row["effect"] / largest / 2
-        drawn.append(
-            {
-                "y": _HEAD + _ROW * place,
-                "name": shortened(row["name"], _LONGEST),
-                "text": row["effect_text"],
-                "x": _share(0.5 + min(0.0, effect)),
-                "width": _share(abs(effect)),
-            }
-        )
+    shares = [row["effect"] / largest / 2 for row in rows]
     return {
         "label": f"Effect of a usual difference on the log odds of being preferred: {told}.",
         "height": _HEAD + _ROW * len(rows),
-        "rows": drawn,
+        "rows": [
+            {
+                "y": _HEAD + _ROW * place,
+                "name": shortened(row["name"], 36),  # characters of a name beside a bar
+                "text": row["effect_text"],
+                "x": _share(0.5 + min(0.0, share)),
+                "width": _share(abs(share)),
+            }
+            for place, (row, share) in enumerate(zip(rows, shares, strict=True))
+        ],
     }
 
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 372.0, 30.0, 248.0
 _USUAL = (0.1, 10.0)  # epsilons that the axis always covers
-_MARKS = (1.0, 3.0)  # of every power of ten
 _STEP = 0.05  # between shares on the axis; doubled where there are many
 _LINES = 7
 _OVER = 2  # steps that an interval may add to the axis before it is cut
@@ -122,7 +118,7 @@ def _curve_values(prediction: Json) -> dict[str, Any]:
     x = _Scale(low, high, _LEFT, _RIGHT, logarithmic=True)
     y = _Scale(first * _STEP, last * _STEP, _BOTTOM, _TOP)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    marks = [mark * 10.0**power for power in powers for mark in _MARKS]
+    marks = [mark * 10.0**power for power in powers for mark in (1.0, 3.0)]  # of every power of ten
     step = 1 if last - first <= _LINES else 2
     shares = [_STEP * number for number in range(first, last + 1) if number % step == 0]
     chosen, measured = prediction["chosen"], prediction["measured"]
@@ -215,8 +211,6 @@ _STEPS = (1.0, 2.0, 5.0, 10.0)
 _ASIDE = 0.25  # of the width at either end: text there is written inward
 _PANEL_HEAD, _PANEL_ROW, _ROW_WITH_POWER, _FOOT = 26, 54, 78, 44
 _BAR_HEAD, _BAR_ROW, _BAR_FOOT = 26, 40, 20
-_MOST_BARS = 12
-_LONGEST_TITLE = 34  # characters beside a bar
 
 
 class _LossAxis:
@@ -337,7 +331,7 @@ def _share_values(audit: Json) -> dict[str, Any] | None:
     rows = [found for found in audit["findings"] if found["recovered"] is not None]
     if not rows:
         return None
-    shown = rows[:_MOST_BARS]
+    shown = rows[:12]
     limited, allowed = audit["claim"]["promise"], audit["allowed"]
     bottom = (head := _BAR_HEAD if limited else 0) + _BAR_ROW * len(shown)
     told = ", ".join(f"{row['title']} {row['recovered_text']}" for row in shown)
@@ -353,7 +347,7 @@ def _share_values(audit: Json) -> dict[str, Any] | None:
         "rows": [
             {
                 "y": head + _BAR_ROW * place,
-                "title": shortened(row["title"], _LONGEST_TITLE),
+                "title": shortened(row["title"], 34),  # characters beside a bar
                 "text": row["recovered_text"],
                 "width": _share(row["recovered"]),
                 "breaks": row["outcome"] == "refutes",

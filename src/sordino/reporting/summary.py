@@ -47,7 +47,7 @@ from sordino.reporting.wording import (
 )
 from sordino.rewards.metrics import REACH
 
-from .verdict import MEANINGLESS, WEAK, judge
+from .result import MEANINGLESS, WEAK, judge
 
 _METHODS = {
     "debiased": "Debiased logistic regression: every randomized answer is corrected for its "
@@ -106,7 +106,6 @@ _ORIGINS = {
     "released": "an answer file that had been released before this run",
     "comparisons": "the texts of this data set, which the promise treats as public",
 }
-_ADDRESS = "://"
 _TINY = 0.001  # chances below it, and above its complement, are not written out
 
 
@@ -189,7 +188,7 @@ def _describe_examples(source: Json | None) -> dict[str, Any] | None:
     for row in source["rows"]:
         answers = [_answer(answer) for answer in row["answers"]]
         texts = [str(row["prompt"]), *(str(answer["text"]) for answer in row["answers"])]
-        if None not in answers and not any(_ADDRESS in text for text in texts):
+        if None not in answers and not any("://" in text for text in texts):
             rows.append({"prompt": texts[0], "answers": answers})
     return {"rows": rows, "origin": _ORIGINS[origin]} if rows else None
 

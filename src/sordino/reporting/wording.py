@@ -26,7 +26,6 @@ NumberRows = Sequence[tuple[str, str, Callable[[float], str], str]]
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LARGEST_PLAIN = 6  # powers of ten beyond this one are written as such
 _SMALLEST_PLAIN = -4
-_CERTAIN = 6  # decimals after which a percentage may show as 100
 
 
 def real(name: str, value: object) -> float | None:
@@ -90,7 +89,7 @@ def whole(value: float) -> str:
 def belief_percent(value: float) -> str:
     """Return the bound on a belief as a percentage, rounded up, short of 100 if it is."""
     share = Decimal(repr(value)) * 100
-    for decimals in range(1, _CERTAIN + 1):
+    for decimals in range(1, 7):  # decimals after which a percentage may show as 100
         shown = share.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_CEILING)
         if shown < 100:  # noqa: PLR2004
             return f"{_written(shown)}%"
@@ -177,7 +176,6 @@ _CROWD = (
     "What is true of the crowd. A pattern learned from everybody also says something about "
     "people whose data were never used."
 )
-_SHORT = 12  # characters of a release id that a table shows
 _DUST = 1e-9  # share of a budget that rounding leaves
 
 
@@ -318,7 +316,7 @@ def _entry(entry: Json, *, counted: bool) -> dict[str, str]:
         "time": time if counted else time.partition(" ")[0],
         "parameters": ", ".join(parameters),
         "release": release,
-        "release_text": shortened(release, _SHORT),
+        "release_text": shortened(release, 12),  # characters of a release id that a table shows
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sordino._version import __version__
-from sordino.algorithms.draw_calibration import bounded_range_of_draws, settle
+from sordino.algorithms.offline_bandit import bounded_range_of_draws, settle
 from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.mechanisms.score_sensitivity import (
     withheld_record_range,

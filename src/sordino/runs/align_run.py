@@ -15,8 +15,12 @@ from sordino._version import __version__
 from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
 from sordino.environments.annotators import TrueReward
-from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
-from sordino.policies.pessimism import ConfidencePolicy, pessimistic_policy
+from sordino.policies.gibbs import (
+    CandidatePolicy,
+    ConfidencePolicy,
+    gibbs_policy,
+    pessimistic_policy,
+)
 from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs, PrivatePairs, most_questions

@@ -48,7 +48,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
 from sordino.privacy.persons import People
 from sordino.privacy.project import ledger_path as project_ledger
-from sordino.reporting.verdict import judge
+from sordino.reporting.result import judge
 
 from .settings import Budget, IntoFolder, Paying, Spending
 from .tables import plan_rows, verdict_rows

@@ -9,7 +9,7 @@ from typing import Any
 
 from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less
-from sordino.reporting.verdict import MEANINGLESS
+from sordino.reporting.result import MEANINGLESS
 from sordino.reporting.wording import judged
 from sordino.rewards.metrics import REACH
 

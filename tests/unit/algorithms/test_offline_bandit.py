@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sordino
-from sordino.algorithms.draw_calibration import bounded_range_of_draws
 from sordino.algorithms.offline_bandit import (
+    bounded_range_of_draws,
     count_tested_policy,
     linear_policy,
     multi_armed_policy,

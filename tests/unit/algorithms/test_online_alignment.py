@@ -295,7 +295,7 @@ def test_rank_one_updates_are_the_inverse_and_stop_at_a_doubled_determinant():
     assert learner.take(np.zeros((5, 3))) == 1  # the refit is overdue
     learner.learn(rows[:used], rng.integers(0, 2, size=used))
     metric = start * np.eye(3) + rows[:used].T @ rows[:used]
-    root = learner.belief.root
+    root = learner.root
     np.testing.assert_allclose(root @ root.T @ metric, np.eye(3), atol=1e-12)
 
 
@@ -306,7 +306,7 @@ def test_the_estimate_is_the_debiased_minimizer_inside_the_ball():
     learner = _learner()
     for part in np.array_split(np.arange(900), 7):
         learner.learn(rows[part], answers[part])
-    weights = learner.belief.weights
+    weights = learner.weights
     gradient = rows.T @ (expit(rows @ weights) - debias(answers, 0.2)) + 0.7 * weights
     assert np.linalg.norm(gradient) <= learner.atol
     assert np.linalg.norm(weights) < 1.5
@@ -321,14 +321,14 @@ def test_radius_of_the_formula_by_hand():
     volume = np.linalg.slogdet(np.eye(3) + slope * rows.T @ rows / 0.7)[1]
     radius = math.sqrt(volume + 2 * math.log(10)) / (2 * 0.6 * slope)
     radius += 1.5 * math.sqrt(0.7 / slope)
-    assert learner.belief.radius == pytest.approx(radius, rel=1e-5)
-    assert learner.belief.radius >= radius  # what the solver left comes on top
+    assert learner.radius == pytest.approx(radius, rel=1e-5)
+    assert learner.radius >= radius  # what the solver left comes on top
     questions = rng.normal(size=(4, 3))
-    inverse = learner.belief.root @ learner.belief.root.T
+    inverse = learner.root @ learner.root.T
     lengths = np.sqrt(np.einsum("ni,ij,nj->n", questions, inverse, questions))
-    found = learner.belief.bonus(questions[:, None])[:, 0]
-    np.testing.assert_allclose(found, learner.belief.radius * lengths, rtol=1e-9)
-    np.testing.assert_allclose(learner.belief.widths(questions), 2 * found, rtol=1e-12)
+    found = learner.bonus(questions[:, None])[:, 0]
+    np.testing.assert_allclose(found, learner.radius * lengths, rtol=1e-9)
+    np.testing.assert_allclose(learner.widths(questions), 2 * found, rtol=1e-12)
 
 
 CANDIDATES = {
@@ -368,14 +368,14 @@ def test_losses_and_widths_of_a_finite_class_by_hand():
     encoded = learner.encode(rng.normal(size=(40, 4, 3)))
     differences = encoded[:, 0] - encoded[:, 1]
     widest = [max(abs(row[i] - row[j]) for i in range(3) for j in range(3)) for row in differences]
-    np.testing.assert_allclose(learner.belief.widths(differences), widest)
+    np.testing.assert_allclose(learner.widths(differences), widest)
     answers = rng.integers(0, 2, size=40)
     learner.learn(differences[:15], answers[:15])
     learner.learn(differences[15:], answers[15:])
     losses = ((answers[:, None] - (0.1 + 0.8 * expit(differences))) ** 2).sum(axis=0)
     np.testing.assert_allclose(learner.losses, losses)
     kept = losses <= losses.min() + math.log(3 / 0.1) / 2
-    assert learner.belief.possible.tolist() == kept.tolist()
+    assert learner.kept.tolist() == kept.tolist()
 
 
 def test_candidates_outside_the_unit_interval_spend_nothing(open_ledger):

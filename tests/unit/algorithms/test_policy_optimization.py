@@ -15,7 +15,6 @@ from sordino.algorithms.policy_optimization import (
     Direction,
     Run,
     _largest_ratio,
-    _PaidStep,
     _read_state,
     _RunState,
     optimize,
@@ -428,7 +427,7 @@ def test_the_largest_ratio_is_attained_from_a_uniform_reference_and_stays_a_numb
 
 def step(number):
     direction = Direction(weights=np.array([0.1, number / 3]), error=0.5, projected=False)
-    return _PaidStep(release_id=f"id-{number}", direction=direction)
+    return f"id-{number}", direction
 
 
 STATE = _RunState(settings={"update": "npg", "step": 0.1}, run="run-1", drawn=1, steps=(step(0),))
@@ -440,7 +439,8 @@ def test_a_state_survives_its_file(tmp_path):
     replace(STATE, steps=(*STATE.steps, step(1))).write(path)
     found = _read_state(path)
     assert (found.settings, found.run, found.drawn) == (dict(STATE.settings), "run-1", 1)
-    assert [one.digest for one in found.steps] == [step(0).digest, step(1).digest]
+    paid = [(name, made.digest) for name, made in found.steps]
+    assert paid == [(name, made.digest) for name, made in (step(0), step(1))]
     assert repr(found) == "RunState(2 steps)"
 
 

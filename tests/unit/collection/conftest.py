@@ -12,8 +12,8 @@ pytest.importorskip("sqlalchemy")
 from sqlalchemy import create_engine, func, select, text
 from starlette.testclient import TestClient
 
+from sordino.collection.answers import invite
 from sordino.collection.database import ANSWERS, frozen, open_database
-from sordino.collection.invitations import invite
 from sordino.collection.refusals import POLICY, REFUSALS
 from sordino.collection.service import make_app
 from sordino.collection.study import new_study, read_study

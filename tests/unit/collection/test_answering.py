@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from sordino import _random
+from sordino.collection.answers import handle_of, revoke, states
 from sordino.collection.database import ANSWERS, PERSONS
-from sordino.collection.invitations import handle_of, revoke, states
 from sordino.collection.refusals import REFUSALS
 
 ONE_KIND = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # refused before it matters

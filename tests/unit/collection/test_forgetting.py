@@ -6,9 +6,8 @@ import secrets
 import pytest
 from sqlalchemy import create_mock_engine, select, text
 
-from sordino.collection.answers import export_answers
+from sordino.collection.answers import export_answers, forget, invite
 from sordino.collection.database import ANSWERS, INVITATIONS, PERSONS, QUESTIONS, reading
-from sordino.collection.invitations import forget, invite
 from sordino.errors import FileSystemError
 
 

@@ -5,8 +5,7 @@ import re
 import pytest
 from sqlalchemy import select
 
-from sordino.collection.database import INVITATIONS, PERSONS, frozen, open_database
-from sordino.collection.invitations import (
+from sordino.collection.answers import (
     digest_of_secret,
     handle_of,
     invite,
@@ -14,6 +13,7 @@ from sordino.collection.invitations import (
     revoke,
     states,
 )
+from sordino.collection.database import INVITATIONS, PERSONS, frozen, open_database
 from sordino.collection.refusals import Refusal
 from sordino.collection.study import Question, Study
 from sordino.errors import DataError, UsageError

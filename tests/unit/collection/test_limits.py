@@ -9,8 +9,8 @@ from sqlalchemy import create_engine, event, func, select, text
 from starlette.testclient import TestClient
 
 from sordino.collection import refusals
+from sordino.collection.answers import handle_of, revoke
 from sordino.collection.database import ANSWERS, open_database
-from sordino.collection.invitations import handle_of, revoke
 from sordino.collection.refusals import Buckets, Refusal
 
 ONE_KIND = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("sqlalchemy")
 from sqlalchemy import update
 
-from sordino.collection.database import ANSWERS, INVITATIONS, frozen, open_database
-from sordino.collection.invitations import (
+from sordino.collection.answers import (
     forget,
     handle_of,
     invite,
@@ -16,6 +15,7 @@ from sordino.collection.invitations import (
     progress_of,
     revoke,
 )
+from sordino.collection.database import ANSWERS, INVITATIONS, frozen, open_database
 from sordino.collection.study import new_study
 from sordino.errors import FileSystemError
 

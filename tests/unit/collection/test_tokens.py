@@ -12,14 +12,14 @@ from sqlalchemy.exc import IntegrityError
 from starlette.testclient import TestClient
 
 from sordino.collection import refusals
-from sordino.collection.database import ANSWERS, INVITATIONS, PERSONS
-from sordino.collection.invitations import (
+from sordino.collection.answers import (
     digest_of_secret,
     forget,
     handle_of,
     revoke,
     states,
 )
+from sordino.collection.database import ANSWERS, INVITATIONS, PERSONS
 from sordino.collection.service import make_app
 from sordino.errors import DataError
 

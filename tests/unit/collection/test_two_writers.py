@@ -47,7 +47,7 @@ def test_people_who_come_at_once_are_asked_different_questions_equally_often(tal
     import json
     from collections import Counter
 
-    from sordino.collection.invitations import open_invitation
+    from sordino.collection.answers import open_invitation
 
     talk = talk(people=24, questions=8, cap=2)
     pair, told = writers(), []

@@ -16,7 +16,7 @@ from sordino.environments.preference_worlds import (
     hardest_gap,
     minimax_regret,
 )
-from sordino.policies.pessimism import pessimistic_policy
+from sordino.policies.gibbs import pessimistic_policy
 
 TEMPERATURE = 0.25
 

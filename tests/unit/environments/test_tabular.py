@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sordino.environments.tabular import tabular_world
+from sordino.algorithms.planning import tabular_world
 from sordino.errors import DataError, UsageError
 
 # state 0 goes to 1 with "go", state 1 ends with "go"; "stay" stays

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from sordino.errors import ConvergenceError, DataError, UsageError
-from sordino.policies import frank_wolfe
-from sordino.policies.frank_wolfe import best_mixture
+from sordino.policies import worst_case
 from sordino.policies.robust import Contexts
-from sordino.policies.worst_case import PlausibleRewards
+from sordino.policies.worst_case import PlausibleRewards, best_mixture
 
 
 def simplex(theta):
@@ -55,7 +54,7 @@ def test_at_most_one_more_policy_than_features():
     g = np.random.default_rng(0)
     weights = g.random(40)
     moments = np.tile(g.normal(size=(8, 3)), (5, 1))
-    few = frank_wolfe._few(moments, weights / weights.sum())
+    few = worst_case._few(moments, weights / weights.sum())
     assert np.count_nonzero(few) <= 4
     assert few @ moments == pytest.approx(weights / weights.sum() @ moments, abs=1e-12)
     assert few.min() >= 0

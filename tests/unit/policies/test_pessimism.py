@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.policies.gibbs import gibbs_policy
-from sordino.policies.pessimism import optimistic_policy, pessimistic_policy
+from sordino.policies.gibbs import gibbs_policy, optimistic_policy, pessimistic_policy
 from sordino.privacy.ledger_chain import canonical_json
 from sordino.rewards import candidates as candidates_module
 from sordino.rewards.confidence import ConfidenceEllipsoid

@@ -13,7 +13,6 @@ from scipy.sparse import csr_array
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.policies.conic import solve_flows
 from sordino.policies.robust import (
     Contexts,
     _best_tempered,
@@ -22,7 +21,7 @@ from sordino.policies.robust import (
     certified_suboptimality,
     robust_policy,
 )
-from sordino.policies.worst_case import PlausibleRewards
+from sordino.policies.worst_case import PlausibleRewards, solve_flows
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from sordino.errors import (
     PrivacyWarning,
     UsageError,
 )
-from sordino.policies.withheld import WithheldPolicy
+from sordino.policies.gibbs import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.guarantee import BoundedRangeEvent, event_to_row
 from sordino.privacy.ledger_chain import event_of

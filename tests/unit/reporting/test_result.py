@@ -15,7 +15,7 @@ from scipy.special import expit
 import sordino
 from sordino.environments.annotators import simulate_pairs
 from sordino.errors import DataError, UsageError
-from sordino.policies.pessimism import optimistic_policy
+from sordino.policies.gibbs import optimistic_policy
 from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText
 from sordino.reporting import calibration_bins, summarize
 from sordino.reporting import result as results

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from sordino.privacy.guarantee import LARGEST_DELTA, WEAKEST_EPSILON
-from sordino.reporting.verdict import ENOUGH, FEW, GUESS, USABLE, WEAK, judge
+from sordino.reporting.result import ENOUGH, FEW, GUESS, USABLE, WEAK, judge
 from sordino.rewards import forecast
 
 TERMS = {"unit": "label", "neighbors": "REPLACE_ONE", "trust": "central", "randomness": "system"}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sordino
-from sordino.policies.pessimism import optimistic_policy, pessimistic_policy
+from sordino.policies.gibbs import optimistic_policy, pessimistic_policy
 from sordino.preferences.features import Features
 from sordino.rewards import finite
 from sordino.rewards import finite as disagreement

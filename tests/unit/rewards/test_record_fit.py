@@ -12,7 +12,7 @@ import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.policies.pessimism import _ConfidenceSet
+from sordino.policies.gibbs import _ConfidenceSet
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.confidence import (
     RecordEllipsoid,

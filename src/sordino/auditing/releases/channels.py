@@ -18,7 +18,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import TypeAlias, TypeVar
@@ -30,8 +32,7 @@ from scipy.special import expit, logit
 from sordino._validate import Integers
 from sordino.auditing.statistical.bounds import clopper_pearson
 
-from .evidence import Channel, Evidence, mixed_at_least
-from .reading import UNKNOWN, Released, parsed, tidied
+from .reading import UNKNOWN, Channel, Evidence, Released, mixed_at_least, parsed, tidied
 from .recipes import AGREEMENT, CANONICAL, OrderRule, in_canonical_order, reproduces, rule_bits
 
 MOST_VALUES = 50
@@ -39,17 +40,9 @@ MOST_VALUES = 50
 
 Number: TypeAlias = int | float
 _T = TypeVar("_T")
-_ROWS_PER_BLOCK = 16
-_ROWS_PER_VALUE = 8
-_MOST_BLOCKS = 32
 _MICROSECONDS = 10**6
 _EPOCH = 10**8  # seconds since 1970; a smaller number is no time stamp
-_PARTS_OF_A_SECOND = (10**9, 10**6, 10**3)
-_MOST_PARTS = 6
-_BETWEEN = re.compile(r"[^0-9A-Za-z]+")
 _DECIMAL = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?")
-_DIGIT = re.compile(r"[0-9a-fA-F]")
-_OFFSET = re.compile(r"\s*(Z|[+-]\d\d:?\d\d)$")
 _STAMP = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?\s*(Z|[+-]\d\d:?\d\d)?)?"
 )
@@ -89,20 +82,14 @@ def _number(value: object) -> Number | None:
     text = value.strip()
     if _DECIMAL.fullmatch(text):
         return float(text) if "." in text else int(text)
-    found = _STAMP.fullmatch(text)
-    if not found:
-        return None
-    date, time, fraction, offset = found.groups()
-    try:
-        whole = np.datetime64(f"{date}T{time or '00:00'}", "us").astype(np.int64)
-    except ValueError:
-        return None
-    part = int((fraction or ".0")[1:7].ljust(6, "0"))
-    ahead = 0  # minutes of the time zone
-    if offset is not None and offset != "Z":
-        ahead = int(offset[1:3]) * 60 + int(offset[-2:])
-        ahead = -ahead if offset[0] == "-" else ahead
-    return int(whole) + part - ahead * 60 * _MICROSECONDS
+    stamp = _STAMP.fullmatch(text)
+    with suppress(ValueError):  # no such day or hour
+        # Microseconds since 1970, in the time zone that is named or else everywhere the same.
+        plain = re.sub(r"\s+(?=[Z+-])", "", text) if stamp else ""
+        found = datetime.fromisoformat(plain)
+        since = found.replace(tzinfo=found.tzinfo or UTC) - datetime.fromtimestamp(0, UTC)
+        return since // timedelta(microseconds=1)
+    return None
 
 
 def ordered_values(values: Sequence[object]) -> list[Number | None] | None:
@@ -126,7 +113,7 @@ def ranked_blocks(numbers: Sequence[Number | None], blocks: int) -> Integer[np.n
 
 def _blocks(n: int) -> int:
     """Return into how many blocks n rows are cut, so that each has rows to learn from."""
-    return min(_MOST_BLOCKS, max(2, n // _ROWS_PER_BLOCK))
+    return min(32, max(2, n // 16))
 
 
 def readings(values: Sequence[object]) -> Iterator[Reading]:
@@ -136,7 +123,7 @@ def readings(values: Sequence[object]) -> Iterator[Reading]:
     found: list[tuple[str, str, np.ndarray]] = []
     if kinds <= MOST_VALUES:
         found.append(("column", "value", whole))
-    if kinds > min(MOST_VALUES, len(values) // _ROWS_PER_VALUE):
+    if kinds > min(MOST_VALUES, len(values) // 8):
         found += [("column", *each) for each in _text_parts(values, ids=ordered is None)]
         if ordered is not None:
             found += [("time", *each) for each in _number_parts(values, ordered)]
@@ -151,7 +138,7 @@ def _text_parts(values: Sequence[object], *, ids: bool) -> Iterator[tuple[str, n
     texts: list[str | None] = []
     for value in values:
         text = value.strip() if isinstance(value, str) else json.dumps(value, default=str)
-        plain = _OFFSET.sub("", text) if _STAMP.fullmatch(text) else text
+        plain = re.sub(r"\s*(Z|[+-]\d\d:?\d\d)$", "", text) if _STAMP.fullmatch(text) else text
         texts.append(None if value is None else plain)
     whole: dict[str, Callable[[str], object]] = {
         "first character": lambda text: text[:1],
@@ -161,14 +148,14 @@ def _text_parts(values: Sequence[object], *, ids: bool) -> Iterator[tuple[str, n
     for name, part in whole.items():
         yield name, numbered((t if t is None else part(t) for t in texts), most=MOST_VALUES)
     last = [None if text is None else text[-1:] for text in texts]
-    if all(one is None or _DIGIT.fullmatch(one) for one in last):
+    if all(one is None or re.fullmatch("[0-9a-fA-F]", one) for one in last):
         yield "parity", numbered(one if one is None else int(one, 16) % 2 for one in last)
     if not ids:
         return
     # The parts of ids such as "q17-b-1", where they are few different ones.
-    split = [[] if text is None else _BETWEEN.split(text) for text in texts]
+    split = [[] if text is None else re.split(r"[^0-9A-Za-z]+", text) for text in texts]
     most = max(map(len, split), default=0)
-    for place in (*range(min(most, _MOST_PARTS)), -1) if most > 1 else ():
+    for place in (*range(min(most, 6)), -1) if most > 1 else ():
         groups = numbered(parts[place] if place < len(parts) > 0 else None for parts in split)
         if groups.max() < MOST_VALUES:
             yield f"part {place + 1}" if place >= 0 else "last part", groups
@@ -191,7 +178,7 @@ def _number_parts(
         # fraction is what lies below one; of an epoch, below its second.
         stamp = isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())
         size = abs(number) // _EPOCH  # of seconds; larger epochs count parts of them
-        unit = next((unit for unit in _PARTS_OF_A_SECOND if size >= unit), 1)
+        unit = next((unit for unit in (10**9, 10**6, 10**3) if size >= unit), 1)
         digits.append(int(abs(number)) // (_MICROSECONDS if stamp else 1) % 10)
         fractions.append(round(number % (_MICROSECONDS if stamp else unit), 6))
     yield "last digit", numbered(digits)

@@ -26,17 +26,13 @@ from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.privacy.guarantee import never_less
 
 from .channels import independent_rows, numbered, ordered_values, ranked_blocks, readings
-from .evidence import Evidence, at_least, at_most, mixed_at_least
-from .reading import UNKNOWN, Released
+from .reading import UNKNOWN, Evidence, Released, at_least, at_most, mixed_at_least
 from .recipes import rule_bits
 from .surroundings import agreement_of_coins
 
-_PARTS = (2, 3, 4, 5, 8, 10, 16)  # equal parts into which rows are cut
-_RANGES = 8  # of lengths
+_PARTS = (2, 3, 4, 5, 8, 10, 16)  # equal parts into which rows are cut; periods
 _LONG_LAGS = 1000  # in file order; elsewhere as many as a person would write by hand
-_SHORT_LAGS = 8
 _ROUND_SIZES = (10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 250, 256, 500, 512, 1000, 1024, 2000)
-_GRID = 257
 _RARE = 0.05  # an honest file meets its expected number of flips exactly with this chance at most
 _LAST = 2  # groups of fewer rows are not looked at
 _MOST_ROWS = 10**9  # no file has more
@@ -64,6 +60,19 @@ class _Rows:
     released: Released
     places: Integer[np.ndarray, " m"]
     flips: Integer[np.ndarray, " m"]
+
+    @cached_property
+    def least(self) -> float:
+        """Return the least flip rate that ε permits; its complement is the largest."""
+        return float(expit(-self.released.epsilon))
+
+    def shares(self, flipped: int, n: int) -> str:
+        """Return in words how many labels are flipped, and how many have to be."""
+        return (
+            f"{100 * flipped / n:.1f} % of {n} labels are flipped; "
+            f"epsilon={never_less(self.released.epsilon)} needs between {100 * self.least:.1f} % "
+            f"and {100 - 100 * self.least:.1f} %"
+        )
 
     @property
     def texts(self) -> dict[str, tuple[str, ...]]:
@@ -164,21 +173,11 @@ def attack_flips(released: Released) -> list[Evidence]:
         return agreements
     # Both tails count, each at the end of the permitted rates where it is heaviest; a rate of each
     # row's own inside them only makes it lighter.
-    epsilon, flipped, n = rows.released.epsilon, int(rows.flips.sum()), len(rows.flips)
-    rate = float(expit(-epsilon))
+    flipped, n, rate = int(rows.flips.sum()), len(rows.flips), rows.least
     tail = min(at_most(flipped, n, rate), at_least(flipped, n, 1 - rate))
-    said = (
-        f"{100 * flipped / n:.1f} % of {n} labels are flipped; epsilon={never_less(epsilon)} needs "
-        f"between {100 * rate:.1f} % and {100 - 100 * rate:.1f} %"
-    )
+    told = {"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]}
     return [
-        Evidence(
-            attack="flip-rate",
-            p_value=min(1.0, 2 * tail),
-            if_refutes=f"{said}.",
-            if_clear=f"{said}, up to chance.",
-            details={"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]},
-        ),
+        _evidence("flip-rate", 2 * tail, rows.shares(flipped, n), **told),
         *agreements,
         _label_evidence(rows),
         _rates(rows, "block-flips", _blocks(rows)),
@@ -186,6 +185,19 @@ def attack_flips(released: Released) -> list[Evidence]:
         _rates(rows, "neighbor-flips", _neighbors(rows)),
         _exact_evidence(rows),
     ]
+
+
+def _evidence(
+    attack: str, p_value: float, said: str, *, wrong: str = ".", **details: object
+) -> Evidence:
+    """Return evidence that says what was seen, and that it is wrong or up to chance."""
+    return Evidence(
+        attack=attack,
+        p_value=min(1.0, p_value),
+        if_refutes=f"{said}{wrong}",
+        if_clear=f"{said}, up to chance.",
+        details=details,
+    )
 
 
 def _pairs(rows: _Rows, shared: Sequence[str] | Sequence[bytes]) -> list[tuple[int, int]]:
@@ -207,13 +219,9 @@ def _agreement(released: Released, attack: str, pairs: list[tuple[int, int]]) ->
         f"The flips of {_WHOSE[attack]} agree in {100 * agree / len(pairs):.1f} % of {len(pairs)} "
         f"pairs; independent coins agree in {100 * most:.1f} % at most"
     )
-    return Evidence(
-        attack=attack,
-        p_value=at_least(agree, len(pairs), most),
-        if_refutes=f"{said}. A coin used twice tells whether the two labels are equal.",
-        if_clear=f"{said}, up to chance.",
-        details={"pairs": len(pairs), "agree": agree, "permitted": most},
-    )
+    wrong = ". A coin used twice tells whether the two labels are equal."
+    told = {"pairs": len(pairs), "agree": agree, "permitted": most}
+    return _evidence(attack, at_least(agree, len(pairs), most), said, wrong=wrong, **told)
 
 
 def _count_at_most(
@@ -227,22 +235,16 @@ def _count_at_most(
 
 def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
     """Return how surely the rate of some group is not permitted; every group was looked at."""
-    least = float(expit(-rows.released.epsilon))  # the least flip rate that ε permits
     tried = [group for group in groups if group.rows >= _LAST]
     if not tried:
         nothing = "There are too few rows to compare."
         return Evidence(attack=attack, p_value=1.0, if_refutes=nothing, if_clear=nothing)
-    counts = np.array([group.flipped for group in tried], dtype=np.int64)
-    sizes = np.array([group.rows for group in tried], dtype=np.int64)
-    tails = np.minimum(
-        _count_at_most(counts, sizes, least), _count_at_most(sizes - counts, sizes, least)
-    )
+    counts, sizes = np.array([group[1:] for group in tried], dtype=np.int64).T
+    seldom, often = (_count_at_most(some, sizes, rows.least) for some in (counts, sizes - counts))
+    tails = np.minimum(seldom, often)
     worst = tried[int(np.argmin(tails))]
-    said = (
-        f"{worst.name[0].upper()}{worst.name[1:]}: {100 * worst.flipped / worst.rows:.1f} % of "
-        f"{worst.rows} labels are flipped; epsilon={never_less(rows.released.epsilon)} needs "
-        f"between {100 * least:.1f} % and {100 - 100 * least:.1f} %, whatever is public"
-    )
+    shares = rows.shares(worst.flipped, worst.rows)
+    said = f"{worst.name[0].upper()}{worst.name[1:]}: {shares}, whatever is public"
     return Evidence(
         attack=attack,
         p_value=min(1.0, 2 * len(tried) * float(tails.min())),
@@ -253,7 +255,7 @@ def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
             "rows": worst.rows,
             "group": worst.name,
             "groups": len(tried),
-            "permitted": [least, 1 - least],
+            "permitted": [rows.least, 1 - rows.least],
         },
         bound=partial(_group_bound, worst, len(tried)),
     )
@@ -285,7 +287,7 @@ def _blocks(rows: _Rows) -> Iterator[_Group]:
             counted = _counted("", flips, np.arange(n) * parts // n)
             for part, group in enumerate(counted, 1):
                 yield group._replace(name=f"rows of part {part} of {parts} of the {name}")
-    for period in (2, 3, 4, 5, 8, 10, 16):
+    for period in _PARTS:
         yield from _counted(f"every row of {period}", rows.flips, np.arange(n) % period)
 
 
@@ -295,7 +297,7 @@ def _strata(rows: _Rows) -> Iterator[_Group]:
     for name, bits in rows.orders.items():
         yield from _counted(f"rows alike in the order {name!r}", flips, bits - UNKNOWN)
     for name, sizes in rows.lengths.items():
-        ranges = ranked_blocks(sizes.tolist(), _RANGES)
+        ranges = ranked_blocks(sizes.tolist(), 8)
         yield from _counted(f"rows alike in the length ({name})", flips, ranges)
         yield from _counted(f"rows alike in the parity of the length ({name})", flips, sizes % 2)
     alike: list[tuple[str, list[str]]] = []
@@ -332,9 +334,8 @@ def _neighbors(rows: _Rows) -> Iterator[_Group]:
             orders[f"the column {name!r}"] = np.array(numbers)
     for name, sizes in orders.items():
         order = np.argsort(np.asarray(sizes), kind="stable")
-        short = range(1, min(n, _SHORT_LAGS + 1))
+        short = range(1, min(n, 9))
         yield from _lagged(f"in the order of {name}", rows.flips[order], short)
-    least = float(expit(-rows.released.epsilon))
     for name, groups in rows.shared.items():
         order = np.argsort(groups, kind="stable")
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
@@ -344,7 +345,7 @@ def _neighbors(rows: _Rows) -> Iterator[_Group]:
         seen[order] = inside % 2 == 0
         # Half of the rows of each group, by how often the other half of it is flipped.
         counts = np.bincount(groups, weights=seen & (rows.flips == 1))
-        seldom = counts <= np.bincount(groups, weights=seen) * least
+        seldom = counts <= np.bincount(groups, weights=seen) * rows.least
         classes = {"never": counts == 0, "seldom": seldom, "often": ~seldom}
         for often, chosen in classes.items():
             judged = rows.flips[chosen[groups] & ~seen]
@@ -391,7 +392,7 @@ def _count_ratio(kept: int, rows: int, turned: int, others: int, epsilon: float)
     low, high = turned / others, kept / rows * share
     if low >= high:
         return 1.0
-    grid = np.linspace(low, high, _GRID)
+    grid = np.linspace(low, high, 257)
     few = [mixed_at_least(others - turned, others, 1 - q) for q in grid.tolist()]
     many = [mixed_at_least(kept, rows, min(1.0, q / share)) for q in grid.tolist()]
     inside = max(one * other for one, other in zip(few[:-1], many[1:], strict=True))
@@ -424,27 +425,16 @@ def _label_evidence(rows: _Rows) -> Evidence:
         f"epsilon={never_less(has.epsilon)} lets these differ by a factor of "
         f"{np.exp(has.epsilon):.3g}"
     )
-    return Evidence(
-        attack="label-flips",
-        p_value=min(1.0, len(tries) * least),
-        if_refutes=f"{said}.",
-        if_clear=f"{said}, up to chance.",
-        details={
-            "order": name,
-            "kept": [kept, mine],
-            "turned": [turned, theirs],
-            "groups": len(tries),
-        },
-    )
+    told = {"order": name, "kept": [kept, mine], "turned": [turned, theirs], "groups": len(tries)}
+    return _evidence("label-flips", len(tries) * least, said, **told)
 
 
 def _exact_evidence(rows: _Rows) -> Evidence:
     """Return how surely numbers of flips were fixed: they are just the expected ones too often."""
     # Source: For independent coins with variances of σ² in all, no number of flips has a chance
     # above e^(−σ²)·I₀(σ²): the characteristic function is at most exp(−2σ² sin²(t/2)).
-    least = float(expit(-rows.released.epsilon))
     tries: list[tuple[float, str, int, int]] = []
-    n = len(rows.places)
+    n, least = len(rows.places), rows.least
     for name, groups in _countings(rows):
         sizes, counts = np.bincount(groups), np.bincount(groups, weights=rows.flips)
         counts, sizes = counts[sizes >= _LAST], sizes[sizes >= _LAST]
@@ -460,14 +450,9 @@ def _exact_evidence(rows: _Rows) -> Evidence:
     whole = int(rows.flips.sum()) == round(n * least)
     p_value, name, hits, among = min(tries, default=(1.0, "the file", 0, 0))
     said = f"In {hits} of {among} groups of rows ({name}) just the expected number is flipped"
-    return Evidence(
-        attack="exact-flips",
-        p_value=min(1.0, max(1, len(tries)) * p_value),
-        if_refutes=f"{said}: that number was fixed beforehand, and the last flip follows from the "
-        "others.",
-        if_clear=f"{said}, up to chance.",
-        details={"whole": whole, "chance": chance, "groups": among, "hits": hits},
-    )
+    wrong = ": that number was fixed beforehand, and the last flip follows from the others."
+    told = {"whole": whole, "chance": chance, "groups": among, "hits": hits}
+    return _evidence("exact-flips", max(1, len(tries)) * p_value, said, wrong=wrong, **told)
 
 
 def _countings(rows: _Rows) -> Iterator[tuple[str, Integer[np.ndarray, " m"]]]:
@@ -492,8 +477,8 @@ def find_exact_count(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings with a warning where a whole file has just the expected number of flips."""
     # One file cannot refute that: honest coins meet the number now and then, in files of 2,000
     # labels once in 50. Two files of one maker that both do are another matter.
-    told = []
-    for found in findings:
+    told = list(findings)
+    for place, found in enumerate(findings):
         chance = found.details.get("chance")
         whole = found.outcome == "clear" and found.details.get("whole")
         if whole and isinstance(chance, float) and chance <= _RARE:
@@ -502,9 +487,7 @@ def find_exact_count(findings: Sequence[Finding]) -> list[Finding]:
                 f"honest file of {1 / chance:.0f} has that by chance. If other files of the same "
                 "maker have it too, the number was fixed, and the claim is false."
             )
-            told.append(replace(found, outcome="warning", summary=summary))
-        else:
-            told.append(found)
+            told[place] = replace(found, outcome="warning", summary=summary)
     return told
 
 

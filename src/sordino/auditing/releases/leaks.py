@@ -24,9 +24,19 @@ from sordino.preferences.pairs import MANIFEST_FORMAT
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, Trust, Unit, never_less
 
 from .channels import PublicKnowledge, attack_channels, order_channels, recovery_bound
-from .evidence import Channel, Evidence, at_least, decide
 from .flips import attack_flips, find_exact_count, measure_flips, rows_that_judge
-from .reading import UNKNOWN, Released, join_truth, raw_columns, raw_fields, read_released
+from .reading import (
+    UNKNOWN,
+    Channel,
+    Evidence,
+    Released,
+    at_least,
+    decide,
+    join_truth,
+    raw_columns,
+    raw_fields,
+    read_released,
+)
 from .recipes import id_channels, reproduces, rule_bits
 from .seed_attack import attack_coins, seed_findings
 from .surroundings import (
@@ -41,7 +51,6 @@ from .surroundings import (
 _SUSPICIOUS = 1e-3
 _CONFIDENCE = 0.95
 _SAME = 0.99  # share of rows in which undone coins and an order say the same
-_UNITS = ("label", "person")
 _SCHEMA = "raw-schema"
 _NEED_RAW = (
     "flip-rate",
@@ -88,7 +97,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
 ) -> Audit:
     """Return what every attack on a released file found, and whether its claim is refuted."""
     # Source: Holm 1979 over all attacks with a p-value; docs/auditing.md names them.
-    _validate.one_of("unit", unit, _UNITS)
+    _validate.one_of("unit", unit, ("label", "person"))
     _validate.failure_probability("level", level, zero=False)
     path = Path(path)
     beside = None if manifest is None else Path(manifest)

@@ -2,6 +2,8 @@
 
 A file is read as an attacker holds it. JSON inside JSON is taken apart level by level, so that
 hostile depth costs nothing. What was truly preferred is looked up for every row in the raw file.
+
+Last, from many attacks to one verdict: each has a p-value, and together they err as rarely as said.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Integer
+from scipy.special import betainc
 
 from sordino import _validate
 from sordino._files import explained
+from sordino.auditing.findings import Finding
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.containers import Progress
 from sordino.preferences.files import COMPARISONS, read_rows
@@ -47,7 +51,6 @@ from sordino.privacy.guarantee import UNDECIDED
 # How many levels deep objects and lists may lie in each other.
 _DEEPEST = 64
 
-_LEVELS = 4  # of a column that are taken apart
 _LONGEST = 8  # a longer list is no record of a few fields
 
 
@@ -72,7 +75,7 @@ def _flattened(row: Mapping[str, object]) -> dict[str, object]:
     # are taken apart, and lists of at most eight. A name that is taken gets a mark, so that nothing
     # can hide under another's.
     found, level = dict(row), list(row.items())
-    for left in reversed(range(_LEVELS)):
+    for left in reversed(range(4)):  # of a column that are taken apart
         opened = [(path, parsed(value)) for path, value in level]
         level = [part for path, value in opened if _opens(value) for part in parts_of(value, path)]
         for path, value in level:
@@ -610,3 +613,75 @@ class _Search:
                 elif outcomes:
                     self.status[row] = _MATCHED
                     self.truth[row] = turned(outcomes.pop(), swap=swap)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Channel:
+    """Something in a released file, other than its answers, that may say who was preferred."""
+
+    # Name of the attack that reads it: `"position"`, `"id-hash"`, `"row-order"`, `"column"`,
+    # `"time"`.
+    name: str
+    # 1 where it says that the answer written first is preferred, 0 where the other is, `UNKNOWN`
+    #   where it says nothing. No released answer is used to make them.
+    guesses: Integer[np.ndarray, " n"]
+    # Which recipe, which column; JSON-like, no data.
+    details: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def speaks(self) -> Bool[np.ndarray, " n"]:
+        """Return where it says something."""
+        return np.asarray(self.guesses != UNKNOWN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What one attack found, before it is known how many were tried."""
+
+    attack: str  # name of the attack
+    p_value: float  # chance of evidence as strong as this if the claim holds; 1 says nothing
+    if_refutes: str  # one sentence for the case that it refutes
+    if_clear: str  # one sentence for the case that it does not
+    recovered: float | None = None  # share of labels that it reads out, if it reads any
+    details: Mapping[str, object] = field(default_factory=dict)  # more numbers, JSON-like; no data
+    # From a confidence to a lower bound on ε, for an attack that shows one where it refutes.
+    bound: Callable[[float], float] | None = None
+
+
+def decide(evidence: Sequence[Evidence], level: float) -> list[Finding]:
+    """Return every attack with its verdict, in the order given."""
+    # Source: Holm 1979: sorted p-values, the i-th of m against level/(m − i + 1), until one fails.
+    order = sorted(range(len(evidence)), key=lambda index: evidence[index].p_value)
+    refuting: set[int] = set()
+    for rank, index in enumerate(order):
+        if evidence[index].p_value > level / (len(evidence) - rank):
+            break
+        refuting.add(index)
+    return [
+        Finding(
+            attack=each.attack,
+            outcome="refutes" if index in refuting else "clear",
+            summary=each.if_refutes if index in refuting else each.if_clear,
+            recovered=each.recovered,
+            p_value=each.p_value,
+            details=each.details,
+        )
+        for index, each in enumerate(evidence)
+    ]
+
+
+def at_least(successes: int, n: int, chance: float) -> float:
+    """Return the probability that n trials of one chance succeed at least this often."""
+    return 1.0 if successes <= 0 else float(betainc(successes, n - successes + 1, chance))
+
+
+def at_most(successes: int, n: int, chance: float) -> float:
+    """Return the probability that n trials of one chance succeed at most this often."""
+    return at_least(n - successes, n, 1 - chance)
+
+
+def mixed_at_least(successes: int, n: int, mean: float) -> float:
+    """A bound on the probability of so many successes, whatever the chances of each trial."""
+    # Source: Hoeffding 1956, Theorem 4: from one above the expected number on, equal chances make
+    # the tail heaviest. Below that the bound is 1.
+    return at_least(successes, n, mean) if successes >= n * mean + 1 else 1.0

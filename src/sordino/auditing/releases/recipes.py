@@ -39,8 +39,7 @@ from jaxtyping import Bool, Float, Integer
 
 from sordino import _validate
 
-from .evidence import Channel
-from .reading import UNKNOWN, Released
+from .reading import UNKNOWN, Channel, Released
 
 # ruff: noqa: S324 (old hashes are what is imitated)
 
@@ -576,13 +575,10 @@ def reproduces(bits: Integer[np.ndarray, " n"], guesses: Integer[np.ndarray, " n
 _MATCHED = 0.99
 
 _FIRST_ROWS = 4  # with different answers; a recipe that misses two of them is given up
-_SAMPLE = 500
-_MOST_COLUMNS = 16
 _LEAST_NUMBER = 10**6  # a smaller number is no digest
 _TEXT_ID = re.compile(r"[0-9A-Za-z+/_-]{6,}={0,2}")
 _LONGEST_ID = 256  # of a digest of 64 bytes: 128 digits in hexadecimal, 155 in decimals
 _HEXADECIMAL = re.compile(r"[0-9a-f]{6,}")
-_ORDERS = ("reversed", "written")
 _HEX_DIGITS = range(6, 17)  # of a number made from the beginning of a hexadecimal digest
 
 
@@ -614,7 +610,7 @@ def id_channels(released: Released, recipes: Sequence[IdRecipe] | None = None) -
             for value in shown[: 2 * _FIRST_ROWS]
         ):
             names.append(name)
-    found = (_Search(released, name).best(tried) for name in names[:_MOST_COLUMNS])
+    found = (_Search(released, name).best(tried) for name in names[:16])
     return [channel for channel in found if channel is not None]
 
 
@@ -684,7 +680,7 @@ class _Search:
     def best(self, recipes: Sequence[IdRecipe]) -> IdChannel | None:
         """Return the channel of the first recipe that reproduces the column, if any does."""
         rows = range(len(self.values))
-        sample = rows[:: max(1, len(rows) // _SAMPLE)]
+        sample = rows[:: max(1, len(rows) // 500)]
         for recipe in recipes:
             if not self._reproduces_first_rows(recipe):
                 continue
@@ -704,7 +700,7 @@ class _Search:
                 "recipe": recipe.name,
                 "column": self.column,
                 "matched": float(np.mean(forward | backward)),
-                "file_order": _ORDERS[int(spoken[0])] if constant else None,
+                "file_order": ("reversed", "written")[int(spoken[0])] if constant else None,
             }
             guesses = guesses.astype(np.int8)
             return IdChannel(name="id-hash", guesses=guesses, details=details, recipe=recipe)

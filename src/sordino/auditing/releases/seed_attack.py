@@ -26,8 +26,7 @@ from sordino.errors import UsageError
 from sordino.preferences.containers import Progress
 from sordino.privacy.conversions import flip_probability
 
-from .evidence import Channel
-from .reading import UNKNOWN, Released, parts_of
+from .reading import UNKNOWN, Channel, Released, parts_of
 from .recipes import JOINS, CoinRecipe, IdChannel, coin_recipes, id_recipes
 
 Text = Callable[[int], str]
@@ -47,7 +46,6 @@ _WRITTEN = "order written"
 _SMALL = "small seed"
 _UNSEEDED = "no seed"
 _ATTACK = "seed"
-_CELLS = 1 << 21  # numbers drawn at once
 _WINDOW = 4096  # a generator that is seeded 10^4 times is not run further than this
 _OVERLAP = 64  # rows that frames must share to be looked at together
 _MOST_INTEGERS = 200
@@ -56,13 +54,10 @@ _LARGEST = 2**128
 _CALLED_SEED = re.compile(r"seed|state|random|rng|salt|key|nonce", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,39}")
 _LONG_STREAM = 4096  # of longer files, small seeds are not run over all rows twice
-_MOST_COLUMNS = 4
 _DISTINCT = 0.9
 _DEEPEST = 100
 _MOST_JOINED = 1001  # small seeds that are tried with the ways to join texts
-_BARRED = "prompt, x, y by '|'"
 _COMMON_JOINS = tuple(f"prompt, x, y by {mark!a}" for mark in ("", "|", "\n", " "))
-_SOME = 40  # rows by which keys are told apart
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -338,7 +333,7 @@ class _Search:
         """Yield every seed that undoes the flips in one of the frames."""
         seeds, places = self.case.seeds, self.screen.places
         drawn = 2 * int(places.max()) + self.case.n if self.case.stream else len(places)
-        chunk = max(1, _CELLS // drawn)
+        chunk = max(1, (1 << 21) // drawn)  # numbers drawn at once
         for start in range(0, len(seeds), chunk):
             for seed in self._survivors(seeds[start : start + chunk]):
                 yield from self._judged(seed, level)
@@ -454,7 +449,7 @@ class Plan:
             and len(set(values)) >= _DISTINCT * len(values)
         ]
         first = {channel.column for channel in self.ids}
-        self.columns = sorted(able, key=lambda name: name not in first)[:_MOST_COLUMNS]
+        self.columns = sorted(able, key=lambda name: name not in first)[:4]
         self.published = _manifest_integers(released.manifest)
         called = [seed for seed, path in self.published.items() if _CALLED_SEED.search(path)]
         self.full = (called or list(self.published))[:_MOST_FULL]
@@ -519,7 +514,7 @@ class Plan:
         found.append(_Keys(name="prompt", text=released.prompts.__getitem__, core=True))
         found += [_Keys("row from 0", str), _Keys("row from 1", lambda row: str(row + 1))]
         found += [
-            _Keys(f"texts, {order}", _joined(JOINS[_BARRED], arranged))
+            _Keys(f"texts, {order}", _joined(JOINS["prompt, x, y by '|'"], arranged))
             for order, arranged in orders.items()
             if "reversed" not in order
         ]
@@ -560,7 +555,7 @@ class Plan:
 
     def _distinct(self, found: Sequence[_Keys]) -> list[_Keys]:
         """Return keys without those that are the same in some rows: they are tried once."""
-        some = range(0, self.n, max(1, self.n // _SOME))
+        some = range(0, self.n, max(1, self.n // 40))  # rows by which keys are told apart
         distinct = {tuple(map(keys.text, some)): keys for keys in reversed(found)}
         return [keys for keys in found if keys in distinct.values()]
 

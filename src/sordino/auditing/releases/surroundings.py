@@ -30,12 +30,12 @@ from sordino.preferences.pairs import MANIFEST_FORMAT, label_loss, most_question
 from sordino.preferences.records import LABELS, canonical
 from sordino.privacy.guarantee import Guarantee, Trust, Unit, float_to_json, never_less, never_more
 
-from .evidence import at_least
 from .reading import (
     EPSILONS,
     RATES,
     READ,
     Released,
+    at_least,
     flat,
     layout_of,
     read_question,
@@ -249,7 +249,6 @@ _ONLY_TIMES = "time stamps to the second"
 _TIME = re.compile(r"\d\d:\d\d")
 _EPOCH = 1e8  # seconds; a smaller number is no time stamp
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
-_MOST_KEYS = 2000
 _DEEPEST = 6
 _ROUNDED = 0.01  # relative: people write 0.475 for 1/(1 + e^0.1)
 
@@ -265,7 +264,7 @@ def find_manifest_leaks(released: Released) -> Finding:
     if released.manifest is None:
         return Finding.skipped("manifest", "There is no manifest.")
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for key, value in islice(_entries(released.manifest), _MOST_KEYS):
+    for key, value in islice(_entries(released.manifest), 2000):
         for what, pattern in _TELLING.items():
             if re.search(pattern, key.lower()) and _is_telling(what, value):
                 found[what].append(key if _PLAIN_KEY.fullmatch(key) else "(a key that is no name)")

@@ -46,7 +46,6 @@ _METRICS = (_LABELS, "gaussian")
 _FAIR = 0.5
 _SLACK = 1e-9  # of rounding: a share of a person's promise is a quotient
 _CALIBRATED = 1e-3  # how exactly a noise is found again from its settings, on any machine
-_ROOM = 1e-3  # what a calibration may leave unused
 _NUMBER_SLACK = 1e-6  # of rounding, where one machine made a worth and another makes it again
 
 _FREE = "Metrics are said to be bought, and nothing on the ledger paid for them."
@@ -78,30 +77,7 @@ class _Differences:
         return Finding.judged(_ATTACK, wrong=wrong, odd=odd, clear=clear, details=details)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _StatedCoin:
-    """What ``result.json`` says of its mechanism."""
-
-    noise: str  # where it is
-    name: str  # the mechanism
-    flips: float  # share of labels that it flips, in [0, 1/2]; 0 for a mechanism that flips none
-    loss: float | None  # privacy loss of one label; None where an early version left it out
-
-    @classmethod
-    def read(cls, result: Mapping[str, Any]) -> _StatedCoin:
-        """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
-        told = result["mechanism"]
-        name, loss = text_of(told["name"]), told.get("epsilon_per_label")
-        flips = told["flip_probability"] if name == _COIN else told.get("flip_probability", 0.0)
-        flips = _validate.non_negative("flip_probability", flips)
-        if flips > _FAIR:
-            raise ValueError
-        if loss is not None:
-            loss = _validate.non_negative("epsilon_per_label", float_from_json(loss))
-        return cls(noise=text_of(result["noise"]), name=name, flips=flips, loss=loss)
-
-
-def _check_coin(stated: _StatedCoin, paid: Guarantee, entries: Iterable[Row]) -> Finding:
+def _check_coin(stated: StatedMechanism, paid: Guarantee, entries: Iterable[Row]) -> Finding:
     """Return whether the coin that is described is the one that the entries paid for."""
     # A file that arrived private was paid for elsewhere: its coin must then agree with itself and
     # with the promise that it arrived with.
@@ -110,7 +86,7 @@ def _check_coin(stated: _StatedCoin, paid: Guarantee, entries: Iterable[Row]) ->
     if len(losses) < len(events):
         return Finding.skipped(_ATTACK, "The entries are of a kind that no coin is described by.")
     found, flips, loss = _Differences(), stated.flips, stated.loss
-    found.refute(_OTHER, when=(stated.noise, stated.name) != (_COIN_NOISE, _COIN))
+    found.refute(_OTHER, when=(stated.place, stated.name) != (_COIN_NOISE, _COIN))
     arrived = [paid.epsilon] if paid.unit == "label" else []
     exact = [flip_probability(each) for each in losses]
     if loss is not None:
@@ -188,7 +164,7 @@ class _StatedGaussian:
         )
         found.warn(
             "A larger loss is described than the noise that was paid for has.",
-            when=self.epsilon > least * (1 + _ROOM),
+            when=self.epsilon > least * (1 + 1e-3),  # what a calibration may leave unused
         )
         return found
 
@@ -325,10 +301,13 @@ _COUNTS = {("data", "pairs"), ("data", "ballots"), ("metrics", "pairs")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _StatedItems:
-    """What ``result.json`` says of the items that everybody ranked; None where it says nothing."""
+class _StatedNumbers:
+    """The numbers of ``result.json`` that cost something under one promise or another."""
 
-    # Name, worth and ends of the interval, if it has one, the best first.
+    present: frozenset[_Path]  # where a value is that is not null
+    private_texts: frozenset[_Path]  # where something was made of texts that nobody declared public
+    # Of the items that everybody ranked name, worth and ends of the interval, if it has one, the
+    # best first; None where it says nothing.
     worths: tuple[Worth, ...] | None
     # Name and chance in a Gibbs policy, the best first; those of another one do not follow from
     # worths.
@@ -337,30 +316,33 @@ class _StatedItems:
     temperature: float | None  # of the policy
 
     @classmethod
-    def read(cls, result: Mapping[str, Any]) -> _StatedItems:
+    def read(cls, result: Mapping[str, Any]) -> _StatedNumbers:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
+        known = _LIKELIHOOD | _BOUGHT | _NEVER | _OF_TEXTS | _COUNTS
         items, count = result.get("items"), _at(result, ("data", "items"))
         plain = _at(result, ("policy", "confidence")) is None
         rows = _at(result, ("policy", "choices")) if plain else None
-        temperature = None if rows is None else result["policy"]["temperature"]
+        choices, temperature = None, None
+        if rows is not None:
+            chances = (_validate.number("probability", row["probability"]) for row in rows)
+            choices = tuple(zip([str(row["name"]) for row in rows], chances, strict=True))
+            temperature = result["policy"]["temperature"]
         if temperature is not None:
             temperature = _validate.positive("temperature", temperature)
-        choices = (
-            None
-            if rows is None
-            else [
-                (str(row["name"]), _validate.number("probability", row["probability"]))
-                for row in rows
-            ]
-        )
         return cls(
+            present=frozenset(path for path in known if _says(_at(result, path))),
+            private_texts=frozenset(
+                path
+                for path in _TEXTS
+                if _says(part := _at(result, path)) and _at(part, ("source",)) != "public"
+            ),
             worths=None if items is None else tuple(map(_worth, items)),
-            choices=None if choices is None else tuple(choices),
+            choices=choices,
             count=None if count is None else _validate.integer("items", count, at_least=0),
             temperature=temperature,
         )
 
-    def compare(self, found: _Differences, reward: RewardModel) -> None:
+    def _compare_items(self, found: _Differences, reward: RewardModel) -> None:
         """Take note of what the reward does not say of its items, and of what is left unsaid."""
         known: list[Worth] = [] if reward.items is None else reward.worths()
         other = self.count not in (None, len(known))
@@ -402,29 +384,6 @@ class _StatedItems:
         exact = all(_close(chances[name], tilt / total) for name, tilt in tilts.items())
         return exact and _descending(list(chances.values()))
 
-
-@dataclass(frozen=True, kw_only=True)
-class _StatedNumbers:
-    """The numbers of ``result.json`` that cost something under one promise or another."""
-
-    present: frozenset[_Path]  # where a value is that is not null
-    private_texts: frozenset[_Path]  # where something was made of texts that nobody declared public
-    items: _StatedItems  # the worths of what everybody ranked
-
-    @classmethod
-    def read(cls, result: Mapping[str, Any]) -> _StatedNumbers:
-        """Return what a result says; TypeError where it is malformed."""
-        known = _LIKELIHOOD | _BOUGHT | _NEVER | _OF_TEXTS | _COUNTS
-        return cls(
-            present=frozenset(path for path in known if _says(_at(result, path))),
-            private_texts=frozenset(
-                path
-                for path in _TEXTS
-                if _says(part := _at(result, path)) and _at(part, ("source",)) != "public"
-            ),
-            items=_StatedItems.read(result),
-        )
-
     def compared(self, paid: Guarantee, *, bought: bool, reward: RewardModel) -> _Differences:
         """Return what a curator could not state without a release that is on no ledger."""
         # A sum of labels, once released, gives likelihood and slope for nothing, and no more. Of
@@ -447,7 +406,7 @@ class _StatedNumbers:
             found.refute(
                 f"How many records there are is private, and this tells: {_names(counts)}."
             )
-        self.items.compare(found, reward)
+        self._compare_items(found, reward)
         return found
 
 
@@ -503,7 +462,10 @@ _KINDS: Mapping[str, type[_Noise]] = {
 class StatedMechanism:
     """What ``result.json`` says of the noise, of the metrics it bought, and of what it measured."""
 
-    coin: _StatedCoin  # the mechanism, as far as coins are described
+    place: str  # where the noise is
+    name: str  # the mechanism
+    flips: float  # share of labels that it flips, in [0, 1/2]; 0 for a mechanism that flips none
+    loss: float | None  # privacy loss of one label; None where an early version left it out
     noise: _Noise | None  # the mechanism of a curator; None if it is another one
     metrics: _StatedGaussian | None  # what bought metrics; None if nothing did
     numbers: _StatedNumbers  # what the result measured
@@ -512,9 +474,19 @@ class StatedMechanism:
     def read(cls, result: Mapping[str, Any]) -> StatedMechanism:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         bought, told = result.get("metrics"), result["mechanism"]
-        kind = _KINDS.get(told["name"])
+        name, loss = text_of(told["name"]), told.get("epsilon_per_label")
+        flips = told["flip_probability"] if name == _COIN else told.get("flip_probability", 0.0)
+        flips = _validate.non_negative("flip_probability", flips)
+        if flips > _FAIR:
+            raise ValueError
+        if loss is not None:
+            loss = _validate.non_negative("epsilon_per_label", float_from_json(loss))
+        kind = _KINDS.get(name)
         return cls(
-            coin=_StatedCoin.read(result),
+            place=text_of(result["noise"]),
+            name=name,
+            flips=flips,
+            loss=loss,
             noise=None if kind is None else kind.read(told),
             metrics=None if bought is None else _StatedGaussian.read(bought),
             numbers=_StatedNumbers.read(result),
@@ -532,7 +504,7 @@ def check_mechanism(
     rows = tuple(rows)
     spends = [row for row in rows if row.kind == "reserve"]
     if all(isinstance(event_of(row), RandomizedResponseEvent) for row in spends):
-        coin = _check_coin(stated.coin, paid, rows)
+        coin = _check_coin(stated, paid, rows)
         return coin if stated.metrics is None else replace(coin, outcome="refutes", summary=_FREE)
     # The entry behind the reward is the one that gave its artifact; all others are for metrics.
     commits = (row for row in rows if row.kind == "commit")
@@ -569,7 +541,7 @@ def _noise_differences(
 ) -> _Differences:
     """Return what differs from the entry behind the reward."""
     noise, event = stated.noise, event_of(entry)
-    if noise is None or noise.name != reward.method or stated.coin.noise != _CURATOR_NOISE:
+    if noise is None or noise.name != reward.method or stated.place != _CURATOR_NOISE:
         return _Differences([_OTHER])
     if isinstance(noise, _StatedGaussian) and isinstance(event, GaussianEvent):
         found = noise.compared(event, terms.neighbors)

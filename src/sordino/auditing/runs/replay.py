@@ -40,8 +40,7 @@ from sordino.errors import (
     PrivacyError,
     UsageError,
 )
-from sordino.policies.gibbs import gibbs_policy
-from sordino.policies.pessimism import ConfidencePolicy
+from sordino.policies.gibbs import ConfidencePolicy, gibbs_policy
 from sordino.preferences.records import LABELS
 from sordino.privacy import ledger_chain
 from sordino.privacy.data_sets import DataSets
@@ -58,8 +57,6 @@ RESULT_FORMAT = "sordino.result"
 RESULT_VERSION = 1
 _PROBLEM = "This run cannot be used"
 _DRAWS = {"sordino.bandit", "sordino.intrinsic"}
-_ARTIFACTS = ("reward", "policy")
-_LOOKS = 100  # at a ledger that does not stand still
 _SQLITE = b"SQLite format 3\0"
 _NOT_OURS = (
     ArithmeticError,
@@ -118,7 +115,7 @@ class StoredRun:
             rows = _validate.integer("rows", ledger["rows"], at_least=1)
             total = ledger["total"]
             certificate = Certificate(
-                artifact=_validate.one_of("artifact", signed["artifact"], _ARTIFACTS),
+                artifact=_validate.one_of("artifact", signed["artifact"], ("reward", "policy")),
                 digest=text_of(signed["digest"]),
                 guarantee=Guarantee.from_dict(signed["guarantee"], _texts(signed["caveats"])),
                 data=text_of(signed["data"]),
@@ -237,7 +234,7 @@ def _snapshot(path: Path) -> dict[str, bytes]:
     # Two looks in a row that see the same saw what was there between them. SQLite can be killed at
     # any moment, so what was there at one moment is a whole ledger.
     before: dict[str, bytes] = {}
-    for _ in range(_LOOKS):
+    for _ in range(100):  # at a ledger that does not stand still
         if (after := _look(path)) == before:
             return after
         before = after
@@ -269,7 +266,6 @@ _SEPARATORS = re.compile(r"[,\t;|]")
 
 _HEAD = 1 << 16
 _MOST_FILES = 1000
-_MOST_NAMES = 10
 _TAG = re.compile(r"<[^<>]*>")  # without "<" inside: each is looked at once
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 _EPSILON = re.compile(r"ε = (\d+(?:\.\d+)?)(?![\d.,]| ×)")
@@ -325,7 +321,7 @@ def check_strays(folder: Path) -> Finding:
         )
         odd = "By these files whoever gets this folder can try out who took part in the run. "
     odd += "Move them away before you pass it on."
-    some: dict[str, object] = {"files": found[:_MOST_NAMES], "count": len(found)}
+    some: dict[str, object] = {"files": found[:10], "count": len(found)}
     return Finding.judged(
         "strays",
         odd=odd if found else "",
@@ -402,7 +398,10 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
     else:
         # An earlier run may have left a ledger in the folder of a run that spent elsewhere: it says
         # nothing about this one.
-        if case is None or (ledger is None and case.is_of_another_run):
+        # Whether the ledger knows neither the head nor any entry of the run.
+        named = {*case.run.reward.release_ids, *case.run.certificate.release_ids}
+        known = (row.release_id for row in case.ledger.rows)
+        if case is None or (ledger is None and (case.position is None and named.isdisjoint(known))):
             lacks = ((_NO_LEDGER if case is None else _OTHER_LEDGER).format(name=path.name),)
             findings += map(Finding.skipped, ("chain", *lost))
         else:
@@ -447,13 +446,6 @@ class _Case:
         except (PrivacyError, UsageError) as error:
             problem = str(error) or "Nothing shows that the entries paid."
         return cls(run=run, ledger=ledger, position=position, then=then, paid=paid, problem=problem)
-
-    @property
-    def is_of_another_run(self) -> bool:
-        """Return whether the ledger knows neither the head nor any entry of the run."""
-        named = {*self.run.reward.release_ids, *self.run.certificate.release_ids}
-        known = (row.release_id for row in self.ledger.rows)
-        return self.position is None and named.isdisjoint(known)
 
 
 def _supported(case: _Case) -> Iterator[Finding]:

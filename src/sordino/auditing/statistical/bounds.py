@@ -27,9 +27,6 @@ from sordino.errors import DataError
 from sordino.privacy.conversions import bracket_up, narrow
 from sordino.privacy.guarantee import float_to_json
 
-_RTOL = 1e-12
-_HALF = 0.499  # below one half the p-value of one run only rises with epsilon
-
 
 class Counts(NamedTuple):
     """How often one event happened in each of two games."""
@@ -87,19 +84,11 @@ def epsilon_from_counts(*counts: int, delta: float, confidence: float) -> float:
 
 
 def _epsilon_bounds(
-    hits: np.ndarray,
-    n: np.ndarray,
-    alarms: np.ndarray,
-    m: np.ndarray,
-    *,
-    delta: float,
-    failure: float,
+    hits: np.ndarray, n: np.ndarray, alarms: np.ndarray, m: np.ndarray, delta: float, failure: float
 ) -> np.ndarray:
     """Return bounds on ε; where they say nothing they are negative."""
-    hit, alarm = (
-        _lower_probability(hits, n, failure / 2),
-        _upper_probability(alarms, m, failure / 2),
-    )
+    hit = _lower_probability(hits, n, failure / 2)
+    alarm = _upper_probability(alarms, m, failure / 2)
     reject = 1 - alarm
     with np.errstate(divide="ignore"):
         event = np.log(np.maximum(hit - delta, 0)) - np.log(alarm)
@@ -143,10 +132,15 @@ def odds_ratio_bound(*counts: int, confidence: float) -> float:
     def rejected(log_odds: float) -> bool:
         return _log_tail(support, weights, upper, log_odds) <= math.log(failure)
 
+    return _largest(rejected)
+
+
+def _largest(rejected: Callable[[float], bool]) -> float:
+    """Return the largest loss that is rejected, as all smaller ones are; 0 if none is."""
     if not rejected(0.0):
         return 0.0
-    _, kept = bracket_up(lambda log_odds: not rejected(log_odds), 1.0)
-    return narrow(rejected, kept, 0.0, rtol=_RTOL)[1]
+    _, kept = bracket_up(lambda loss: not rejected(loss), 1.0)
+    return narrow(rejected, kept, 0.0, rtol=1e-12)[1]
 
 
 def odds_ratio_refutes(counts: Counts, claimed: float, *, confidence: float) -> bool:
@@ -192,15 +186,13 @@ def one_run_epsilon(
     r = integer("guesses", guesses, at_least=0, at_most=m)
     v = integer("correct", correct, at_least=0, at_most=r)
     delta = failure_probability("delta", delta)
-    failure = min(_HALF, 1 - failure_probability("confidence", confidence, zero=False))
+    # Below one half the p-value of one run only rises with epsilon.
+    failure = min(0.499, 1 - failure_probability("confidence", confidence, zero=False))
 
     def surprising(epsilon: float) -> bool:
         return _one_run_p_value(m, r, v, epsilon, delta) <= failure
 
-    if not surprising(0.0):
-        return 0.0
-    _, usual = bracket_up(lambda epsilon: not surprising(epsilon), 1.0)
-    return narrow(surprising, usual, 0.0, rtol=_RTOL)[1]
+    return _largest(surprising)
 
 
 def _one_run_p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
@@ -220,7 +212,6 @@ SELECTION_SHARE: Final = 0.2
 """Share of the scores of each side that chooses the event and is not counted."""
 
 _LEAST = 10  # scores a side
-_MOST_SINGLE = 256  # thresholds that are tried
 _MOST_DOUBLE = 32  # thresholds that are tried in pairs
 _NEVER_SORTED = 12  # so many different independent scores are in order once in 12! times
 
@@ -298,40 +289,24 @@ def _above(scores: np.ndarray, thresholds: np.ndarray) -> Integer[np.ndarray, " 
     return np.asarray(len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left"))
 
 
-def _best_cut(one: Numbers, other: Float[np.ndarray, " m"], rank: _Rank) -> Cut:
-    """Return the threshold, and the side of it, that shows most, counted on fresh scores."""
+def _best_cut(one: Numbers, other: Float[np.ndarray, " m"], rank: _Rank, *, twice: bool) -> Cut:
+    """Return the threshold and its side, or two thresholds, that show most, on fresh scores."""
+    # Scores between two thresholds say neither and are left out: the counts are of those outside.
     (seen_one, rest_one), (seen_other, rest_other) = split("one", one), split("other", other)
-    tried = _candidates(np.concatenate([seen_one, seen_other]), _MOST_SINGLE)
-    hits, alarms = _above(seen_one, tried), _above(seen_other, tried)
-    n, m = np.full_like(hits, len(seen_one)), np.full_like(alarms, len(seen_other))
-    shown = np.concatenate([rank(hits, n, alarms, m), rank(n - hits, n, m - alarms, m)])
-    best = int(np.argmax(shown))
-    high = float(tried[best % len(tried)])
-    return _cut(high, high, rest_one, rest_other, above=best < len(tried))
-
-
-def _best_cuts(one: Numbers, other: Float[np.ndarray, " m"], rank: _Rank) -> Cut:
-    """Return the two thresholds that show most, counted on fresh scores."""
-    # Scores between the two say neither and are left out: the counts are of the scores outside.
-    (seen_one, rest_one), (seen_other, rest_other) = split("one", one), split("other", other)
-    tried = _candidates(np.concatenate([seen_one, seen_other]), _MOST_DOUBLE)
-    low, high = np.triu_indices(len(tried))
-    hits, alarms = _above(seen_one, tried)[high], _above(seen_other, tried)[high]
-    misses = len(seen_one) - _above(seen_one, tried)[low]
-    rejects = len(seen_other) - _above(seen_other, tried)[low]
+    most = _MOST_DOUBLE if twice else 256  # thresholds that are tried
+    tried = _candidates(np.concatenate([seen_one, seen_other]), most)
+    low, high = np.triu_indices(len(tried)) if twice else [np.arange(len(tried))] * 2
+    above = [_above(seen, tried) for seen in (seen_one, seen_other)]
+    hits, alarms = (each[high] for each in above)
+    misses, rejects = len(seen_one) - above[0][low], len(seen_other) - above[1][low]
     n, m = hits + misses, alarms + rejects
-    shown = np.concatenate([rank(hits, n, alarms, m), rank(misses, n, rejects, m)])
-    best = int(np.argmax(shown))
-    pair = best % len(low)
-    ends = float(tried[low[pair]]), float(tried[high[pair]])
-    return _cut(*ends, rest_one, rest_other, above=best < len(low))
-
-
-def _cut(low: float, high: float, one: np.ndarray, other: np.ndarray, *, above: bool) -> Cut:
-    sides = [(int((s >= high).sum()), int((s < low).sum())) for s in (one, other)]
-    (hits, misses), (alarms, rejects) = sides if above else [pair[::-1] for pair in sides]
-    counts = Counts(hits, hits + misses, alarms, alarms + rejects)
-    return Cut(low=low, high=high, above=above, counts=counts)
+    best = int(np.argmax([*rank(hits, n, alarms, m), *rank(misses, n, rejects, m)]))
+    pair, upper = best % len(low), best < len(low)
+    least, largest = float(tried[low[pair]]), float(tried[high[pair]])
+    sides = [(int((s >= largest).sum()), int((s < least).sum())) for s in (rest_one, rest_other)]
+    (hit, missed), (alarm, rejected) = sides if upper else [side[::-1] for side in sides]
+    counts = Counts(hit, hit + missed, alarm, alarm + rejected)
+    return Cut(low=least, high=largest, above=upper, counts=counts)
 
 
 # Failure probabilities at which events are compared, not reported. A strict one prefers events
@@ -343,22 +318,23 @@ _CHOOSING_MU: Final = 1e-8
 
 def epsilon_cut(one: Numbers, other: Float[np.ndarray, " m"], *, delta: float) -> Cut:
     """Return the event that shows most ε on the first fifth of the scores, counted on the rest."""
-    return _best_cut(one, other, partial(_epsilon_bounds, delta=delta, failure=_CHOOSING))
+    rank = partial(_epsilon_bounds, delta=delta, failure=_CHOOSING)
+    return _best_cut(one, other, rank, twice=False)
 
 
 def mu_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
     """Return the event that shows most μ on the first fifth of the scores, counted on the rest."""
-    return _best_cut(one, other, partial(_mu_bounds, failure=_CHOOSING_MU))
+    return _best_cut(one, other, partial(_mu_bounds, failure=_CHOOSING_MU), twice=False)
 
 
 def range_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
     """Return the two events whose odds move most on the first fifth, counted on the rest."""
-    return _best_cuts(one, other, _odds_ratios)
+    return _best_cut(one, other, _odds_ratios, twice=True)
 
 
 def one_run_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
     """Return the two thresholds outside which canaries are guessed best, counted on the rest."""
-    return _best_cuts(one, other, _accuracies)
+    return _best_cut(one, other, _accuracies, twice=True)
 
 
 def _odds_ratios(

@@ -38,13 +38,8 @@ from sordino.privacy.guarantee import Guarantee, never_less, never_more
 
 _ANSWER: Final = 8  # tokens of the longest made-up answer
 _GENES: Final = 4 + 2 * _ANSWER  # words that decide one pair
-_FIRST: Final = 48  # pairs that a search starts from
-_ROUNDS: Final = 40  # of children, at most
-_PARENTS: Final = 6
-_CHILDREN: Final = 6  # of each parent
 _CHANGED: Final = 4  # one word in so many is drawn anew
 _ENOUGH: Final = 0.98  # of the worst case: nothing more to look for
-_MOST_PAIRS: Final = 4  # of a made-up person
 _SAME: Final = 2  # tokens that both answers of a pair of partners begin with
 _LONGEST: Final = 512  # tokens of a long unit
 
@@ -58,14 +53,8 @@ class Model(Protocol):
     """What an audit uses of a model of transformers."""
 
     config: Any
-
-    def parameters(self) -> Iterable[Any]:
-        """Return every tensor of weights."""
-        ...
-
-    def register_forward_hook(self, hook: Callable[..., object]) -> Any:
-        """Call a function with what the model returns, until the handle is removed."""
-        ...
+    parameters: Callable[[], Iterable[Any]]
+    register_forward_hook: Callable[[Callable[..., object]], Any]
 
 
 @runtime_checkable
@@ -84,30 +73,15 @@ class Trainer(Protocol):
     _read: Any  # `TextsRead`
     processing_class: Any
     _units: Sequence[Any]
-
-    def train(self) -> object:
-        """Train, and pay for it."""
-        ...
-
-    def add_callback(self, callback: object) -> None:
-        """Call an object at every event of the loop."""
-        ...
-
-    def remove_callback(self, callback: object) -> None:
-        """Do so no longer."""
-        ...
-
-    def _loss(self, model: Model, pair: object) -> Any: ...
-
-    def _losses(self, model: Model, units: Sequence[Unit]) -> Any: ...
-
-    def _own_sum(self, model: Model, units: Sequence[Unit], bound: float) -> Any: ...
-
-    def _clipped_sums(self, model: Model, chosen: Sequence[int]) -> list[Any]: ...
-
-    def _add_noise(self, sums: Sequence[Any], entropy: Entropy) -> None: ...
-
-    def _drawn(self, entropy: Entropy) -> Sequence[int]: ...
+    train: Callable[[], object]
+    add_callback: Callable[[object], None]
+    remove_callback: Callable[[object], None]
+    _loss: Callable[[Model, object], Any]
+    _losses: Callable[[Model, Sequence[Unit]], Any]
+    _own_sum: Callable[[Model, Sequence[Unit], float], Any]
+    _clipped_sums: Callable[[Model, Sequence[int]], list[Any]]
+    _add_noise: Callable[[Sequence[Any], Entropy], None]
+    _drawn: Callable[[Entropy], Sequence[int]]
 
 
 class Canary(NamedTuple):
@@ -138,13 +112,13 @@ def worst_canary(trainer: Trainer, *, entropy: Entropy) -> WorstCanary:
     # 2C, and does so only if the gradients of its rows point the same way. Pairs are drawn at
     # random and changed at random, and the best ones are kept: six parents, six children each.
     # Source: docs/auditing.md, "Training".
-    genes = _drawn(entropy, _FIRST)
+    genes = _drawn(entropy, 48)  # pairs that a search starts from
     fitness = _shares(trainer, genes)
-    for _ in range(_ROUNDS):
-        best = fitness.min(axis=1).argsort()[::-1][:_PARENTS]
+    for _ in range(40):  # of children, at most
+        best = fitness.min(axis=1).argsort()[::-1][:6]
         if fitness[best[0]].min() >= _ENOUGH:
             break
-        parents = genes[best].repeat(_CHILDREN, axis=0)
+        parents = genes[best].repeat(6, axis=0)  # of each parent
         fresh, coins = (entropy.words(parents.size).reshape(parents.shape) for _ in range(2))
         children = np.where(coins % np.uint64(_CHANGED) == 0, fresh, parents)
         genes = np.concatenate([genes[best], children])
@@ -220,7 +194,7 @@ def _pairs_of(trainer: Trainer, pairs: int | None) -> int:
     if pairs is not None:
         return integer("pairs", pairs, at_least=1)
     cap = trainer._privacy.cap  # noqa: SLF001 (an audit looks inside)
-    return 1 if cap is None else min(int(cap), _MOST_PAIRS)
+    return 1 if cap is None else min(int(cap), 4)  # of a made-up person
 
 
 def _drawn(entropy: Entropy, n: int) -> UInt64[np.ndarray, "n genes"]:
@@ -313,9 +287,7 @@ def gradients_kept(model: Model) -> Iterator[None]:
 
 
 _LEAST: Final = 50
-_ATTACKS: Final = 2
 _STEP: Final = 0.05  # length of the step along a gradient over which a loss is compared
-_LARGEST: Final = 50.0
 
 
 def _one_run_claim(claim: Guarantee, canaries: Sequence[Canary]) -> tuple[float, float]:
@@ -350,7 +322,7 @@ def one_run_findings(
     coins = (entropy.words(len(canaries)) & np.uint64(1)).astype(bool)
     scores = _trained(trainer, canaries, coins)
     claim = _one_run_claim(trainer._run.promise, canaries)  # noqa: SLF001
-    needed = 1 - level / _ATTACKS
+    needed = 1 - level / 2  # two attackers share the level
     told = [
         _judged(name, each, coins, claim, confidence=confidence, needed=needed)
         for name, each in scores.items()
@@ -364,7 +336,7 @@ def _detectable_in_one_run(
     """Return the smallest epsilon that so many guesses refute with probability .95."""
     from scipy.stats import binom  # noqa: PLC0415 (slow to import)
 
-    tried = np.arange(_validate.non_negative("claimed", claimed), _LARGEST, 0.05)
+    tried = np.arange(_validate.non_negative("claimed", claimed), 50.0, 0.05)
     counts = binom.ppf(1 - POWER, guesses, expit(tried)).astype(int)
 
     def refutes(correct: int) -> bool:

@@ -141,7 +141,6 @@ _MOVES_NOTHING: Final = (
 )
 _OTHERS: Final = 3  # made-up units beside the canary
 _LEAST_TRIALS: Final = 4000
-_RANDOM: Final = 4  # tests that share the level: canary, noise, sampler, one run
 _ROUNDING: Final = 1e-4  # of C: some devices add in another order each time, in 32-bit floats
 _PARTNERS: Final = 32  # made-up units with which a long one shares a step
 _MOST_PARTNERS: Final = 2048
@@ -182,7 +181,7 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
             "simulate_seed, and leave canaries out. Nothing was audited. Or audit in one process."
         )
     entropy = _random.entropy(simulate_seed)
-    share = level / _RANDOM
+    share = level / 4  # tests that share the level: canary, noise, sampler, one run
     canary = worst_canary(trainer, entropy=entropy)
     made_up = person_canaries(trainer, _OTHERS, entropy=entropy, pairs=1)
     others = [one.one for one in made_up]

@@ -17,8 +17,14 @@ from sordino.auditing.releases.channels import (
     ranked_blocks,
     readings,
 )
-from sordino.auditing.releases.evidence import Channel, at_least, at_most, mixed_at_least
-from sordino.auditing.releases.reading import UNKNOWN, Released
+from sordino.auditing.releases.reading import (
+    UNKNOWN,
+    Channel,
+    Released,
+    at_least,
+    at_most,
+    mixed_at_least,
+)
 
 N = 400
 

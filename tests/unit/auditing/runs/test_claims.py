@@ -11,7 +11,6 @@ from sordino.auditing.runs.claims import (
     StatedMechanism,
     _check_coin,
     _Differences,
-    _StatedCoin,
     _StatedGaussian,
     _StatedNumbers,
     _StatedObjective,
@@ -429,7 +428,7 @@ COIN_SIZES = [1e-6, 0.01, 0.1, 1.0, math.log(3), 5.0, 20.0, 25.0, 30.0, 40.0, 43
 
 
 def stated_coin(flips, loss, *, noise="labels", name="randomized-response"):
-    return _StatedCoin.read(
+    return StatedMechanism.read(
         {
             "noise": noise,
             "mechanism": {"name": name, "flip_probability": flips, "epsilon_per_label": loss},
@@ -508,7 +507,7 @@ def test_what_is_no_coin_is_not_compared(event):
 
 
 def test_a_mechanism_that_flips_no_label_need_not_say_so():
-    told = _StatedCoin.read({"noise": "estimate", "mechanism": {"name": "other"}})
+    told = StatedMechanism.read({"noise": "estimate", "mechanism": {"name": "other"}})
     assert (told.flips, told.loss) == (0.0, None)
     assert _check_coin(told, kept(1.0), [entry(GaussianEvent(1.0))]).outcome == "skipped"
     coin = entry(RandomizedResponse(1.0).event)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sordino.auditing.statistical.games import build_mechanism
+from sordino.auditing.statistical.distinguishing import build_mechanism
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable
 from sordino.mechanisms.gaussian import GaussianMechanism

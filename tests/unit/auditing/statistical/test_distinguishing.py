@@ -12,8 +12,7 @@ import pytest
 
 import sordino
 from sordino._random import SimulatedEntropy
-from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.auditing.statistical.games import _says_of_itself
+from sordino.auditing.statistical.distinguishing import _says_of_itself, audit_mechanism
 from sordino.errors import AuditRefuted, PrivacyError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
