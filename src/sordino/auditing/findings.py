@@ -18,6 +18,7 @@ from sordino._version import __version__
 from sordino.errors import AuditInconclusive, AuditRefuted
 from sordino.privacy.guarantee import Guarantee, float_to_json, never_less, never_more, promise_rows
 
+_AUDIT_FORMAT = "sordino.audit"
 _AUDIT_VERSION = 2
 
 Kind = Literal["mechanism", "release", "run", "training"]
@@ -321,7 +322,7 @@ class Audit:
         """Return the audit as JSON holds it."""
         bound, found = self.lower_bound, self.would_have_found
         return {
-            "format": "sordino.audit",
+            "format": _AUDIT_FORMAT,
             "version": _AUDIT_VERSION,
             "verdict": self.verdict,
             "reasons": list(self.reasons),

@@ -265,16 +265,11 @@ class PlausibleRewards:
 Block: TypeAlias = tuple[Any, Float[np.ndarray, " _"], list[Any]]
 """Rows A, their bounds b, and the cones that b − Ax is in."""
 
-_SCALE_FREE = 1e-10  # feasibility and gap that the solver is asked for, in its own units
 _GOOD = {"Solved", "AlmostSolved", "InsufficientProgress", "NumericalError", "MaxIterations"}
 
 
 def solve_conic(
-    cost: Float[np.ndarray, " x"],
-    blocks: Sequence[Block],
-    *,
-    quadratic: np.ndarray | None = None,
-    atol: float = _SCALE_FREE,
+    cost: Float[np.ndarray, " x"], blocks: Sequence[Block], *, quadratic: np.ndarray | None = None
 ) -> tuple[Float[np.ndarray, " x"], Float[np.ndarray, " z"]]:
     """Return the minimizer of a conic program, and the multipliers of its rows."""
     # Every caller certifies by itself what is returned, so an answer that the solver only calls
@@ -289,7 +284,7 @@ def solve_conic(
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1  # the same numbers on every machine
-    settings.tol_feas = settings.tol_gap_abs = settings.tol_gap_rel = atol
+    settings.tol_feas = settings.tol_gap_abs = settings.tol_gap_rel = 1e-10  # in its own units
     solver = clarabel.DefaultSolver(
         squares, cost, matrix, bounds, [cone for *_, group in blocks for cone in group], settings
     )

@@ -111,12 +111,6 @@ ATTACKS: Mapping[str, str] = {
 
 CONFIDENTIAL = "Computed from raw judgments: not for publication."
 
-_KINDS = {
-    "mechanism": "Mechanism",
-    "release": "Released file",
-    "run": "Run",
-    "training": "Training",
-}
 _OUTCOMES = {
     "refutes": "Breaks the claim",
     "warning": "Warning",
@@ -151,7 +145,7 @@ def _describe_audit(audit: Audit) -> dict[str, Any]:
     allowed, detects = _allowed(audit), audit.would_have_found
     return {
         "kind": audit.kind,
-        "kind_text": _KINDS[audit.kind],
+        "kind_text": "Released file" if audit.kind == "release" else audit.kind.capitalize(),
         "subject": shortened(audit.subject, _LONGEST),
         "refuted": audit.refuted,
         "inconclusive": audit.verdict == "cannot tell",

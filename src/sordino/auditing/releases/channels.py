@@ -18,9 +18,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import TypeAlias, TypeVar
@@ -82,14 +80,20 @@ def _number(value: object) -> Number | None:
     text = value.strip()
     if _DECIMAL.fullmatch(text):
         return float(text) if "." in text else int(text)
-    stamp = _STAMP.fullmatch(text)
-    with suppress(ValueError):  # no such day or hour
-        # Microseconds since 1970, in the time zone that is named or else everywhere the same.
-        plain = re.sub(r"\s+(?=[Z+-])", "", text) if stamp else ""
-        found = datetime.fromisoformat(plain)
-        since = found.replace(tzinfo=found.tzinfo or UTC) - datetime.fromtimestamp(0, UTC)
-        return since // timedelta(microseconds=1)
-    return None
+    found = _STAMP.fullmatch(text)
+    if not found:
+        return None
+    date, time, fraction, offset = found.groups()
+    try:
+        whole = np.datetime64(f"{date}T{time or '00:00'}", "us").astype(np.int64)
+    except ValueError:
+        return None
+    part = int((fraction or ".0")[1:7].ljust(6, "0"))
+    ahead = 0  # minutes of the time zone
+    if offset is not None and offset != "Z":
+        ahead = int(offset[1:3]) * 60 + int(offset[-2:])
+        ahead = -ahead if offset[0] == "-" else ahead
+    return int(whole) + part - ahead * 60 * _MICROSECONDS
 
 
 def ordered_values(values: Sequence[object]) -> list[Number | None] | None:
