@@ -89,7 +89,7 @@ def _beginning(begin: object, states: int) -> Float[np.ndarray, " s"]:
         )
     if isinstance(begin, int | np.integer):
         first = _validate.integer("initial", begin, at_least=0, at_most=states - 1)
-        return np.eye(states)[first]
+        return np.asarray(np.eye(states)[first])
     array = _validate.finite_array("initial", begin, ndim=1)
     if len(array) != states:
         raise DataError(

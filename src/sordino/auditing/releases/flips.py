@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
@@ -177,7 +177,7 @@ def attack_flips(released: Released) -> list[Evidence]:
     tail = min(at_most(flipped, n, rate), at_least(flipped, n, 1 - rate))
     told = {"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]}
     return [
-        _evidence("flip-rate", 2 * tail, rows.shares(flipped, n), **told),
+        _evidence("flip-rate", 2 * tail, rows.shares(flipped, n), details=told),
         *agreements,
         _label_evidence(rows),
         _rates(rows, "block-flips", _blocks(rows)),
@@ -188,7 +188,7 @@ def attack_flips(released: Released) -> list[Evidence]:
 
 
 def _evidence(
-    attack: str, p_value: float, said: str, *, wrong: str = ".", **details: object
+    attack: str, p_value: float, said: str, *, details: Mapping[str, object], wrong: str = "."
 ) -> Evidence:
     """Return evidence that says what was seen, and that it is wrong or up to chance."""
     return Evidence(
@@ -221,7 +221,7 @@ def _agreement(released: Released, attack: str, pairs: list[tuple[int, int]]) ->
     )
     wrong = ". A coin used twice tells whether the two labels are equal."
     told = {"pairs": len(pairs), "agree": agree, "permitted": most}
-    return _evidence(attack, at_least(agree, len(pairs), most), said, wrong=wrong, **told)
+    return _evidence(attack, at_least(agree, len(pairs), most), said, wrong=wrong, details=told)
 
 
 def _count_at_most(
@@ -426,7 +426,7 @@ def _label_evidence(rows: _Rows) -> Evidence:
         f"{np.exp(has.epsilon):.3g}"
     )
     told = {"order": name, "kept": [kept, mine], "turned": [turned, theirs], "groups": len(tries)}
-    return _evidence("label-flips", len(tries) * least, said, **told)
+    return _evidence("label-flips", len(tries) * least, said, details=told)
 
 
 def _exact_evidence(rows: _Rows) -> Evidence:
@@ -452,7 +452,7 @@ def _exact_evidence(rows: _Rows) -> Evidence:
     said = f"In {hits} of {among} groups of rows ({name}) just the expected number is flipped"
     wrong = ": that number was fixed beforehand, and the last flip follows from the others."
     told = {"whole": whole, "chance": chance, "groups": among, "hits": hits}
-    return _evidence("exact-flips", max(1, len(tries)) * p_value, said, wrong=wrong, **told)
+    return _evidence("exact-flips", max(1, len(tries)) * p_value, said, wrong=wrong, details=told)
 
 
 def _countings(rows: _Rows) -> Iterator[tuple[str, Integer[np.ndarray, " m"]]]:

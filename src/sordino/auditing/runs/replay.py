@@ -398,10 +398,7 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
     else:
         # An earlier run may have left a ledger in the folder of a run that spent elsewhere: it says
         # nothing about this one.
-        # Whether the ledger knows neither the head nor any entry of the run.
-        named = {*case.run.reward.release_ids, *case.run.certificate.release_ids}
-        known = (row.release_id for row in case.ledger.rows)
-        if case is None or (ledger is None and (case.position is None and named.isdisjoint(known))):
+        if case is None or (ledger is None and case.is_of_another_run):
             lacks = ((_NO_LEDGER if case is None else _OTHER_LEDGER).format(name=path.name),)
             findings += map(Finding.skipped, ("chain", *lost))
         else:
@@ -446,6 +443,13 @@ class _Case:
         except (PrivacyError, UsageError) as error:
             problem = str(error) or "Nothing shows that the entries paid."
         return cls(run=run, ledger=ledger, position=position, then=then, paid=paid, problem=problem)
+
+    @property
+    def is_of_another_run(self) -> bool:
+        """Return whether the ledger knows neither the head nor any entry of the run."""
+        named = {*self.run.reward.release_ids, *self.run.certificate.release_ids}
+        known = (row.release_id for row in self.ledger.rows)
+        return self.position is None and named.isdisjoint(known)
 
 
 def _supported(case: _Case) -> Iterator[Finding]:

@@ -84,7 +84,13 @@ def epsilon_from_counts(*counts: int, delta: float, confidence: float) -> float:
 
 
 def _epsilon_bounds(
-    hits: np.ndarray, n: np.ndarray, alarms: np.ndarray, m: np.ndarray, delta: float, failure: float
+    hits: np.ndarray,
+    n: np.ndarray,
+    alarms: np.ndarray,
+    m: np.ndarray,
+    *,
+    delta: float,
+    failure: float,
 ) -> np.ndarray:
     """Return bounds on ε; where they say nothing they are negative."""
     hit = _lower_probability(hits, n, failure / 2)
