@@ -139,7 +139,7 @@ def _least(
     return high
 
 
-def usual_temperature(
+def _usual_temperature(
     reward_range: float, records: int | None, *, shared_by: int, hotter: float
 ) -> float:
     """Return a temperature that served well on logs that are like no particular one."""
@@ -235,7 +235,7 @@ def multi_armed_policy(  # noqa: PLR0913 (each is one choice of the user)
         temperature=temperature,
         regularization=shrinkage,
         name="shrinkage",
-        usual=usual_temperature(width, records, shared_by=len(logs.catalogue), hotter=_OF_ARMS),
+        usual=_usual_temperature(width, records, shared_by=len(logs.catalogue), hotter=_OF_ARMS),
     )
     return WithheldPolicy(fixed(shrinkage=found), temperature=heat, reference=reference)
 
@@ -319,7 +319,7 @@ def linear_policy(  # noqa: PLR0913 (each is one choice of the user)
         temperature=temperature,
         regularization=ridge,
         name="ridge",
-        usual=usual_temperature(width, records, shared_by=features.dimension, hotter=_OF_FEATURES),
+        usual=_usual_temperature(width, records, shared_by=features.dimension, hotter=_OF_FEATURES),
     )
     fit = BallRidge(logs, unit=unit, neighbors=neighbors, ridge=found, ball=ball, penalty=penalty)
     return WithheldPolicy(fit, temperature=heat, reference=reference)

@@ -41,7 +41,7 @@ from sordino.rewards.release_checks import entropy_of
 from sordino.rewards.solver import minimize_ridge
 
 Coin: TypeAlias = RandomizedResponse | NonPrivate
-FeatureReward: TypeAlias = Callable[[ActionFeatures], Any]
+_FeatureReward: TypeAlias = Callable[[ActionFeatures], Any]
 """Features of all actions in, one reward in [0, 1] for each out, shape (n, k)."""
 
 Exploration = Literal["optimistic", "none", "symmetric", "uniform"]
@@ -70,7 +70,11 @@ class _FiniteLearner:
     kept: Bool[np.ndarray, " N"]  # which candidates are in the confidence set, shape (N,)
 
     def __init__(
-        self, candidates: Mapping[str, FeatureReward], *, flip_probability: float, confidence: float
+        self,
+        candidates: Mapping[str, _FeatureReward],
+        *,
+        flip_probability: float,
+        confidence: float,
     ) -> None:
         """Know nothing yet: every candidate is possible."""
         given = candidates if isinstance(candidates, Mapping) else {}
@@ -257,7 +261,7 @@ class _LinearLearner:
         return 2 * self.bonus(differences)
 
 
-Learner: TypeAlias = _LinearLearner | _FiniteLearner
+_Learner: TypeAlias = _LinearLearner | _FiniteLearner
 
 
 @dataclass(kw_only=True)
@@ -267,7 +271,7 @@ class Play:
     # Policies change at refits only, so that this is the same as asking one by one.
 
     contexts: ContextStream  # where contexts come from
-    learner: Learner  # what learns
+    learner: _Learner  # what learns
     coin: Coin  # randomizes a label, or says that nothing is hidden
     exploration: Exploration  # which policies the two actions are drawn from
     temperature: float  # KL strength in units of reward
@@ -380,7 +384,7 @@ def _drawn(chances: PerAction, entropy: _random.Entropy) -> Actions:
 class _OnlinePolicy:
     """The reference tilted by the final estimate over the temperature."""
 
-    learner: Learner = field(repr=False)  # what learned; only its final estimate is used
+    learner: _Learner = field(repr=False)  # what learned; only its final estimate is used
     temperature: float = field(kw_only=True)  # KL strength in units of reward
 
     def probabilities(
@@ -474,7 +478,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     temperature: float,
     ledger: Ledger,
     exploration: Exploration = "optimistic",
-    candidates: Mapping[str, FeatureReward] | None = None,
+    candidates: Mapping[str, _FeatureReward] | None = None,
     ball: float = 1.0,
     ridge: float = 1.0,
     scale: float = 1.0,
@@ -552,7 +556,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
             "Nothing was spent."
         )
     stream = ContextStream(world, generator(simulate_seed))
-    learner: Learner
+    learner: _Learner
     if candidates is None:
         learner = _LinearLearner(
             stream.shape[1],

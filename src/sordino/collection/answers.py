@@ -154,7 +154,7 @@ def _end(row: Row[Any], now: int) -> str:
     return "revoked" if row.revoked else "expired" if row.expires <= now else ""
 
 
-def refuse_withdrawn(row: Row[Any]) -> None:
+def _refuse_withdrawn(row: Row[Any]) -> None:
     """Refuse an invitation that was revoked or has expired, by the clock of the service."""
     end = _end(row, _random.seconds_since_1970())
     if end:
@@ -171,7 +171,7 @@ def open_invitation(
     row = connection.execute(select(INVITATIONS).where(invited).with_for_update()).first()
     if row is None:
         raise Refusal("unknown-invitation")
-    refuse_withdrawn(row)
+    _refuse_withdrawn(row)
     digest = digest_of_secret(study, "device", device)
     if row.person is not None:
         person = connection.execute(select(PERSONS).where(PERSONS.c.id == row.person)).one()
@@ -438,7 +438,7 @@ def store(
     row = connection.execute(query).first()
     if row is None:
         raise Refusal("unknown-device")
-    refuse_withdrawn(row)
+    _refuse_withdrawn(row)
     rows = connection.execute(select(ANSWERS).where(ANSWERS.c.person == row.id))
     before = {
         one.question: _Submitted(one.id, one.question, one.revision, one.answer) for one in rows

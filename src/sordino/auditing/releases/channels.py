@@ -33,7 +33,7 @@ from sordino.auditing.statistical.bounds import clopper_pearson
 from .reading import UNKNOWN, Channel, Evidence, Released, mixed_at_least, parsed, tidied
 from .recipes import AGREEMENT, CANONICAL, OrderRule, in_canonical_order, reproduces, rule_bits
 
-MOST_VALUES = 50
+_MOST_VALUES = 50
 """A column of more distinct values is read by its characters or numbers, not by its values."""
 
 Number: TypeAlias = int | float
@@ -125,9 +125,9 @@ def readings(values: Sequence[object]) -> Iterator[Reading]:
     ordered, whole = ordered_values(values), numbered(values)
     kinds = int(whole.max(initial=0)) + 1
     found: list[tuple[str, str, np.ndarray]] = []
-    if kinds <= MOST_VALUES:
+    if kinds <= _MOST_VALUES:
         found.append(("column", "value", whole))
-    if kinds > min(MOST_VALUES, len(values) // 8):
+    if kinds > min(_MOST_VALUES, len(values) // 8):
         found += [("column", *each) for each in _text_parts(values, ids=ordered is None)]
         if ordered is not None:
             found += [("time", *each) for each in _number_parts(values, ordered)]
@@ -150,7 +150,7 @@ def _text_parts(values: Sequence[object], *, ids: bool) -> Iterator[tuple[str, n
         "length": len,
     }
     for name, part in whole.items():
-        yield name, numbered((t if t is None else part(t) for t in texts), most=MOST_VALUES)
+        yield name, numbered((t if t is None else part(t) for t in texts), most=_MOST_VALUES)
     last = [None if text is None else text[-1:] for text in texts]
     if all(one is None or re.fullmatch("[0-9a-fA-F]", one) for one in last):
         yield "parity", numbered(one if one is None else int(one, 16) % 2 for one in last)
@@ -161,7 +161,7 @@ def _text_parts(values: Sequence[object], *, ids: bool) -> Iterator[tuple[str, n
     most = max(map(len, split), default=0)
     for place in (*range(min(most, 6)), -1) if most > 1 else ():
         groups = numbered(parts[place] if place < len(parts) > 0 else None for parts in split)
-        if groups.max() < MOST_VALUES:
+        if groups.max() < _MOST_VALUES:
             yield f"part {place + 1}" if place >= 0 else "last part", groups
 
 
@@ -186,11 +186,11 @@ def _number_parts(
         digits.append(int(abs(number)) // (_MICROSECONDS if stamp else 1) % 10)
         fractions.append(round(number % (_MICROSECONDS if stamp else unit), 6))
     yield "last digit", numbered(digits)
-    yield "fraction", numbered(fractions, most=MOST_VALUES)
+    yield "fraction", numbered(fractions, most=_MOST_VALUES)
     yield "half of the fraction", ranked_blocks(fractions, 2)
 
 
-def row_readings(n: int) -> Iterator[Reading]:
+def _row_readings(n: int) -> Iterator[Reading]:
     """Yield every way to read the place of a row in the file."""
     rows, most = np.arange(n), max(1, n)
     ways = {"block": rows * _blocks(n) // most, "half": rows * 2 // most, "parity": rows % 2}
@@ -331,7 +331,7 @@ class PublicKnowledge:
             values = released.columns.get(name)
             if values is not None:
                 groups, ordered = numbered(values), ordered_values(values)
-                many = ordered is not None and groups.max(initial=0) >= MOST_VALUES
+                many = ordered is not None and groups.max(initial=0) >= _MOST_VALUES
                 found.append(ranked_blocks(ordered, _RANGES) if ordered and many else groups)
         if released.persons is not None:
             found.append(numbered(released.persons))
@@ -427,7 +427,7 @@ def order_channels(released: Released) -> list[Channel]:
     if released.layout != "chosen-rejected":
         guesses = np.ones(len(released), dtype=np.int64)
         channels.append(Channel(name="position", guesses=guesses))
-    read: list[tuple[dict[str, object], Iterable[Reading]]] = [({}, row_readings(len(released)))]
+    read: list[tuple[dict[str, object], Iterable[Reading]]] = [({}, _row_readings(len(released)))]
     read += [({"column": name}, readings(values)) for name, values in released.columns.items()]
     usable, swapped = independent_rows(released), released.swapped
     turns = {_WRITTEN: np.zeros_like(swapped)}
@@ -582,7 +582,7 @@ def _explained(
     """Return whether what a channel says follows from the value of a column, in either order."""
     # A channel that says nearly always the same is not explained by a column, whatever it holds.
     groups = numbered(released.columns.get(name, ()))
-    if not len(groups) or groups.max() >= min(MOST_VALUES, len(groups) // 8):
+    if not len(groups) or groups.max() >= min(_MOST_VALUES, len(groups) // 8):
         return False
     groups = groups[rows]
     for turn in (np.zeros_like(released.swapped), released.swapped):

@@ -51,7 +51,7 @@ _SLACK = 1e-9  # relative: a total is a product of floats
 _SUSPICIOUS = 1e-3
 
 
-def canonical_answers(released: Released) -> Integer[np.ndarray, " n"]:
+def _canonical_answers(released: Released) -> Integer[np.ndarray, " n"]:
     """Return answers in the canonical order; 0 where both texts are the same and none can win."""
     same = [one == other for one, other in zip(released.first, released.second, strict=True)]
     return np.where(same, 0, released.answers ^ released.swapped)
@@ -65,7 +65,7 @@ def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
     # been counted states no coin: it is a warning.
     # Without person ids every answer has the same giver, None.
     people = released.persons or (None,) * len(released)
-    answers = canonical_answers(released).tolist()
+    answers = _canonical_answers(released).tolist()
     given: defaultdict[bytes, defaultdict[str | None, list[int]]]
     given = defaultdict(lambda: defaultdict(list))
     for key, person, answer in zip(released.keys, people, answers, strict=True):
@@ -177,7 +177,7 @@ def most_paid_labels(released: Released) -> int:
     # Equal answers to one question count once, for they may be one answer repeated; different ones
     # count twice, for they cannot.
     people: Sequence[str] = released.persons or ()
-    turned = canonical_answers(released).tolist()
+    turned = _canonical_answers(released).tolist()
     paid = [key + bytes([answer]) for key, answer in zip(released.keys, turned, strict=True)]
     return most_questions(people, paid)
 
@@ -354,7 +354,7 @@ def find_neighbors(released: Released, path: Path) -> Finding:
         summary = "All files of the folder were read as released ones."
         return Finding.skipped("surroundings", summary)
     ours: defaultdict[bytes, set[int]] = defaultdict(set)
-    for key, answer in zip(released.keys, canonical_answers(released).tolist(), strict=True):
+    for key, answer in zip(released.keys, _canonical_answers(released).tolist(), strict=True):
         ours[key].add(answer)
     folder = path.absolute().parent
     with explained("The folder of the file cannot be read"), os.scandir(folder) as entries:

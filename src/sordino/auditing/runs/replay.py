@@ -273,7 +273,7 @@ _PLAIN = (1e-3, 1e4)  # where numbers are written without powers of ten and sepa
 _DIGITS = 4  # of a bound on the page
 
 
-def check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) -> Finding:
+def _check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) -> Finding:
     """Return whether the page of a run says what the run promises."""
     # Only what every version of the page says is looked for, so most of what is missing is a
     # warning; a page that hides a simulation refutes.
@@ -304,7 +304,7 @@ def check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) ->
     return Finding.judged("report", odd=odd if missing else "", clear=clear)
 
 
-def check_strays(folder: Path) -> Finding:
+def _check_strays(folder: Path) -> Finding:
     """Return whether raw judgments lie beside a run, by their first bytes, or a ledger's secret."""
     # At most a thousand files, also in folders below, and 64 KiB of each are looked at.
     entries = list(islice(_files(folder), _MOST_FILES + 1))
@@ -411,7 +411,7 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
         kind="run",
         subject=folder.resolve().name,
         claim=run.claim,
-        findings=(*findings, check_report(folder, run.claim, heads), check_strays(folder)),
+        findings=(*findings, _check_report(folder, run.claim, heads), _check_strays(folder)),
         lacks=lacks,
     )
 

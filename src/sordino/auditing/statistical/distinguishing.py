@@ -78,7 +78,7 @@ _TERMINATED: Final = 143  # how the command line leaves when it is told to: no d
 
 
 @contextmanager
-def explained_stranger(problem: str) -> Iterator[None]:
+def _explained_stranger(problem: str) -> Iterator[None]:
     """Turn what somebody's code raises into one error that names the kind and is chained."""
     # Code that leaves the interpreter would leave with a code of its own, which could be the code
     # of an audit that refuted nothing: it is an error like any other.
@@ -93,10 +93,10 @@ def explained_stranger(problem: str) -> Iterator[None]:
 
 
 @contextmanager
-def explained_calls(mechanism: object, member: str) -> Iterator[None]:
+def _explained_calls(mechanism: object, member: str) -> Iterator[None]:
     """Turn what a member of a mechanism raises into one error."""
     kind = type(mechanism).__name__
-    with explained_stranger(
+    with _explained_stranger(
         f"{member} of {kind} raised {{}}; nothing was audited. Call it in Python to see why."
     ):
         yield
@@ -115,7 +115,7 @@ _SHAPES: Final = "release must return arrays of one shape; nothing was audited."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Game:
+class _Game:
     """What is played."""
 
     mechanism: Mechanism  # whose releases are told apart
@@ -177,7 +177,7 @@ def _says_of_itself(mechanism: object, method: str) -> bool:
 def _played(task: _Task) -> np.ndarray:
     source, mechanism = entropy(task.seed), task.mechanism
     if isinstance(mechanism, Repeatable) and _says_of_itself(mechanism, "repeat"):
-        with explained_calls(mechanism, "repeat"):
+        with _explained_calls(mechanism, "repeat"):
             outputs = np.asarray(mechanism.repeat(task.values, task.trials, entropy=source))
         if outputs.shape[:1] != (task.trials,):
             raise UsageError(
@@ -185,7 +185,7 @@ def _played(task: _Task) -> np.ndarray:
                 f"{outputs.shape}; nothing was audited."
             )
         return outputs
-    with explained_calls(mechanism, "release"):
+    with _explained_calls(mechanism, "release"):
         rows = [
             np.asarray(mechanism.release(task.values, entropy=source)) for _ in range(task.trials)
         ]
@@ -194,7 +194,7 @@ def _played(task: _Task) -> np.ndarray:
     return np.stack(rows)
 
 
-def play(game: Game) -> Scores:
+def play(game: _Game) -> Scores:
     """Return the scores of a game.
 
     Guarantee:
@@ -208,7 +208,7 @@ def play(game: Game) -> Scores:
         if isinstance(mechanism, Repeatable) and _says_of_itself(mechanism, "log_ratio"):
 
             def ratio(rows: np.ndarray) -> np.ndarray:
-                with explained_calls(mechanism, "log_ratio"):
+                with _explained_calls(mechanism, "log_ratio"):
                     return mechanism.log_ratio(rows, game.case)
 
             return _scored(outputs, ratio, game.trials, "log-ratio")
@@ -234,7 +234,7 @@ _Outputs = Callable[[int, int], Iterator[np.ndarray]]
 
 
 @contextmanager
-def _worker(game: Game) -> Iterator[_Outputs]:
+def _worker(game: _Game) -> Iterator[_Outputs]:
     """Yield what plays a number of releases of one side (0 or 1), task by task."""
     inputs = (game.case.one, game.case.other)
     started, done = 0, 0
@@ -398,7 +398,7 @@ def _attribute(name: str) -> object:
 def _guarded(name: str, made: Callable[[], Any]) -> Any:
     """Return what somebody's code makes; what it raises names the kind, and is chained."""
     shown = repr(name).replace("{", "{{").replace("}", "}}")
-    with explained_stranger(
+    with _explained_stranger(
         f"{shown} could not be loaded ({{}}): nothing was audited. Import it in Python to see why."
     ):
         return made()
@@ -633,7 +633,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
     _validate.failure_probability("level", level, zero=False)
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
-    with explained_calls(mechanism, "guarantee"):
+    with _explained_calls(mechanism, "guarantee"):
         own = mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
     if not isinstance(own, Guarantee):
         raise UsageError(
@@ -658,14 +658,14 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
     claim = own if claim is None else claim
     if simulate_seed is not None:
         claim = replace(claim, randomness="simulated")
-    with explained_calls(mechanism, "worst_case"):
+    with _explained_calls(mechanism, "worst_case"):
         case: object = mechanism.worst_case(neighbors)
     if not isinstance(case, WorstCase):
         raise UsageError(
             f"worst_case of {type(mechanism).__name__} must return a WorstCase, got "
             f"{type(case).__name__}; nothing was audited."
         )
-    game = Game(
+    game = _Game(
         mechanism=mechanism,
         case=case,
         trials=trials,
@@ -680,7 +680,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
         nothing = "A claim of epsilon=inf promises nothing, so nothing can refute it."
         found, lacks = Finding.skipped(_ATTACK, nothing), (nothing,)
     else:
-        with explained_calls(mechanism, "event"):
+        with _explained_calls(mechanism, "event"):
             event = mechanism.event
         questions, scores = _questions(event, claim), play(game)
         needed = 1 - level / len(questions)  # every question may refute
@@ -701,7 +701,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def _judged(
-    answers: list[_Answer], game: Game, scores: Scores, *, confidence: float, needed: float
+    answers: list[_Answer], game: _Game, scores: Scores, *, confidence: float, needed: float
 ) -> Finding:
     refuting = [answer for answer in answers if answer.refutes]
     suspicious = [answer for answer in answers if answer.suspicious]
