@@ -79,6 +79,15 @@ class Certificate:
             "sordino": __version__,
         }
 
+    @property
+    def anchored(self) -> str:
+        """Return in one sentence what paid, and how the ledger was then."""
+        head = self.ledger_head
+        return (
+            f"Certificate: {', '.join(self.release_ids)} on the ledger of {self.data!r} paid; its "
+            f"head was {head.digest} after {head.rows} rows."
+        )
+
     def export(self, form: exports.Form) -> str:
         """Return the promise in a standard form, with the artifact's digest and the anchor.
 

@@ -25,7 +25,7 @@ PUBLIC_BEYOND_EXPORTS = {
     "CentralPrivacy", "CentralRewardConfig", "CentralRewardTrainer", "ClippedSum",
     "PrivateDPOConfig", "PrivateDPOTrainer", "PrivateRewardConfig", "PrivateRewardTrainer",
     "RebelConfig", "RebelTrainer", "SentenceEmbeddings", "SlotPrivacy", "TextRewardModel",
-    "reward_function",
+    "push_to_hub", "reward_function",
     # what results and documents name
     "Audit", "Compliance", "Forecast", "Plan", "Policy", "Run", "bounded_range_composition_epsilon",
     "bounded_range_of_draws", "coin_recipes",

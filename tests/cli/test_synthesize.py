@@ -76,6 +76,8 @@ def test_a_reward_alone_has_no_certificate_unless_its_ledger_is_named(ready):
     assert "Certificate: none" in (ready / "made/README.md").read_text()
     assert ready.run(*words, "--force", "--ledger", "out/spend.db").code == 0
     assert json.loads((ready / "made/sordino.json").read_text())["certificate"]
+    sordino.RewardModel.load(ready / "else/reward.json").save_pretrained(ready / "saved")
+    assert ready.run("synthesize", "saved", "q.jsonl", "--out", "of_saved").code == 0
     ready.run("init")
     other = ready.run("privatize", "in.jsonl", "--epsilon", "1", "--out", "more.jsonl",
                       "--ledger", "other.db")  # fmt: skip

@@ -99,6 +99,25 @@ def test_one_chat_makes_all_chat_and_what_trl_cannot_read_is_refused(private, op
             sordino.privatize(pairs, coin, ledger=open_ledger(1.0)).to_dataset()
 
 
+def test_thumbs_go_as_rows_of_single_answers_and_no_loss_is_said_to_be_right(
+    open_ledger, tiny_llama, tmp_path
+):
+    rows = [{"prompt": "a", "completion": f"b {i}", "label": i % 2} for i in range(12)]
+    coin = sordino.RandomizedResponse(1.0)
+    thumbs = sordino.privatize(sordino.read_pairs(rows), coin, ledger=open_ledger(1.0))
+    made = thumbs.to_dataset()
+    assert made.column_names == ["prompt", "completion", "label"]
+    assert list(made["completion"]) == list(thumbs.first)
+    assert list(made["label"]) == [bool(answer) for answer in thumbs.answers]
+    for kind in ("dpo", "reward"):
+        with pytest.raises(UsageError, match=r"corrects thumbs or ratings.*Nothing was set"):
+            thumbs.trl_arguments(kind)
+    with pytest.raises(DataError, match="judgments of single answers"):
+        PrivateRewardTrainer(
+            str(tiny_llama), PrivateRewardConfig(str(tmp_path), **QUIETLY), train_dataset=thumbs
+        )
+
+
 def test_a_missing_library_is_named(private, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtra, match=r"Nothing was made.*sordino\[language\]"):

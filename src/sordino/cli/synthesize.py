@@ -98,8 +98,8 @@ def synthesize(settings: Synthesize) -> None:
     with Bar.shown("Reading") as bar:
         questions = list(read_questions(settings.prompts, bar, judged=False))
     prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
-    terms: Any = {"pairs": settings.pairs, "labels": settings.labels}
-    terms["declare_public"] = settings.declare_public
+    names = ("pairs", "labels", "declare_public")
+    terms: dict[str, Any] = {name: getattr(settings, name) for name in names}
     rows = label(reward, prompts, candidates, **terms)
     promise, certificate = reward.guarantee, _certificate(settings, reward)
     data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -124,9 +124,7 @@ def synthesize(settings: Synthesize) -> None:
         "rows": f"{len(rows):,}",
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(promise.caveats) or "none",
-        "certificate": "none: no ledger at hand paid for it"
-        if certificate is None
-        else certificate.digest,
+        "certificate": certificate.digest if certificate else "none: no ledger at hand paid for it",
         "written": str(settings.out),
         "spent": "nothing",
     }
@@ -140,9 +138,8 @@ def _read_reward(path: Path) -> ReleasedReward:
     if path.is_dir() and (path / "config.json").is_file():
         trained: ReleasedReward = language_module("rewards.text_rewards").TextRewardModel.load(path)
         return trained
-    if path.is_dir():
+    if path.is_dir() and not (path / REWARD).is_file():
         read_result(path)  # which refuses a run whose reward is withheld
-        path /= REWARD
     return RewardModel.load(path)
 
 
@@ -166,14 +163,8 @@ def _card(reward: ReleasedReward, says: dict[str, Any], certificate: Certificate
     ]
     if says["declare_public"]:
         told.append("That none of the texts is from the private data is what the maker declared.")
-    if certificate is None:
-        told.append("Certificate: none. Hold `release_ids` in sordino.json against the ledger.")
-    else:
-        head = certificate.ledger_head
-        told.append(
-            f"Certificate: {', '.join(certificate.release_ids)} on the ledger of "
-            f"{certificate.data!r} paid; its head was {head.digest} after {head.rows} rows."
-        )
+    none = "Certificate: none. Hold `release_ids` in sordino.json against the ledger."
+    told.append(certificate.anchored if certificate else none)
     where = {"config_name": "default", "data_files": [{"split": "train", "path": _DATA}]}
     usage = (
         "from datasets import load_dataset\n\n"

@@ -379,13 +379,14 @@ class RewardModel:
         """
         folder = Path(folder)
         refuse_existing(folder, force=force)
-        kept = self.features is None or isinstance(self.features, HashedText)
-        more = "" if kept else ", features=...)  # the same ones, which no file holds"
+        read = getattr(self.features, "features", self.features)  # without an intercept
+        kept = read is None or isinstance(read, HashedText)
+        more = ")" if kept else ", features=...)  # the same ones, which no file holds"
         card = model_card(
             self.guarantee,
             title="A private reward",
             kind="reward",
-            usage=f'import sordino\n\nreward = sordino.RewardModel.load("this/folder"{more or ")"}',
+            usage=f'import sordino\n\nreward = sordino.RewardModel.load("this/folder"{more}',
             front={"library_name": "sordino", "training": {"method": self.method}},
         )
         with explained(f"{folder.name} cannot be made"):

@@ -71,11 +71,14 @@ class Answers:
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Answers:
         """Return what :meth:`to_dict` wrote."""
-        return cls(
-            guarantee=Guarantee.from_dict(found["guarantee"], found["caveats"]),
-            release_ids=tuple(map(str, found["release_ids"])),
-            artifact=str(found["artifact"]),
-        )
+        try:
+            return cls(
+                guarantee=Guarantee.from_dict(found["guarantee"], found["caveats"]),
+                release_ids=tuple(map(str, found["release_ids"])),
+                artifact=str(found["artifact"]),
+            )
+        except (SordinoError, KeyError, TypeError, ValueError) as error:
+            raise DataError("What was promised cannot be read: it is malformed.") from error
 
 
 @dataclass(frozen=True, kw_only=True)
