@@ -13,7 +13,7 @@ from .conftest import CANARY, pair
 
 ASKED = [{"prompt": f"p {i}", "candidates": ["yes, then do", "no", "maybe so"]} for i in range(5)]
 MAKE = ["synthesize", "out", "q.jsonl", "--out", "made"]
-FILES = {"made/README.md", "made/data/train.jsonl", "made/sordino.json"}
+FILES = {"made/README.md", "made/train.jsonl", "made/sordino.json"}
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def test_a_data_set_is_made_for_nothing_and_says_its_promise(ready):
     assert (said.code, said.err) == (0, "")
     assert ready.names() == before | FILES
     assert (ready / "out/spend.db").read_bytes() == spent
-    data, reward = (ready / "made/data/train.jsonl").read_bytes(), ready / "out/reward.json"
+    data, reward = (ready / "made/train.jsonl").read_bytes(), ready / "out/reward.json"
     kept = json.loads((ready / "made/sordino.json").read_text())
     source = json.loads(reward.read_text())
     for name in ("guarantee", "caveats", "release_ids", "artifact"):
         assert kept[name] == source[name]
-    assert kept["files"] == {"data/train.jsonl": hashlib.sha256(data).hexdigest()}
+    assert kept["files"] == {"train.jsonl": hashlib.sha256(data).hexdigest()}
     assert kept["certificate"]["digest"] == kept["reward"]
     assert (
         kept["certificate"]["ledger"]["head"]
@@ -43,11 +43,12 @@ def test_a_data_set_is_made_for_nothing_and_says_its_promise(ready):
     text = (ready / "made/README.md").read_text()
     front = yaml.safe_load(text.split("---")[1])
     assert front["privacy"]["epsilon"] == 1.0
-    assert front["configs"][0]["data_files"] == [{"split": "train", "path": "data/train.jsonl"}]
-    for told in (kept["reward"], kept["files"]["data/train.jsonl"], "randomized-at-ingestion",
+    assert front["configs"][0]["data_files"] == [{"split": "train", "path": "train.jsonl"}]
+    for told in (kept["reward"], kept["files"]["train.jsonl"], "randomized-at-ingestion",
                  kept["certificate"]["ledger"]["head"]):  # fmt: skip
         assert told in text
-    assert len(sordino.read_pairs(ready / "made/data/train.jsonl")) == 5  # one pair for a prompt
+    assert len(sordino.read_pairs(ready / "made")) == 5  # one pair for a prompt
+    assert ready.run("inspect", "made").code == 0
     checked = ready.run("check", "--ledger", "out/spend.db", "--json").value["artifacts"]
     assert {each["name"]: each["state"] for each in checked}["made/sordino.json"] == "met"
     assert not any(CANARY in (ready / name).read_text() for name in FILES)
@@ -59,7 +60,7 @@ def test_every_two_and_likely_ones_are_the_same_again(ready):
     for name in ("one", "two"):
         assert ready.run(*MAKE[:-1], name, *more).code == 0
         made.append([(ready / name / f).read_bytes() for f in
-                     ("README.md", "sordino.json", "data/train.jsonl")])  # fmt: skip
+                     ("README.md", "sordino.json", "train.jsonl")])  # fmt: skip
         ready.write("q.jsonl", [row | {"candidates": row["candidates"][::-1]} for row in ASKED])
     assert made[0] == made[1]  # whatever the order of candidates: no time, no seed, no path
     rows = [json.loads(line) for line in made[0][2].splitlines()]

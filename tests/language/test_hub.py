@@ -183,10 +183,10 @@ def test_a_data_set_goes_as_one_and_rows_that_were_exchanged_do_not(paid, tmp_pa
         "me/rows", {"private": False, "exist_ok": True, "repo_type": "dataset"}
     )  # fmt: skip
     assert set(client.files) == {
-        "README.md", "certificate.json", "data/train.jsonl", "sordino.json"
+        "README.md", "certificate.json", "train.jsonl", "sordino.json"
     }  # fmt: skip
-    (tmp_path / "rows/data/train.jsonl").write_text("{}\n")
-    with pytest.raises(DataError, match=r"data/train.jsonl is not the file"):
+    (tmp_path / "rows/train.jsonl").write_text("{}\n")
+    with pytest.raises(DataError, match=r"train.jsonl is not the file"):
         push_to_hub("rows", ledger, repository="me/rows", client=client)
 
 

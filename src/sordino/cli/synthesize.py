@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from sordino._files import explained, refuse_existing, to_json
+from sordino._files import refuse_existing, to_json
 from sordino.auditing.runs.replay import REWARD, read_result
 from sordino.certificates import Certificate, certify, digest_of, ledger_of
 from sordino.errors import FileSystemError, PrivacyError
@@ -40,7 +40,7 @@ from .choose import read_questions
 
 _FORMAT = "sordino.preferences"
 _VERSION = 1
-_DATA, _CARD, _SAYS = "data/train.jsonl", "README.md", "sordino.json"
+_DATA, _CARD, _SAYS = "train.jsonl", "README.md", "sordino.json"
 _HOW = {
     "drawn": "`chosen` was drawn with probability σ(its score − the other's), the reward's own.",
     "likely": "`chosen` has the higher reward.",
@@ -115,8 +115,6 @@ def synthesize(settings: Synthesize) -> None:
         "certificate": None if certificate is None else certificate.to_dict(),
     }
     with made_folder(settings.out):
-        with explained(f"{settings.out.name} cannot be written"):
-            (settings.out / _DATA).parent.mkdir(exist_ok=True)
         files = {_DATA: data, _CARD: _card(reward, says, certificate), _SAYS: to_json(says)}
         publish(settings.out, files, force=settings.force)
     value = {"rows": len(rows), **describe_guarantee_and_caveats(promise), "out": settings.out.name}

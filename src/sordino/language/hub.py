@@ -28,7 +28,7 @@ from sordino.rewards.model import REWARD_FILE, REWARD_FORMAT, REWARD_VERSION
 _ROWS, _PROBLEM = "sordino.preferences", "This folder cannot be uploaded"
 # What goes along, by name: ledgers, secrets, optimizers' states, pickled settings, logs stay.
 _FILES: Mapping[str, tuple[str, ...]] = {
-    "preferences": (PROMISE_FILE, "data/*.jsonl"),
+    "preferences": (PROMISE_FILE, "train.jsonl"),
     "linear reward": (REWARD_FILE,),
     "model": (
         *(PROMISE_FILE, "config.json", "generation_config.json", "*.safetensors"),

@@ -510,7 +510,8 @@ def _is_hidden(name: str) -> bool:
 def _is_data(name: str) -> bool:
     small = stem_of(Path(name))
     known = Path(small).suffix in {*_JSON, *_TABLES, *_ARROW, *_SHEETS}
-    return known and not small.endswith(MANIFEST_END) and not _is_hidden(name)
+    ours = name == "sordino.json" or small.endswith(MANIFEST_END)  # what is promised of data
+    return known and not ours and not _is_hidden(name)
 
 
 _READERS = (("to_dicts", ()), ("to_pylist", ()), ("to_dict", ("records",)))
