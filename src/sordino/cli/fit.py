@@ -50,7 +50,9 @@ def fit(settings: Fit) -> None:
     """Fit a reward on answers that are randomized already."""
     refuse_output(settings.out, force=settings.force)
     settings.refuse_unworkable()
-    many = settings.reads_chunks(settings.answers)
+    # of a folder it is looked at whether all files of a run are there
+    folders = any(path.is_dir() for path in settings.answers)
+    many = folders or settings.reads_chunks(settings.answers)
     reward, measured, more = _fitted_files(settings) if many else _fitted_file(settings)
     reward.save(settings.out, force=settings.force)
     promise = reward.guarantee

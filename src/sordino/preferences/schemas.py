@@ -53,7 +53,7 @@ _SAID: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """What some columns mean. Paths go into objects (``info.post``), and know others (``|``)."""
+    """What some columns mean; paths go into objects (``info.post``), and know others (``|``)."""
 
     name: str  # of the schema, in words
     kind: str = PAIRS
