@@ -293,7 +293,15 @@ def _parse_record(
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
     if (own := row.get("levels")) is not None:
-        levels = Levels.of(own)
+        said: Levels | None = None
+        with suppress(UsageError):  # which would quote it
+            said = Levels.of(own)
+        if said is None or levels not in (None, said):
+            raise DataError(
+                f"{where}: field 'levels' must be the lowest and the highest rating, such as 1..5, "
+                "as they were declared, if they were."
+            )
+        levels = said
     privatized, prompt, one, other, outcome = _sides(row, where, levels)
     person = person_of(row, where, person_field)
     try:

@@ -117,7 +117,10 @@ class Schema:
             if make is not None:
                 made[name] = make(row, path.partition(":")[2].split(","), place)
                 continue
-            value = row[path] if path in row else _value(row, path, place)
+            # which of two answers is missing would tell which was chosen
+            said = " or ".join(each for one, each in self.fields if one in _RANKED_TEXTS)
+            said = said if name in _RANKED_TEXTS else ""
+            value = row[path] if path in row else _value(row, path, place, said)
             made[name] = _text(value) if name in _TEXTS else value
         if self.levels is not None:
             made["levels"] = self.levels
@@ -134,7 +137,8 @@ class Schema:
 
 
 OWN: Final = Schema(name="our own fields")
-_TEXTS: Final = ("prompt", "first", "second", "chosen", "rejected", "completion")
+_RANKED_TEXTS: Final = ("chosen", "rejected")
+_TEXTS: Final = ("prompt", "first", "second", *_RANKED_TEXTS, "completion")
 _PEOPLE_OF_OURS: Final = (PERSON, f"{PERSON}s")
 
 
@@ -149,8 +153,8 @@ def _named(names: Collection[str]) -> str:
 _MISSING: Final = object()
 
 
-def _value(row: Mapping[str, Any], path: str, place: str) -> Any:
-    """Return what stands at the first path of several that is there."""
+def _value(row: Mapping[str, Any], path: str, place: str, said: str = "") -> Any:
+    """Return what stands at the first path of several that is there; `said` is its name if not."""
     for one in path.split("|"):
         if one.startswith("="):  # what is meant where nothing is said
             return one[1:]
@@ -164,7 +168,7 @@ def _value(row: Mapping[str, Any], path: str, place: str) -> Any:
                 value = _MISSING
         if value is not _MISSING and value is not None:
             return value
-    raise DataError(f"{place}: column {path.replace('|', ' or ')!r} is missing.")
+    raise DataError(f"{place}: column {said or path.replace('|', ' or ')!r} is missing.")
 
 
 def _text(value: Any) -> Any:
@@ -429,6 +433,11 @@ _JUDGED: Final = (
 public text, and fields of ours."""
 
 
+_SHOWN: Final = ("prompt", "family", "completion")
+_TELLING: Final = frozenset({"feedback", *(name for pair in _RANKED for name in pair)})
+"""What columns are called that tell a judgment where they stand alone, as a text that is shown."""
+
+
 def parsed_columns(text: str | None) -> dict[str, str]:
     """Return the mapping of ``--columns prompt=question,first=response_a``."""
     found: dict[str, str] = {}
@@ -457,7 +466,7 @@ def decide(
     # `asks` refuses a column that looks like a person's id and is not used. In a `table` the names
     # may be a record, if its first line names nothing.
     names = tuple(names)
-    columns = _checked(names, columns, person_field)
+    columns = _checked(names, columns, person_field, table=table)
     called = person_field or PERSON
     who = columns.pop(PERSON, columns.pop(called, person_field))
     if "difference" in names and not columns:
@@ -466,6 +475,12 @@ def decide(
     schema = schema and replace(schema, persons=who, person_field=called)
     if schema is None or schema.kind not in kinds:
         raise DataError(_unknown(names, columns, kinds, schema, table=table))
+    read = {*schema.label[1:], *(path for _, path in schema.fields), *_JUDGED}
+    if who and {who, f"{who}s", _plain_name(who)} & read:
+        raise UsageError(
+            f"The person field must not be {who!r}, which says what was judged, or how: person ids "
+            "are published. Nothing was read."
+        )
     people = [name for name in names if looks_like_people(name)]
     if asks and who == PERSON and people and not {PERSON, f"{PERSON}s"} & {*names}:
         raise UsageError(
@@ -478,7 +493,7 @@ def decide(
 
 
 def _checked(
-    names: tuple[str, ...], columns: Mapping[str, str] | None, who: str | None
+    names: tuple[str, ...], columns: Mapping[str, str] | None, who: str | None, *, table: bool
 ) -> dict[str, str]:
     """Return a mapping from our fields to columns, after refusing one that cannot be meant."""
     people = {PERSON, f"{PERSON}s"} | ({who, f"{who}s"} if who else set())
@@ -490,11 +505,17 @@ def _checked(
     columns = dict(columns or {})
     for name_, column in columns.items():
         if column not in names and column.split(".")[0] not in names:
+            found = f"{_close(column, names)}Found: {_listing(names)}."
+            if table and not (_known_names(names) or {*columns.values()} & {*names}):
+                found = f"None of its {len(names)} columns has a name that is known. {_UNQUOTED}"
             raise UsageError(
-                f"columns: there is no column {column!r} for {name_!r}. Nothing was read. "
-                f"{_close(column, names)}Found: {_listing(names)}."
+                f"columns: there is no column {column!r} for {name_!r}. Nothing was read. {found}"
             )
-        own = column in _JUDGED and (column != "answer" or {"first", "second"} <= {*names})
+        plain = _plain_name(column)
+        own = bool({column, plain} & _JUDGED) and (
+            column != "answer" or {"first", "second"} <= {*names}
+        )
+        own |= name_ in _SHOWN and plain in _TELLING
         if column != name_ and own and not {name_, column} <= {*_JUDGING, *_WINNERS}:
             raise UsageError(
                 f"columns: {column!r} means something of its own, so it cannot be read as "
@@ -604,6 +625,26 @@ _NEEDED: Final = {
 }
 
 
+_USUAL: Final = {
+    "prompt": _PROMPTS,
+    "first": tuple(each[0] for each in _SIDES),
+    "second": tuple(each[1] for each in _SIDES),
+    "label": _WINNERS,
+}
+
+
+_UNQUOTED: Final = (
+    "The first line must name the columns; what stands there is not quoted, for it may be a record."
+)
+
+
+def _known_names(names: Sequence[str]) -> list[str]:
+    """Return the names that tell columns from a record: none of them may be what a record says."""
+    every = {*_COMPLETIONS, *_RANKED_TEXTS, *(one for usual in _USUAL.values() for one in usual)}
+    plain = map(_plain_name, names)
+    return [name for name in plain if name in every and name.replace("_", " ") not in _WORDS]
+
+
 def _unknown(
     names: tuple[str, ...],
     columns: Mapping[str, str],
@@ -620,34 +661,20 @@ def _unknown(
             f"was read. Found: {_listing(names)}. Needed: {needed}."
         )
     plain = {_plain_name(name): name for name in names}
-    roles = {
-        "prompt": _PROMPTS,
-        "first": tuple(each[0] for each in _SIDES),
-        "second": tuple(each[1] for each in _SIDES),
-        "label": _WINNERS,
-    }
-    every = {
-        *(one for usual in roles.values() for one in usual),
-        "chosen",
-        "rejected",
-        *_COMPLETIONS,
-    }
-    sure = [name for name in plain if name in every and name.replace("_", " ") not in _WORDS]
-    if table and not sure:  # they may be a record
+    if table and not _known_names(names):  # they may be a record
         return (
             f"None of the {len(names)} columns of this table has a name that is known. Nothing was "
-            "read. The first line must name the columns; what stands there is not quoted, for it "
-            f"may be a record. Needed: {needed}. Say which is which: --columns "
-            f"{_typed({})}, or look with sordino inspect."
+            f"read. {_UNQUOTED} Needed: {needed}. Say which is which: --columns {_typed({})}, or "
+            "look with sordino inspect."
         )
     guess: dict[str, str] = {}
-    for name, usual in roles.items():
+    for name, usual in _USUAL.items():
         close = get_close_matches(name, plain, 1, 0.75) or [
             one for one in plain if get_close_matches(one, usual, 1, 0.85)
         ]
         free = [plain[one] for one in close if plain[one] not in guess.values()]
         guess |= {name: free[0]} if free else {}
-    guess |= {name: columns[name] for name in columns if name in roles}
+    guess |= {name: columns[name] for name in columns if name in _USUAL}
     return (
         f"It is not clear what the columns mean. Nothing was read. Found: {_listing(names)}. "
         f"Needed: {needed}. Did you mean: --columns {_typed(guess)} (in Python columns=), with a "
