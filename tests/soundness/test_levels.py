@@ -7,7 +7,7 @@ A label is a share of one, j/(K − 1). Of every label the real coin is cut by b
 import json
 import math
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.auditing.exact import exact_epsilon
 from sordino.engines.engine import Rows
-from sordino.errors import DataError
+from sordino.errors import DataError, UsageError
 from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelGaussian
 from sordino.mechanisms.randomized_response import (
     NonPrivate,
@@ -28,7 +28,7 @@ from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.records import Absent, Levels
 from sordino.privacy.guarantee import CODES, REPLACE_ONE, REPLACE_SPECIAL, SHARES, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import FileSettings, privatize_file
+from sordino.privatization.answers import FileSettings, privatize, privatize_file
 from sordino.privatization.chunk_tasks import _pad
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.record_release import _decided_labels
@@ -333,3 +333,56 @@ def test_ratings_of_one_prompt_become_disjoint_pairs_by_a_public_rule():
     other = read_pairs([{**row, "rating": 3} for row in rows[::-1]], levels="1..5", ratings="pairs")
     assert set(other.keys) == set(found.keys)
     assert (other.labels == 2).all()
+
+
+RATED = [{"prompt": "p", "completion": f"answer {n}", "rating": n} for n in range(1, 6)]
+THUMBS = [
+    {"prompt": row["prompt"], "completion": row["completion"], "label": True} for row in RATED
+]
+
+
+def test_all_judgments_of_one_answer_are_one_data_set_and_add_up(tmp_path):
+    """A thumb, a rating and a pair of ratings may be the same opinion: nobody is charged once."""
+    read = [
+        read_pairs(THUMBS),
+        read_pairs(RATED, levels="1..5"),
+        read_pairs(RATED, levels="0..5"),
+        read_pairs(RATED, levels="1..5", ratings="pairs"),
+    ]
+    keys = [set(pairs.keys) for pairs in read]
+    assert not any(one & other for one, other in combinations(keys, 2))  # a coin of its own each
+    known = [set(pairs.questions.tolist()) for pairs in read]
+    assert all(one & other for one, other in combinations(known, 2))
+    budget = Guarantee(4.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="central")
+    in_memory = Ledger.open(tmp_path / "memory.db", data="a", budget=budget)
+    in_files = Ledger.open(tmp_path / "files.db", data="a", budget=budget)
+    coin = RandomizedResponse(1.0)
+    for number, (pairs, rows, ratings) in enumerate(
+        zip(read, (THUMBS, RATED, RATED, RATED), ("levels",) * 3 + ("pairs",), strict=True)
+    ):
+        privatize(pairs, coin, ledger=in_memory)
+        raw = tmp_path / f"{number}.jsonl"
+        raw.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        settings = FileSettings(levels=pairs.levels or Levels(1, 5), ratings=ratings)
+        out = tmp_path / f"{number}.out.jsonl"
+        privatize_file(raw, out, coin, ledger=in_files, settings=settings)
+        for ledger in (in_memory, in_files):
+            assert ledger.total().epsilon == pytest.approx(number + 1, abs=1e-9)
+
+
+def test_a_released_rating_is_known_again_by_its_question(tmp_path):
+    raw, out = tmp_path / "raw.jsonl", tmp_path / "out.jsonl"
+    raw.write_text("".join(json.dumps(row) + "\n" for row in RATED), encoding="utf-8")
+    budget = Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="central")
+    ledger = Ledger.open(tmp_path / "spend.db", data="a", budget=budget)
+    settings = FileSettings(levels=Levels(1, 5))
+    privatize_file(raw, out, RandomizedResponse(1.0), ledger=ledger, settings=settings)
+    fields = [set(json.loads(line)) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert all(each == {"prompt", "completion", "levels", "answer"} for each in fields)
+    private = read_pairs(out)
+    assert private.keys == read_pairs(RATED, levels="1..5").keys
+    assert private.alone
+    with pytest.raises(DataError, match="comparisons of two"):
+        private.refuse_alone()
+    with pytest.raises(UsageError, match="No trainer of trl"):
+        private.trl_arguments()

@@ -1,0 +1,73 @@
+"""Thumbs and ratings from outside: the commands take them as they take pairs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from .conftest import refused
+
+GOOD = "A long and helpful answer, because it says more than the question asks for. "
+BAD = ("No.", "I am sorry, I cannot.", "Why do you ask?")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """One answer in two is good, and nearly always liked; good and bad ones to every prompt."""
+    rng = np.random.default_rng(0)
+    made = []
+    for n in range(300):
+        text = f"{GOOD * int(rng.integers(1, 4)) if n % 2 else BAD[n % 3]} {n}"
+        liked = bool(rng.random() < (0.9 if n % 2 else 0.1))
+        one = {"prompt": f"question {n // 2}?", "completion": text, "liked": liked}
+        made.append(one | {"family": "chat" if n < 150 else "code"})
+    return made
+
+
+@pytest.fixture
+def files(rows, folder):
+    plain = ("prompt", "completion", "family")
+    folder.write("t.jsonl", [{n: r[n] for n in plain} | {"label": r["liked"]} for r in rows])
+    rated = [{n: r[n] for n in plain[:2]} | {"rating": 5 if r["liked"] else 2} for r in rows]
+    folder.write("r.jsonl", rated)
+    folder.write("q.jsonl", [{"prompt": "q?", "candidates": ["No. 3", GOOD]}])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "weights"),
+    [
+        ("t.jsonl", ["--intercept", "family"], 30),
+        ("t.jsonl", ["--intercept", "none"], 28),
+        ("t.jsonl", ["--noise", "estimate"], 29),
+        ("r.jsonl", ["--levels", "1..5"], 29),
+        ("r.jsonl", ["--levels", "1..5", "--ratings", "pairs"], 28),
+    ],
+)
+def test_a_reward_of_single_answers_chooses_between_two(data, more, weights, files):
+    spend = ["--epsilon", "8", "--dimension", "28", "--ledger", "spend.db", "--out", "run"]
+    said = files.run("align", data, *more, *spend, "--json")
+    assert said.code == 0, said.err
+    alone = "pairs" not in more
+    assert said.value["data"].get("judged") == ("answers" if alone else None)
+    assert (said.value["policy"]["win_rate"] is None) == alone
+    assert len(json.loads((files / "run/reward.json").read_bytes())["weights"]) == weights
+    page = (files / "run/report.html").read_text(encoding="utf-8")
+    assert ("Learned from 300 answers" in page) == alone
+    (chosen,) = files.run("choose", "run", "q.jsonl", "--json").value["choices"]
+    better = chosen["probability"] if chosen["answer"] == GOOD else 1 - chosen["probability"]
+    assert better > 0.7
+
+
+@pytest.mark.parametrize(
+    ("code", "command", "said"),
+    [
+        (4, "align r.jsonl --out x --epsilon 1", "must be declared"),
+        (2, "privatize r.jsonl --out x.jsonl --epsilon 1 --levels 5", "1..5"),
+        (2, "align t.jsonl --out x --epsilon 1 --noise estimate --unit record --intercept family",
+         "Use --intercept one"),
+        (4, "language tiny t.jsonl --out x", "comparisons of two"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_said(code, command, said, files):
+    refused(files, command.split(), code, said)
