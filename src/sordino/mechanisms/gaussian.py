@@ -208,6 +208,10 @@ class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
         refuse_persons(given=persons is not None, most=self.records_per_person)
         return self._noised(self._sum(values, persons), entropy)
 
+    # Beside its own `release` a class says of itself how that is played: else an auditor learns it.
+    repeat = Repeated.repeat
+    log_ratio = _OnGrid.log_ratio
+
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs, one coordinate wide, that attain the sensitivity."""
         # One record at the bound against an empty one, against none, or against its opposite. With

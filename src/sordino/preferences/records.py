@@ -134,7 +134,7 @@ class Levels:
         if isinstance(rating, str) and rating.strip().lower() == "skip":
             return UNDECIDED
         level = math.nan
-        if isinstance(rating, (str, Real)) and not isinstance(rating, bool):
+        if not isinstance(rating, bool) and isinstance(rating, (str, Real)):
             with suppress(ValueError, OverflowError):
                 level = float(rating)
         if not (self.low <= level <= self.high and level.is_integer()):

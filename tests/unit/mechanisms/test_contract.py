@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sordino._random import SimulatedEntropy, SystemEntropy
+from sordino.auditing.statistical.distinguishing import _says_of_itself
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
@@ -223,3 +224,12 @@ def test_relations_that_labels_and_slots_do_not_promise_are_refused(relation):
         if relation is ADD_OR_REMOVE_ONE:
             with pytest.raises(PrivacyError, match="moves all later users to another slot"):
                 MECHANISMS[name][0].worst_case(relation)
+
+
+@EVERY
+@pytest.mark.parametrize("method", ["repeat", "log_ratio"])
+def test_an_auditor_plays_what_the_mechanism_says_of_itself(name, method):
+    """Learned from releases alone a fault is found less often, and a person's needs ids."""
+    mechanism = MECHANISMS[name][0]
+    if isinstance(mechanism, Repeatable):
+        assert _says_of_itself(mechanism, method)
