@@ -442,8 +442,8 @@ MISTAKES = {
     "ballots and metrics": (VOTES, BOUGHT, 2, "--metrics-epsilon"),
     "ballots and sets": (VOTES, ["--confidence", "0.9"], 2, "--confidence"),
     "ballots, small ridge": (VOTES, [*RECORD, "--ridge", "0.001"], 2, "ridge"),
-    "files and labels": (TEXTS, ["--noise", "labels"], 2, "--noise"),
-    "files and draws": (TEXTS, ["--noise", "draws", "--draws", "3"], 2, "--noise"),
+    "vectors and labels": (VECTORS, ["--noise", "labels"], 2, "--noise"),
+    "vectors and draws": (VECTORS, ["--noise", "draws", "--draws", "3"], 2, "--noise"),
     "files, no cap": (TEXTS, ["--unit", "person"], 2, "--unit"),
     "files and public ones": (TEXTS, ["--evaluate", "texts/0.jsonl"], 2, "--evaluate"),
     "files and truth": (TEXTS, ["--truth", "texts/0.jsonl"], 2, "--truth"),
@@ -522,12 +522,12 @@ def test_an_address_that_does_not_answer(ready):
         refused(ready, [*command, *more], 2, "127.0.0.1:1", "Nothing was read")
 
 
-@pytest.mark.parametrize("missing", ["ray", "pyarrow"])
-def test_an_extra_that_is_not_installed(ready, monkeypatch, missing):
+@pytest.mark.parametrize(("missing", "extra"), [("ray", "scale"), ("pyarrow", "files")])
+def test_an_extra_that_is_not_installed(ready, monkeypatch, missing, extra):
     monkeypatch.setitem(sys.modules, missing, None)
     command = [*TEXTS, "--engine", "ray"] if missing == "ray" else VECTORS
     for more in ([], ["--dry-run"]):
-        refused(ready, [*command, *more], 2, "MissingExtra", "pip install 'sordino[scale]'")
+        refused(ready, [*command, *more], 2, "MissingExtra", f"pip install 'sordino[{extra}]'")
 
 
 def test_a_confidence_set_that_would_be_too_large_is_refused_before_the_spend(folder):
