@@ -23,6 +23,14 @@ def judged(at):
     return {"prompt": f"p{at}", "chosen": f"good {at}", "rejected": f"bad {at}", "person": f"u{at}"}
 
 
+def liked(at):
+    return {"prompt": f"p{at}", "completion": f"good {at}", "label": True}
+
+
+def rated(at):
+    return {"prompt": f"p{at}", "completion": f"good {at}", "rating": 2}
+
+
 def pulled(at):
     return {"arm": str(at), "reward": 1, "age": 0.5}
 
@@ -37,6 +45,15 @@ CASES = {
     "set in a folder": ("folder", judged, [*CENTRAL, "--confidence", ".9", "--bound", "1"]),
     "metrics": ("file", judged, [*CENTRAL, "--metrics-epsilon", "1"]),
     "plan": ("file", judged, [*CENTRAL, "--dry-run"]),
+    **{
+        f"{kind} of thumbs": (kind, liked, [*CENTRAL, "--intercept", "one"])
+        for kind in ("file", "folder")
+    },
+    "ratings": ("file", rated, [*CENTRAL, "--intercept", "none", "--levels", "1..5"]),
+    "draws of thumbs": (
+        *("file", liked),
+        ["align", "IN", "--noise", "draws", *RECORDS, "--draws", "2", "--intercept", "one"],
+    ),
     "intrinsic": ("file", judged, ["align", "IN", "--noise", "draws", *RECORDS, "--draws", "2"]),
     "ballots": ("file", ranked, ["align", "IN", "--noise", "estimate", *RECORDS, "--all-offered"]),
     "arms": ("file", pulled, BANDIT),
@@ -76,6 +93,21 @@ def told(folder, command, source, out):
     lines = re.sub(r"[\d.e+-]+|[0-9a-f]{64}", "#", said.out.replace(out, "")).count("\n")
     caveats = None if result is None else result["caveats"]
     return said.code, said.err, lines, made, result and sorted(paths(result)), caveats
+
+
+def test_no_record_tells_that_single_answers_were_judged(folder, tmp_path):
+    """Their rewards have a weight more, which is released."""
+    source = write(folder, "file", liked, [liked(0)])
+    done = folder.run("align", source, *CENTRAL[2:], "--out", "out")
+    assert (done.code, "it has to be said" in done.err) == (2, True)
+    terms = {"delta": 1e-6, "unit": "record", "neighbors": sordino.REPLACE_SPECIAL}
+    budget = sordino.Guarantee(2.0, trust="central", **terms)
+    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="x", budget=budget)
+    pairs = sordino.read_pairs([liked(0)], hides_records=True)
+    with pytest.raises(UsageError, match="no record may tell"):
+        sordino.fit_reward(
+            pairs, features=sordino.HashedText(dimension=8), unit="record", ledger=ledger
+        )
 
 
 @pytest.mark.parametrize("neighbors", ["add-remove", "zero-out"])

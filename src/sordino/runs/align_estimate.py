@@ -311,7 +311,8 @@ class _Estimate(LearningRun):
             "calibration": [],
             **told,
         }
-        if getattr(self.inputs.data, "alone", False):
+        data = self.inputs.data
+        if not isinstance(data, Rankings) and self.settings.judges_alone(data):
             parts["data"]["judged"] = "answers"
             parts["policy"] |= NO_CHOICE
         # of records a time tells how many there were, and how long their texts

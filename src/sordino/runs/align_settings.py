@@ -90,7 +90,8 @@ class Fitting:
         str | None,
         FitOption(
             "Of thumbs and ratings: one intercept, the bar that an answer must pass to be liked; "
-            "none; or one for each value of the public field 'family'. One by default.",
+            "none; or one for each value of the public field 'family'. One by default; with --unit "
+            "record it must be said.",
             choices=INTERCEPTS,
         ),
     ] = None
@@ -105,11 +106,23 @@ class Fitting:
                     "not with --unit record. Nothing was done. Use --intercept one."
                 )
             families = data.families
-        found = suited_features(
-            features, alone=data.alone, intercept=self.intercept, families=families
-        )
+        alone = self.judges_alone(data)
+        found = suited_features(features, alone=alone, intercept=self.intercept, families=families)
         assert found is not None  # noqa: S101 - for the type checker
         return found
+
+    def judges_alone(self, data: Comparisons | Chunks) -> bool:
+        """Return whether single answers were judged; where records are hidden, if that was said."""
+        # There may be none to tell it, and how many weights a reward has is released.
+        if not getattr(self, "hides_texts", False):
+            return data.alone
+        said = self.intercept is not None
+        if data.alone and not said:
+            raise UsageError(
+                "These are judgments of single answers. With --unit record no record may tell that, "
+                "so it has to be said: --intercept one, or none. Nothing was done."
+            )
+        return said and (data.alone or isinstance(data, Chunks) or not len(data))
 
     def refuse_unworkable(self) -> None:
         """Refuse settings that no fit can work with."""
