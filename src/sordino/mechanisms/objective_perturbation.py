@@ -63,7 +63,7 @@ _OF_TILT = 2.0**-36  # of one coordinate of the tilt: likewise
 _USUAL = 1e-8  # of the bound: next to no noise
 _LEAST_RIDGE = 0.75  # of the squared bound: with less, noise rules where few records differ
 _SPREAD = 0.8277  # of reward differences where a perfect reward predicts 65 % of judgments
-_USUAL_RECORDS = 2_000  # where their number is private
+USUAL_RECORDS = 2_000  # where their number is private
 _POWERS_OF_BOUND = 200  # of two: a minimizer takes fourth powers
 
 
@@ -596,7 +596,7 @@ class ObjectivePerturbation(Tilt):
         """
         terms: dict[str, Any] = {"delta": delta, "bound": bound, "neighbors": neighbors}
         usual = cls(epsilon, **terms, second_moment_mu=second_moment_mu)
-        return replace(usual, ridge=usual.ridge_for(_USUAL_RECORDS if n is None else max(n, 1), d))
+        return replace(usual, ridge=usual.ridge_for(USUAL_RECORDS if n is None else max(n, 1), d))
 
     def ridge_for(self, n: float, d: int) -> float:
         """Return the ridge that suits so many records and features, or that of these settings."""

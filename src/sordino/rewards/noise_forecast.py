@@ -10,18 +10,19 @@ features reach in each direction; what it cannot know without public judgments i
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from scipy.special import erf
 
 from sordino._validate import Square, Vector
 from sordino.mechanisms.grid import Matrix, counting_less
 from sordino.mechanisms.label_sum import LabelMechanism
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.preferences.features import HashedText
 
 from .forecast import mean, sizes, spread_of
 
@@ -33,15 +34,19 @@ ENOUGH_PUBLIC = 1_000
 """Public judgments from which on a forecast can tell: their accuracy is known within 0.03."""
 NARROW = 0.015
 """Half the width of an interval within which a forecast can tell without public judgments."""
+FEWEST = 500
+"""Judgments below which none tells: how the few fall decides more than the noise."""
+WIDE = 0.12
+"""Width of an interval beyond which no mean of runs is told."""
 
 # The stated population: hashed features of dialogues, as answers to one prompt differ in them, and
-# how well the best reward predicts judgments of them. Source: docs/planning.md, "The population".
+# how well the best reward predicts judgments of them. Source: docs/central.md, "Which noise".
 _SQUARE = 0.32  # mean ‖x‖², in squares of the feature bound
 _SHARES = (
     0.35, 0.13, 0.095, 0.06, 0.05, 0.04, 0.035, 0.03, 0.025, 0.023, 0.021, 0.02, 0.017, 0.015,
     0.011, 0.01, 0.008, 0.006, 0.006, 0.005, 0.004, 0.004, 0.003, 0.002,
 )  # fmt: skip
-_WORDS = 0.1  # mean square of hashed words beside them
+_WIDEST = 128  # features that are looked at
 _ACCURACIES = (0.58, 0.62, 0.66, 0.72, 0.8)
 _POWERS = (1.0, 1.5, 2.0)  # a: the reward's variance along a direction goes as λ^a
 _PRIORS = (*(0.51 + 0.01 * step for step in range(30)), 0.84, 0.9)
@@ -61,6 +66,7 @@ class Picture:
     scatter: Square  # S
     bend: Square  # B
     ridge: float  # λ
+    n: float  # judgments
     tried: tuple[float, ...] = (1.0,)  # multiples of it of which what was released chooses the best
     temperature: float | None = None  # of draws from a reward that is withheld
 
@@ -70,7 +76,9 @@ def _moment(one: Matrix, other: Matrix) -> Square:
 
 
 def _filled(rows: Matrix) -> Float[np.ndarray, "m d"]:
-    return np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
+    if issparse(rows):
+        rows = csr_array(rows).toarray()
+    return np.asarray(rows, dtype=np.float64)
 
 
 def of_answers(
@@ -86,6 +94,7 @@ def of_answers(
         bend=bend,
         scatter=bend / (kappa**2 * n),
         ridge=usual / n,
+        n=n,
         tried=_TRIED if ridge is None else (1.0,),
     )
 
@@ -107,6 +116,7 @@ def of_sum(
         bend=bend,
         scatter=_moment(shorter, shorter) / (4 * n) + shape @ shape.T / n**2,
         ridge=usual / n,
+        n=n,
         tried=_TRIED if ridge is None else (1.0,),
     )
 
@@ -122,6 +132,7 @@ def of_records(rows: Matrix, n: float, mechanism: ObjectivePerturbation) -> Pict
         bend=bend,
         scatter=bend / n + noise**2 * np.eye(len(bend)),
         ridge=(mechanism.ridge or 0.0) / n,
+        n=n,
     )
 
 
@@ -139,6 +150,7 @@ def of_draws(
         bend=bend,
         scatter=bend / n,
         ridge=ridge / n,
+        n=n,
         temperature=temperature,
     )
 
@@ -169,7 +181,7 @@ class Signal:
     def of_public(cls, rows: Matrix, labels: Float[np.ndarray, " n"]) -> Signal:
         """Return what public judgments say of the reward that made them."""
         # Empirical Bayes: weights with variances τ²λ^{a−1} along the directions of E xxᵀ, τ and a
-        # by their likelihood. Source: docs/planning.md, "From public judgments".
+        # by their likelihood. Source: docs/central.md, "Which noise".
         n = len(labels)
         moment, (values, directions) = _spectrum(rows)
         score = directions.T @ np.asarray(rows.T @ (labels - _HALF)) / n
@@ -199,7 +211,7 @@ class Signal:
 
     def foresee(self, picture: Picture) -> Foreseen:
         """Return how often a fit predicts a judgment, and how far one run may be from that."""
-        # Source: docs/planning.md, "The picture".
+        # Source: docs/central.md, "Which noise".
         generator = np.random.Generator(np.random.PCG64(1))
         theta, moment, d = self.weights, self.moment, len(self.moment)
         values, directions = np.linalg.eigh(picture.scatter)
@@ -219,7 +231,8 @@ class Signal:
         middle, more = float(np.mean(right)), _REACH * self.error
         low = middle - float(np.hypot(middle - low, more))
         high = middle + float(np.hypot(high - middle, more))
-        tells = self.tells or high - low <= 2 * NARROW
+        known = self.tells and picture.n >= FEWEST and high - low <= WIDE
+        tells = known or high - low <= 2 * NARROW
         return Foreseen(accuracy=middle, low=max(low, 0.0), high=min(high, 1.0), tells=tells)
 
 
@@ -238,15 +251,25 @@ class Foreseen:
         return {"accuracy": round(self.accuracy, 4), "interval": ends, "tells": self.tells}
 
 
-def population_rows(dimension: int, *, words: bool) -> Float[np.ndarray, "m d"]:
+def narrowed(features: HashedText) -> HashedText:
+    """Return features with fewer buckets of words, which say as much and are quicker to look at."""
+    # Words have next to no weight each, and as much together whatever their number.
+    return replace(features, dimension=min(features.dimension, _WIDEST))
+
+
+def population_rows(features: HashedText | None, given: Matrix | None) -> Matrix:
     """Return feature differences as the stated population has them, where none may be looked at."""
-    shares = np.array(_SHARES[:dimension])
-    squares = np.zeros(dimension)
+    if features is None:  # of vectors their number is public alone
+        assert given is not None  # noqa: S101 - for the type checker
+        d, words = given.shape[1], 0.0
+    else:
+        d, words = features.dimension, features.word_norm
+    shares = np.array(_SHARES[:d])
+    squares = np.zeros(d)
     squares[: len(shares)] = _SQUARE * shares / np.sum(_SHARES)
-    if words and dimension > len(shares):
-        squares[len(shares) :] = _WORDS**2 * 4 / (dimension - len(shares))
+    squares[len(shares) :] = 2 * words**2 / max(d - len(shares), 1)
     generator = np.random.Generator(np.random.PCG64(2))
-    return np.asarray(generator.normal(size=(ROWS, dimension)) * np.sqrt(squares))
+    return np.asarray(generator.normal(size=(ROWS, d)) * np.sqrt(squares))
 
 
 def dense(rows: Matrix) -> Float[np.ndarray, "m d"]:
@@ -283,7 +306,7 @@ _spread = functools.cache(spread_of)
 
 def _linear(spread: float) -> float:
     """Return the spread of 4E[yx]ᵀE[xxᵀ]⁻¹x, the linear reward, where that of the reward is s."""
-    # Source: Stein's identity: E[(σ(Δ) − ½)g] = s·E σ′(Δ); docs/planning.md, "The picture".
+    # Source: Stein's identity: E[(σ(Δ) − ½)g] = s·E σ′(Δ); docs/central.md, "Which noise".
     return 2 * mean(np.tanh(spread * sizes() / 2) * sizes())
 
 
@@ -309,7 +332,7 @@ def _accuracies(
     size: Vector, agreement: Vector, length: Vector, temperature: float | None
 ) -> Vector:
     """Return how often each of several fits, or draws from it, agrees with a judgment."""
-    # Source: docs/planning.md, "The picture": E[tanh(|Δ|/2)·(2P − 1)]/2 + ½, where P is the chance
+    # Source: docs/central.md, "Which noise": E[tanh(|Δ|/2)·(2P − 1)]/2 + ½, where P is the chance
     # that the order of Δ is kept.
     nodes = sizes()
     spread = np.interp(size, *_curve())[:, np.newaxis]

@@ -11,22 +11,24 @@ import numpy as np
 from sordino._version import __version__
 from sordino.algorithms.offline_bandit import bounded_range_of_draws, settle
 from sordino.mechanisms.gibbs import SoftmaxMechanism
+from sordino.mechanisms.objective_perturbation import USUAL_RECORDS
 from sordino.mechanisms.score_sensitivity import (
     withheld_record_range,
     withheld_ridge_label_range,
 )
-from sordino.preferences.features import HashedText
+from sordino.preferences.features import Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import REPLACE_ONE, BoundedRangeEvent, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.rewards.noise_forecast import Picture, of_draws
 from sordino.rewards.release_checks import weighed
 from sordino.rewards.withheld import label_rows, withheld_caveats
 
 from .align_run import AlignRun
 from .run import describe_draw
-from .tables import describe_promise
+from .tables import describe_promise, forecast_rows
 
 INTRINSIC_FORMAT = "sordino.intrinsic"
 INTRINSIC_VERSION = 1
@@ -43,6 +45,13 @@ class DrawNoise(AlignRun):
     def _pairs(self) -> Pairs:
         assert isinstance(self.inputs.data, Pairs)  # noqa: S101 - for the type checker
         return self.inputs.data
+
+    def picture(self, rows: Matrix) -> Picture:
+        """Return the fit that is withheld, and the temperature of draws from it."""
+        settings, terms = self.settings, self._terms()
+        n = USUAL_RECORDS if settings.hides_texts else len(self._pairs)
+        chosen = {name: terms[name] for name in ("ridge", "temperature", "bound")}
+        return of_draws(rows, n, **chosen)
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what one draw and all draws would spend; nothing is touched."""
@@ -61,7 +70,7 @@ class DrawNoise(AlignRun):
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         """Return a plan in lines."""
         one, count = plan["per_draw"], plan["draws"]
-        return {
+        return forecast_rows(plan) | {
             "spent": "nothing yet: every answer that choose draws spends",
             "each answer": f"epsilon={never_less(one['epsilon'])} at most, whatever is asked",
             f"{count:,} answers": describe_promise(plan["guarantee"]),
@@ -84,7 +93,7 @@ class DrawNoise(AlignRun):
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return how draws will be made; nothing is spent, and nothing else leaves."""
         settings, planned = self.settings, self.planned()
-        features = settings.suited(HashedText(settings.text_dimension), self._pairs)
+        features = settings.suited(self.text_features, self._pairs)
         families = getattr(features, "families", None)  # None in comparisons of two answers
         del planned["spend"]
         result = {
@@ -159,7 +168,7 @@ class DrawNoise(AlignRun):
         settings = self.settings
         if settings.hides_texts:
             return settings.clip
-        features = settings.suited(HashedText(settings.text_dimension), self._pairs)
+        features = settings.suited(self.text_features, self._pairs)
         rows, _ = label_rows(self._pairs, features)
         squares = np.asarray((rows**2).sum(axis=1), dtype=np.float64)
         return math.sqrt(float(squares.max(initial=0.0))) or 1.0

@@ -21,6 +21,7 @@ from sordino.errors import BudgetExceeded, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment, joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, SumMechanism
 from sordino.mechanisms.objective_perturbation import (
+    USUAL_RECORDS,
     ObjectivePerturbation,
     RankingObjectivePerturbation,
 )
@@ -50,6 +51,7 @@ from sordino.rewards.estimation import EXPECTED_PASSES, fit_reward
 from sordino.rewards.label_release import countable_rows, label_promise, promise_of, release_labels
 from sordino.rewards.metrics import legible, measure_statistic
 from sordino.rewards.model import RewardModel
+from sordino.rewards.noise_forecast import Picture, of_records, of_sum
 from sordino.rewards.private_metrics import (
     METRICS_PASSES,
     SHARE,
@@ -190,6 +192,12 @@ class _Estimate(LearningRun):
     def expected_passes(self) -> int | None:
         """Return how often the files will be read, about; None where that would tell of records."""
         return None
+
+    @property
+    def text_features(self) -> HashedText:
+        """Return what texts are read with; of records that may not be counted, the usual."""
+        hidden = self.settings.relation == ADD_OR_REMOVE_ONE
+        return self.settings.features(None if hidden else len(self.inputs.data))
 
     def features(self, n: int | None) -> Features | None:
         """Return the features of a reward that so many judgments teach; None for vectors."""
@@ -351,6 +359,13 @@ class _OfLabels(_Estimate):
             )
         metrics = None if wanted is None else LabelGaussian(wanted, **terms)
         return _Noise(estimate=estimate, metrics=metrics, metrics_epsilon=wanted)
+
+    def picture(self, rows: Matrix) -> Picture:
+        """Return the fit of one noised sum of labels."""
+        data = self.inputs.data
+        assert isinstance(data, Pairs)  # noqa: S101 - of files in chunks nothing is foreseen
+        n = self.counted(data) - (0 if self.held_out is None else int(self.held_out.sum()))
+        return of_sum(rows, max(n, 1), self.mechanism, ridge=self.settings.ridge)
 
     @property
     def mechanism(self) -> LabelMechanism:
@@ -550,6 +565,10 @@ class _OfRecords(_Estimate):
             estimate=estimate, second_moment=moment, metrics=metrics, metrics_epsilon=wanted
         )
 
+    def picture(self, rows: Matrix) -> Picture:
+        """Return the minimizer of the tilted objective; of records only a public number enters."""
+        return of_records(rows, self.n or USUAL_RECORDS, self.mechanism)
+
     @property
     def mechanism(self) -> ObjectivePerturbation:
         assert isinstance(self.noise.estimate, ObjectivePerturbation)  # noqa: S101 - for the type checker
@@ -616,6 +635,10 @@ class _OfRankings(_Estimate):
     def rankings(self) -> Rankings:
         assert isinstance(self.inputs.data, Rankings)  # noqa: S101 - for the type checker
         return self.inputs.data
+
+    def picture(self, rows: Matrix) -> Picture:
+        del rows
+        raise UsageError("Of rankings nothing is foreseen. Nothing was done.")
 
     @cached_property
     def mechanism(self) -> RankingGaussian | RankingObjectivePerturbation:

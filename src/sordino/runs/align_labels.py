@@ -7,7 +7,7 @@ from typing import Any
 
 from sordino.errors import DataError, LedgerMismatch, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.features import HashedText
+from sordino.preferences.features import Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_manifest
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
@@ -24,6 +24,7 @@ from sordino.reporting.result import (
 )
 from sordino.rewards.evidence import Released
 from sordino.rewards.metrics import cross_fit
+from sordino.rewards.noise_forecast import Picture, of_answers
 from sordino.rewards.reward_fit import fit
 
 from .align_run import (
@@ -78,6 +79,14 @@ class LabelNoise(LearningRun):
             cap=settings.cap,
             most=lambda: questions_of_one_person(pairs),
         )
+
+    def picture(self, rows: Matrix) -> Picture:
+        """Return the fit of randomized answers, their number known."""
+        pairs = self._pairs
+        assert isinstance(pairs, Pairs)  # noqa: S101 - what is private already needs no forecast
+        flips = self._coin(pairs).flip_probability
+        n, ridge = self.counted(pairs), self.settings.ridge
+        return of_answers(rows, n, flip_probability=flips, ridge=ridge)
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
@@ -154,7 +163,7 @@ class LabelNoise(LearningRun):
             "method": settings.method if settings.confidence is None else "debiased",
         }
         with Bar.shown("Fitting") as bar:
-            features = settings.suited(HashedText(settings.text_dimension), private)
+            features = settings.suited(self.text_features, private)
             released = Released.of_answers(private, features)
             reward, design = fit(released, **fitting), released.evidence
             held_out = cross_fit(design, **fitting, progress=bar)

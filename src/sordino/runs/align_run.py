@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from sordino.policies.gibbs import (
 )
 from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.features import HashedText, Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, most_questions
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import PUBLIC_OVERLAP
@@ -39,10 +41,11 @@ from sordino.reporting.result import (
 )
 from sordino.reporting.summary import summarize
 from sordino.rewards.model import RewardModel
+from sordino.rewards.noise_forecast import Picture
 
 from .align_settings import Align
 from .run import FolderRun, Limit, spending_limit
-from .tables import align_rows
+from .tables import align_rows, forecast_rows
 
 NO_METRICS = {
     f"{metric}{of}": None
@@ -86,6 +89,37 @@ class AlignRun(FolderRun):
     settings: Align
     inputs: Inputs
     started: float  # when, by the clock of `_random`
+    forecast: Mapping[str, Any] | None = None  # of each kind of noise, where a plan shows it
+
+    def planned(self) -> dict[str, Any]:
+        """Return what the run would spend, and what it and the other kinds of noise would teach."""
+        told = super().planned()
+        return told if self.forecast is None else told | {"forecast": dict(self.forecast)}
+
+    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
+        """Return a plan in lines."""
+        rows = super().plan_rows(plan)
+        return forecast_rows(plan) | rows
+
+    @property
+    def text_features(self) -> HashedText:
+        """Return what texts are read with."""
+        return HashedText(self.settings.text_dimension)
+
+    @abstractmethod
+    def picture(self, rows: Matrix) -> Picture:
+        """Return the fit that this run would make of judgments with feature differences as these.
+
+        Nothing that is private enters: of what is hidden the sizes alone, if those are public.
+        """
+
+    def counted(self, data: Pairs) -> int:
+        """Return how many judgments count, under the cap for one person; it is public."""
+        most, people = self.settings.cap, data.persons
+        if most is None or people is None:
+            return len(data)
+        held = Counter(person for person, _ in set(zip(people, data.keys, strict=True)))
+        return sum(min(count, most) for count in held.values())
 
     @property
     def request(self) -> str | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from sordino import _validate
 from sordino.errors import UsageError
@@ -57,6 +58,7 @@ _FOREIGN = {
 class NoiseOn(StrEnum):
     """Where the noise is."""
 
+    auto = "auto"
     labels = "labels"
     estimate = "estimate"
     draws = "draws"
@@ -150,7 +152,8 @@ class Align(IntoFolder, Fitting, Rated, ManyFiles):
         NoiseOn,
         PrivacyOption(
             "Where the noise is: on every single label; on one estimate that a curator makes of "
-            "raw judgments; or nowhere but in the draws of choose."
+            "raw judgments; or nowhere but in the draws of choose. auto takes the kind that is "
+            "foreseen to predict best, from what is public."
         ),
     ] = NoiseOn.labels
     epsilon: Annotated[
@@ -262,7 +265,13 @@ class Align(IntoFolder, Fitting, Rated, ManyFiles):
     ] = False
 
     def __post_init__(self) -> None:
-        """Refuse unusable settings before a file is opened."""
+        """Refuse unusable settings before a file is opened; auto takes any kind that is met."""
+        if self.noise is not NoiseOn.auto:
+            self._refuse_unmet()
+        elif all(isinstance(each, UsageError) for each in self.kinds.values()):
+            raise cast("UsageError", self.kinds[NoiseOn.labels])
+
+    def _refuse_unmet(self) -> None:
         _validate.positive("--temperature", self.policy_temperature)
         usable_dimension("--dimension", self.text_dimension)
         self.refuse_unworkable()
@@ -308,6 +317,21 @@ class Align(IntoFolder, Fitting, Rated, ManyFiles):
                 "--all-offered and --named-offered exclude each other. Nothing was done. Give one."
             )
         self.refuse_folder()
+
+    @cached_property
+    def kinds(self) -> dict[NoiseOn, Align | UsageError]:
+        """Return these settings with each kind of noise, or why they cannot be met with it."""
+        found: dict[NoiseOn, Align | UsageError] = {}
+        for kind in NoiseOn:
+            if kind is NoiseOn.auto:
+                continue
+            try:
+                draws = self.draws if kind is NoiseOn.draws else None  # of no other kind
+                same = kind is self.noise
+                found[kind] = self if same else replace(self, noise=kind, draws=draws)
+            except UsageError as error:
+                found[kind] = error
+        return found
 
     def refuse_matrices(self, dimension: int) -> None:
         """Refuse settings of a policy that no reward could meet, before anything is spent."""

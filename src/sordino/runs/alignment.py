@@ -10,11 +10,13 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from sordino import _random, _validate
 from sordino._markup import card
@@ -24,6 +26,7 @@ from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.comparisons import warn_swapped
 from sordino.preferences.containers import files_of
+from sordino.preferences.features import HashedText, Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
 from sordino.preferences.rankings import Rankings
@@ -37,13 +40,14 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.evidence import refuse_too_few
 from sordino.rewards.model import RewardModel
+from sordino.rewards.noise_forecast import ROWS, Signal, narrowed, population_rows
 
 from .align_run import AlignRun, Inputs, remake_policy
 from .align_settings import Align, NoiseOn
 from .progress import Bar
 from .run import made_folder, publish, refuse_randomized
 from .settings import EngineKind, Neighbors, Unit, is_large, named_option, refuse_given
-from .tables import align_rows, verdict_rows
+from .tables import align_rows, shortened, verdict_rows
 
 _NOT_OF_A_CALL = {"prefs", "out", "ledger", "as_json", "dry_run"}
 _WORDS: Mapping[str, type[StrEnum]] = {
@@ -53,6 +57,8 @@ _WORDS: Mapping[str, type[StrEnum]] = {
     "engine": EngineKind,
 }
 _PATHS = {"evaluate", "truth", "scratch"}
+_BY_CURATOR = (NoiseOn.estimate, NoiseOn.auto)  # what rankings and files in pieces go to
+_TRUSTLESS = 0.002  # accuracy that nobody having to be trusted is worth
 _FLAG = re.compile(r"--([a-z][a-z-]*)")
 
 
@@ -150,7 +156,7 @@ def _inputs(settings: Align) -> Inputs:
     offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
     if _reads_chunks(settings):
         refuse_given(offers, "only a file of ballots over items has items to offer")
-        if settings.noise is not NoiseOn.estimate:
+        if settings.noise not in _BY_CURATOR:
             raise UsageError(
                 f"--noise {settings.noise} reads texts into memory; vectors, and files that are "
                 "read in pieces (--engine), are for --noise estimate. Nothing was done. Use that; "
@@ -198,7 +204,7 @@ def _reads_chunks(settings: Align) -> bool:
 
 def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
     """Return rankings, for the one kind of noise that has a command for them."""
-    if settings.noise is not NoiseOn.estimate:
+    if settings.noise not in _BY_CURATOR:
         raise UsageError(
             f"These are rankings, which --noise {settings.noise} has no command for. Nothing "
             "was done. Use --noise estimate; first choices are randomized one by one by "
@@ -250,7 +256,7 @@ def _pairs(settings: Align, source: object) -> Inputs:
         warn_swapped(pairs)
     if settings.noise is NoiseOn.labels:
         refuse_too_few(pairs)
-    else:
+    elif settings.noise is not NoiseOn.auto:
         refuse_randomized(pairs)
     if truth is not None and evaluate is None and settings.hides_texts:
         raise UsageError(
@@ -300,7 +306,23 @@ def prepare(settings: Align, data: object = None) -> AlignRun:
         inputs = _rankings(settings, data)
     else:
         inputs = _pairs(settings, data)
-    if settings.noise is NoiseOn.estimate:  # the others are not even imported
+    forecast = None
+    if settings.noise is NoiseOn.auto or settings.dry_run:
+        forecast = _foreseen(settings, inputs)
+    if settings.noise is NoiseOn.auto:
+        assert forecast is not None  # noqa: S101 - for the type checker
+        chosen = settings.kinds[NoiseOn(forecast["best"])]
+        if isinstance(chosen, UsageError):
+            raise chosen
+        settings = chosen
+        if settings.noise is NoiseOn.labels and isinstance(inputs.data, Pairs | PrivatePairs):
+            refuse_too_few(inputs.data)
+    return replace(_run(settings, inputs, started), forecast=forecast)
+
+
+def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
+    """Return the run of one kind of noise; the others are not even imported."""
+    if settings.noise is NoiseOn.estimate:
         from .align_estimate import noised_estimate  # noqa: PLC0415
 
         return noised_estimate(settings, inputs, started)
@@ -311,6 +333,70 @@ def prepare(settings: Align, data: object = None) -> AlignRun:
     from .align_labels import LabelNoise  # noqa: PLC0415
 
     return LabelNoise(settings=settings, inputs=inputs, started=started)
+
+
+def _foreseen(settings: Align, inputs: Inputs) -> dict[str, Any]:
+    """Return how well each kind of noise would do, and which is best, from what is public alone."""
+    # Of records neither a text nor a label is looked at: their forecast is the stated population's,
+    # or that of judgments which the user declares public.
+    data, public, hidden = inputs.data, inputs.public, settings.hides_texts
+    if not isinstance(data, Pairs) or data.levels is not None or data.alone:
+        only = NoiseOn.labels if isinstance(data, PrivatePairs) else NoiseOn.estimate
+        chosen = only if settings.noise is NoiseOn.auto else settings.noise
+        if isinstance(data, Pairs) and isinstance(settings.kinds[chosen], UsageError):
+            chosen = next(k for k, found in settings.kinds.items() if isinstance(found, Align))
+        return {"best": chosen.value, "kinds": {}, "n": None, "from": None, "first_record": None}
+    told: dict[str, dict[str, Any]] = {}
+    signals: dict[HashedText | None, tuple[Matrix, Signal]] = {}
+    usual = set(np.linspace(0, len(data) - 1, min(len(data), ROWS)).astype(int).tolist())
+    seen = None if hidden else data.part(sorted(usual))
+    taught = (
+        None if public is None else public.part(np.flatnonzero(public.labels < UNDECIDED).tolist())
+    )
+    for kind, found in settings.kinds.items():
+        if isinstance(found, UsageError):
+            told[kind.value] = {"left_out": str(found)}
+            continue
+        try:
+            run = _run(found, inputs, 0.0)
+            features = None if data.given is not None else narrowed(run.text_features)
+            if features not in signals:
+                if seen is not None:
+                    rows = seen.differences(features)
+                elif taught is not None:
+                    rows = taught.differences(features)
+                else:
+                    rows = population_rows(features, data.given)
+                signals[features] = (
+                    rows,
+                    (
+                        Signal.of_population(rows)
+                        if taught is None
+                        else Signal.of_public(taught.differences(features), taught.labels)
+                    ),
+                )
+            rows, signal = signals[features]
+            told[kind.value] = signal.foresee(run.picture(rows)).to_dict()
+        except (DataError, UsageError) as error:  # the run itself says it where it is asked for
+            told[kind.value] = {"left_out": str(error)}
+    able = {name: row["accuracy"] for name, row in told.items() if "accuracy" in row}
+    best = (
+        max(able, key=lambda name: able[name] + (_TRUSTLESS if name == "labels" else 0.0))
+        if able
+        else settings.noise.value
+    )
+    private = hidden and settings.relation.option == "add-remove"  # how many there are
+    first = None
+    if not hidden and data.given is None and len(data):
+        texts = {"prompt": data.prompts[0], "first": data.first[0], "second": data.second[0]}
+        first = {name: shortened(text) for name, text in texts.items()}
+    return {
+        "best": best,
+        "kinds": told,
+        "n": None if private else len(data),
+        "from": "the stated population" if taught is None else "public judgments",
+        "first_record": first,
+    }
 
 
 def align(
@@ -330,7 +416,8 @@ def align(
             mappings; :class:`sordino.Pairs`, :class:`sordino.PrivatePairs` or
             :class:`sordino.Rankings`.
         epsilon: Privacy loss allowed, for each ``unit``; needed for raw judgments.
-        noise: Where the noise is: ``"labels"``, ``"estimate"`` or ``"draws"``.
+        noise: Where the noise is: ``"labels"``, ``"estimate"``, ``"draws"``, or ``"auto"`` for that
+            which is foreseen to predict best.
         unit: Whose change is hidden: ``"label"``, ``"person"`` or ``"record"``.
         ledger: The ledger that pays, or its path; by default the project's, as for the command.
         out: A folder to write the results to; without one they stay in memory.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less
@@ -230,6 +230,48 @@ def _mechanism(told: Mapping[str, Any]) -> str:
 
 def _loss(told: Mapping[str, Any]) -> str:
     return f"epsilon={never_less(told['epsilon'])}, delta={never_less(told['delta'])}"
+
+
+def shortened(text: object, most: int = 60) -> str:
+    """Return the beginning of a text, or the end of a chat, on one line."""
+    flat = (
+        text
+        if isinstance(text, str)
+        else " ".join(str(turn["content"]) for turn in cast("Any", text))
+    )
+    flat = " ".join(flat.split())
+    return flat if len(flat) <= most else f"{flat[:most].rstrip()}…"
+
+
+def forecast_rows(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is foreseen of each kind of noise, which is best, and the first record."""
+    told = plan.get("forecast")
+    if told is None or not told["kinds"]:
+        return {}
+    lines, tells = [], False
+    for name, row in told["kinds"].items():
+        if "accuracy" in row:
+            low, high = row["interval"]
+            reach = f"{_number(row['accuracy'])} [{_number(low)}, {_number(high)}]"
+            lines.append(f"{name}: {reach}{'' if row['tells'] else ', a guess'}")
+            tells = tells or row["tells"]
+        else:
+            lines.append(f"{name}: left out ({row['left_out'].partition('. ')[0].rstrip('.')})")
+    rest = (
+        "" if tells else "; how well people can be predicted is not known (--evaluate PUBLIC says)"
+    )
+    rows = {
+        "foreseen": "\n".join(lines),
+        "best": f"--noise {told['best']}, from {told['from']}{rest}",
+    }
+    if told["n"] is not None:
+        rows["judgments"] = f"{told['n']:,}"
+    if told["first_record"] is not None:
+        texts = [f"{name}: {text}" for name, text in told["first_record"].items()]
+        rows["first record"] = "\n".join(
+            [*texts, "(raw, as it was read; its judgment is not shown)"]
+        )
+    return rows
 
 
 def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
