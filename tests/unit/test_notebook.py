@@ -171,3 +171,32 @@ def test_no_promise_is_infinite_and_a_row_without_a_value_is_left_out():
     assert "absent" not in text
     assert "zero" in text
     assert ">0<" in text
+
+
+def test_judgments_show_their_sizes_and_hand_out_rows_when_asked(tmp_path):
+    rows = list(sordino.simulate_pairs(30, seed=0, people=7)[0])
+    pairs = sordino.read_pairs(rows, person_field="person")
+    ledger = sordino.Ledger.open(
+        tmp_path / "spend.db", data="answers", budget=sordino.Guarantee.per_label(9)
+    )
+    private = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=ledger)
+    policy = sordino.gibbs_policy(
+        sordino.fit_reward(private, features=sordino.HashedText(dimension=32)), temperature=0.5
+    )
+    words = {text[:25] for row in rows for text in row.values() if len(text) > 9}
+    for shown in map(_told, (pairs, private, policy)):
+        assert not any(word in shown for word in words)
+    assert "|30|" in _told(pairs)
+    assert "|7|" in _told(pairs)
+    assert "epsilon|" in _told(private)
+    assert "temperature|" in _told(policy)
+    assert [pairs[0], pairs[1]] == pairs[:2] == pairs.head(2) == list(pairs)[:2]
+    assert pairs[-1] == pairs[29]
+    assert {row["label"] for row in pairs} == {0.0, 1.0}
+    assert {row["answer"] for row in private} == {0, 1}
+    assert "label" not in private[0]
+    again = sordino.read_pairs(list(pairs), person_field="person")
+    assert again.keys == pairs.keys
+    assert (again.labels == pairs.labels).all()
+    with pytest.raises(IndexError):
+        _ = pairs[30]

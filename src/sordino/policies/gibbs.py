@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int64, Integer
 
 from sordino import _random, _validate
+from sordino._markup import card
 from sordino._withholding import Withholding
 from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
 from sordino.mechanisms.gibbs import Scores, SoftmaxMechanism
@@ -31,6 +32,7 @@ from sordino.privacy.guarantee import (
     NeighboringRelation,
     Unit,
     never_less,
+    promise_rows,
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
@@ -504,6 +506,12 @@ class GibbsPolicy(CandidatePolicy):
         temperature: KL strength, in units of reward; small follows the reward, large stays with
             the reference.
     """
+
+    def _repr_html_(self) -> str:
+        """Return temperature and promise as a card, for notebooks; no weights."""
+        promise = self.reward.guarantee
+        rows = [("temperature", f"{self.temperature:g}"), *promise_rows(promise)]
+        return card("GibbsPolicy", rows, simulated=promise.simulated)
 
     def _scores(self, options: Candidates) -> _Scored:
         if options.given is not None:

@@ -7,15 +7,16 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer, UInt64
 from scipy.sparse import csr_array
 
 from sordino import _validate
+from sordino._markup import card
 from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
-from sordino.privacy.guarantee import SHARES
+from sordino.privacy.guarantee import SHARES, Guarantee
 from sordino.privacy.persons import People
 
 from .features import Features, differences, refuse_other_features
@@ -211,6 +212,45 @@ class Comparisons(Questions):
             first=tuple(self.first[one] for one, _ in both),
             second=tuple(self.first[other] for _, other in both),
         )
+
+    def _outcome(self, row: int) -> dict[str, Any]:
+        """Return what was said of one question."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        """Return a judgment as it was read, texts and all: whoever asks for it sees it."""
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        row = range(len(self))[at]
+        columns = {"prompt": self.prompts, "first": self.first, "second": self.second}
+        told: dict[str, Any] = {name: held[row] for name, held in columns.items() if held}
+        if self.given is not None:
+            told = {"difference": self.given[row]}
+        if self.alone:
+            del told["second"]
+        person = {} if self.persons is None else {"person": self.persons[row]}
+        return told | self._outcome(row) | person
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[row] for row in range(len(self)))
+
+    def head(self, n: int = 5) -> list[dict[str, Any]]:
+        """Return the first judgments, as :meth:`__getitem__` does."""
+        return self[:n]
+
+    def _card(self) -> list[tuple[str, object]]:
+        """Return what a notebook may show: sizes, and no text."""
+        people = None if self.persons is None else f"{len(set(self.persons)):,}"
+        return [("judgments", f"{len(self):,}"), ("persons", people)]
+
+    def _repr_html_(self) -> str:
+        promise: Guarantee | None = getattr(self, "guarantee", None)
+        simulated = promise is not None and promise.simulated
+        return card(type(self).__name__, self._card(), simulated=simulated)
 
     def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
         """Return φ(first) − φ(second) for every record."""

@@ -22,7 +22,15 @@ from sordino import _validate
 from sordino._files import read_json, sha256_of
 from sordino.errors import DataError, MissingExtra, PrivacyError, UsageError
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
-from sordino.privacy.guarantee import CAVEATS, CODES, REPLACE_ONE, Guarantee, never_less
+from sordino.privacy.guarantee import (
+    CAVEATS,
+    CODES,
+    REPLACE_ONE,
+    SHARES,
+    Guarantee,
+    never_less,
+    promise_rows,
+)
 
 from .comparisons import Comparisons, PublicDigest, TextRules, gathered, outcomes
 from .containers import Progress, frame_names
@@ -55,6 +63,12 @@ class Pairs(Comparisons):
         super().__post_init__()
         labels = outcomes("labels", self.labels, len(self), parts=self.parts)
         object.__setattr__(self, "labels", labels)
+
+    def _outcome(self, row: int) -> dict[str, Any]:
+        return {"label": float(SHARES[int(self.labels[row])])}
+
+    def _card(self) -> list[tuple[str, object]]:
+        return [*super()._card(), ("raw", "yes: privatize them, or let a curator add noise")]
 
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its answers are in another order."""
@@ -267,6 +281,13 @@ class PrivatePairs(Comparisons):
                 "not cover "
                 f"{labels} answers of one person at epsilon={never_less(loss)} each."
             )
+
+    def _outcome(self, row: int) -> dict[str, Any]:
+        return {"answer": int(self.answers[row])}
+
+    def _card(self) -> list[tuple[str, object]]:
+        flips = ("flip probability", f"{self.flip_probability:.6g}")
+        return [*super()._card(), flips, *promise_rows(self.guarantee)]
 
     @property
     def label_epsilon(self) -> float:
