@@ -533,6 +533,7 @@ def suited_features(
     alone: bool,
     intercept: str | None = None,
     families: Iterable[str] = (),
+    hidden: bool = False,
 ) -> Features | None:
     """Return features for judgments of single answers (``alone``), or of two, where no bar is."""
     if not alone:
@@ -545,6 +546,12 @@ def suited_features(
     kind = one_of("intercept", intercept or "one", INTERCEPTS)
     if features is None or isinstance(features, Intercept):
         return features
+    if hidden:  # no record may tell it, and how many weights there are is released
+        raise UsageError(
+            "These are judgments of single answers, and under unit='record' no record may tell "
+            "that. Nothing was released. Say it: features=Intercept(features), which "
+            "sordino.preferences.features has."
+        )
     bars = {"one": ("",), "none": (), "family": tuple(families)}[kind]
     return Intercept(features, families=bars)
 

@@ -20,7 +20,7 @@ from sordino.mechanisms.randomized_response import NonPrivate
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks
-from sordino.preferences.features import Features, Intercept, suited_features
+from sordino.preferences.features import Features, suited_features
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.trajectories import Trajectories
@@ -193,14 +193,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     refuse_own_rows(held_out)
     pairs = pairs.pairs if isinstance(pairs, Trajectories) else pairs
     if getattr(pairs, "alone", False):
-        # Of hidden records none may tell it by how many weights there are.
-        if unit == "record" and features is not None and not isinstance(features, Intercept):
-            raise UsageError(
-                "These are judgments of single answers, and under unit='record' no record may tell "
-                "that. Nothing was released. Say it: features=Intercept(features), which "
-                "sordino.preferences.features has."
-            )
-        features = suited_features(features, alone=True)
+        features = suited_features(features, alone=True, hidden=unit == "record")
     given: dict[str, object] = {
         "features": features,
         "mechanism": mechanism,

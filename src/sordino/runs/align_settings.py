@@ -121,8 +121,8 @@ class Fitting:
         said = self.intercept is not None
         if data.alone and not said:
             raise UsageError(
-                "These are judgments of single answers. With --unit record no record may tell that, "
-                "so it has to be said: --intercept one, or none. Nothing was done."
+                "These are judgments of single answers. With --unit record no record may tell "
+                "that, so it has to be said: --intercept one, or none. Nothing was done."
             )
         return said and (data.alone or isinstance(data, Chunks) or not len(data))
 
