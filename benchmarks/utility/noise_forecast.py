@@ -47,6 +47,7 @@ from sordino.rewards.reward_fit import fit_design, fit_sum
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 DELTA, BALL, BOUND, DRAWS = 1e-6, 100.0, 0.6, 10
+FEW = 500  # judgments up to which runs differ so much that more seeds are needed
 SETTINGS = (  # world, n, d, epsilon; 28 features are the shape of answers without words
     ("people", 300, 16, 1.0),
     ("people", 500, 28, 0.5),
@@ -211,7 +212,7 @@ def compare(name: str, n: int, d: int, epsilon: float, *, seeds: int) -> dict[st
 def measure(seeds: int) -> Iterator[dict[str, Any]]:
     """Yield one row for each setting."""
     for setting in SETTINGS:
-        yield compare(*setting, seeds=seeds)
+        yield compare(*setting, seeds=seeds * 3 if setting[1] <= FEW else seeds)
 
 
 if __name__ == "__main__":
