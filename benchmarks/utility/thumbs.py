@@ -136,6 +136,7 @@ def main() -> None:
     print(
         json.dumps(
             {
+                "name": "thumbs",
                 "command": f"python benchmarks/utility/thumbs.py --seeds {seeds}",
                 "versions": {
                     "python": platform.python_version(),
