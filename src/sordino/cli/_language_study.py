@@ -181,7 +181,7 @@ def _on_central(value: dict[str, Any], seeds: int) -> Iterator[str]:
 NON_PRIVATE = math.inf
 """The epsilon of a row that protects nobody."""
 
-SEEDS_APART = 10_000
+_SEEDS_APART = 10_000
 """Between the seeds of two epsilons."""
 
 _FORMAT, _VERSION = "sordino.answers", 1
@@ -193,7 +193,7 @@ def _part_of(request: str, labels: str, seed: int) -> str:
     return request_of({"study": request, "labels": labels, "seed": seed})
 
 
-def labels_name(epsilon: float) -> str:
+def _labels_name(epsilon: float) -> str:
     """Return what a row of this epsilon is called: different epsilons differ in their names."""
     if math.isinf(epsilon):
         return "non-private"
@@ -243,7 +243,7 @@ class Releases:
     def of_labels(self) -> dict[str, list[float]]:
         """Return the epsilon of every release behind each kind of labels."""
         return {
-            labels_name(epsilon): [epsilon] * (1 if math.isinf(epsilon) else self.seeds)
+            _labels_name(epsilon): [epsilon] * (1 if math.isinf(epsilon) else self.seeds)
             for epsilon in self.epsilons
         }
 
@@ -293,7 +293,7 @@ class Releases:
         """Return training and held-out answers of one release, which is paid for first."""
         kept, ledger, once = self._file(epsilon, seed), self.open(), math.isinf(epsilon)
         # What protects nobody is kept nowhere and paid for once, whichever seed is the first.
-        named = ledger.attempt(_part_of(self.request, labels_name(epsilon), 0 if once else seed))
+        named = ledger.attempt(_part_of(self.request, _labels_name(epsilon), 0 if once else seed))
         if once:
             if not self._unprotected:
                 self.held.enter_context(named)
@@ -303,7 +303,7 @@ class Releases:
         if not kept.exists():
             coins = self.simulate_seed
             if coins is not None:
-                coins += seed + SEEDS_APART * self.epsilons.index(epsilon)
+                coins += seed + _SEEDS_APART * self.epsilons.index(epsilon)
             with named:
                 private = privatize(
                     self.pairs, RandomizedResponse(epsilon), ledger=ledger, simulate_seed=coins
@@ -325,7 +325,7 @@ class Releases:
 
     def _file(self, epsilon: float, seed: int) -> Path:
         """Return where the answers of one release are kept: a study that goes on pays once."""
-        return self.answers / f"{labels_name(epsilon)}-{seed}.json"
+        return self.answers / f"{_labels_name(epsilon)}-{seed}.json"
 
     def _stored_answers(self, epsilon: float, path: Path) -> PrivatePairs:
         problem = "The answers of an earlier release cannot be used"
@@ -357,9 +357,9 @@ _PUBLIC = ("prompts", "answers", "number of judgments")  # which a table and its
 _BELOW = 0.1  # of one over the number of records: a larger delta would permit to publish one
 
 
-def central_labels(epsilon: float) -> str:
+def _central_labels(epsilon: float) -> str:
     """Return what a row of this epsilon is called."""
-    return f"central, {labels_name(epsilon)}"
+    return f"central, {_labels_name(epsilon)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,7 +406,7 @@ class CentralRows:
 
     def kept(self, epsilon: float, seed: int) -> Path:
         """Return where a finished run is kept: a study that goes on pays for it once."""
-        return self.folder / f"dpo-central-{labels_name(epsilon)}-{seed}.json"
+        return self.folder / f"dpo-central-{_labels_name(epsilon)}-{seed}.json"
 
     @property
     def spend(self) -> float:
@@ -444,7 +444,7 @@ class CentralRows:
         for epsilon, seed in self.runs:
             if anew or not self.kept(epsilon, seed).exists():
                 promise = self.privacy(epsilon).promise(self.simulate_seed)
-                ledger = ledger.continuing(_part_of(self.request, central_labels(epsilon), seed))
+                ledger = ledger.continuing(_part_of(self.request, _central_labels(epsilon), seed))
                 ledger = with_spend(ledger, self._event(epsilon), promise)
 
     def open(self) -> Ledger:
@@ -458,9 +458,9 @@ class CentralRows:
         """Yield how a policy fares that one run made; it is paid for before anything is drawn."""
         noise = self.simulate_seed
         if noise is not None:
-            noise += seed + SEEDS_APART * self.epsilons.index(epsilon)
+            noise += seed + _SEEDS_APART * self.epsilons.index(epsilon)
         pipeline = language_module("studies.pipeline")
-        named, ledger = _part_of(self.request, central_labels(epsilon), seed), self.open()
+        named, ledger = _part_of(self.request, _central_labels(epsilon), seed), self.open()
         place = self.folder.with_name(f"{_WORK}{named[:16]}")  # until it is known how it fares
         with ledger.attempt(named):
             if not (place / pipeline.TRAINING_LOG).exists():
@@ -480,7 +480,7 @@ class CentralRows:
 
     def costs(self, labels: str) -> dict[str, Any]:
         """Return what a row cost one record by the ledger, interrupted runs among it."""
-        named = {central_labels(epsilon): epsilon for epsilon in self.epsilons}
+        named = {_central_labels(epsilon): epsilon for epsilon in self.epsilons}
         if labels not in named:
             return {}
         event = self._event(named[labels])
@@ -503,7 +503,7 @@ class CentralRows:
 
     def planned(self) -> dict[str, Any]:
         """Return what the study would spend."""
-        noise = {labels_name(each): self.privacy(each).noise_multiplier for each in self.epsilons}
+        noise = {_labels_name(each): self.privacy(each).noise_multiplier for each in self.epsilons}
         return {
             "spend": self.spend,
             "delta": self.delta,
@@ -658,13 +658,13 @@ class Study:
     def _jobs(self, contest: Contest) -> Iterator[tuple[Path, dict[str, Any], _Fare]]:
         """Yield every run: the file that keeps it, what it is called, and how it is done."""
         for method, epsilon, seed in self.runs:
-            labels = "label-free" if method == "reference" else labels_name(epsilon)
+            labels = "label-free" if method == "reference" else _labels_name(epsilon)
             path = self.folder / "runs" / f"{method}-{labels}-{seed}.json"
             fare = partial(self._fare, contest, method, epsilon, seed)
             yield path, {"method": method, "labels": labels, "seed": seed}, fare
         if self.central is not None:
             for epsilon, seed in self.central.runs:
-                named = {"method": "dpo", "labels": central_labels(epsilon), "seed": seed}
+                named = {"method": "dpo", "labels": _central_labels(epsilon), "seed": seed}
                 fare = partial(self.central.run, contest, epsilon, seed)
                 yield self.central.kept(epsilon, seed), named, fare
 
@@ -708,7 +708,7 @@ class Study:
             "questions": self.all_pairs.public_digest,
             "data": self.data,
             "methods": list(self.methods),
-            "epsilons": [labels_name(epsilon) for epsilon in self.training.epsilons],
+            "epsilons": [_labels_name(epsilon) for epsilon in self.training.epsilons],
             "seeds": self.training.seeds,
             "simulate_seed": self.training.simulate_seed,
             "central": None

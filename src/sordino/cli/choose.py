@@ -125,7 +125,7 @@ def choose(settings: Choose) -> None:
     with suppress(OSError, ValueError, RecursionError):
         kept = json.loads((settings.folder / RESULT).read_bytes())
     if isinstance(kept, dict) and kept.get("format") == INTRINSIC_FORMAT:
-        run = PreparedRun.read(settings.folder)
+        run = _PreparedRun.read(settings.folder)
         if settings.out is not None:
             refuse_output(settings.out, force=settings.force, spends=True)
         Ledger.read(settings.ledger_path, data=run.data)  # before anything is fitted
@@ -222,7 +222,7 @@ def _drawn(
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparedRun:
+class _PreparedRun:
     """What ``sordino align --noise draws`` wrote: how to make draws, and no weights."""
 
     # What all planned draws promise at most; its unit and relation are the ledger's.
@@ -234,7 +234,7 @@ class PreparedRun:
     public_digest: str | None  # of the questions, where they are public
 
     @classmethod
-    def read(cls, folder: Path) -> PreparedRun:
+    def read(cls, folder: Path) -> _PreparedRun:
         """Return the run in a folder; refuse a file that is malformed, or of a newer version."""
         values = read_json(
             folder / RESULT, kind=INTRINSIC_FORMAT, version=INTRINSIC_VERSION, problem=_PROBLEM
@@ -285,7 +285,7 @@ class _WithheldDraws(Run):
     """Answers that are drawn from a withheld reward; none of their probabilities is told."""
 
     settings: Choose
-    run: PreparedRun
+    run: _PreparedRun
     policy: WithheldPolicy
     questions: list[tuple[Text, list[Text]]]
 

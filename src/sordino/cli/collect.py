@@ -63,7 +63,7 @@ def opened(study: Study, *, create: bool = False) -> Iterator[Any]:
         engine.dispose()  # the last connection folds SQLite's log into its one file
 
 
-def checked_url(url: str) -> str:
+def _checked_url(url: str) -> str:
     """Return an address of the page, without a slash at its end; refuse what is none."""
     parts = None
     try:
@@ -86,13 +86,13 @@ def checked_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def is_loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Return whether a host is this machine, as browsers see it."""
     return host in _LOOPBACK or host.startswith("127.")
 
 
 @contextmanager
-def secret_file(path: Path | None, *, force: bool) -> Iterator[BinaryIO | None]:
+def _secret_file(path: Path | None, *, force: bool) -> Iterator[BinaryIO | None]:
     """Yield a file that only its owner may read, which appears on success; None for no path."""
     # It is made that way: there is no moment at which others could open it.
     if path is None:
@@ -114,7 +114,7 @@ def admin_token(path: Path | None) -> str:
     with explained(f"{path.name} cannot be read"):
         if not path.exists():
             token = new_token()
-            with secret_file(path, force=False) as file:
+            with _secret_file(path, force=False) as file:
                 cast("BinaryIO", file).write(f"{token}\n".encode())
             return token
         open_to_others = os.name == "posix" and path.stat().st_mode & _OTHERS
@@ -133,12 +133,12 @@ def admin_token(path: Path | None) -> str:
     return token
 
 
-def study_values(study: Study) -> dict[str, Any]:
+def _study_values(study: Study) -> dict[str, Any]:
     """Return what identifies a study, for JSON."""
     return {"study": study.id, "title": study.title, "questions": len(study.questions)}
 
 
-def promise_values(study: Study) -> dict[str, Any]:
+def _promise_values(study: Study) -> dict[str, Any]:
     """Return what a study promises, for JSON."""
     person = study.guarantee("person")
     return {
@@ -250,7 +250,7 @@ def init(settings: _Init) -> None:
             f"cap is {study.cap:,} and there are {number:,} questions: nobody is asked more than "
             f"{number:,}, and the promise counts {number:,}."
         )
-    value = {**study_values(study), **promise_values(study), "examples": made, "notes": notes}
+    value = {**_study_values(study), **_promise_values(study), "examples": made, "notes": notes}
     shown = {
         "written": f"{path.name}{f' and {file.name}' if made else ''}",
         "questions": f"{number:,}, public",
@@ -278,12 +278,12 @@ class _Invite(Output):
 @command(collect, _Invite)
 def invite(settings: _Invite) -> None:
     """Make links for people, shown once; the first invitation freezes the study."""
-    out, days, address = settings.out, settings.days, checked_url(settings.url)
+    out, days, address = settings.out, settings.days, _checked_url(settings.url)
     if out is not None:
         refuse_output(out, force=settings.force)
     study = read_study(settings.path)
     answers = collection_module("answers")
-    with opened(study, create=True) as engine, secret_file(out, force=settings.force) as file:
+    with opened(study, create=True) as engine, _secret_file(out, force=settings.force) as file:
         tokens = answers.invite(engine, study, count=settings.count, days=days)
         links = {answers.handle_of(study, token): f"{address}/#{token}" for token in tokens}
         lines = [f"{handle} {link}\n" for handle, link in links.items()]
@@ -297,13 +297,13 @@ def invite(settings: _Invite) -> None:
         else f"in {out.name}: handle and link; they are stored nowhere else",
         "next": f"send each link to one person; sordino collect serve {settings.path.name}",
     }
-    value = {**study_values(study), "invitations": shown, "days": days}
+    value = {**_study_values(study), "invitations": shown, "days": days}
     finish("sordino collect invite", rows, value, as_json=settings.as_json)
     if out is None and not settings.as_json:
         sys.stdout.writelines(lines)
     host = address.partition("://")[2].rpartition("@")[2]
     name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
-    if address.startswith("http://") and not is_loopback(name.strip("[]")):
+    if address.startswith("http://") and not _is_loopback(name.strip("[]")):
         _warn_of_plain_http()
 
 
@@ -330,7 +330,7 @@ def revoke(settings: _Revoke) -> None:
     answers = collection_module("answers")
     with opened(study) as engine:
         answers.revoke(engine, handles)
-    value = {**study_values(study), "revoked": handles}
+    value = {**_study_values(study), "revoked": handles}
     rows = {"revoked": ", ".join(handles), "answers": "those that were sent before stay"}
     finish("sordino collect revoke", rows, value, as_json=settings.as_json)
 
@@ -455,7 +455,7 @@ def serve(settings: _Serve) -> None:
     host, port, url = settings.host, settings.port, settings.url
     shown = host if host not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 (a name, compared)
     local = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
-    address = local if url is None else checked_url(url)
+    address = local if url is None else _checked_url(url)
     study = read_study(settings.path)
     service = collection_module("service")
     with opened(study) as engine:
@@ -474,10 +474,10 @@ def serve(settings: _Serve) -> None:
             **promise_rows(study),
             "page digest": about["page_sha256"],
         }
-        value = {**study_values(study), **promise_values(study), **about}
+        value = {**_study_values(study), **_promise_values(study), **about}
         listening = service.listener(host, port)
         finish("sordino collect serve", rows, value, as_json=settings.as_json)
         sys.stdout.flush()
-        if url is None and not is_loopback(host):
+        if url is None and not _is_loopback(host):
             _warn_of_plain_http()
         service.serve(engine, study, listening=listening, admin_token=token)

@@ -27,7 +27,7 @@ _LOGGED = ("arm", "action", "a")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect(Json, Rated):
+class _Inspect(Json, Rated):
     """What is looked at, and for which unit."""
 
     sources: Annotated[
@@ -98,8 +98,8 @@ def _short(text: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 
-@command(app, Inspect)
-def inspect(settings: Inspect) -> None:
+@command(app, _Inspect)
+def inspect(settings: _Inspect) -> None:
     """Say what data are, how they are understood, and what to type next; nothing is spent."""
     source: Any = settings.sources[0] if len(settings.sources) == 1 else settings.sources
     told: dict[str, Any] = {"output": _RAW, "unit": settings.unit.value}
@@ -116,7 +116,7 @@ def inspect(settings: Inspect) -> None:
         raise problem
 
 
-def _looked_at(settings: Inspect, source: Any) -> Iterator[dict[str, Any]]:
+def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
     """Yield what is known, part after part, as far as the data can be read."""
     reading = settings.reading
     asked = {name: reading[name] for name in ("columns", "person_field")}
@@ -200,7 +200,7 @@ def _units(counts: Mapping[str, int], people: list[str], field_: str | None) -> 
     }
 
 
-def _next(settings: Inspect, told: Mapping[str, Any]) -> str:
+def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
     """Return the command to type next."""
     data = " ".join(str(path) for path in settings.sources)
     if told["kind"] == "randomized answers":

@@ -139,7 +139,7 @@ def dpo(settings: TrainPolicy) -> None:
     train(settings)
 
 
-def read_prompts(path: Path, n: int | None = None) -> list[Text]:
+def _read_prompts(path: Path, n: int | None = None) -> list[Text]:
     """Return the different prompts of a file, the first n of them; other fields go nowhere."""
     texts = [read_text(row, "prompt", where) for where, row in read_rows(path)]
     unique: list[Text] = language_module("studies.comparison_table").unique_prompts(texts)
@@ -147,7 +147,7 @@ def read_prompts(path: Path, n: int | None = None) -> list[Text]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Improvement(Output):
+class _Improvement(Output):
     """Which policy follows which reward, and how."""
 
     reward: Annotated[Path, Option("Reward of an earlier run.", metavar="DIR")]
@@ -168,12 +168,12 @@ class Improvement(Output):
     seed: Seed = 0
 
 
-@command(language, Improvement)
-def policy(settings: Improvement) -> None:
+@command(language, _Improvement)
+def policy(settings: _Improvement) -> None:
     """Improve a policy on a private reward; it spends nothing, and prompts count as public."""
     out, steps = settings.out, settings.steps
     refuse_folder(out, force=settings.force)
-    prompts = read_prompts(settings.prompts)
+    prompts = _read_prompts(settings.prompts)
     pipeline = language_module("studies.pipeline")
     terms = pipeline.PolicyTerms(
         update=settings.update.value,
@@ -272,7 +272,7 @@ def evaluate(settings: Judging) -> None:
     words, out = settings.program(), settings.out
     if out is not None:
         refuse_output(out, force=settings.force)
-    prompts = read_prompts(settings.prompts, settings.n)
+    prompts = _read_prompts(settings.prompts, settings.n)
     promises = {"policy": _promise(settings.policy), "reference": _promise(settings.reference)}
     caveats = caveats_of_judge(promises, declared=settings.declare_unread)
     judging, shared = language_module("judging"), False

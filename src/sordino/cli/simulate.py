@@ -23,7 +23,7 @@ app.add_typer(simulate, name="simulate")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatedPairs(Output):
+class _SimulatedPairs(Output):
     """Who judges, and how often."""
 
     out: Annotated[Path, Option("Judgments to write.", metavar="FILE")]
@@ -33,8 +33,8 @@ class SimulatedPairs(Output):
     seed: Annotated[int, Option("Seed of the simulated world.")] = 0
 
 
-@command(simulate, SimulatedPairs)
-def pairs(settings: SimulatedPairs) -> None:
+@command(simulate, _SimulatedPairs)
+def pairs(settings: _SimulatedPairs) -> None:
     """Write pairs of generated answers with the choices of simulated people."""
     out, truth, force = settings.out, settings.truth, settings.force
     if truth is not None and truth.absolute() == out.absolute():

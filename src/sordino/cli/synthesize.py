@@ -48,7 +48,7 @@ _HOW = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Synthesize(Output):
+class _Synthesize(Output):
     """What is labeled by which reward, and where it goes."""
 
     reward: Annotated[
@@ -90,8 +90,8 @@ class Synthesize(Output):
     ] = None
 
 
-@command(app, Synthesize)
-def synthesize(settings: Synthesize) -> None:
+@command(app, _Synthesize)
+def synthesize(settings: _Synthesize) -> None:
     """Label public prompts and answers by a released reward; written as a data set of the Hub."""
     refuse_existing(settings.out, force=settings.force)
     reward = _read_reward(settings.reward)
@@ -141,7 +141,7 @@ def _read_reward(path: Path) -> ReleasedReward:
     return RewardModel.load(path)
 
 
-def _certificate(settings: Synthesize, reward: ReleasedReward) -> Certificate | None:
+def _certificate(settings: _Synthesize, reward: ReleasedReward) -> Certificate | None:
     """Return the certificate of a reward: of the ledger that was named, or of one that paid."""
     path, home = settings.ledger, settings.reward
     if path is not None:

@@ -115,7 +115,7 @@ class SoftmaxMechanism(Draws[Scores]):
             self,
             temperature=_validate.positive,
             score_range=_validate.non_negative,
-            reference=lambda _, chances: checked_reference(chances, least=1),
+            reference=lambda _, chances: _checked_reference(chances, least=1),
             draws=partial(_validate.integer, at_least=1),
         )
         if self.score_range == math.inf:
@@ -126,7 +126,7 @@ class SoftmaxMechanism(Draws[Scores]):
     def bounded_range(self) -> float:
         """Return the length of the interval that holds the log-ratios of one draw."""
         several = sum(chance > 0 for chance in self.reference) > 1
-        return range_of_draw(self.score_range, self.temperature) if several else 0.0
+        return _range_of_draw(self.score_range, self.temperature) if several else 0.0
 
     @property
     def event(self) -> BoundedRangeEvent:
@@ -192,7 +192,7 @@ def least_temperature(score_range: float, bounded_range: float) -> float:
     if score_range == 0:
         return 1.0
     temperature = rounded_up(Fraction(score_range) / room, "temperature")
-    while range_of_draw(score_range, temperature) > bounded_range:
+    while _range_of_draw(score_range, temperature) > bounded_range:
         temperature = math.nextafter(temperature, math.inf)
     return temperature
 
@@ -247,7 +247,7 @@ class ExponentialMechanism(Draws[np.ndarray]):
             self,
             temperature=_validate.positive,
             bound=_validate.positive,
-            reference=lambda _, chances: checked_reference(chances),
+            reference=lambda _, chances: _checked_reference(chances),
         )
         _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
         _validate.positive("2·bound", 2 * self.bound)
@@ -310,7 +310,7 @@ class ExponentialMechanism(Draws[np.ndarray]):
         # The sensitivity over the temperature, at most 60 (no two actions are more than e^30
         # apart), plus 2^-64 for arithmetic; rounded up.
         # Source: docs/privacy.md, "Bounded range".
-        return range_of_draw(self.sensitivity(neighbors), self.temperature)
+        return _range_of_draw(self.sensitivity(neighbors), self.temperature)
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what drawing one action promises: ε = bounded range, δ = 0."""
@@ -346,7 +346,7 @@ class ExponentialMechanism(Draws[np.ndarray]):
         rows = math.ceil(min(wanted.max(), _CELLS // len(reference)))
         heights = np.ceil(wanted / max(wanted.max(), rows, math.ulp(0.0)) * self._steps)
         before = (heights[1] - heights[0]) * rows / self._steps * record - lead - (width - record)
-        if width < 2 * FLOOR and not -FLOOR < before < FLOOR - width:
+        if width < 2 * _FLOOR and not -_FLOOR < before < _FLOOR - width:
             raise UsageError(
                 f"No worst case of at most {_CELLS} numbers attains the bounded range at "
                 f"temperature={temperature!r}: the reference is too uneven, or the grid too "
@@ -408,7 +408,7 @@ def digits(count: int) -> Context:
 DIGITS: Final = digits(50)
 """The arithmetic that logarithms of weights are computed in."""
 
-FLOOR: Final = 30
+_FLOOR: Final = 30
 """How far below the largest log-weight every action of the support is kept at least."""
 
 MOST_ACTIONS: Final = 2**16
@@ -424,7 +424,7 @@ MOST_ACTIONS: Final = 2**16
 SLACK: Final = Fraction(1, 2**64)
 """How much longer the interval of log-ratios may be than with real arithmetic, at most."""
 
-_WIDEST: Final = 2 * FLOOR  # two actions are at most FLOOR apart, before and after a change
+_WIDEST: Final = 2 * _FLOOR  # two actions are at most _FLOOR apart, before and after a change
 _SUM_ATOL: Final = 1e-9  # how far the reference may sum from 1; it is normalized anyway
 _FEW: Final = 8  # draws of one policy for which exact thresholds are seldom worth their time
 _DOUBT: Final = 2.0**-35
@@ -504,7 +504,7 @@ def _weights(levels: list[Decimal]) -> list[int]:
     # log-weights obey the same two inequalities.
     top = max(levels)
     return [
-        _weight(max(DIGITS.subtract(level, top), Decimal(-FLOOR))) if level.is_finite() else 0
+        _weight(max(DIGITS.subtract(level, top), Decimal(-_FLOOR))) if level.is_finite() else 0
         for level in levels
     ]
 
@@ -524,7 +524,7 @@ def _drawn_plainly(
     # threshold.
     top = max(levels)
     depths = [
-        max(float(DIGITS.subtract(level, top)), -float(FLOOR)) if level.is_finite() else -math.inf
+        max(float(DIGITS.subtract(level, top)), -float(_FLOOR)) if level.is_finite() else -math.inf
         for level in levels
     ]
     shares = np.cumsum(np.exp(depths))
@@ -553,7 +553,7 @@ def _drawn(
 
 
 @lru_cache(maxsize=1 << 12)
-def range_of_draw(score_range: float | Fraction, temperature: float) -> float:
+def _range_of_draw(score_range: float | Fraction, temperature: float) -> float:
     """Return the length of the interval that holds all log-ratios of one draw."""
     # The range of the change of the scores over the temperature, at most 60 (no two actions are
     # more than e^30 apart), plus 2^-64 for arithmetic; rounded up. Scores that never change cost 0.
@@ -562,7 +562,7 @@ def range_of_draw(score_range: float | Fraction, temperature: float) -> float:
     return rounded_up(min(ideal, Fraction(_WIDEST)) + SLACK, "bounded range") if ideal else 0.0
 
 
-def checked_reference(reference: Any, *, least: int = 2) -> tuple[float, ...]:
+def _checked_reference(reference: Any, *, least: int = 2) -> tuple[float, ...]:
     """Return public probabilities as a tuple of floats; refuse what is no distribution."""
     chances = tuple(reference)
     if all(isinstance(chance, float) for chance in chances):

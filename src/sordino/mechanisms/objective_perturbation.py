@@ -46,7 +46,7 @@ from sordino.privacy.objective_curves import (
 
 from .base import Described, WorstCase
 
-OUTPUT_SHARE = 1 / 32
+_OUTPUT_SHARE = 1 / 32
 """μ of the output noise over that of the tilt, which then grows by about 0.05 %."""
 
 SLACK = 1 + 1e-9
@@ -89,7 +89,7 @@ def _largest_mu(
     """Return the largest μ of the tilt that keeps (ε, δ), within 0.1 % in δ."""
 
     def excess(mu: float) -> float:
-        found = joint_delta(epsilon, mu, kappa, mu * OUTPUT_SHARE, rest, neighbors=neighbors)
+        found = joint_delta(epsilon, mu, kappa, mu * _OUTPUT_SHARE, rest, neighbors=neighbors)
         return math.log(max(found, 1e-300) / delta)
 
     too_much = gaussian_mu(epsilon, delta)
@@ -211,7 +211,7 @@ class Tilt(Described, ABC):
     @property
     def mu_output(self) -> float:
         """Return twice the distance from the exact minimizer over the output noise."""
-        return self.mu * OUTPUT_SHARE
+        return self.mu * _OUTPUT_SHARE
 
     @property
     def output_standard_deviation(self) -> float:
@@ -338,7 +338,7 @@ class Tilt(Described, ABC):
 _STEPS = 500
 _SHARES = 24
 _BLOCK = 1 << 12
-PULL = 30.0
+_PULL = 30.0
 """How far records that hardly differ pull the weights of a worst case, over what they differ by."""
 
 _LEAN = 0.25  # sine of the angle between the pull and a replaced record
@@ -467,9 +467,9 @@ def _pull(direction: np.ndarray, bound: float, ridge: float, noise: float) -> np
     """Return short records that hold the weights at about 30/R in one direction."""
     # Some balance the ridge. Others balance each other there, so many that the tilt moves the
     # weights by only a few 1/R.
-    short = bound / PULL
-    against_ridge = ridge * (PULL / bound) / (short * float(expit(-1.0)))
-    stiff = noise * PULL**2 / 4 / (float(expit(1.0) * expit(-1.0)) * (1 + math.exp(-1.0)))
+    short = bound / _PULL
+    against_ridge = ridge * (_PULL / bound) / (short * float(expit(-1.0)))
+    stiff = noise * _PULL**2 / 4 / (float(expit(1.0) * expit(-1.0)) * (1 + math.exp(-1.0)))
     along, back = few(against_ridge + stiff), few(stiff * math.exp(-1.0))
     return np.vstack(
         [np.tile(short * direction, (along, 1)), np.tile(-short * direction, (back, 1))]
@@ -681,7 +681,7 @@ def _largest_ranked_mu(
 
     def keeps(mu: float) -> bool:
         parts = (epsilon, mu, jacobian)
-        output = mu * OUTPUT_SHARE
+        output = mu * _OUTPUT_SHARE
         return ranked_delta(*parts, **terms, neighbors=neighbors, mu_output=output) <= delta
 
     if not keeps(_LEAST_MU):
@@ -830,7 +830,7 @@ class RankingObjectivePerturbation(Tilt):
         # Their first candidate is a little better or worse than all the others, which are alike.
         # Some balance the ridge; others each other there, so many that the tilt moves the weights
         # little.
-        others, target = self.candidates - 1, PULL / (2 * self.bound)
+        others, target = self.candidates - 1, _PULL / (2 * self.bound)
         short = 1 / target
         up, down = (others / (math.exp(sign) + others) for sign in (1.0, -1.0))  # not being first
         # The tilt moves the weights by s over the curvature: a fifteenth of the target.

@@ -243,14 +243,14 @@ def _averages(ordered: Int64[np.ndarray, "k g"]) -> Bool[np.ndarray, " g"]:
     return np.asarray((first_place + last_place == ordered).all(axis=0))
 
 
-Statistic: TypeAlias = Literal["borda", "first-choice"]
+_Statistic: TypeAlias = Literal["borda", "first-choice"]
 
 _MOST: Final = 2**62  # of a sum: it fits 64 bits
 _PART: Final = 1 << 20
 
 
 def _weighted(
-    features: Matrix, starts: Int64[np.ndarray, " s"], ellipsoid: Ellipsoid, statistic: Statistic
+    features: Matrix, starts: Int64[np.ndarray, " s"], ellipsoid: Ellipsoid, statistic: _Statistic
 ) -> Float[np.ndarray, "m r"]:
     """Return whitened vectors less their slate's mean, times w/2 or 1."""
     # Source: docs/central.md, "Rankings".
@@ -264,7 +264,7 @@ def _weighted(
 
 
 def _moves(
-    vectors: Int32[np.ndarray, "m r"], starts: Int64[np.ndarray, " s"], statistic: Statistic
+    vectors: Int32[np.ndarray, "m r"], starts: Int64[np.ndarray, " s"], statistic: _Statistic
 ) -> Int64[np.ndarray, " slates"]:
     """Return how far one ballot moves the sum at most, rounded up."""
     # Doubled ranks move by twice what ranks do. The mean of a tie for the first choice is rounded
@@ -463,7 +463,7 @@ class RankingGaussian(SumMechanism):
     """
 
     _: KW_ONLY
-    statistic: Statistic
+    statistic: _Statistic
     name: ClassVar[str] = "ranking-gaussian"
     public: ClassVar[tuple[str, ...]] = ("mu", "statistic", "shaped", "records_per_person")
 

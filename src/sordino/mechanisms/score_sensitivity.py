@@ -147,7 +147,7 @@ ROUNDING: Final = 2.0**-52
 
 
 @dataclass(frozen=True)
-class BoundedGram:
+class _BoundedGram:
     """Σ w_i x_i x_iᵀ up to rounding."""
 
     matrix: Float[np.ndarray, "d d"]  # the computed sum, shape (d, d)
@@ -155,7 +155,7 @@ class BoundedGram:
     trace: float  # upper bound on the trace of both
 
     @classmethod
-    def of(cls, rows: Matrix, weights: Float[np.ndarray, " n"] | None = None) -> BoundedGram:
+    def of(cls, rows: Matrix, weights: Float[np.ndarray, " n"] | None = None) -> _BoundedGram:
         """Return the sum over rows, dense or sparse, with weights of at least 0."""
         # Source: docs/intrinsic.md, "Linear bandits": at most 512 + 4 + 3·log2(blocks) roundings on
         # the way of a product into the sum.
@@ -372,7 +372,7 @@ def _widest(rows: Matrix, moved: np.ndarray, ridge: float) -> float:
     if not largest:
         return 0.0
     moved = moved / (scale := math.ldexp(1.0, math.frexp(largest)[1]))
-    gram = BoundedGram.of(rows)
+    gram = _BoundedGram.of(rows)
     matrix = gram.matrix + max(ridge, 4 * gram.error) * np.eye(d)  # for the factor alone
     factor = linalg.cho_factor(matrix, lower=True, check_finite=False)
     found = linalg.cho_solve(factor, moved.T, check_finite=False)
@@ -521,7 +521,7 @@ class LabelCurvature:
         rows = public_rows("differences", differences)
         n, d = rows.shape
         lengths = [np.linalg.norm(block, axis=1) for block in dense_blocks(rows, BLOCK)]
-        gram = BoundedGram.of(rows, _least_slope(ball * np.concatenate([np.zeros(0), *lengths])))
+        gram = _BoundedGram.of(rows, _least_slope(ball * np.concatenate([np.zeros(0), *lengths])))
         factor, least = _lower_factor(gram, ridge)
         if not n or not least > 0:
             return cls(ball, math.inf if n else 0.0, np.zeros((d, d)), 0.0, 0.0)
@@ -552,7 +552,7 @@ class LabelCurvature:
         return (min(self.leverage * spread, plain) + slack) * UP
 
 
-def _lower_factor(gram: BoundedGram, ridge: float) -> tuple[Float[np.ndarray, "d d"], float]:
+def _lower_factor(gram: _BoundedGram, ridge: float) -> tuple[Float[np.ndarray, "d d"], float]:
     """Return a triangular L with L Lᵀ below the exact matrix, and a lower bound on its spectrum."""
     # Factoring A and solving with the factor of A are exact for matrices that are off by at most
     # (4d + 16)·2^-52·trace A together. The bound is 0 or less where A may be singular.

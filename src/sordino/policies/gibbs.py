@@ -42,7 +42,7 @@ from sordino.rewards.release_checks import entropy_of, weighed
 
 
 @runtime_checkable
-class WithheldEstimate(Protocol):
+class _WithheldEstimate(Protocol):
     """An estimate that nobody but its curator sees, and how far one change can move it."""
 
     @property
@@ -100,7 +100,7 @@ class WithheldPolicy(Withholding):
     #     PrivacyWarning: One draw may have a privacy loss above 20, which protects nobody.
 
     # What scores the options, and bounds how far one change moves the scores.
-    estimate: WithheldEstimate
+    estimate: _WithheldEstimate
     # KL strength, in units of reward; small follows the estimate, large stays with the reference.
     temperature: float = field(kw_only=True)
     # Probabilities of the starting policy where every question has the same options, as the arms of
@@ -110,7 +110,7 @@ class WithheldPolicy(Withholding):
     _held = "The policy of a withheld estimate"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.estimate, WithheldEstimate):
+        if not isinstance(self.estimate, _WithheldEstimate):
             raise UsageError(
                 f"A withheld policy needs a withheld estimate, got {type(self.estimate).__name__}."
             )
@@ -524,9 +524,9 @@ class GibbsPolicy(CandidatePolicy):
 @overload
 def gibbs_policy(reward: ReleasedReward, *, temperature: float) -> GibbsPolicy: ...
 @overload
-def gibbs_policy(reward: WithheldEstimate, *, temperature: float) -> WithheldPolicy: ...
+def gibbs_policy(reward: _WithheldEstimate, *, temperature: float) -> WithheldPolicy: ...
 def gibbs_policy(
-    reward: ReleasedReward | WithheldEstimate, *, temperature: float
+    reward: ReleasedReward | _WithheldEstimate, *, temperature: float
 ) -> GibbsPolicy | WithheldPolicy:
     """Return the policy that follows a reward as far as the temperature allows.
 
@@ -546,7 +546,7 @@ def gibbs_policy(
     Source:
         KLDP, §2; PPKL, §2.
     """
-    if isinstance(reward, WithheldEstimate):
+    if isinstance(reward, _WithheldEstimate):
         return WithheldPolicy(reward, temperature=temperature)
     return GibbsPolicy(reward, temperature=temperature)
 

@@ -163,7 +163,7 @@ _BOMB: Final = (
     "That is no text that people wrote. Nothing was released. If it is what you want, unpack it "
     "and give the plain file: it may have any size."
 )
-MANIFEST_END: Final = ".manifest.json"
+_MANIFEST_END: Final = ".manifest.json"
 """How the manifest of a privatized file is called."""
 
 
@@ -314,7 +314,7 @@ def _blocks(path: Path, progress: Progress | None) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True)
-class Container:
+class _Container:
     """A source of rows, and what it is."""
 
     what: str  # in words
@@ -330,7 +330,7 @@ def contained(
     answers: bool = False,
     unnamed: bool = False,
     progress: Progress | None = None,
-) -> Container:
+) -> _Container:
     """Return what a source is, and its rows; of a file only the start is read as yet."""
     # A table whose columns may be `unnamed` may have no row, and any columns.
     if isinstance(source, (str, Path)):
@@ -342,7 +342,7 @@ def contained(
         return _together(files_of(source), person_field=person_field, progress=progress)
     names = frame_names(source)
     if names is not None:
-        return Container(type(source).__name__, _frame_rows(source), names)
+        return _Container(type(source).__name__, _frame_rows(source), names)
     if isinstance(source, Mapping) or not isinstance(source, Iterable):
         raise UsageError(
             f"A {type(source).__name__} holds no rows. Nothing was read. Give a file, a folder, a "
@@ -350,12 +350,12 @@ def contained(
             '(data["train"]), and of a dictionary of columns a frame.'
         )
     rows = ((f"record {number}", row) for number, row in enumerate(source, start=1))
-    return Container("rows in memory", rows)
+    return _Container("rows in memory", rows)
 
 
 def _together(
     paths: Sequence[Path], *, person_field: str | None, progress: Progress | None
-) -> Container:
+) -> _Container:
     """Return the rows of several files, one after the other."""
     if len(paths) == 1:
         return _file(paths[0], person_field, progress=progress)
@@ -366,7 +366,7 @@ def _together(
         for path, each in zip(paths, chain([first], later), strict=True)
         for place, row in each.rows
     )
-    return Container(f"{len(paths)} files of {first.what}", rows, first.names, first.table)
+    return _Container(f"{len(paths)} files of {first.what}", rows, first.names, first.table)
 
 
 def _file(
@@ -376,16 +376,16 @@ def _file(
     answers: bool = False,
     unnamed: bool = False,
     progress: Progress | None = None,
-) -> Container:
+) -> _Container:
     kind, packed = _kind_of(path)
     said = f"{kind}, packed by {packed}" if packed else kind
     if kind in ("Parquet", "Arrow"):
-        return Container(said, arrow_rows(path, progress), arrow_names(path))
+        return _Container(said, arrow_rows(path, progress), arrow_names(path))
     if kind == "JSON array":
-        return Container(said, _array_objects(path, progress))
+        return _Container(said, _array_objects(path, progress))
     lines = every_line(path, progress)
     if kind == JSON_LINES:
-        return Container(said, json_objects(lines))
+        return _Container(said, json_objects(lines))
     header: list[str] = []
     rows: Rows = read_table(
         lines,
@@ -399,7 +399,7 @@ def _file(
     next(rows, None)  # the header
     mark = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}[kind]
     said = f"a table separated by {mark}" + (f", packed by {packed}" if packed else "")
-    return Container(said, rows, tuple(header), table=True)
+    return _Container(said, rows, tuple(header), table=True)
 
 
 def _kind_of(path: Path) -> tuple[str, str]:
@@ -510,7 +510,7 @@ def _is_hidden(name: str) -> bool:
 def _is_data(name: str) -> bool:
     small = stem_of(Path(name))
     known = Path(small).suffix in {*_JSON, *_TABLES, *_ARROW, *_SHEETS}
-    ours = name == "sordino.json" or small.endswith(MANIFEST_END)  # what is promised of data
+    ours = name == "sordino.json" or small.endswith(_MANIFEST_END)  # what is promised of data
     return known and not ours and not _is_hidden(name)
 
 

@@ -296,7 +296,7 @@ def _marks(texts: Sequence[str], mark: str) -> _Amounts:
 Matrix: TypeAlias = scipy.sparse.csr_array | Float[np.ndarray, "n d"]
 """n rows of d features, sparse or dense."""
 
-FeatureFunction: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Any]
+_FeatureFunction: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Any]
 """Prompts and answers in, an array of shape (n, d) out."""
 
 _INSIDE = 1 - 2.0**-40  # rows are clipped to this share of the bound: rounding stays within it
@@ -590,7 +590,7 @@ class FunctionFeatures:
         array([[1.]])
     """
 
-    function: FeatureFunction
+    function: _FeatureFunction
     _: KW_ONLY
     dimension: int
     feature_bound: float = 1.0
@@ -725,7 +725,7 @@ def differences(
 def features_from_dict(
     settings: Mapping[str, Any],
     *,
-    function: FeatureFunction | None = None,
+    function: _FeatureFunction | None = None,
     features: Features | None = None,
 ) -> Features:
     """Return the feature map that ``to_dict`` described."""

@@ -126,7 +126,7 @@ class Schema:
             made["levels"] = self.levels
         if self.label:
             rule, *paths = self.label
-            made["label"] = RULES[rule](row, paths, place)
+            made["label"] = _RULES[rule](row, paths, place)
         if "prompt" in made and _says_its_prompt(made):
             del made["prompt"]
         return made | self._people(row)
@@ -369,7 +369,7 @@ def _said(row: Mapping[str, Any], paths: Sequence[str], place: str) -> Any:
     return _value(row, paths[0], place)
 
 
-RULES: Final[Mapping[str, Callable[..., Any]]] = {
+_RULES: Final[Mapping[str, Callable[..., Any]]] = {
     "winner": _winner,
     "first if 1": _one_of({1: 1, 0: 0, _UNDECIDED: _UNDECIDED}, "1 (the first answer), 0 or 0.5"),
     "number from 1": _middle,

@@ -81,7 +81,7 @@ def _noted_request(work: Path) -> str | None:
     return None if note is None else _requested(note)
 
 
-def answers_name(path: Path) -> str:
+def _answers_name(path: Path) -> str:
     """Return what the answers of a raw file are called, without an ending."""
     return re.sub(
         r"(?i)\.(json|jsonl|ndjson|csv|tsv|arrow|feather|parquet)$",
@@ -108,7 +108,7 @@ class ChunkOutputs:
         made = cls(
             folder,
             tuple(
-                FileOfWork(f"{answers_name(Path(some[0].path))}{ending}", tuple(some))
+                FileOfWork(f"{_answers_name(Path(some[0].path))}{ending}", tuple(some))
                 for some in files.values()
             ),
             force,

@@ -239,7 +239,7 @@ class BallRidge(WithheldFit):
 
     def options(self, context: object, candidates: object) -> Float[np.ndarray, "c d"]:
         """Return the features of arms in one context; of all arms if candidates is None."""
-        arms = arms_of(candidates, len(self.features.catalogue))
+        arms = _arms_of(candidates, len(self.features.catalogue))
         return self.features.options(context, arms)
 
     def score_range(self, options: Float[np.ndarray, "c d"]) -> float:
@@ -399,7 +399,7 @@ class ArmMeans(WithheldFit):
         """Return the arms to choose from, as indices; all of them if candidates is None."""
         if context is not None:
             raise UsageError("A multi-armed bandit has no context: leave it out.")
-        return arms_of(candidates, self._arms, distinct=True)
+        return _arms_of(candidates, self._arms, distinct=True)
 
     def score_range(self, options: Int64[np.ndarray, " c"]) -> float:
         """Return how far one change can move the difference of two scores."""
@@ -436,7 +436,7 @@ class ArmMeans(WithheldFit):
             return mean - Decimal(self.penalty) / weight.sqrt() if self.penalty else mean
 
 
-def arms_of(candidates: object, k: int, *, distinct: bool = False) -> Int64[np.ndarray, " c"]:
+def _arms_of(candidates: object, k: int, *, distinct: bool = False) -> Int64[np.ndarray, " c"]:
     """Return which of k arms there are to choose from; all if None."""
     arms = np.arange(k) if candidates is None else np.array(candidates)
     wrong = arms.ndim != 1 or arms.dtype.kind not in "iu" or not len(arms)

@@ -541,7 +541,7 @@ def growth_curve(
 
 
 @dataclass(frozen=True, kw_only=True)
-class WayForecast(Prediction):
+class _WayForecast(Prediction):
     """How well a reward would be learned in one way to be private, and what that way promises."""
 
     # Whose change is hidden: `"label"`, or `"record"`, a label with its prompt and its answers.
@@ -593,7 +593,7 @@ class Forecast:
     labels_per_person: int | None
     method: Method
     non_private: Prediction
-    ways: Mapping[str, WayForecast]
+    ways: Mapping[str, _WayForecast]
     left_out: Mapping[str, str]
     break_even: int | None
 
@@ -701,7 +701,7 @@ def estimate(
     )
 
 
-def _forecast(way: _Way, n: int, target: float | None, labels: int | None) -> WayForecast:
+def _forecast(way: _Way, n: int, target: float | None, labels: int | None) -> _WayForecast:
     """Return what one way would give from n labels."""
     promise = way.promise()
     odds = math.inf  # where no float is as large
@@ -709,7 +709,7 @@ def _forecast(way: _Way, n: int, target: float | None, labels: int | None) -> Wa
         odds = math.exp(promise.epsilon)
     # exp and what follows may round a bound down
     up = 1 + 2.0**-50
-    return WayForecast(
+    return _WayForecast(
         **asdict(way.outlook.predict(n, target)),
         unit=promise.unit,
         neighbors=promise.neighbors.name,

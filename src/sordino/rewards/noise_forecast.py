@@ -30,11 +30,11 @@ DRAWS = 96
 """Pairs of a true reward and of a release that a forecast is the mean of."""
 ROWS = 1_000
 """Questions that say enough about the directions of features."""
-ENOUGH_PUBLIC = 1_000
+_ENOUGH_PUBLIC = 1_000
 """Public judgments from which on a forecast can tell: their accuracy is known within 0.03."""
 NARROW = 0.015
 """Half the width of an interval within which a forecast can tell without public judgments."""
-FEWEST = 500
+_FEWEST = 500
 """Judgments below which none tells: how the few fall decides more than the noise."""
 WIDE = 0.12
 """Width of an interval beyond which no mean of runs is told."""
@@ -206,7 +206,7 @@ class Signal:
             weights=found.weights,
             scale=float(np.clip(scale, 0.5, 1.5)),
             error=float(np.sqrt(reached * (1 - reached) / n)),
-            tells=n >= ENOUGH_PUBLIC,
+            tells=n >= _ENOUGH_PUBLIC,
         )
 
     def foresee(self, picture: Picture) -> Foreseen:
@@ -231,7 +231,7 @@ class Signal:
         middle, more = float(np.mean(right)), _REACH * self.error
         low = middle - float(np.hypot(middle - low, more))
         high = middle + float(np.hypot(high - middle, more))
-        known = self.tells and picture.n >= FEWEST and high - low <= WIDE
+        known = self.tells and picture.n >= _FEWEST and high - low <= WIDE
         tells = known or high - low <= 2 * NARROW
         return Foreseen(accuracy=middle, low=max(low, 0.0), high=min(high, 1.0), tells=tells)
 

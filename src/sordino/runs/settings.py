@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from sordino.preferences.chunks import Chunks
 
 PRIVACY = "Privacy"
-JUDGMENTS = "Judgments"
+_JUDGMENTS = "Judgments"
 FIT = "Reward and policy"
-TRAINING = "Training"
+_TRAINING = "Training"
 LEDGER = "Ledger"
 FILES = "Many files"
-_PANELS = ("", PRIVACY, JUDGMENTS, FIT, TRAINING, LEDGER, FILES)
+_PANELS = ("", PRIVACY, _JUDGMENTS, FIT, _TRAINING, LEDGER, FILES)
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class Option:
 
 
 PrivacyOption = partial(Option, panel=PRIVACY)
-DataOption = partial(Option, panel=JUDGMENTS)
+DataOption = partial(Option, panel=_JUDGMENTS)
 FitOption = partial(Option, panel=FIT)
-TrainingOption = partial(Option, panel=TRAINING)
+TrainingOption = partial(Option, panel=_TRAINING)
 LedgerOption = partial(Option, panel=LEDGER)
-FilesOption = partial(Option, panel=FILES)
+_FilesOption = partial(Option, panel=FILES)
 
 
 def declared(settings: Any) -> list[tuple[Field[Any], Any, Argument | Option]]:
@@ -325,7 +325,7 @@ class Budget:
         )
 
 
-DataName = Annotated[
+_DataName = Annotated[
     str | None,
     LedgerOption(
         "The data set's name on the ledger. By default its questions say which it is; where they "
@@ -424,7 +424,7 @@ class Limited(Spending):
             metavar="DELTA",
         ),
     ] = None
-    data: DataName = None
+    data: _DataName = None
 
     @property
     def limits(self) -> Budget:
@@ -583,21 +583,21 @@ class ManyFiles:
 
     engine: Annotated[
         EngineKind | None,
-        FilesOption(
+        _FilesOption(
             "Read files piece by piece, in this process or by Ray: for more judgments than memory "
             "holds. Several files, and Parquet of vectors or of many rows, are read so anyway."
         ),
     ] = None
     address: Annotated[
         str | None,
-        FilesOption(
+        _FilesOption(
             "With --engine ray: of a running cluster, or auto for the one that this machine "
             "belongs to. Without it Ray is started here, and stopped afterwards."
         ),
     ] = None
     scratch: Annotated[
         Path | None,
-        FilesOption(
+        _FilesOption(
             "Folder for what is exchanged between machines, which all of them see at the same "
             "place; taken away at the end.",
             metavar="DIR",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     _Marked: TypeAlias = PreTrainedModel | PreTrainedTokenizerBase
 
-Document: TypeAlias = Text | tuple[Text, Text] | Mapping[str, Any]
+_Document: TypeAlias = Text | tuple[Text, Text] | Mapping[str, Any]
 """A text; chat messages; (prompt, answer); or an object with ``messages``, with ``text``, or with
 ``prompt`` and ``completion``."""
 
@@ -62,7 +62,7 @@ class _Spoken(NamedTuple):
     pieces: list[str]  # parts of it that may each be one whole answer
 
 
-def _spoken(document: Document, where: str = "the document") -> _Spoken:
+def _spoken(document: _Document, where: str = "the document") -> _Spoken:
     # Of chat messages, that is every turn but those of who asks. A plain text does not say where an
     # answer begins, so each of its lines may be one, with or without a speaker's name before it.
     if isinstance(document, tuple) and len(document) == len(_PAIR):
@@ -93,17 +93,17 @@ def lines(text: str) -> Iterator[str]:
                 yield line[speaker.end() :]
 
 
-def read_documents(path: str | Path) -> Iterator[Document]:
+def read_documents(path: str | Path) -> Iterator[_Document]:
     """Return the documents of a file, one at a time; ``.gz`` is unpacked."""
     # A name that ends in `.txt` (or that and `.gz`) is plain text, whose documents stand apart by
-    # blank lines; every other is JSON Lines, with one object of `Document` on each line.
+    # blank lines; every other is JSON Lines, with one object of `_Document` on each line.
     path = Path(path)
     if path.name.lower().removesuffix(".gz").endswith(".txt"):
         return _blocks(every_line(path))
     return _checked(read_rows(path))
 
 
-def _checked(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Document]:
+def _checked(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[_Document]:
     """Yield objects; refuse the first that teaches nothing that we can read."""
     for where, row in rows:
         _spoken(row, where)
@@ -216,7 +216,7 @@ class _OneSided:
         )
 
 
-def _one_sided_share(documents: Iterable[Document], pairs: Comparisons) -> _OneSided:
+def _one_sided_share(documents: Iterable[_Document], pairs: Comparisons) -> _OneSided:
     """Return of how many pairs exactly one answer occurs in a text; no label is looked at."""
     # What counts as an occurrence is said at `_AnswerSearch`: cuts, case and spaces do not matter.
     # What this cannot see: a text that holds both answers but tells them apart, by order or by how
@@ -229,7 +229,7 @@ def _one_sided_share(documents: Iterable[Document], pairs: Comparisons) -> _OneS
 
 
 def warn_of_labels(
-    documents: Iterable[Document],
+    documents: Iterable[_Document],
     pairs: Comparisons,
     *,
     strict: bool = False,

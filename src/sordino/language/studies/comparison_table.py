@@ -168,7 +168,7 @@ _SALT = b"sordino.split\0"  # so that no other hash of a prompt decides where it
 _WORDS = 2**64
 
 
-class PreferenceSplit(NamedTuple):
+class _PreferenceSplit(NamedTuple):
     """Row numbers of each part, ascending."""
 
     training: list[int]  # what policies learn from
@@ -184,7 +184,7 @@ class PreferenceSplit(NamedTuple):
 
 def split_by_prompt(
     pairs: Comparisons, *, judge: float = 0.5, held_out: float = 0.1
-) -> PreferenceSplit:
+) -> _PreferenceSplit:
     """Return three parts of the pairs; a public hash of its prompt places every pair."""
     # All pairs of one prompt are in one part, so nobody is measured on a prompt that was learned
     # from, and who owns the file cannot choose where a judgment goes.
@@ -195,7 +195,7 @@ def split_by_prompt(
             "judge must be at least 0, held_out above 0, and both together below 1; got "
             f"{judge!r} and {held_out!r}."
         )
-    parts = PreferenceSplit([], [], [])
+    parts = _PreferenceSplit([], [], [])
     for row, prompt in enumerate(pairs.prompts):
         # A hash places a prompt in [0, 1).
         digest = hashlib.sha256(_SALT + encoded(prompt)).digest()

@@ -83,7 +83,7 @@ def _private_pairs(name: str, pairs: object) -> PrivatePairs:
     return pairs
 
 
-class LabelTraining(PrivateTraining):
+class _LabelTraining(PrivateTraining):
     """A trainer of trl on randomized answers; trl's own comes after it."""
 
     _flips: dict[str, float]
@@ -310,7 +310,7 @@ def _refuse_other_losses(trainer: DPOTrainer, flip_probability: float) -> None:
             )
 
 
-class PrivateDPOTrainer(LabelTraining, DPOTrainer):
+class PrivateDPOTrainer(_LabelTraining, DPOTrainer):
     """Trains a policy on randomized answers by direct preference optimization.
 
     The loss is trl's ``"robust"`` with the flip probability of the pairs, which is the debiased
@@ -405,7 +405,7 @@ class PrivateDPOTrainer(LabelTraining, DPOTrainer):
         }
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001
-        """Check the loss on one pair, then train as :meth:`LabelTraining.train` says."""
+        """Check the loss on one pair, then train as :meth:`_LabelTraining.train` says."""
         _refuse_other_losses(self, self._flips["train"])
         return super().train(resume_from_checkpoint)
 
@@ -504,7 +504,7 @@ class _HeadFirst(TrainerCallback):
                 weight.requires_grad_(learn)
 
 
-class PrivateRewardTrainer(LabelTraining, RewardTrainer):
+class PrivateRewardTrainer(_LabelTraining, RewardTrainer):
     """Trains a reward on randomized answers, as fast as trl does on raw ones.
 
     The reward of an answer is a number that one linear head reads off the last token. Pairs come

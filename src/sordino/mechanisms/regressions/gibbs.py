@@ -129,7 +129,7 @@ def loss_range(terms: RegressionTerms) -> float:
     return _validate.positive("(radius·feature_bound + target_bound)²", found * 2 * UP) / 2
 
 
-LONGEST_PULL: Final = 2.0**40
+_LONGEST_PULL: Final = 2.0**40
 """Largest |b|W in each coordinate: beyond it 1 − ‖w‖²/W² has too few digits left."""
 
 _CELLS: Final = 1 << 18  # normal numbers held at once
@@ -187,10 +187,10 @@ class _BallProposal:
                 f"shift must have one number for each of {len(levels)} rows of matrix, got shape "
                 f"{shift.shape}. Nothing was drawn."
             )
-        longest = LONGEST_PULL / radius
+        longest = _LONGEST_PULL / radius
         if not (np.abs(shift) <= longest).all() or not np.isfinite(levels).all():
             raise DataError(
-                f"shift may be at most {LONGEST_PULL:.3g}/radius in each coordinate, and matrix "
+                f"shift may be at most {_LONGEST_PULL:.3g}/radius in each coordinate, and matrix "
                 "times the square of radius finite: they are not. Nothing was drawn."
             )
         pull = axes.T @ shift * radius
@@ -313,9 +313,9 @@ class GibbsRegression(PlayedRegression):
         _validate.settle(self, temperature=_validate.positive)
         if self.candidates is not None:
             object.__setattr__(self, "candidates", _pulled_back(self.candidates, self.radius))
-        elif not self.rows * self.loss_range / self.temperature <= LONGEST_PULL:
+        elif not self.rows * self.loss_range / self.temperature <= _LONGEST_PULL:
             raise UsageError(
-                f"rows·{self.loss_range:.3g}/temperature must be at most {LONGEST_PULL:.3g} for a "
+                f"rows·{self.loss_range:.3g}/temperature must be at most {_LONGEST_PULL:.3g} for a "
                 f"draw in a ball, got rows={self.rows!r} and temperature={self.temperature!r}. "
                 "Use a smaller epsilon or batch, or a finite set of candidates."
             )
