@@ -188,6 +188,9 @@ def test_a_data_set_goes_as_one_and_rows_that_were_exchanged_do_not(paid, tmp_pa
     (tmp_path / "rows/train.jsonl").write_text("{}\n")
     with pytest.raises(DataError, match=r"train.jsonl is not the file"):
         push_to_hub("rows", ledger, repository="me/rows", client=client)
+    edited(tmp_path / "rows/sordino.json", files={})  # says nothing of what would be sent
+    with pytest.raises(DataError, match=r"train.jsonl is not the file"):
+        push_to_hub("rows", ledger, repository="me/rows", client=client)
 
 
 def test_weights_of_more_releases_than_the_promise_names_do_not_go(paid, tmp_path, tiny_llama):

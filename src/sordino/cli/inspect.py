@@ -15,8 +15,16 @@ from sordino.preferences.containers import contained
 from sordino.preferences.files import COMPARISONS, records_of
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
 from sordino.preferences.records import Absent, Record
-from sordino.preferences.schemas import COMPARED, RANKINGS, Schema, decide, looks_like_people
-from sordino.privacy.guarantee import UNDECIDED
+from sordino.preferences.schemas import (
+    COMPARED,
+    RANKINGS,
+    RATINGS,
+    THUMBS,
+    Schema,
+    decide,
+    looks_like_people,
+)
+from sordino.privacy.guarantee import SHARES, UNDECIDED
 from sordino.runs.settings import Argument, Json, PrivacyOption, Rated, Unit
 
 from ._app import app, command, finish, grid
@@ -56,7 +64,7 @@ class _Seen:
         if len(self.shown) < _SHOWN:
             self.shown.append(_described(record))
         self.counts["judgments"] += 1
-        self.counts["ties or undecided"] += record.outcome == UNDECIDED
+        self.counts["ties or undecided"] += record.levels is None and record.outcome == UNDECIDED
         self.counts["identical answers"] += record.identical
         self.counts["empty answers"] += record.empty
         self.counts["left out by --drop"] += dropped.drops(record)
@@ -81,6 +89,8 @@ def _described(record: Record) -> dict[str, str]:
         {"completion": record.first} if alone else {"first": record.first, "second": record.second}
     )
     said = {0: "0", 1: "1", UNDECIDED: "undecided"}.get(record.outcome, "between")
+    if record.levels is not None:
+        said = f"{float(SHARES[record.outcome]):.2g} of the scale {record.levels}"
     who = {} if record.person is None else {"person": record.person}
     texts = {"prompt": record.prompt, **sides}
     return {
@@ -216,6 +226,8 @@ def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
     ]
     words += [f"--columns {settings.columns}"] if settings.columns else []
     words += [f"--levels {settings.levels}"] if settings.levels else []
+    if settings.unit is Unit.record and told["kind"] in {THUMBS, RATINGS}:
+        words.append("--intercept one")  # which rows hide: it must be said
     if settings.person_field != "person":
         words.append(f"--person-field {settings.person_field}")
     elif settings.no_persons:
@@ -234,6 +246,14 @@ def _say(told: dict[str, Any], *, as_json: bool) -> None:
     """Print what is known, in tables or as JSON."""
     rows = {"this output": told["output"], "format": told.get("format", "not known")}
     rows |= {name: told[name] for name in ("schema", "kind") if told.get(name)}
+    if told.get("people"):
+        rows["ids of people?"] = ", ".join(told["people"])
+    if told.get("swapped"):
+        rows["beware"] = "prompts look like answers and answers like prompts: are they swapped?"
+    rows |= {f"unit {name}": said for name, said in told.get("units", {}).items()}
+    if told["next"]:
+        rows["next"] = told["next"]
+    finish("sordino inspect", rows, told, as_json=as_json)
     if not as_json:
         if told.get("columns"):
             grid("Columns", ("column", "read as"), [list(each) for each in told["columns"].items()])
@@ -245,12 +265,4 @@ def _say(told: dict[str, Any], *, as_json: bool) -> None:
                 for name, one in told["counts"].items()
             ]
             grid(f"Counts, with --unit {told['unit']}", ("count", "", "which is"), counted)
-    if told.get("people"):
-        rows["ids of people?"] = ", ".join(told["people"])
-    if told.get("swapped"):
-        rows["beware"] = "prompts look like answers and answers like prompts: are they swapped?"
-    rows |= {f"unit {name}": said for name, said in told.get("units", {}).items()}
-    if told["next"]:
-        rows["next"] = told["next"]
-    finish("sordino inspect", rows, told, as_json=as_json)
     sys.stdout.flush()
