@@ -495,7 +495,7 @@ def spoil(folder, name, text):
             4,
             ["line 2"],
         ),
-        (["align", "a.csv", *CENTRAL, "--engine", "process"], "a.csv", "prompt\n", 2, ["a.csv"]),
+        (["align", "a.csv", *CENTRAL, "--engine", "process"], "a.csv", "prompt\n", 4, ["a.csv"]),
     ],
 )
 def test_a_file_that_cannot_be_used(ready, command, name, text, code, words):

@@ -263,7 +263,10 @@ def _meant(paths: Sequence[Path], asked: Callable[..., Schema]) -> tuple[Schema,
             names = tuple(row) if isinstance(row, Mapping) else None
         if names is None:
             continue
-        one = asked(names, table=found.table)
+        try:
+            one = asked(names, table=found.table)
+        except DataError as error:
+            raise DataError(f"{path.name}: {error}") from None
         if one != (schema or one):
             raise DataError(
                 f"{path.name} has other columns than the files before it. Nothing was released."
