@@ -256,7 +256,9 @@ def forecast_rows(plan: Mapping[str, Any]) -> dict[str, str]:
             lines.append(f"{name}: {reach}{'' if row['tells'] else ', a guess'}")
             tells = tells or row["tells"]
         else:
-            lines.append(f"{name}: left out ({row['left_out'].partition('. ')[0].rstrip('.')})")
+            lines.append(
+                f"{name}: not possible here ({row['left_out'].partition('. ')[0].rstrip('.')})"
+            )
     rest = (
         "" if tells else "; how well people can be predicted is not known (--evaluate PUBLIC says)"
     )
