@@ -474,6 +474,13 @@ def decide(
     schema = _found(names, columns, kinds)
     schema = schema and replace(schema, persons=who, person_field=called)
     if schema is None or schema.kind not in kinds:
+        plain = {_plain_name(name) for name in names}
+        for pair in _RANKED:  # which of the two is there would tell which answer was chosen
+            if schema is None and len(plain & {*pair}) == 1:
+                raise DataError(
+                    f"columns {' and '.join(map(repr, pair))} are both needed; one is missing. "
+                    "Nothing was read."
+                )
         raise DataError(_unknown(names, columns, kinds, schema, table=table))
     read = {*schema.label[1:], *(path for _, path in schema.fields), *_JUDGED}
     if who and {who, f"{who}s", _plain_name(who)} & read:

@@ -274,7 +274,7 @@ MISTAKES = {
                        (DataError, r"Found: promt.*--columns prompt=promt,first=first")),
     "no label": ({"prompt": 1, "first": 2, "second": 3}, {}, (DataError, "label=COLUMN")),
     "no answers": ({"prompt": 1}, {}, (DataError, "Found: prompt. Needed: a prompt and two")),
-    "one answer of two": ({"prompt": 1, "chosen": 2}, {}, (DataError, "Found: prompt, chosen")),
+    "one answer of two": ({"prompt": 1, "chosen": 2}, {}, (DataError, "are both needed; one is missing")),
     "two prompts": ({"question": 1, "instruction": 2, "response_a": 3, "response_b": 4,
                      "winner": 1}, {}, (DataError, "Found: question, instruction")),
     "two labels": ({"question": 1, "response_a": 3, "response_b": 4, "winner": 1, "vote": 1}, {},
