@@ -288,10 +288,10 @@ def _acknowledge_first(writer: Any, jobs: list[Any]) -> None:
 def _serve(file: str, way: str, port: str) -> None:
     """Be the server."""
     from sordino.collection import database as writer
-    from sordino.collection import responses
+    from sordino.collection import service
 
     if way in {"hasty", "early"}:
-        responses.Buckets.take = lambda *_, **__: None  # type: ignore[method-assign]
+        service.Buckets.take = lambda *_, **__: None  # type: ignore[method-assign]
     if way == "alone":
         writer._TOGETHER = 1  # type: ignore[misc]
     if way == "early":
