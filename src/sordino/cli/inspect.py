@@ -22,7 +22,7 @@ from sordino.preferences.schemas import (
     THUMBS,
     Schema,
     decide,
-    looks_like_people,
+    people_among,
 )
 from sordino.privacy.guarantee import SHARES, UNDECIDED
 from sordino.runs.settings import Argument, Json, PrivacyOption, Rated, Unit
@@ -143,10 +143,15 @@ def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
     if {"reward"} <= {*names} and {*_LOGGED} & {*names}:
         yield {"kind": "a log of pulls"}
         return
-    people = [name for name in names if looks_like_people(name)]
-    yield {"people": people}
+    yield {"people": people_among(names)}
     schema = decide(names, **asked, asks=False, table=found.table)
-    yield {"schema": schema.name, "kind": schema.kind, "columns": _roles(schema, names)}
+    people = people_among(names, schema)
+    yield {
+        "people": people,
+        "schema": schema.name,
+        "kind": schema.kind,
+        "columns": _roles(schema, names),
+    }
     if schema.name == "vectors" or schema.kind not in COMPARED:
         return
     seen, rules = _Seen(kind=schema.kind), TextRules.of(reading["drop"], reading["longest"])

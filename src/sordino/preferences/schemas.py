@@ -61,6 +61,7 @@ class Schema:
     fields: tuple[tuple[str, str], ...] = ()  # (our field, path); none: rows are ours already
     label: tuple[str, ...] = ()  # a rule, and the paths that it looks at
     each: tuple[str, ...] = ()  # lists of which every element is a judgment of its own
+    judges: str = ""  # the field of such an element that says whose it is
     levels: tuple[int, int] | None = None  # of ratings, where the schema says them
     persons: str | None = PERSON  # the column that says who judged; None: nobody is looked for
     person_field: str = PERSON  # what it is called in a row of ours
@@ -385,7 +386,9 @@ _RULES: Final[Mapping[str, Callable[..., Any]]] = {
 """How a label is read, by what a schema calls the way."""
 
 
-def _loaded(name: str, needs: str, label: str = "", each: str = "", **more: Any) -> Schema:
+def _loaded(
+    name: str, needs: str, label: str = "", each: str = "", judges: str = "", **more: Any
+) -> Schema:
     """Return a public schema; a label is a rule and its columns, with colons between them."""
     levels = more.pop("levels", None)
     return Schema(
@@ -396,6 +399,7 @@ def _loaded(name: str, needs: str, label: str = "", each: str = "", **more: Any)
         fields=tuple(more.items()),
         label=tuple(label.split(":")) if label else (),
         each=tuple(each.split()),
+        judges=judges,
     )
 
 
@@ -488,7 +492,7 @@ def decide(
             f"The person field must not be {who!r}, which says what was judged, or how: person ids "
             "are published. Nothing was read."
         )
-    people = [name for name in names if looks_like_people(name)]
+    people = people_among(names, schema)
     if asks and who == PERSON and people and not {PERSON, f"{PERSON}s"} & {*names}:
         raise UsageError(
             f"Column {people[0]!r} looks like ids of the people who judged, and is not used: a "
@@ -708,9 +712,10 @@ def _close(name: str, names: Sequence[str]) -> str:
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
-def looks_like_people(name: str) -> bool:
-    """Return whether a column is called as ids of people are."""
-    return _plain_name(name.rpartition(".")[2]) in PEOPLE
+def people_among(names: Collection[str], schema: Schema | None = None) -> list[str]:
+    """Return the columns that look like ids of people, and those of the elements of a column."""
+    nested = [schema.judges] if schema and schema.judges else []
+    return [n for n in names if _plain_name(n.rpartition(".")[2]) in PEOPLE] + nested
 
 
 def _plain_name(name: str) -> str:

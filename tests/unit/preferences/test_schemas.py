@@ -354,6 +354,19 @@ def test_ids_of_people_are_used_only_when_they_are_named():
     assert read_pairs(named, person_field=None).persons is None
 
 
+@pytest.mark.parametrize(
+    ("name", "judge"), [("Label Studio", "completed_by"), ("Argilla", "user_id")]
+)
+def test_people_inside_a_column_are_asked_about_too(name, judge):
+    """One of them may have given many of the labels."""
+    rows = [PAIRED[name](f"ask {i}", "yes", "no", 1) for i in range(2)]
+    with pytest.raises(UsageError, match=f"--person-field {judge}"):
+        read_pairs(rows)
+    assert len(set(read_pairs(rows, person_field=judge).persons)) == 1
+    assert read_pairs(rows, person_field=None).persons is None
+    assert len(read_pairs(rows, hides_records=True)) == 2
+
+
 def test_several_labels_of_an_export_keep_their_people():
     row = PAIRED["Argilla, flat"]("p", "a", "b", 1)
     row |= {"preference.responses": ["response_1", "response_2"],
