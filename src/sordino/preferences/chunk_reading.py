@@ -12,12 +12,11 @@ import numpy as np
 from jaxtyping import Integer
 
 from sordino import _validate
-from sordino._files import explained
 from sordino.errors import DataError
 
 from .chunks import Chunk, Chunks
 from .comparisons import Comparisons, PublicDigest, columns_of, kept, outcomes_of
-from .containers import LONGEST_LINE, Rows, contained, json_objects
+from .containers import Rows, contained
 from .features import Features, Matrix
 from .files import records_of, untold
 from .pairs import Pairs, number_labels, turned_rows
@@ -109,10 +108,9 @@ def _rows(chunks: Chunks, chunk: Chunk) -> Rows:
         return iter(())
     if path.suffix.lower() == ".parquet":
         rows: Rows = _table_rows(chunks, chunk)
-    elif chunk.rows is None:
-        rows = contained(path, person_field=chunks.person_field).rows
     else:
-        rows = json_objects(_lines(chunk))
+        part = None if chunk.rows is None else (chunk.first, chunk.last, chunk.start)
+        rows = contained(path, person_field=chunks.person_field, part=part).rows
     return chunks.schema.rows(rows)
 
 
@@ -129,23 +127,6 @@ def _table_rows(chunks: Chunks, chunk: Chunk) -> Rows:
             row = zip(names, values, strict=True)
             yield f"row {number}", {name: value for name, value in row if value is not None}
             number += 1
-
-
-def _lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
-    """Yield (number in the file, bytes) of every line of a chunk, without a byte-order mark."""
-    number = chunk.start
-    with explained(f"{chunk.name} cannot be read"), Path(chunk.path).open("rb") as file:
-        file.seek(chunk.first)
-        while file.tell() < chunk.last:
-            number += 1
-            line = file.readline(LONGEST_LINE)
-            if len(line) >= LONGEST_LINE:
-                raise DataError(
-                    f"line {number}: longer than 16 MiB; one record per line is expected."
-                )
-            if not line:  # the file was cut short, which is said at the end
-                break
-            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
 def _vectors(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, overload
+from typing import BinaryIO, Final, Literal, overload
 
 import numpy as np
 
@@ -16,10 +16,10 @@ from sordino._files import UNPACKING_ERRORS, explained
 from sordino.errors import DataError, UsageError
 
 from .comparisons import USUAL, TextRules
-from .containers import JSON_LINES, contained, files_of, packing, plain_reader, stem_of
+from .containers import contained, files_of, packing, plain_reader, stem_of
 from .files import untold
 from .pairs import manifest_path
-from .parquet import DIFFERENCE, arrow_names, row_groups, schema_of
+from .parquet import DIFFERENCE, arrow_batches, arrow_names, row_groups, schema_of
 from .records import PERSON, Levels, refuse_person_field
 from .schemas import COMPARED, OWN, RATINGS, THUMBS, Schema, decide
 
@@ -61,6 +61,7 @@ _LINES: Final = 1 << 14  # of JSON Lines in one chunk; bytes would tell how long
 _ROWS: Final = 1 << 17  # of Parquet in one chunk, if row groups are not larger
 _CHUNK: Final = 1 << 20  # bytes in which line ends are looked for
 _PARQUET: Final = ".parquet"
+_NO_HEADER: Final = b"\xef\xbb\xbf \r\n"  # what a line in front of a table's header may hold
 
 _Span = tuple[int, int, int, int | None]
 """(first, last, start, rows) of a chunk."""
@@ -76,7 +77,7 @@ class Chunk:
     first: int
     last: int
     start: int  # how many lines, or rows of Parquet, stand before it in the file
-    rows: int | None  # how many lines or rows it has; None of a packed file
+    rows: int | None  # how many lines, records or rows it has; None of a packed file
     # Size, times and number of the file when it was found: it must not change afterwards. It is a
     # first line of defense: whoever can set clocks can also forge it.
     stamp: tuple[int, ...]
@@ -177,9 +178,9 @@ def find_chunks(
     Args:
         sources: Files as :func:`sordino.read_pairs` takes them, or folders of them; a folder's
             files are taken in the order of their names. All Parquet, or none. Other machines
-            must find them at the same place, on one file system. JSON Lines are cut by their
-            number of lines, so each is passed through once here; what is neither them nor
-            Parquet is one chunk.
+            must find them at the same place, on one file system. JSON Lines and tables are cut
+            by their number of records and Arrow by its batches, so each is passed through once
+            here; what is packed, and a JSON array, is one chunk.
         columns: What our fields are called there, as in :func:`sordino.read_pairs`.
         person_field: Name of the optional public person id; None if persons do not matter.
         drop: Which records to leave out for their texts, as in :func:`sordino.read_pairs`.
@@ -221,8 +222,8 @@ def find_chunks(
     else:
         dimension = None
         with untold(hides_records=hides_records):
-            schema, plain = _meant(paths, asked)
-        ends = [_stretches(path, plain=one) for path, one in zip(paths, plain, strict=True)]
+            schema, units = _meant(paths, asked)
+        ends = [_spans(path, unit) for path, unit in zip(paths, units, strict=True)]
     chunks: list[Chunk] = []
     for file, (path, spans) in enumerate(zip(paths, ends, strict=True)):
         for span in spans:
@@ -250,12 +251,12 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _meant(paths: Sequence[Path], asked: Callable[..., Schema]) -> tuple[Schema, list[bool]]:
-    """Return what the columns of files mean, and which are plain JSON Lines."""
-    schema, plain = None, []
+def _meant(paths: Sequence[Path], asked: Callable[..., Schema]) -> tuple[Schema, list[str]]:
+    """Return what the columns of files mean, and between what each can be entered."""
+    schema, units = None, list[str]()
     for path in paths:
         found = contained(path)
-        plain.append(found.what == JSON_LINES)
+        units.append(found.units)
         names, row = found.names, None
         if names is None:
             with suppress(DataError):  # said with its place when the file is read
@@ -272,7 +273,7 @@ def _meant(paths: Sequence[Path], asked: Callable[..., Schema]) -> tuple[Schema,
                 f"{path.name} has other columns than the files before it. Nothing was released."
             )
         schema = schema or one
-    return schema or replace(OWN, persons=asked(("chosen", "rejected")).persons), plain
+    return schema or replace(OWN, persons=asked(("chosen", "rejected")).persons), units
 
 
 def _one_schema(paths: Sequence[Path], schema: Schema, *, fixed: bool) -> int | None:
@@ -310,27 +311,44 @@ def _bundles(sizes: Sequence[int]) -> list[_Span]:
     return [*spans, (first, len(sizes), start, rows)] if rows else spans
 
 
-def _stretches(path: Path, *, plain: bool) -> list[_Span]:
-    """Return spans of bytes, each of as many lines."""
-    # How many is a constant: nothing that is said of a chunk may depend on how long a label is.
-    ends, lines, size, buffer = [0], 0, 0, b""
+def _spans(path: Path, units: str) -> list[_Span]:
+    """Return the parts of a file that is no Parquet: one if it cannot be entered in the middle."""
     with explained(f"{path.name} cannot be read"), path.open("rb") as file:
-        if not plain:  # cannot be entered in the middle; damage is said when it is read
-            with suppress(*UNPACKING_ERRORS):
-                packed = packing(path, file)
-                return [(0, 1, 0, None)] if plain_reader(file, packed).read(1) else []
-            return [(0, 1, 0, None)]
-        while some := file.read(_CHUNK):
-            buffer, count = some, some.count(b"\n")
-            if (lines + count) // _LINES > lines // _LINES:
-                marks = np.flatnonzero(np.frombuffer(buffer, np.uint8) == ord("\n"))
-                ends += (size + 1 + marks[-(lines + 1) % _LINES :: _LINES]).tolist()
-            lines, size = lines + count, size + len(buffer)
+        if units in ("lines", "records"):
+            return _stretches(file, table=units == "records")
+        if units == "batches":
+            sizes, marks = arrow_batches(path)
+            bundles = _bundles(sizes)
+            return [(marks[first], marks[end], *known) for first, end, *known in bundles]
+        with suppress(*UNPACKING_ERRORS):  # damage is said when it is read
+            packed = packing(path, file)
+            return [(0, 1, 0, None)] if plain_reader(file, packed).read(1) else []
+        return [(0, 1, 0, None)]
+
+
+def _stretches(file: BinaryIO, *, table: bool) -> list[_Span]:
+    """Return spans of bytes, each of as many lines, or records of a table below its header."""
+    # How many is a constant: nothing that is said of a chunk may depend on how long a label is.
+    # In a table a line that ends inside quotes ends no record.
+    lines, opened, line = 0, 0, b"\n" if table else b""
+    while line and (opened or not line.strip(_NO_HEADER)):
+        line = file.readline()
+        lines, opened = lines + 1, opened ^ line.count(b'"') & 1
+    size, buffer, count = file.tell(), b"", 0
+    ends, before = [size], [lines]
+    while some := file.read(_CHUNK):
+        buffer, codes = some, np.frombuffer(some, np.uint8)
+        marks = np.flatnonzero(codes == ord("\n"))
+        full = np.arange(len(marks))
+        if table:
+            quotes = np.cumsum(codes == ord('"'), dtype=np.uint8) + np.uint8(opened) & 1
+            full, opened = np.flatnonzero(quotes[marks] == 0), int(quotes[-1])
+        cuts = full[-(count + 1) % _LINES :: _LINES]
+        ends += (size + 1 + marks[cuts]).tolist()
+        before += (lines + 1 + cuts).tolist()
+        count, lines, size = count + len(full), lines + len(marks), size + len(buffer)
     if ends[-1] < size:
         ends.append(size)
-    lines += not buffer.endswith(b"\n") if buffer else 0
-    last = max(0, len(ends) - 2)
-    return [
-        (ends[at], ends[at + 1], at * _LINES, _LINES if at < last else lines - last * _LINES)
-        for at in range(len(ends) - 1)
-    ]
+    count += not buffer.endswith(b"\n") if buffer else 0
+    rows = [_LINES] * (len(ends) - 2) + [count - max(0, len(ends) - 2) * _LINES]
+    return list(zip(ends[:-1], ends[1:], before, rows, strict=False))

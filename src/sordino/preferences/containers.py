@@ -16,9 +16,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Final, Literal, Protocol, runtime_checkable
 
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
 from sordino.errors import DataError, FileSystemError, UsageError
@@ -27,6 +28,8 @@ from .parquet import arrow_names, arrow_rows, unpacked_zstd
 
 Rows = Iterator[tuple[str, Any]]
 """Where each record stands, for messages, and what it says."""
+Part = tuple[int, int, int]
+"""From where to where a file is read, and how many lines or rows stand before that."""
 
 _BLANK = b" \r\n"
 _BOM = b"\xef\xbb\xbf"
@@ -61,13 +64,14 @@ def read_table(  # noqa: C901 (a case for each thing a table may get wrong)
     header: list[str] | None = None,
 ) -> Iterator[tuple[str, Mapping[str, str | None]]]:
     """Yield (place, cells by column name) for every record below the header."""
-    # The names of the columns are put into `header`, if it is given, before the first record.
+    # The names of the columns are put into `header`, if it is given, before the first record; if
+    # they are in it already, all lines are records.
     # Columns without a name (pandas writes its row numbers so) may be there if they are `unnamed`:
     # they are called `UNNAMED` and their number.
     quoted, plain = '"([^"]*+(?:""[^"]*+)*+)"', f'([^"\\r\\n{mark}]*+)'
     # What one cell looks like, with the separator or the end behind it.
     cell = re.compile(rf"(?:{quoted}|{plain})({mark}|\Z)")
-    names: list[str] | None = None
+    names = header or None
     for where, raw in _records(lines, longest):
         text = None
         with suppress(UnicodeDecodeError):
@@ -148,8 +152,7 @@ def _cells(text: str, mark: str, cell: re.Pattern[str], where: str) -> list[str]
     return cells
 
 
-JSON_LINES = "JSON Lines"
-"""What a file is that can be entered at any line, unless it is packed."""
+_JSON_LINES: Final = "JSON Lines"
 UNNAMED = "\0"
 """What the names that are made up for columns of a table without one begin with."""
 LONGEST_LINE = 1 << 24
@@ -190,18 +193,22 @@ def plain_reader(raw: BinaryIO, packed: str) -> BinaryIO:
     return unpacked(Path("x.gz" if packed else "x"), raw)
 
 
-def every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
+def every_line(
+    path: Path, progress: Progress | None = None, part: Part | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Yield (line number, bytes) of every line, without a byte-order mark; unpacks."""
     if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
         raise FileSystemError("The input is a folder; give a file.")
     with explained("The input cannot be read"), path.open("rb") as raw:
         total = path.stat().st_size
-        number = blank = size = 0
+        blank = size = 0
         packed = packing(path, raw)
+        first, last, number = part or (0, math.inf, 0)
+        raw.seek(first)
         most = max(UNPACKED, _TIMES * total) if packed else math.inf
         try:
             reader = plain_reader(raw, packed)
-            while line := reader.readline(LONGEST_LINE):
+            while (not part or raw.tell() < last) and (line := reader.readline(LONGEST_LINE)):
                 number += 1
                 size += len(line)
                 blank = 0 if line.strip() else blank + len(line)
@@ -321,6 +328,8 @@ class _Container:
     rows: Rows
     names: tuple[str, ...] | None = None  # of its columns; None where the first record tells them
     table: bool = False  # whether its cells are texts, and its names may be a record
+    # Between which a file can be entered in the middle; nothing if it cannot.
+    units: Literal["", "lines", "records", "batches"] = ""
 
 
 def contained(
@@ -330,14 +339,17 @@ def contained(
     answers: bool = False,
     unnamed: bool = False,
     progress: Progress | None = None,
+    part: Part | None = None,
 ) -> _Container:
     """Return what a source is, and its rows; of a file only the start is read as yet."""
-    # A table whose columns may be `unnamed` may have no row, and any columns.
+    # A table whose columns may be `unnamed` may have no row, and any columns. A file that can be
+    # entered in the middle may be read in part.
     if isinstance(source, (str, Path)):
         path = Path(source)
         if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
             return _together(files_in(path), person_field=person_field, progress=progress)
-        return _file(path, person_field, answers=answers, unnamed=unnamed, progress=progress)
+        terms: dict[str, Any] = {"answers": answers, "unnamed": unnamed, "part": part}
+        return _file(path, person_field, **terms, progress=progress)
     if isinstance(source, Sequence) and source and all(isinstance(p, Path) for p in source):
         return _together(files_of(source), person_field=person_field, progress=progress)
     names = frame_names(source)
@@ -376,30 +388,37 @@ def _file(
     answers: bool = False,
     unnamed: bool = False,
     progress: Progress | None = None,
+    part: Part | None = None,
 ) -> _Container:
     kind, packed = _kind_of(path)
     said = f"{kind}, packed by {packed}" if packed else kind
     if kind in ("Parquet", "Arrow"):
-        return _Container(said, arrow_rows(path, progress), arrow_names(path))
+        rows: Rows = arrow_rows(path, progress, part)
+        units: Any = "batches" if kind == "Arrow" else ""
+        return _Container(said, rows, arrow_names(path), units=units)
     if kind == "JSON array":
         return _Container(said, _array_objects(path, progress))
-    lines = every_line(path, progress)
-    if kind == JSON_LINES:
-        return _Container(said, json_objects(lines))
+    if kind == _JSON_LINES:
+        rows = json_objects(every_line(path, progress, part))
+        return _Container(said, rows, units="" if packed else "lines")
     header: list[str] = []
-    rows: Rows = read_table(
-        lines,
-        kind,
+    read = partial(
+        read_table,
+        mark=kind,
         longest=LONGEST_LINE,
         optional=person_field,
         answers=answers or unnamed,
         unnamed=unnamed,
         header=header,
     )
+    rows = read(every_line(path, progress))
     next(rows, None)  # the header
+    if part:
+        rows = read(every_line(path, progress, part))
     mark = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}[kind]
     said = f"a table separated by {mark}" + (f", packed by {packed}" if packed else "")
-    return _Container(said, rows, tuple(header), table=True)
+    units = "" if packed else "records"
+    return _Container(said, rows, tuple(header), table=True, units=units)
 
 
 def _kind_of(path: Path) -> tuple[str, str]:
@@ -428,7 +447,7 @@ def _kind_of(path: Path) -> tuple[str, str]:
     found = max(marks, key=lambda each: (line.count(each), each == mark))
     known = suffix in _JSON or text.startswith(b"{") or not line.count(found)
     if mark is None and known:
-        return JSON_LINES, packed
+        return _JSON_LINES, packed
     return (found if line.count(found) else mark or found), packed
 
 

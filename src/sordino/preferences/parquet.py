@@ -173,12 +173,30 @@ def arrow_names(path: Path) -> tuple[str, ...]:
         return names
 
 
+def arrow_batches(path: Path) -> tuple[list[int], list[int]]:
+    """Return how many rows each batch of an Arrow file has, and where batches begin and end."""
+    # Of a stream where is a byte, else the number of the batch.
+    with _opened_arrow(path) as (reader, raw):
+        count = getattr(reader, "num_record_batches", None)
+        marks, batches = [raw.tell()], _arrow_batches(reader, raw, None)
+        sizes = list[int]()
+        while (batch := _asked(lambda: next(batches, None), _damage(path))) is not None:
+            sizes.append(len(batch))
+            marks.append(raw.tell())
+        if count is None and "dictionary<" in str(reader.schema):  # words of it come in between
+            return [sum(sizes)], [marks[0], marks[-1]]
+        return sizes, marks if count is None else list(range(count + 1))
+
+
 def arrow_rows(
-    path: Path, progress: Callable[[int, int], None] | None = None
+    path: Path,
+    progress: Callable[[int, int], None] | None = None,
+    part: tuple[int, int, int] | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """Yield (place, row) for every row of a Parquet or Arrow file, without its empty fields."""
-    number = 0
-    with _batches(path) as (names, batches):
+    # A part of an Arrow file is from where to where, and how many rows stand before it.
+    number = part[2] if part else 0
+    with _batches(path, part) as (names, batches):
         while (batch := _asked(lambda: next(batches, None), _damage(path))) is not None:
             columns = [column_values(path.name, batch, name) for name in names]
             for values in zip(*columns, strict=True):
@@ -190,24 +208,48 @@ def arrow_rows(
 
 
 @contextmanager
-def _batches(path: Path) -> Iterator[tuple[tuple[str, ...], Iterator[Any]]]:
+def _batches(
+    path: Path, part: tuple[int, int, int] | None = None
+) -> Iterator[tuple[tuple[str, ...], Iterator[Any]]]:
     """Yield the columns of a Parquet or Arrow file, and its rows a few thousand at a time."""
-    arrow, _ = _library()
     with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
-        start = raw.read(6)
-        raw.seek(0)
-        if start.startswith(b"PAR1") or path.suffix == ".parquet":
-            with _opened(path) as file:
-                yield tuple(file.schema_arrow.names), file.iter_batches(_ROWS, use_threads=False)
-            return
-        opened = arrow.ipc.open_file if start == b"ARROW1" else arrow.ipc.open_stream
-        reader = _asked(lambda: opened(raw), _damage(path))
-        count = getattr(reader, "num_record_batches", None)
-        whole = iter(reader) if count is None else map(reader.get_batch, range(count))
+        parquet = path.suffix == ".parquet" or raw.read(4) == b"PAR1"
+    if parquet:
+        with _opened(path) as file:
+            yield tuple(file.schema_arrow.names), file.iter_batches(_ROWS, use_threads=False)
+        return
+    with _opened_arrow(path) as (reader, raw):
+        whole = _arrow_batches(reader, raw, part)
         yield (
             tuple(reader.schema.names),
             (batch.slice(at, _ROWS) for batch in whole for at in range(0, len(batch), _ROWS)),
         )
+
+
+@contextmanager
+def _opened_arrow(path: Path) -> Iterator[tuple[Any, BinaryIO]]:
+    """Yield the reader of an Arrow file or stream, and the file itself."""
+    ipc = _library()[0].ipc
+    with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
+        opened = ipc.open_file if raw.read(6) == b"ARROW1" else ipc.open_stream
+        raw.seek(0)
+        yield _asked(lambda: opened(raw), _damage(path)), raw
+
+
+def _arrow_batches(reader: Any, raw: BinaryIO, part: tuple[int, int, int] | None) -> Iterator[Any]:
+    """Yield the record batches of a part of an Arrow file or stream, or of all of it."""
+    count = getattr(reader, "num_record_batches", None)
+    if count is not None:
+        yield from map(reader.get_batch, range(*(part[:2] if part else (0, count))))
+        return
+    if part:
+        raw.seek(part[0])
+    while part is None or raw.tell() < part[1]:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        yield batch
 
 
 class _Unzstd(io.RawIOBase):

@@ -174,14 +174,14 @@ def test_a_file_of_equal_size_and_time_is_another(tmp_path):
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_what_is_appended_while_files_are_cut_is_noticed(tmp_path, monkeypatch, kind):
     if kind == "jsonl":
-        path, reader = write(tmp_path / "a.jsonl", map(row, range(3))), "_stretches"
+        path, reader = write(tmp_path / "a.jsonl", map(row, range(3))), "_spans"
     else:
         path, reader = table(tmp_path / "a.parquet", {"difference": lists(1), "label": [1]}), ""
         reader = "row_groups"
     honest = getattr(module, reader)
 
-    def late(file, **settings):
-        found = honest(file, **settings)
+    def late(file, *settings):
+        found = honest(file, *settings)
         with file.open("a") as more:
             more.write(json.dumps(row(9)) + "\n")
         return found

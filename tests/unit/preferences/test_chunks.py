@@ -1,5 +1,6 @@
 """Many files as chunks: the same records as one file gives, and clear refusals."""
 
+import csv
 import gzip
 import json
 import os
@@ -11,12 +12,17 @@ from pyarrow import parquet
 
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, FileSystemError, UsageError
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences import chunks as module
 from sordino.preferences.chunk_reading import judged_vectors, judgments
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.ledger import Ledger
+from sordino.rewards.label_release import release_labels
+from sordino.rewards.reward_fit import fit
 
 CANARY = "xylophone-canary"
 
@@ -106,6 +112,60 @@ def test_no_line_is_lost_or_read_twice_wherever_a_file_is_cut(tmp_path, monkeypa
     assert [chunk.rows for chunk in found.chunks[:-1]] == [size] * (len(found.chunks) - 1)
     keys = [key for block in everything(found) for key in block.keys]
     assert tuple(keys) == read_pairs(records).keys
+
+
+def write_other(path, records):
+    """The same rows in a file of another kind, with what makes it hard to cut."""
+    if path.suffix == ".csv":  # texts hold line ends and quotes, and the header does too
+        with path.open("w", newline="", encoding="utf-8-sig") as file:
+            file.write("\r\n")
+            out = csv.DictWriter(file, [*records[0], 'no"te\n\nof'], restval="\n\n")
+            out.writeheader()
+            out.writerows(records)
+        return
+    table = pa.Table.from_pylist(records)
+    if path.suffix == ".feather":
+        table = table.set_column(0, "prompt", table.column("prompt").dictionary_encode())
+    kind = pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file
+    with kind(str(path), table.schema) as file:
+        file.write_table(table, max_chunksize=3)
+
+
+@pytest.mark.parametrize(
+    "name", ["a.csv", "a.arrow", "stream.arrow", "a.feather", "stream.feather", "a.csv.zst"]
+)
+def test_what_is_read_in_chunks_teaches_what_json_lines_teach(tmp_path, monkeypatch, name):
+    """Wherever files of other kinds are cut: the same digest, and the same reward."""
+    for constant, value in {"_LINES": 7, "_ROWS": 7, "_CHUNK": 5}.items():
+        monkeypatch.setattr(module, constant, value)
+    records = [row | {"chosen": f'"{row["chosen"]}"\n\r\n,'} for row in rows(24, people=9)]
+    write_lines(tmp_path / "a.jsonl", records)
+    path = tmp_path / name
+    write_other(path.with_suffix("") if path.suffix == ".zst" else path, records)
+    if path.suffix == ".zst":
+        with pa.CompressedOutputStream(str(path), "zstd") as file:
+            file.write(path.with_suffix("").read_bytes())
+    taught = []
+    for source in (tmp_path / "a.jsonl", path):
+        found = find_chunks(source)
+        budget = Guarantee(1.0, delta=1e-6, unit="label", neighbors=REPLACE_ONE, trust="central")
+        ledger = Ledger.open(tmp_path / f"{source.name}.db", data="x", budget=budget)
+        with survey_chunks(found, InProcess()) as survey:
+            released = release_labels(
+                survey, LabelGaussian(1.0, delta=1e-6), ledger=ledger,
+                features=HashedText(dimension=8), simulate_seed=1,
+            )  # fmt: skip
+            reward = fit(released, ball=10.0).weights.tolist()
+        taught.append((survey.n, survey.public_digest, reward))
+    assert taught[0][:2] == taught[1][:2]
+    # sums are rounded by where files are cut, and tables are cut where lines are
+    assert taught[1][2] == (taught[0][2] if name == "a.csv" else pytest.approx(taught[0][2]))
+    assert len(found) == (1 if name in ("stream.feather", "a.csv.zst") else 4)
+    assert found.rows == (None if name.endswith("zst") else 24)
+    keys = read_pairs(records).keys
+    for size in range(1, 6):
+        monkeypatch.setattr(module, "_LINES", size)
+        assert tuple(key for one in everything(find_chunks(path)) for key in one.keys) == keys
 
 
 @pytest.mark.parametrize("fixed", [True, False])
