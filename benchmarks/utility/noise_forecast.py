@@ -171,11 +171,11 @@ def realized(kind: str, noise: Any, rows: csr_array, labels: np.ndarray, seed: i
         cut = Rows.of(noise.clipped(rows.toarray()), labels)
         terms: dict[str, Any] = {"ball": 10 * BALL, "second_moment": None, "entropy": entropy}
         return release_records(cut, noise, **terms)[0]
-    released = noise.release(labels, design=noise.prepare(rows), entropy=entropy)
+    ready = noise.prepare(rows)
     known = Evidence(
         differences=Rows.of(rows),
-        statistic=released.value,
-        factor=released.factor,
+        statistic=ready.release(labels, entropy=entropy),
+        factor=ready.factor,
         feature_bound=1.0,
         longest=noise.longest,
     )

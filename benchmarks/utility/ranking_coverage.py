@@ -19,7 +19,7 @@ import numpy as np
 import sordino
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.rewards.confidence import ranking_covariance, ranking_ellipsoid
+from sordino.rewards.confidence import confidence_ellipsoid, ranking_covariance
 from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite
 from sordino.rewards.solver import minimize_ridge
 
@@ -62,17 +62,17 @@ def coverage(setting: Setting, *, fits: int, seed: int) -> dict[str, float]:
         features, theta, ranks = world(setting, seed * 10_000 + fit)
         made = RankingGaussian(setting.epsilon, delta=DELTA, statistic=setting.statistic)
         design = made.prepare(features, starts)
-        released = made.release(ranks, design=design, entropy=SimulatedEntropy(fit))
-        loss = OBJECTIVES[setting.statistic](features, starts=starts, statistic=released.value)
+        released = design.release(ranks, entropy=SimulatedEntropy(fit))
+        loss = OBJECTIVES[setting.statistic](features, starts=starts, statistic=released)
         known = {"ridge": setting.ridge, "ball": setting.ball}
         solution = minimize_ridge(loss, atol=1e-6 * setting.n, **known)
-        found = ranking_ellipsoid(
-            loss, solution, covariance=released.covariance, rounding=design.rounding,
+        found = confidence_ellipsoid(
+            loss, solution, covariance=design.covariance, rounding=design.rounding,
             candidates=1, **known,
         )  # fmt: skip
         inside.append(found.contains(theta, 0.95))
         ratios.append(found.radius(0.95) / found.distance(theta))
-        spread = ranking_covariance(loss, solution.theta, released.covariance, ridge=setting.ridge)
+        spread = ranking_covariance(loss, solution.theta, design.covariance, ridge=setting.ridge)
         errors = np.sqrt(np.diag(spread))
         within.append(np.abs(solution.theta - theta) <= z * errors)
     return {

@@ -15,7 +15,7 @@ import sordino
 from sordino import _random, cli
 from sordino._random import entropy
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.label_sum import LabelDesign
 from sordino.rewards import record_release
 from sordino.rewards.confidence import ReleasedMoment
 
@@ -50,10 +50,10 @@ def rows_of(seed, n, labels=None, *, people=False):
 
 def ignore_private_data(patch):
     """Replace what reads private data by what does not; noise is drawn as ever."""
-    release, noised = LabelGaussian.release, GaussianMechanism.release
+    release, noised = LabelDesign.release, GaussianMechanism.release
 
-    def no_labels(self, labels, *, design, entropy):
-        return release(self, np.zeros_like(labels), design=design, entropy=_random.entropy(1))
+    def no_labels(self, labels, *, entropy):
+        return release(self, np.zeros_like(labels), entropy=_random.entropy(1))
 
     def no_records(records, mechanism, *, ball, second_moment, entropy):
         weights = np.linspace(-0.3, 0.4, records.shape[1])
@@ -66,7 +66,7 @@ def ignore_private_data(patch):
         fixed = np.tile([1.0, 0.2, 0.2, 0.1][: values.shape[1]], (200, 1))
         return noised(self, fixed, entropy=_random.entropy(2))
 
-    patch.setattr(LabelGaussian, "release", no_labels)
+    patch.setattr(LabelDesign, "release", no_labels)
     patch.setattr(record_release, "release_records", no_records)
     patch.setattr(GaussianMechanism, "release", no_values)
     names, ticks, stamps = iter(range(10**6)), iter(range(10**6)), iter(range(60))

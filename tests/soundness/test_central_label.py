@@ -21,7 +21,7 @@ from sordino._random import SystemEntropy
 from sordino.engines.engine import InProcess, Reduction, Rows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms import label_sum
-from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelGaussian
+from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelDesign, LabelGaussian
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import Chunk, find_chunks
 from sordino.rewards import label_release
@@ -171,7 +171,7 @@ def test_labels_are_read_once_and_after_the_entry(tmp_path, monkeypatch, unit):
 def test_nothing_after_the_release_spends_or_looks_at_labels(tmp_path, monkeypatch, criterion):
     ledger = account(tmp_path)
     pairs = pairs_of(labels_of())
-    honest = LabelGaussian.release
+    honest = LabelDesign.release
 
     def release(self, labels, **given):
         found = honest(self, labels, **given)
@@ -180,7 +180,7 @@ def test_nothing_after_the_release_spends_or_looks_at_labels(tmp_path, monkeypat
         labels[:] = 77  # whoever kept a reference would be refused or misled
         return found
 
-    monkeypatch.setattr(LabelGaussian, "release", release)
+    monkeypatch.setattr(LabelDesign, "release", release)
     released = release_labels(pairs, MECHANISM, ledger=ledger)
     before = ledger.head
     monkeypatch.setattr(SystemEntropy, "words", lambda *_: pytest.fail("coins were drawn"))

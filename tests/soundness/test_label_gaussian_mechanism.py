@@ -428,9 +428,7 @@ def test_a_label_that_does_not_count_changes_no_byte_whatever_its_features_are(
     assert design.used.tolist() == [True] * 3 + [False] * k
     assert not design.halves[3:].any()
     released = {
-        noise.release(
-            np.array([0, 2, 1, *[label] * k]), design=design, entropy=SimulatedEntropy(7)
-        ).value.tobytes()
+        design.release(np.array([0, 2, 1, *[label] * k]), entropy=SimulatedEntropy(7)).tobytes()
         for label in VALUES
     }
     assert len(released) == 1

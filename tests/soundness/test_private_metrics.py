@@ -156,7 +156,7 @@ def totals_of(design, *labellings_):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_sum, "with_noise", lambda total, *_: (found.append(total), total)[1])
         for labels in labellings_:
-            design.mechanism.release(label_pairs(labels).labels, design=design, entropy=None)
+            design.release(label_pairs(labels).labels, entropy=None)
     return [total.astype(float) for total in found]
 
 
@@ -560,8 +560,8 @@ def label_runs(*, forgets=False):
     public = _KnownSum(used=None, factor=design.factor, scale=design.scale)
     for run in range(RUNS):
         labels = (generator.random(300) < chance).astype(np.int8)
-        released = design.mechanism.release(labels, design=design, entropy=_random.entropy(run))
-        paid = SimpleNamespace(value=released.value, known=public)
+        released = design.release(labels, entropy=_random.entropy(run))
+        paid = SimpleNamespace(value=released, known=public)
         sums = _NoisedSums.of(paid, Rows.of(margins), known, 0.5)
         sums = dataclasses.replace(sums, variances=np.zeros(3)) if forgets else sums
         found = sums.estimates()

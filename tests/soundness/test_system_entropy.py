@@ -52,7 +52,7 @@ def regression(made, entropy):
 
 
 def labels(entropy):
-    return NOISE.release(LABELS, design=NOISE.prepare(ROWS), entropy=entropy).value
+    return NOISE.prepare(ROWS).release(LABELS, entropy=entropy)
 
 
 def chunked(entropy):
@@ -64,7 +64,7 @@ def chunked(entropy):
 def rankings(entropy):
     noise = RankingGaussian(1.0, delta=1e-6, statistic="borda")
     design = noise.prepare(np.eye(3), np.array([0, 3]), slates=np.zeros(50, dtype=int))
-    return noise.release(np.tile([2, 4, 6], 50), design=design, entropy=entropy).value
+    return design.release(np.tile([2, 4, 6], 50), entropy=entropy)
 
 
 def objective(entropy):
@@ -107,8 +107,8 @@ CASES = {
         lambda e: SecondMoment.calibrated(
             1.0, delta=1e-6, bound=2.0, unit="record", neighbors=REPLACE_ONE
         ).release(ROWS, entropy=e), 0, D * (D + 1) // 2),
-    "LabelGaussian": (labels, 0, D),
-    "RankingGaussian": (rankings, 0, 2),
+    "LabelDesign": (labels, 0, D),
+    "RankingDesign": (rankings, 0, 2),
     "_ChunkedTotal": (chunked, 0, D),
     "GaussianRegression": (
         lambda e: regression(GaussianRegression(**PUBLIC, **SLOT, **NOISED), e), 0, 9),
@@ -121,11 +121,10 @@ CASES = {
 }  # fmt: skip
 EXCEPT = {  # classes that can release, and why they have no row of their own
     "Mechanism": "a protocol", "Repeated": "abstract", "Answers": "abstract", "_Coin": "abstract",
-    "SumMechanism": "abstract", "DesignedSum": "abstract", "Tilt": "abstract", "Draws": "abstract",
-    "Repeatable": "a protocol", "LabelMechanism": "abstract", "_HiddenSum": "abstract",
+    "DesignedSum": "abstract", "Tilt": "abstract", "Draws": "abstract",
+    "Repeatable": "a protocol", "_HiddenSum": "abstract",
     "_BallProposal": "ExponentialRegression draws by it", "LeastSquares": "abstract",
     "PlayedRegression": "abstract",
-    "LabelDesign": "LabelGaussian draws by it", "RankingDesign": "RankingGaussian draws by it",
     "NonPrivate": "promises nothing", "PlainRegression": "promises nothing",
     "BestCandidate": "promises nothing",
 }  # fmt: skip

@@ -140,8 +140,17 @@ def with_noise(
         Exact: OpenDP adds the noise to the numbers given here as unbounded integers and cuts the
         result to 64 bits, which is post-processing.
     """
-    draw = _study_noise if entropy.randomness == "simulated" else _exact_noise
-    return draw(total, scale, entropy)
+    if entropy.randomness == "simulated":  # rounded, from one word for each number
+        return np.asarray(total + np.rint(normals(entropy, len(total)) * scale).astype(np.int64))
+    # Imported only where noise is drawn, and not by its prelude, which costs seven times as much.
+    from opendp.domains import atom_domain, vector_domain  # noqa: PLC0415
+    from opendp.measurements import make_gaussian  # noqa: PLC0415
+    from opendp.metrics import l2_distance  # noqa: PLC0415
+    from opendp.mod import enable_features  # noqa: PLC0415
+
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+    return np.array(make_gaussian(*space, scale=scale)(total.tolist()), dtype=np.int64)
 
 
 def _steps(vectors: Float[np.ndarray, "n d"], most: int, step: float) -> Int64[np.ndarray, "n d"]:
@@ -176,28 +185,6 @@ def root_above(square: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     for _ in range(3):
         root += root * root < square
     return root
-
-
-def _exact_noise(
-    total: Int64[np.ndarray, " size"], scale: float, _entropy: Entropy
-) -> Int64[np.ndarray, " size"]:
-    """Return the total with exact discrete Gaussian noise, which OpenDP draws from the system."""
-    # Only where noise is drawn, and not by its prelude, which costs seven times as much.
-    from opendp.domains import atom_domain, vector_domain  # noqa: PLC0415
-    from opendp.measurements import make_gaussian  # noqa: PLC0415
-    from opendp.metrics import l2_distance  # noqa: PLC0415
-    from opendp.mod import enable_features  # noqa: PLC0415
-
-    enable_features("contrib")
-    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
-    return np.array(make_gaussian(*space, scale=scale)(total.tolist()), dtype=np.int64)
-
-
-def _study_noise(
-    total: Int64[np.ndarray, " size"], scale: float, entropy: Entropy
-) -> Int64[np.ndarray, " size"]:
-    """Return the total with rounded normal noise of a seeded stream, one word for each number."""
-    return np.asarray(total + np.rint(normals(entropy, len(total)) * scale).astype(np.int64))
 
 
 T = TypeVar("T")

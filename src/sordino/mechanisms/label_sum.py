@@ -9,7 +9,7 @@ be in many files: then exact partial sums are added up, and noise is drawn once.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial, reduce
@@ -34,7 +34,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import Described, WorstCase, gaussian_log_ratio, stated
+from .base import Described, Repeated, WorstCase, gaussian_log_ratio, stated
 from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise_ellipsoid
 from .grid import (
     GRID_SLACK,
@@ -60,26 +60,6 @@ _GRIDS = (2.0**-24, 2.0**-12)
 _SHORT = 0.25  # of the feature bound: most differences of answers are longer
 _USUAL_SQUARE = 0.3  # ‖x‖² of differences of texts, in squares of the feature bound
 _FAINT = 1 / 32  # variance of the noise over that of labels, below which it hardly matters
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _LabelStatistic:
-    """What was released, with all that is known about its noise; both are public."""
-
-    value: Float[np.ndarray, " d"]  # T̃, the noised Σ y_i x_i over the rows that count
-    _: KW_ONLY
-    # F with covariance FFᵀ; the noise is F times independent draws of variance 1.
-    factor: Float[np.ndarray, "d r"]
-    used: Bool[np.ndarray, " n"]  # which rows count
-
-    def __repr__(self) -> str:
-        """Return sizes; no number of the sum."""
-        return f"LabelStatistic(n={len(self.used)}, d={len(self.value)})"
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the noise, V."""
-        return np.asarray(self.factor @ self.factor.T)
 
 
 @dataclass(frozen=True)
@@ -170,30 +150,6 @@ class SumMechanism(Described):
             caveats=("labels-only",) if unit == "person" else (),
         )
 
-    def release(
-        self, values: Integer[np.ndarray, " m"], *, design: DesignedSum, entropy: Entropy
-    ) -> _LabelStatistic:
-        """Return the noised sum; draws noise, so the spend must already be on a ledger.
-
-        Args:
-            values: Labels, each 0, 1 or 2 (undecided), one for each row of the design; or twice
-                the average rank of every candidate of every ballot, one ballot after the other:
-                2, 4, ... for a strict order.
-            design: What ``prepare`` of an equal mechanism returned.
-            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
-                gives rounded floating-point noise, for study only.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        if design.mechanism != self:
-            raise UsageError(
-                f"design was prepared by {design.mechanism!r}, and its noise is another one than "
-                "this mechanism promises. Nothing was released. Prepare it again."
-            )
-        value = design.release(values, entropy=entropy)
-        return _LabelStatistic(value, factor=design.factor, used=design.used)
-
     def ellipsoid_of(self, rows: Matrix | Rows) -> Ellipsoid:
         """Return the shape of noise that hides any of these public rows."""
         return (least_noise_ellipsoid if self.shaped else isotropic_ellipsoid)(rows)
@@ -254,7 +210,7 @@ class _HiddenSum:
         return np.asarray(noised.reshape(trials, -1) @ self.step.T)
 
 
-class DesignedSum(_HiddenSum, ABC):
+class DesignedSum(_HiddenSum, Repeated[np.ndarray]):
     """A release of which everything but labels or orders is known: its noise is a number.
 
     Guarantee:
@@ -279,25 +235,11 @@ class DesignedSum(_HiddenSum, ABC):
         """Return what one release promises: what the mechanism does."""
         return self.mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
 
-    def release(
-        self, values: Integer[np.ndarray, " m"], *, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
-        """Return the noised sum alone; the spend must already be on a ledger.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        return np.asarray(self.repeat(values, 1, entropy=entropy)[0])
-
-    def repeat(
-        self, values: Integer[np.ndarray, " m"], trials: int, *, entropy: Entropy
+    def _releases(
+        self, values: Integer[np.ndarray, " m"], trials: int, entropy: Entropy
     ) -> Float[np.ndarray, "trials d"]:
-        """Return independent releases of the same made-up labels or orders, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private labels.
-        """
-        trials = _validate.integer("trials", trials, at_least=1)
+        # Of labels, each 0, 1, 2 (undecided) or the code of a level; or of twice the average rank
+        # of every candidate of every ballot.
         sums = self._noised(self._total(values), trials, entropy)
         return sums if self.offset is None else sums + self.offset
 

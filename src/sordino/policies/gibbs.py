@@ -20,69 +20,22 @@ from sordino import _random, _validate
 from sordino._markup import card
 from sordino._withholding import Withholding
 from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
-from sordino.mechanisms.gibbs import Scores, SoftmaxMechanism
+from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.preferences.features import Features
 from sordino.preferences.records import Text
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import (
     WEAKEST_EPSILON,
     BoundedRangeEvent,
-    Event,
     Guarantee,
-    NeighboringRelation,
-    Unit,
     never_less,
     promise_rows,
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
-from sordino.privacy.persons import People
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
 from sordino.rewards.release_checks import entropy_of, weighed
-
-
-@runtime_checkable
-class _WithheldEstimate(Protocol):
-    """An estimate that nobody but its curator sees, and how far one change can move it."""
-
-    @property
-    def unit(self) -> Unit:
-        """Return whose change is hidden."""
-
-    @property
-    def neighbors(self) -> NeighboringRelation:
-        """Return what one change is."""
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """Return the names of what qualifies every promise made with it."""
-
-    @property
-    def questions(self) -> np.ndarray | None:
-        """Return digests of the questions, if they are public: a ledger knows data sets by them."""
-
-    @property
-    def people(self) -> People | None:
-        """Return who judged, and how many questions each, if that is public."""
-
-    @property
-    def payments(self) -> tuple[tuple[str, Event], ...]:
-        """Return ledger entries that the scores rest on, and what each did; mostly none."""
-
-    def options(self, context: object, candidates: object) -> Any:
-        """Return one public question as the estimate reads it; its length is that of a choice."""
-
-    def score_range(self, options: Any) -> float:
-        """Return the bound on the range of the change of the scores, in units of reward.
-
-        Guarantee:
-            For any two neighboring data sets, max h − min h over the options is at most this,
-            h being the difference of the two score vectors.
-        """
-
-    def _scores(self, options: Any) -> Scores:
-        """Return the score of every option; confidential."""
-
+from sordino.rewards.withheld import WithheldFit
 
 _MOST = 100_000_000  # draws of one call, which are held in memory
 
@@ -100,7 +53,7 @@ class WithheldPolicy(Withholding):
     #     PrivacyWarning: One draw may have a privacy loss above 20, which protects nobody.
 
     # What scores the options, and bounds how far one change moves the scores.
-    estimate: _WithheldEstimate
+    estimate: WithheldFit
     # KL strength, in units of reward; small follows the estimate, large stays with the reference.
     temperature: float = field(kw_only=True)
     # Probabilities of the starting policy where every question has the same options, as the arms of
@@ -110,7 +63,7 @@ class WithheldPolicy(Withholding):
     _held = "The policy of a withheld estimate"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.estimate, _WithheldEstimate):
+        if not isinstance(self.estimate, WithheldFit):
             raise UsageError(
                 f"A withheld policy needs a withheld estimate, got {type(self.estimate).__name__}."
             )
@@ -524,9 +477,9 @@ class GibbsPolicy(CandidatePolicy):
 @overload
 def gibbs_policy(reward: ReleasedReward, *, temperature: float) -> GibbsPolicy: ...
 @overload
-def gibbs_policy(reward: _WithheldEstimate, *, temperature: float) -> WithheldPolicy: ...
+def gibbs_policy(reward: WithheldFit, *, temperature: float) -> WithheldPolicy: ...
 def gibbs_policy(
-    reward: ReleasedReward | _WithheldEstimate, *, temperature: float
+    reward: ReleasedReward | WithheldFit, *, temperature: float
 ) -> GibbsPolicy | WithheldPolicy:
     """Return the policy that follows a reward as far as the temperature allows.
 
@@ -546,7 +499,7 @@ def gibbs_policy(
     Source:
         KLDP, §2; PPKL, §2.
     """
-    if isinstance(reward, _WithheldEstimate):
+    if isinstance(reward, WithheldFit):
         return WithheldPolicy(reward, temperature=temperature)
     return GibbsPolicy(reward, temperature=temperature)
 

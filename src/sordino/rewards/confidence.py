@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -50,6 +50,17 @@ class Ellipsoid(ABC):
     __dataclass_fields__: ClassVar[dict[str, Any]]  # of a subclass
     center: Vector  # the weights in the middle, shape (d,)
     metric: Square  # M, symmetric and positive definite, shape (d, d)
+    _kind: ClassVar[str | None] = None  # as files call it
+    _positive: ClassVar[tuple[str, ...]]
+    _not_negative: ClassVar[tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        d = len(finite_array("center", self.center, ndim=1))
+        if not d or finite_array("metric", self.metric, ndim=2).shape != (d, d):
+            raise DataError(f"metric must have shape ({d}, {d}), got {self.metric.shape}.")
+        for names, check in ((self._positive, positive), (self._not_negative, non_negative)):
+            for name in names:
+                check(name, getattr(self, name))
 
     @abstractmethod
     def radius(self, confidence: float) -> float:
@@ -84,7 +95,27 @@ class Ellipsoid(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return the set as JSON holds it; the metric as its packed lower triangle."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return plain | {"center": self.center.tolist(), "metric": packed(self.metric)}
+        plain |= {"center": self.center.tolist(), "metric": packed(self.metric)}
+        if "noise" in plain:
+            plain["noise"] = [vars(term) for term in plain["noise"]]
+        return plain if self._kind is None else {"kind": self._kind} | plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Return what :meth:`to_dict` wrote."""
+        try:
+            plain = {name: values[name] for name in cls.__dataclass_fields__}
+            center = np.array(values["center"], dtype=np.float64)
+            metric = unpacked(values["metric"], len(center))
+            np.linalg.cholesky(metric)
+            if "noise" in plain:
+                plain["noise"] = tuple(_NoiseTerm(**term) for term in plain["noise"])
+            known = values.get("kind") == cls._kind
+        except (KeyError, OverflowError, TypeError, ValueError, np.linalg.LinAlgError):
+            known = False
+        if not known:
+            raise DataError("The confidence set has a field that is missing or malformed.")
+        return cls(**{**plain, "center": center, "metric": metric})
 
     @cached_property
     def _whiten(self) -> Square:
@@ -178,14 +209,11 @@ class ConfidenceEllipsoid(Ellipsoid):
     # that is random.
     splits: int = 1
 
+    _positive = ("kappa", "ball", "ridge", "least_eigenvalue")
+    _not_negative = ("gradient_norm", "trace", "trace_of_square", "largest")
+
     def __post_init__(self) -> None:
-        d = len(finite_array("center", self.center, ndim=1))
-        if finite_array("metric", self.metric, ndim=2).shape != (d, d):
-            raise DataError(f"metric must have shape ({d}, {d}), got {self.metric.shape}.")
-        for name in ("kappa", "ball", "ridge", "least_eigenvalue"):
-            positive(name, getattr(self, name))
-        for name in ("gradient_norm", "trace", "trace_of_square", "largest"):
-            non_negative(name, getattr(self, name))
+        super().__post_init__()
         for name in ("candidates", "splits"):
             integer(name, getattr(self, name), at_least=1)
 
@@ -243,31 +271,12 @@ class ConfidenceEllipsoid(Ellipsoid):
             splits=1 if covariance is None else 2,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the set as JSON holds it; the metric as its packed lower triangle."""
-        return super().to_dict() | {"noise": [vars(term) for term in self.noise]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ConfidenceEllipsoid:
-        """Return what :meth:`to_dict` wrote."""
-        try:
-            center = np.array(values["center"], dtype=np.float64)
-            metric = unpacked(values["metric"], len(center))
-            np.linalg.cholesky(metric)
-            plain = {name: values[name] for name in cls.__dataclass_fields__}
-            plain["noise"] = tuple(_NoiseTerm(**term) for term in values["noise"])
-        except (KeyError, TypeError, ValueError, np.linalg.LinAlgError):
-            plain = {}
-        if not plain:
-            raise DataError("The confidence set has a field that is missing or malformed.")
-        return cls(**{**plain, "center": center, "metric": metric})
-
 
 def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
-    differences: Matrix | Rows,
+    known: Matrix | Rows | PairwiseComposite | FirstChoice,
     solution: Solution,
     *,
-    flip_probability: float,
+    flip_probability: float = 0.0,
     ball: float,
     ridge: float,
     candidates: int,
@@ -275,10 +284,17 @@ def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
     rounding: float = 0.0,
     longest: float = math.inf,
 ) -> ConfidenceEllipsoid:
-    """Return the confidence set of a debiased fit inside a ball."""
+    """Return the set of a debiased fit of differences, or of a sum of complete, strict rankings."""
     # Only public numbers and the released estimate enter it, so it costs nothing.
     # Source: docs/local.md, confidence and pessimism: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
-    gram, metric = flattest_curvature(differences, ball=ball, ridge=ridge, longest=longest)
+    # docs/central.md, "Rankings": M and G of the pairs, or of the first choice; the sum along any
+    # direction moves by at most twice ½√(uᵀGu) with one ballot, so that it is sub-Gaussian
+    # (Hoeffding).
+    if isinstance(known, PairwiseComposite | FirstChoice):
+        gram = _choice_spread(known)
+        metric = _flattest(known, ball) + ridge * np.eye(known.features.shape[1])
+    else:
+        gram, metric = flattest_curvature(known, ball=ball, ridge=ridge, longest=longest)
     return ConfidenceEllipsoid.around(
         solution.theta,
         gradient_norm=solution.gradient_norm,
@@ -380,7 +396,6 @@ class ReleasedMoment:
         return cls(matrix=matrix, mechanism=SecondMoment(neighbors=neighbors, **settings))
 
 
-_KIND = "record"
 # probability that the noise of the second moment is larger than the metric allows for
 _MOMENT_FAILURE = 1e-3
 _ROOM = 1e-6  # relative: what the metric keeps above 0 at the least ridge
@@ -407,14 +422,12 @@ class RecordEllipsoid(Ellipsoid):
     inexactness: float  # τ/Λ, how far the minimizer was from the exact one at most
     moment_failure: float  # probability with which the metric is too large
 
+    _kind = "record"
+    _positive = ("slope", "ball", "ridge", "standard_deviation")
+    _not_negative = ("output_standard_deviation", "inexactness")
+
     def __post_init__(self) -> None:
-        d = len(finite_array("center", self.center, ndim=1))
-        if not d or finite_array("metric", self.metric, ndim=2).shape != (d, d):
-            raise DataError(f"metric must have shape ({d}, {d}), got {self.metric.shape}.")
-        for name in ("slope", "ball", "ridge", "standard_deviation"):
-            positive(name, getattr(self, name))
-        for name in ("output_standard_deviation", "inexactness"):
-            non_negative(name, getattr(self, name))
+        super().__post_init__()
         failure_probability("moment_failure", self.moment_failure)
         if not self._eigenvalues[0] > 0:
             raise DataError("metric must be positive definite.")
@@ -445,24 +458,6 @@ class RecordEllipsoid(Ellipsoid):
     def _eigenvalues(self) -> Vector:
         """Return the eigenvalues of the metric, least first."""
         return np.asarray(np.linalg.eigvalsh(self.metric))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the set as JSON holds it; the metric as its packed lower triangle."""
-        return {"kind": _KIND} | super().to_dict()
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> RecordEllipsoid:
-        """Return what :meth:`to_dict` wrote."""
-        try:
-            kind = values["kind"]
-            plain = {name: values[name] for name in cls.__dataclass_fields__}
-            center = np.array(values["center"], dtype=np.float64)
-            metric = unpacked(values["metric"], len(center))
-        except (KeyError, OverflowError, TypeError, ValueError):
-            kind = None
-        if kind != _KIND:
-            raise DataError("The confidence set has a field that is missing or malformed.")
-        return cls(**{**plain, "center": center, "metric": metric})
 
 
 def _tail(eigenvalues: Vector, t: float) -> float:
@@ -541,35 +536,6 @@ def record_ellipsoid(
 _Bends = Callable[[SizeGroup, Float[np.ndarray, "g k k"]], Float[np.ndarray, "g k k"]]
 
 _BLOCK = 1 << 20
-
-
-def ranking_ellipsoid(
-    loss: PairwiseComposite | FirstChoice,
-    solution: Solution,
-    *,
-    ball: float,
-    ridge: float,
-    covariance: Square,
-    rounding: float,
-    candidates: int,
-) -> ConfidenceEllipsoid:
-    """Return the confidence set of a fit from one noised sum of complete, strict rankings."""
-    # Only public numbers and the released estimate enter it, so it costs nothing.
-    # Source: docs/central.md, "Rankings": M and G of the pairs, or of the first choice; the sum
-    # along any direction moves by at most twice ½√(uᵀGu) with one ballot, so that it is
-    # sub-Gaussian (Hoeffding).
-    return ConfidenceEllipsoid.around(
-        solution.theta,
-        gradient_norm=solution.gradient_norm,
-        gram=_choice_spread(loss),
-        metric=_flattest(loss, ball) + ridge * np.eye(loss.features.shape[1]),
-        kappa=1.0,
-        ball=ball,
-        ridge=ridge,
-        candidates=candidates,
-        covariance=covariance,
-        rounding=rounding,
-    )
 
 
 def ranking_covariance(

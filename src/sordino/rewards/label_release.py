@@ -236,7 +236,7 @@ class Judged:
             public = _KnownSum(used=design.used, factor=design.factor, scale=design.scale)
             return (
                 public,
-                lambda: mechanism.release(source.labels, design=design, entropy=entropy).value,
+                lambda: design.release(source.labels, entropy=entropy),
             )
         if source.parts is not None and source.most is not None:
             raise UsageError(

@@ -37,7 +37,7 @@ from sordino.privacy.ledger_chain import digest_of_array
 from sordino.privatization.choices import PrivateChoices
 from sordino.privatization.randomization import refuse_unlinked
 
-from .confidence import ranking_covariance, ranking_ellipsoid
+from .confidence import confidence_ellipsoid, ranking_covariance
 from .evidence import MOST_FEATURES, Released, ridges_around
 from .label_release import countable_rows, digest_of_statistic, label_promise
 from .model import RewardModel, centered_weights, offered_items, worth_intervals
@@ -386,7 +386,7 @@ def _fit_released_rankings(
     kept = intervals = None
     if isinstance(evidence, _RankingEvidence):
         if ellipsoid:  # ballots were declared to be complete and strict
-            kept = ranking_ellipsoid(
+            kept = confidence_ellipsoid(
                 evidence.loss,
                 solution,
                 ball=ball,
@@ -471,7 +471,7 @@ def release_rankings(
     )
     released = ledger.charge(
         mechanism.event,
-        lambda: mechanism.release(rankings.doubled_ranks(), design=design, entropy=entropy).value,
+        lambda: design.release(rankings.doubled_ranks(), entropy=entropy),
         digest=lambda value: digest_of_statistic(rankings.public_digest, value),
         promise=promise,
         questions=asked,

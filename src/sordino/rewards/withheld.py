@@ -8,6 +8,7 @@ and, where a label is hidden, the questions.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -22,6 +23,7 @@ from sordino import _validate
 from sordino._markup import card
 from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms.gibbs import Scores
 from sordino.mechanisms.randomized_response import NonPrivate, label_shares
 from sordino.mechanisms.score_sensitivity import (
     UP,
@@ -277,7 +279,7 @@ def _doubts(
     return np.asarray(factor(own, *(part for _, part in merged)).T)
 
 
-class WithheldFit(Withholding):
+class WithheldFit(Withholding, ABC):
     """An estimate of raw data that its curator keeps, of which draws are released."""
 
     caveats: tuple[str, ...] = ()  # names of what qualifies every promise made with it
@@ -290,6 +292,23 @@ class WithheldFit(Withholding):
     def payments(self) -> tuple[tuple[str, Event], ...]:
         """Return what was paid for the scores before any draw: nothing."""
         return ()
+
+    @abstractmethod
+    def options(self, context: Any, candidates: Any) -> Any:
+        """Return one public question as the estimate reads it; its length is that of a choice."""
+
+    @abstractmethod
+    def score_range(self, options: Any) -> float:
+        """Return how far one change of the data moves the difference of two scores, at most.
+
+        Guarantee:
+            For any two neighboring data sets, max h − min h over the options is at most this,
+            h being the difference of the two score vectors.
+        """
+
+    @abstractmethod
+    def _scores(self, options: Any) -> Scores:
+        """Return the score of every option; confidential."""
 
 
 def linear_scores(

@@ -230,11 +230,10 @@ def test_a_fit_in_the_span_is_the_fit_in_all_directions(monkeypatch, kind, ball)
     rows = vectors(400, 3) @ vectors(3, 80, seed=5) / 9
     labels = (rows[:, 0] > 0).astype(np.int8)
     design = labels_noise(20.0).prepare(rows)
-    released = design.mechanism.release(labels, design=design, entropy=SimulatedEntropy(0))
     known = Evidence(
         differences=Rows.of(kind(rows)),
-        statistic=released.value,
-        factor=released.factor,
+        statistic=design.release(labels, entropy=SimulatedEntropy(0)),
+        factor=design.factor,
         feature_bound=1.0,
     )
     for given in ({"ridge": 3.0}, {"criterion": "tic"}):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino._random import SystemEntropy
 from sordino.rewards.confidence import least_ridge
 
 DELTA = 1e-6
@@ -77,10 +76,6 @@ def test_what_is_on_the_way_to_a_release_prints_its_size_only():
         assert "array" not in repr(thing)
     assert repr(design).endswith("n=30, rank=3)")
     assert repr(design.ellipsoid) == "Ellipsoid(rank=3, d=3)"
-    statistic = design.mechanism.release(
-        np.ones(30, dtype=np.int8), design=design, entropy=SystemEntropy()
-    )
-    assert repr(statistic) == "LabelStatistic(n=30, d=3)"
 
 
 def _system():

@@ -19,7 +19,6 @@ from sordino.rewards.confidence import (
     confidence_ellipsoid,
     flattest_curvature,
     ranking_covariance,
-    ranking_ellipsoid,
 )
 from sordino.rewards.pair_losses import DebiasedLogistic, debias, debiased_covariance
 from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite, pair_weight
@@ -132,7 +131,7 @@ def set_of(loss, ball=2.0, ridge=0.5, covariance=None):
     d = loss.features.shape[1]
     solution = minimize_ridge(loss, ridge=ridge, ball=ball, atol=1e-9)
     noise = np.eye(d) if covariance is None else covariance
-    return ranking_ellipsoid(
+    return confidence_ellipsoid(
         loss, solution, ball=ball, ridge=ridge, covariance=noise, rounding=1e-3, candidates=1,
     )  # fmt: skip
 

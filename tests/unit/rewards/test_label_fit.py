@@ -39,11 +39,10 @@ def world(n, d, *, norm=2.0, seed=0):
 
 def evidence_of(rows, labels, epsilon=1.0, seed=0):
     design = LabelGaussian(epsilon, delta=DELTA).prepare(rows)
-    released = design.mechanism.release(labels, design=design, entropy=SimulatedEntropy(seed))
     return Evidence(
         differences=Rows.of(rows),
-        statistic=released.value,
-        factor=released.factor,
+        statistic=design.release(labels, entropy=SimulatedEntropy(seed)),
+        factor=design.factor,
         feature_bound=0.5,
         rounding=len(rows) * math.sqrt(rows.shape[1]) / design.scale,
     )
