@@ -1,12 +1,15 @@
 """What a plan foresees of each kind of noise is what comes out, where it says that it can tell."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from noise_forecast import compare
 
+import sordino
 from sordino import cli
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.rewards.noise_forecast import ROWS, Picture, Signal, of_answers
 
 LEAST = 0.015  # the most that a forecast may be off
@@ -50,8 +53,6 @@ def test_a_picture_without_noise_finds_the_truth():
 
 @pytest.fixture(scope="module")
 def judgments(tmp_path_factory):
-    import sordino
-
     folder = tmp_path_factory.mktemp("judgments")
     for name, n, seed in (("p", 600, 1), ("public", 1200, 2)):
         rows = sordino.simulate_pairs(n, seed=seed, people=100)[0]
@@ -59,14 +60,19 @@ def judgments(tmp_path_factory):
     return folder
 
 
-def planned(folder, tmp_path, capsys, *words):
+def told_of(folder, tmp_path, capsys, *words):
     capsys.readouterr()
     out = ["--out", str(tmp_path / "out"), "--ledger", str(tmp_path / "spend.db")]
     given = ["--no-persons"] if "person" not in words else []
-    command = ["align", str(folder / "p.jsonl"), *words, *given, *out, "--dry-run", "--json"]
-    assert cli.run(command) == 0
-    assert not any(tmp_path.iterdir())
+    assert cli.run(["align", str(folder / "p.jsonl"), *words, *given, *out, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def planned(folder, tmp_path, capsys, *words):
+    before = sorted(tmp_path.iterdir())
+    told = told_of(folder, tmp_path, capsys, *words, "--dry-run")
+    assert sorted(tmp_path.iterdir()) == before
+    return told
 
 
 def test_a_plan_shows_every_kind_and_auto_takes_the_best(judgments, tmp_path, capsys):
@@ -78,7 +84,7 @@ def test_a_plan_shows_every_kind_and_auto_takes_the_best(judgments, tmp_path, ca
     assert forecast["best"] == "estimate"
     assert told["mechanism"]["name"] == "label-gaussian"
     assert kinds["estimate"]["accuracy"] > kinds["labels"]["accuracy"] > 0.5
-    assert "--draws" in kinds["draws"]["left_out"]
+    assert "--evaluate" in kinds["draws"]["left_out"]
     assert set(forecast["first_record"]) == {"prompt", "first", "second"}
 
 
@@ -107,3 +113,49 @@ def test_no_label_moves_a_plan(judgments, tmp_path, capsys):
     other.mkdir(exist_ok=True)
     (other / "p.jsonl").write_text("\n".join(map(json.dumps, turned)))
     assert planned(other, tmp_path, capsys, *words) == first
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken", "out"),
+    [
+        ((0.3, "label", 1e-6, None), "estimate", {"draws": "--draws is needed"}),
+        ((0.3, "label", 0.0, None), "labels", {"estimate": "delta is too small"}),
+        ((8.0, "label", 1e-6, 0.5), "estimate", {"labels": "over the budget"}),
+        ((8.0, "person", 1e-6, None), "estimate", {"draws": "--unit person"}),
+    ],
+    ids=("sum", "no delta", "nearly spent", "person"),
+)
+def test_auto_takes_the_best_kind_that_is_permitted(judgments, tmp_path, capsys, asked, taken, out):
+    """On a nearly spent ledger sums cost less than coins, which add up; without δ only coins go."""
+    epsilon, unit, delta, spent = asked
+    owner = {"neighbors": sordino.REPLACE_ONE, "trust": "central", "unit": unit}
+    budget = sordino.Guarantee(epsilon * 1.02, delta=delta, **owner)
+    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="any", budget=budget)
+    if spent is not None:
+        noise, promise = LabelGaussian(spent, delta=delta), replace(budget, epsilon=spent)
+        ledger.reserve(noise.event, promise=promise).commit("0" * 64)
+    words = ("--noise", "auto", "--epsilon", str(epsilon), "--data", "any", "--unit", unit)
+    found = planned(judgments, tmp_path, capsys, *words)
+    kinds = found["forecast"]["kinds"]
+    assert found["forecast"]["best"] == taken
+    for name, why in out.items():
+        assert why in kinds[name]["left_out"]
+    told = told_of(judgments, tmp_path, capsys, *words, "--simulate-seed", "1")
+    assert (told["noise"], told["chosen"]["kinds"]) == (taken, kinds)
+
+
+def test_auto_says_why_where_nothing_is_permitted(judgments, tmp_path):
+    owner = {"neighbors": sordino.REPLACE_ONE, "trust": "central", "unit": "label"}
+    budget = sordino.Guarantee(0.1, delta=0.0, **owner)
+    path = tmp_path / "spend.db"
+    before = sordino.Ledger.open(path, data="any", budget=budget).head
+    given = {
+        "epsilon": 0.3,
+        "noise": "auto",
+        "ledger": path,
+        "no_persons": True,
+        "data_name": "any",
+    }
+    with pytest.raises(sordino.BudgetExceeded, match="over the budget"):
+        sordino.align(judgments / "p.jsonl", **given)
+    assert sordino.Ledger.read(path).head == before

@@ -28,7 +28,7 @@ from sordino.rewards.withheld import label_rows, withheld_caveats
 
 from .align_run import AlignRun
 from .run import describe_draw
-from .tables import describe_promise, forecast_rows
+from .tables import choice_rows, describe_promise, forecast_rows
 
 INTRINSIC_FORMAT = "sordino.intrinsic"
 INTRINSIC_VERSION = 1
@@ -83,7 +83,7 @@ class DrawNoise(AlignRun):
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
         """Return what was prepared in lines."""
         del ledger  # nothing was spent
-        rows, out = self.plan_rows(told), self.settings.out
+        rows, out = choice_rows(told) | self.plan_rows(told), self.settings.out
         del rows["touched"]
         return rows | {
             "written": str(out and out / "result.json"),
@@ -96,11 +96,13 @@ class DrawNoise(AlignRun):
         features = settings.suited(self.text_features, self._pairs)
         families = getattr(features, "families", None)  # None in comparisons of two answers
         del planned["spend"]
+        planned.pop("forecast", None)  # it shows a record
         result = {
             "format": INTRINSIC_FORMAT,
             "version": INTRINSIC_VERSION,
             "sordino": __version__,
             "noise": settings.noise.value,
+            **self.chosen,
             **planned,
             "dimension": settings.text_dimension,
             "reading": settings.reading

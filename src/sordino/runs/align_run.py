@@ -45,7 +45,7 @@ from sordino.rewards.noise_forecast import Picture
 
 from .align_settings import Align
 from .run import FolderRun, Limit, spending_limit
-from .tables import align_rows, forecast_rows
+from .tables import align_rows, choice_rows, forecast_rows
 
 NO_METRICS = {
     f"{metric}{of}": None
@@ -95,6 +95,14 @@ class AlignRun(FolderRun):
         """Return what the run would spend, and what it and the other kinds of noise would teach."""
         told = super().planned()
         return told if self.forecast is None else told | {"forecast": dict(self.forecast)}
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Return what --noise auto knew when it took this kind, for the result; no text."""
+        if self.forecast is None:
+            return {}
+        kept = {name: self.forecast[name] for name in ("from", "kinds")}
+        return {"chosen": kept}
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         """Return a plan in lines."""
@@ -157,7 +165,7 @@ class LearningRun(AlignRun):
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
         """Return what was learned in lines."""
         del ledger  # its head is certified
-        return align_rows(told, self.settings.out)
+        return choice_rows(told) | align_rows(told, self.settings.out)
 
     @abstractmethod
     def learn(self, ledger: Ledger) -> Learned:
@@ -184,6 +192,7 @@ class LearningRun(AlignRun):
                 "sordino": __version__,
                 "noise": self.settings.noise.value,
                 **describe_guarantee_and_caveats(certificate.guarantee),
+                **self.chosen,
                 **learned.parts,
                 **measured,
                 "certificate": certificate.to_dict(),

@@ -47,6 +47,7 @@ from .settings import (
 _TEMPERATURE = 0.5
 _BOUND = 1.0  # hashed answers to one prompt share words: nearly all differences are shorter
 _USUAL_LENGTH = 0.6  # of a difference: a longer bound costs noise, and teaches less
+_WITHHELD = "it measures a reward, and with --noise draws that is withheld"
 _FOREIGN = {
     "labels": "--noise labels randomizes single labels, which needs none of it and measures for "
     "free",
@@ -245,9 +246,20 @@ class Align(IntoFolder, Fitting, Rated, ManyFiles):
         ),
     ] = None
     evaluate: Annotated[
-        Path | None, DataOption("Judgments that you declare public.", metavar="PUBLIC")
+        Path | None,
+        DataOption(
+            "Judgments that you declare public.",
+            noise=("labels", "estimate"),
+            why=_WITHHELD,
+            metavar="PUBLIC",
+        ),
     ] = None
-    truth: Annotated[Path | None, DataOption("True reward of simulated judgments.")] = None
+    truth: Annotated[
+        Path | None,
+        DataOption(
+            "True reward of simulated judgments.", noise=("labels", "estimate"), why=_WITHHELD
+        ),
+    ] = None
     all_offered: Annotated[
         bool,
         DataOption(

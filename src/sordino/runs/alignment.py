@@ -23,13 +23,14 @@ from sordino._markup import card
 from sordino.environments.annotators import TrueReward
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.policies.gibbs import CandidatePolicy
-from sordino.preferences.chunks import find_chunks
+from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.comparisons import warn_swapped
 from sordino.preferences.containers import files_of
 from sordino.preferences.features import HashedText, Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
 from sordino.preferences.rankings import Rankings
+from sordino.preferences.records import Absent
 from sordino.privacy.guarantee import (
     PUBLIC_OVERLAP,
     UNDECIDED,
@@ -45,7 +46,7 @@ from sordino.rewards.noise_forecast import ROWS, Signal, narrowed, population_ro
 from .align_run import AlignRun, Inputs, remake_policy
 from .align_settings import Align, NoiseOn
 from .progress import Bar
-from .run import made_folder, publish, refuse_randomized
+from .run import made_folder, publish, quiet, refuse_randomized
 from .settings import EngineKind, Neighbors, Unit, is_large, named_option, refuse_given
 from .tables import align_rows, shortened, verdict_rows
 
@@ -156,12 +157,7 @@ def _inputs(settings: Align) -> Inputs:
     offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
     if _reads_chunks(settings):
         refuse_given(offers, "only a file of ballots over items has items to offer")
-        if settings.noise not in _BY_CURATOR:
-            raise UsageError(
-                f"--noise {settings.noise} reads texts into memory; vectors, and files that are "
-                "read in pieces (--engine), are for --noise estimate. Nothing was done. Use that; "
-                "or randomize them with `sordino privatize` and fit them with `sordino fit`."
-            )
+        _refuse_unsuited(settings.noise, Chunks)
         if settings.hides_texts and settings.metrics_epsilon is not None:
             raise UsageError(
                 "--metrics-epsilon with --unit record reads one file into memory; these are read "
@@ -202,14 +198,35 @@ def _reads_chunks(settings: Align) -> bool:
     return any(is_large(path, math.inf) for path in tables)
 
 
-def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
-    """Return rankings, for the one kind of noise that has a command for them."""
-    if settings.noise not in _BY_CURATOR:
+def _refuse_unsuited(noise: NoiseOn, kind: type) -> None:
+    """Refuse a kind of noise that judgments of this kind have no command for."""
+    if noise in _BY_CURATOR:
+        return
+    if kind is Chunks:
         raise UsageError(
-            f"These are rankings, which --noise {settings.noise} has no command for. Nothing "
+            f"--noise {noise} reads texts into memory; vectors, and files that are "
+            "read in pieces (--engine), are for --noise estimate. Nothing was done. Use that; "
+            "or randomize them with `sordino privatize` and fit them with `sordino fit`."
+        )
+    if kind is Rankings:
+        raise UsageError(
+            f"These are rankings, which --noise {noise} has no command for. Nothing "
             "was done. Use --noise estimate; first choices are randomized one by one by "
             "privatize_choices in Python."
         )
+
+
+def _refuse_unfit(noise: NoiseOn, pairs: Pairs | PrivatePairs) -> None:
+    """Refuse pairs that are too few for this kind of noise, or randomized already."""
+    if noise is NoiseOn.labels:
+        refuse_too_few(pairs)
+    else:
+        refuse_randomized(pairs)
+
+
+def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
+    """Return rankings, for the one kind of noise that has a command for them."""
+    _refuse_unsuited(settings.noise, Rankings)
     given = {
         "--evaluate": settings.evaluate,
         "--truth": settings.truth,
@@ -235,13 +252,6 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
 def _pairs(settings: Align, source: object) -> Inputs:
     """Return pairs of a file or of whatever else holds them, and public ones to measure on."""
     evaluate, truth = settings.evaluate, settings.truth
-    if settings.noise is NoiseOn.draws:
-        for name, path in {"--evaluate": evaluate, "--truth": truth}.items():
-            if path is not None:
-                raise UsageError(
-                    f"{name} measures a reward, and with --noise draws it is withheld. Nothing "
-                    "was done. Leave it out."
-                )
     if isinstance(source, Pairs | PrivatePairs):
         pairs = source
     else:
@@ -254,10 +264,8 @@ def _pairs(settings: Align, source: object) -> Inputs:
             )
     if not settings.hides_texts:
         warn_swapped(pairs)
-    if settings.noise is NoiseOn.labels:
-        refuse_too_few(pairs)
-    elif settings.noise is not NoiseOn.auto:
-        refuse_randomized(pairs)
+    if settings.noise is not NoiseOn.auto:
+        _refuse_unfit(settings.noise, pairs)
     if truth is not None and evaluate is None and settings.hides_texts:
         raise UsageError(
             "--truth compares the policy with the truth on the prompts of the data, which --unit "
@@ -306,18 +314,40 @@ def prepare(settings: Align, data: object = None) -> AlignRun:
         inputs = _rankings(settings, data)
     else:
         inputs = _pairs(settings, data)
-    forecast = None
-    if settings.noise is NoiseOn.auto or settings.dry_run:
-        forecast = _foreseen(settings, inputs)
-    if settings.noise is NoiseOn.auto:
-        assert forecast is not None  # noqa: S101 - for the type checker
-        chosen = settings.kinds[NoiseOn(forecast["best"])]
-        if isinstance(chosen, UsageError):
-            raise chosen
-        settings = chosen
-        if settings.noise is NoiseOn.labels and isinstance(inputs.data, Pairs | PrivatePairs):
-            refuse_too_few(inputs.data)
-    return replace(_run(settings, inputs, started), forecast=forecast)
+    if settings.noise is not NoiseOn.auto and not settings.dry_run:
+        return _run(settings, inputs, started)
+    runs, refused = _permitted(settings, inputs, started)
+    if settings.noise is not NoiseOn.auto:
+        run = _run(settings, inputs, started)  # which says itself why it is refused
+        return replace(run, forecast=_foreseen(settings, inputs, runs, refused))
+    if not runs:  # what a ledger or data do not permit tells more than what options do not
+        raise min(refused.values(), key=lambda error: isinstance(error, UsageError))
+    forecast = _foreseen(settings, inputs, runs, refused)
+    return replace(runs[forecast["best"]], forecast=forecast)
+
+
+def _permitted(
+    settings: Align, inputs: Inputs, started: float
+) -> tuple[dict[str, AlignRun], dict[str, SordinoError]]:
+    """Return the run of each kind of noise that may be used here, and why the others may not."""
+    # Options, unit and data decide, and the ledger: of what it would refuse nothing is spent.
+    runs: dict[str, AlignRun] = {}
+    refused: dict[str, SordinoError] = {}
+    for kind, found in settings.kinds.items():
+        try:
+            if isinstance(found, UsageError):
+                raise found
+            found.refuse_nothing_to_resume()
+            _refuse_unsuited(kind, type(inputs.data))
+            if isinstance(inputs.data, Pairs | PrivatePairs):
+                _refuse_unfit(kind, inputs.data)
+            run = _run(found, inputs, started)
+            with quiet():  # the run that is made says it
+                run.planned()
+            runs[kind.value] = run
+        except SordinoError as error:
+            refused[kind.value] = error
+    return runs, refused
 
 
 def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
@@ -335,30 +365,27 @@ def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
     return LabelNoise(settings=settings, inputs=inputs, started=started)
 
 
-def _foreseen(settings: Align, inputs: Inputs) -> dict[str, Any]:
+def _foreseen(
+    settings: Align,
+    inputs: Inputs,
+    runs: Mapping[str, AlignRun],
+    refused: Mapping[str, SordinoError],
+) -> dict[str, Any]:
     """Return how well each kind of noise would do, and which is best, from what is public alone."""
     # Of records neither a text nor a label is looked at: their forecast is the stated population's,
     # or that of judgments which the user declares public.
     data, public, hidden = inputs.data, inputs.public, settings.hides_texts
-    if not isinstance(data, Pairs) or data.levels is not None or data.alone:
-        only = NoiseOn.labels if isinstance(data, PrivatePairs) else NoiseOn.estimate
-        chosen = only if settings.noise is NoiseOn.auto else settings.noise
-        if isinstance(data, Pairs) and isinstance(settings.kinds[chosen], UsageError):
-            chosen = next(k for k, found in settings.kinds.items() if isinstance(found, Align))
-        return {"best": chosen.value, "kinds": {}, "n": None, "from": None, "first_record": None}
-    told: dict[str, dict[str, Any]] = {}
-    signals: dict[HashedText | None, tuple[Matrix, Signal]] = {}
-    usual = set(np.linspace(0, len(data) - 1, min(len(data), ROWS)).astype(int).tolist())
-    seen = None if hidden else data.part(sorted(usual))
-    taught = (
-        None if public is None else public.part(np.flatnonzero(public.labels < UNDECIDED).tolist())
-    )
-    for kind, found in settings.kinds.items():
-        if isinstance(found, UsageError):
-            told[kind.value] = {"left_out": str(found)}
-            continue
-        try:
-            run = _run(found, inputs, 0.0)
+    told: dict[str, dict[str, Any]] = {
+        name: {"left_out": str(error)} for name, error in refused.items()
+    }
+    taught = None
+    if isinstance(data, Pairs) and data.levels is None and not data.alone:
+        signals: dict[HashedText | None, tuple[Matrix, Signal]] = {}
+        usual = set(np.linspace(0, len(data) - 1, min(len(data), ROWS)).astype(int).tolist())
+        seen = None if hidden else data.part(sorted(usual))
+        if public is not None:
+            taught = public.part(np.flatnonzero(public.labels < UNDECIDED).tolist())
+        for name, run in runs.items():
             features = None if data.given is not None else narrowed(run.text_features)
             if features not in signals:
                 if seen is not None:
@@ -376,24 +403,26 @@ def _foreseen(settings: Align, inputs: Inputs) -> dict[str, Any]:
                     ),
                 )
             rows, signal = signals[features]
-            told[kind.value] = signal.foresee(run.picture(rows)).to_dict()
-        except (DataError, UsageError) as error:  # the run itself says it where it is asked for
-            told[kind.value] = {"left_out": str(error)}
-    able = {name: row["accuracy"] for name, row in told.items() if "accuracy" in row}
-    best = (
-        max(able, key=lambda name: able[name] + (_TRUSTLESS if name == "labels" else 0.0))
-        if able
-        else settings.noise.value
-    )
+            told[name] = signal.foresee(run.picture(rows)).to_dict()
+    else:
+        told |= {name: {"accuracy": None} for name in runs}
+
+    def merit(name: str) -> tuple[bool, float]:
+        """Return whether it was paid for already, and how well it is foreseen to do."""
+        begun = runs[name].request is not None and runs[name].settings.is_begun
+        extra = _TRUSTLESS if name == "labels" else 0.0
+        return begun, (told[name]["accuracy"] or 0.0) + extra
+
     private = hidden and settings.relation.option == "add-remove"  # how many there are
     first = None
-    if not hidden and data.given is None and len(data):
-        texts = {"prompt": data.prompts[0], "first": data.first[0], "second": data.second[0]}
+    if isinstance(data, Pairs) and not hidden and data.given is None and len(data):
+        row = {"prompt": data.prompts[0], "first": data.first[0], "second": data.second[0]}
+        texts = {name: text for name, text in row.items() if not isinstance(text, Absent)}
         first = {name: shortened(text) for name, text in texts.items()}
     return {
-        "best": best,
-        "kinds": told,
-        "n": None if private else len(data),
+        "best": max(runs, key=merit) if runs else settings.noise.value,
+        "kinds": {kind: told[kind] for kind in settings.kinds},
+        "n": None if private or not isinstance(data, Pairs) else len(data),
         "from": "the stated population" if taught is None else "public judgments",
         "first_record": first,
     }

@@ -243,6 +243,18 @@ def shortened(text: object, most: int = 60) -> str:
     return flat if len(flat) <= most else f"{flat[:most].rstrip()}…"
 
 
+def _left_out(row: Mapping[str, Any]) -> str:
+    """Return why a kind of noise could not be taken, in its first sentence."""
+    return f"not possible here ({row['left_out'].partition('. ')[0].rstrip('.')})"
+
+
+def choice_rows(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return which kind of noise --noise auto took, and which it could not take."""
+    kinds = (told.get("chosen") or {}).get("kinds", {})
+    out = [f"{name}: {_left_out(row)}" for name, row in kinds.items() if "left_out" in row]
+    return {"noise": "\n".join([f"{told['noise']}, taken by auto", *out])} if kinds else {}
+
+
 def forecast_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     """Return what is foreseen of each kind of noise, which is best, and the first record."""
     told = plan.get("forecast")
@@ -250,15 +262,15 @@ def forecast_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         return {}
     lines, tells = [], False
     for name, row in told["kinds"].items():
-        if "accuracy" in row:
+        if "left_out" in row:
+            lines.append(f"{name}: {_left_out(row)}")
+        elif row["accuracy"] is None:
+            lines.append(f"{name}: nothing is foreseen of rankings, or of what is private already")
+        else:
             low, high = row["interval"]
             reach = f"{_number(row['accuracy'])} [{_number(low)}, {_number(high)}]"
             lines.append(f"{name}: {reach}{'' if row['tells'] else ', a guess'}")
             tells = tells or row["tells"]
-        else:
-            lines.append(
-                f"{name}: not possible here ({row['left_out'].partition('. ')[0].rstrip('.')})"
-            )
     rest = (
         "" if tells else "; how well people can be predicted is not known (--evaluate PUBLIC says)"
     )
