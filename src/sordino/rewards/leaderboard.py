@@ -1,0 +1,550 @@
+"""From votes to ratings and ranks: what a released sum of battles says, and how surely.
+
+A battle of items a and b has the public row x = e_a − e_b (style may follow) and an outcome y: 1, 0
+or ½. Votes reach a board through Σ (y − ½) x and the number of ties alone. So a board is
+post-processing of what was released, and the noise of the release is part of every interval.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+from scipy import sparse
+from scipy.optimize import brentq
+from scipy.sparse.csgraph import connected_components
+from scipy.special import ndtri
+
+from sordino import _validate
+from sordino.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+POINTS: Final = 400 / math.log(10)
+"""Elo-like points of one unit of log-odds."""
+
+_RIDGE = 1e-6  # without noise: no rating is infinite, and none moves by more than a millionth
+_SIZE = 3.0  # with noise: how large ratings are taken to be before any vote, a standard deviation
+_INSIDE = 0.5  # of a vote: what every item is taken to have won, and to have lost, at least
+_STEPS, _HALVINGS = 100, 40  # of Newton's method
+_FARTHEST = 2.0  # that a rating goes in one step
+_EXACT = 1e-10  # of the last step
+_WIDEST = 0.5  # standard error of a rating above which its likelihood is not taken for a parabola
+_DRAWS = 4_000  # of all ratings, for what holds of all at once
+_AT_ONCE = 2**22  # differences of ratings that are held in memory
+_BEYOND = 12.0  # no rating is sought farther from the others
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Votes:
+    """All that a board may see of battles: released, or public.
+
+    Args:
+        items: The K names.
+        rows: Public rows, each once: the first K columns are differences of items (1 and −1),
+            further ones differences of style.
+        counts: How many votes had each row; noised where which items met is private.
+        statistic: Σ (y − ½) x over all votes: noised, or debiased after a coin.
+        ties: How many votes were ties, noised; left out, a tie is half a win.
+        noise: Covariance of the noise of (statistic, ties).
+        inflation: 1/(1 − 2p)² where every answer went through a coin of flip rate p.
+        count_variance: Variance of the noise of each count.
+        outcomes: How many votes of each row were lost, tied and won by its first item; only of
+            votes that nothing hides.
+
+    Raises:
+        DataError: Shapes do not fit together, or a number is not finite.
+    """
+
+    items: tuple[str, ...]
+    rows: sparse.csr_array
+    counts: Float[np.ndarray, " m"]
+    statistic: Float[np.ndarray, " d"]
+    ties: float | None = None
+    noise: Float[np.ndarray, "s s"]
+    inflation: float = 1.0
+    count_variance: float = 0.0
+    outcomes: Float[np.ndarray, "m 3"] | None = None
+
+    def __post_init__(self) -> None:
+        (m, d), k = self.rows.shape, len(self.items)
+        size = d + (self.ties is not None)
+        shapes = (self.counts.shape, self.statistic.shape, self.noise.shape)
+        if d < k or shapes != ((m,), (d,), (size, size)):
+            raise DataError(
+                f"Votes on {k} items need a column for each, a count for each row and a sum for "
+                f"each column: got {m} by {d} rows, and counts, sums and noise of {shapes}."
+            )
+        if k < 2 or len(set(self.items)) < k:  # noqa: PLR2004 (a board compares)
+            raise DataError("A board needs two items or more, each named once.")
+        numbers = (self.counts, self.statistic, self.noise, self.ties or 0.0)
+        if not all(np.isfinite(part).all() for part in numbers):
+            raise DataError("Votes must be finite numbers.")
+
+    def __repr__(self) -> str:
+        """Return sizes; no number of a vote."""
+        return f"Votes(items={len(self.items)}, rows={self.rows.shape[0]})"
+
+    @cached_property
+    def components(self) -> Int64[np.ndarray, " k"]:
+        """Return the component of every item: two that nothing connects cannot be compared."""
+        # Under unit record which items met is noised, and every two are taken to have met.
+        met = abs(self.rows[:, : len(self.items)])
+        if not self.count_variance:
+            met = met[self.counts > 0]
+        return np.asarray(connected_components(met.T @ met)[1], dtype=np.int64)
+
+    @property
+    def is_public(self) -> bool:
+        """Return whether nothing hides a vote: no noise, and no coin."""
+        return self.inflation == 1 and not self.noise.any()
+
+    def plus(self, other: Votes) -> Votes:
+        """Return both together, as the sums of two weeks; either may have items of its own.
+
+        Raises:
+            DataError: Ties, style or the coin differ, so that the sums mean different things.
+        """
+        styles = [one.rows.shape[1] - len(one.items) for one in (self, other)]
+        alike = (self.ties is None) == (other.ties is None) and styles[0] == styles[1]
+        if not alike or self.inflation != other.inflation:
+            raise DataError(
+                "Both boards must count ties, or neither; have the same style; and the same coin."
+            )
+        items = tuple(dict.fromkeys((*self.items, *other.items)))
+        one, two = self._among(items), other._among(items)
+        outcomes = None
+        if one.outcomes is not None and two.outcomes is not None:
+            outcomes = np.concatenate([one.outcomes, two.outcomes])
+        return replace(
+            one,
+            rows=sparse.csr_array(sparse.vstack([one.rows, two.rows])),
+            counts=np.concatenate([one.counts, two.counts]),
+            statistic=one.statistic + two.statistic,
+            ties=None if one.ties is None or two.ties is None else one.ties + two.ties,
+            noise=one.noise + two.noise,
+            count_variance=max(one.count_variance, two.count_variance),
+            outcomes=outcomes,
+        )
+
+    def _among(self, items: tuple[str, ...]) -> Votes:
+        """Return the same votes on a board of more items."""
+        k, d = len(self.items), self.rows.shape[1]
+        style = np.arange(len(items), len(items) + d - k)
+        place = np.concatenate([[items.index(name) for name in self.items], style]).astype(int)
+        size = len(items) + d - k
+        rows = self.rows.tocoo()
+        statistic = np.zeros(size)
+        statistic[place] = self.statistic
+        if self.ties is not None:
+            place = np.append(place, size)
+        noise = np.zeros((size + (self.ties is not None),) * 2)
+        noise[np.ix_(place, place)] = self.noise
+        wide = sparse.csr_array(
+            (rows.data, (rows.coords[0], place[rows.coords[1]])), shape=(len(self.counts), size)
+        )
+        return replace(self, items=items, rows=wide, statistic=statistic, noise=noise)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """Davidson's model of one vote with difference of ratings η; ν = 0 without ties.
+
+    Win, tie and loss have the odds e^(η/2) : ν : e^(−η/2), so that with ν = 0 it is Bradley–Terry.
+
+    Source:
+        docs/ranking.md, "The model".
+    """
+
+    mean: Float[np.ndarray, " m"]  # of y − ½
+    variance: Float[np.ndarray, " m"]  # of y
+    tie: Float[np.ndarray, " m"]  # probability of a tie
+    log_sum: Float[np.ndarray, " m"]  # log of the sum of the three odds
+
+    @classmethod
+    def of(cls, eta: Float[np.ndarray, " m"], nu: float) -> _Model:
+        half = np.abs(eta) / 2
+        even, far = nu * np.exp(-half), np.exp(-2 * half)  # odds of a tie and of losing, of winning
+        total = 1 + even + far
+        mean = np.sign(eta) * (1 - far) / (2 * total)
+        variance = (1 + far) / (4 * total) - mean**2
+        return cls(mean, variance, even / total, half + np.log(total))
+
+
+class _Fit:
+    """The likelihood of votes at one point, and Newton's way to its top."""
+
+    def __init__(self, votes: Votes) -> None:
+        self.votes, self.d = votes, votes.rows.shape[1]
+        k, self.with_ties = len(votes.items), votes.ties is not None
+        self.ridge = _RIDGE if votes.is_public else 1 / _SIZE**2
+        same = votes.components[:, None] == votes.components[None, :]
+        # Ratings of a component have mean 0; and a true sum has sum 0 over each.
+        self.center = np.eye(k) - same / same.sum(axis=0)
+        self.level = np.zeros((self.d + self.with_ties,) * 2)
+        self.level[:k, :k] = same
+        raw = self.center @ votes.statistic[:k]
+        self.most = np.maximum(abs(votes.rows[:, :k]).T @ votes.counts / 2 - _INSIDE, 0)
+        self.target = votes.statistic.copy()
+        self.target[:k] = self.center @ np.clip(raw, -self.most, self.most)
+        self.outside = np.sign(raw) * (np.abs(raw) >= self.most)
+        if self.with_ties:
+            n = max(votes.counts.sum(), 2.0)
+            ties = min(max(votes.ties or 0.0, _INSIDE), n - _INSIDE)
+            self.target = np.append(self.target, ties)
+        self.point = np.zeros(len(self.target))
+        if self.with_ties:
+            self.point[self.d] = math.log(2 * ties / (n - ties))
+
+    def model(self, point: Float[np.ndarray, " s"]) -> _Model:
+        nu = math.exp(point[self.d]) if self.with_ties else 0.0
+        return _Model.of(self.votes.rows @ point[: self.d], nu)
+
+    def height(self, point: Float[np.ndarray, " s"]) -> float:
+        theta = point[: self.d]
+        sums = self.votes.counts @ self.model(point).log_sum
+        return float(point @ self.target - sums - self.ridge / 2 * theta @ theta)
+
+    def weighed(
+        self, weights: Float[np.ndarray, " m"], *ties: Float[np.ndarray, " m"]
+    ) -> Float[np.ndarray, "s s"]:
+        """Return Σ w x xᵀ; with the blocks of the number of ties if there is one."""
+        rows = self.votes.rows
+        matrix = (rows.T @ rows.multiply(weights[:, None])).toarray()
+        if not self.with_ties:
+            return np.asarray(matrix)
+        side = (rows.T @ ties[0])[:, None]
+        return np.block([[matrix, side], [side.T, np.full((1, 1), ties[1].sum())]])
+
+    def curvature(self, model: _Model, counts: Float[np.ndarray, " m"]) -> Float[np.ndarray, "s s"]:
+        tie = model.tie
+        both = (counts * -model.mean * tie, counts * tie * (1 - tie))
+        return self.weighed(counts * model.variance, *both)
+
+    def climb(self) -> None:
+        """Go to the top."""
+        slope_of_ridge = np.zeros(len(self.point))
+        slope_of_ridge[: self.d] = self.ridge
+        height = self.height(self.point)
+        for _ in range(_STEPS):
+            model = self.model(self.point)
+            expected = self.votes.rows.T @ (self.votes.counts * model.mean)
+            if self.with_ties:
+                expected = np.append(expected, self.votes.counts @ model.tie)
+            slope = self.target - expected - slope_of_ridge * self.point
+            # Counts with noise may be below 0; then the sum need not be concave, and only its
+            # direction is taken from those that are not.
+            bend = self.curvature(model, np.maximum(self.votes.counts, 0))
+            bend += np.diag(slope_of_ridge) + self.level
+            step = np.linalg.solve(bend, slope)
+            step *= min(1.0, _FARTHEST / max(np.abs(step).max(), 1e-300))
+            for _ in range(_HALVINGS):
+                if (there := self.height(self.point + step)) >= height:
+                    break
+                step /= 2
+            self.point, height = self.point + step, there
+            if np.abs(step).max() < _EXACT:
+                return
+
+    def covariance(self) -> Float[np.ndarray, "s s"] | None:
+        """Return the covariance of what was fitted: sampling, noise, shrinkage; None if unknown."""
+        votes, model = self.votes, self.model(self.point)
+        bend = self.curvature(model, votes.counts)
+        ridge = np.zeros_like(bend)
+        ridge[: self.d, : self.d] = self.ridge * np.eye(self.d)
+        if np.linalg.eigvalsh(bend + ridge + self.level)[0] <= 0:
+            return None  # the noise of counts is larger than the counts
+        if votes.outcomes is None:
+            spread = bend + self.weighed(
+                votes.counts * (votes.inflation - 1) / 4, *[np.zeros(len(votes.counts))] * 2
+            )
+        else:  # votes are public: as they scattered, whatever the model
+            spread = np.zeros_like(bend)
+            for outcome, value, tied in ((0, -0.5, 0), (1, 0.0, 1), (2, 0.5, 0)):
+                off, miss, n = value - model.mean, tied - model.tie, votes.outcomes[:, outcome]
+                spread += self.weighed(n * off**2, n * off * miss, n * miss**2)
+        noise = votes.noise
+        if votes.count_variance:
+            noise = noise + votes.count_variance * self.weighed(
+                model.mean**2, model.mean * model.tie, model.tie**2
+            )
+        k = len(votes.items)
+        spread[:k, :k] += self.center @ noise[:k, :k] @ self.center - noise[:k, :k]
+        inverse = np.linalg.inv(bend + ridge + self.level)
+        return np.asarray(inverse @ (spread + noise + ridge) @ inverse)
+
+    def errors_if_even(self) -> Float[np.ndarray, " k"]:
+        """Return the standard error that each rating would have if all opponents were equals."""
+        # So whether a board speaks of an item depends on how often it was seen and on the noise,
+        # hardly on who won.
+        votes, k = self.votes, len(self.votes.items)
+        met = abs(votes.rows[:, :k])
+        # Where counts are noised it is what was seen at least.
+        seen = met.T @ votes.counts - 2 * np.sqrt(votes.count_variance * met.sum(axis=0))
+        noise = np.diag(self.center @ votes.noise[:k, :k] @ self.center)
+        spread = votes.inflation * np.maximum(seen, 0) / 4 + noise
+        return np.asarray(np.sqrt(spread) / np.maximum(seen / 4, 1e-9))
+
+    def ends(self, i: int, covariance: Float[np.ndarray, "s s"], z: float) -> tuple[float, float]:
+        """Return how low and how high one rating may be, by its own votes; the others as fitted."""
+        # Where the likelihood is no parabola: what the item won is compared with what it would win
+        # at each end, and what is unsure of the others is added to the variance. (Wilson's interval
+        # if there is one opponent, whose rating is known.)
+        votes, k = self.votes, len(self.votes.items)
+        mine = votes.rows[:, [i]].toarray()[:, 0]
+        at = np.flatnonzero(mine)
+        own, counts = mine[at], votes.counts[at]
+        rest = votes.rows[at] @ self.point[: self.d] - own * self.point[i]
+        nu = math.exp(self.point[self.d]) if self.with_ties else 0.0
+        noise = (self.center @ votes.noise[:k, :k] @ self.center)[i, i]
+        others = covariance[: self.d, : self.d].copy()
+        others[i], others[:, i] = 0, 0
+        won = float((self.center @ votes.statistic[:k])[i])
+
+        def surplus(rating: float) -> float:
+            model = _Model.of(rest + own * rating, nu)
+            expected = float(own @ (counts * model.mean))
+            slope = (counts * own * model.variance) @ votes.rows[at]
+            spread = counts @ (model.variance + (votes.inflation - 1) / 4)
+            spread += votes.count_variance * float((model.mean**2).sum())
+            spread += noise + slope @ others @ slope
+            return (won - expected) / math.sqrt(max(float(spread), 1e-300))
+
+        ends = []
+        for sign in (
+            1,
+            -1,
+        ):  # at the low end it has won z standard deviations more, at the high less
+            near, far = self.point[i] + sign * _BEYOND, self.point[i] - sign * _BEYOND
+            bracketed = sign * surplus(far) > z > sign * surplus(near)
+            root = (
+                brentq(lambda r, t=sign * z: surplus(r) - t, near, far) if bracketed else math.nan
+            )
+            ends.append(root if bracketed else -sign * math.inf)
+        return ends[0], ends[1]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Leaderboard:
+    """Items by rating, with what is sure of each: a rating, an interval, a best and a worst rank.
+
+    Ratings are log-odds with mean 0 over the items that are connected by battles; only those can be
+    compared. Where votes are too few for an interval, rating and interval are NaN or open.
+
+    Attributes:
+        items: The K names, in the order in which they were declared.
+        ratings: Log-odds; NaN where nothing can be said.
+        intervals: Two ends for each rating, each interval at ``confidence``; one may be infinite.
+        bands: The same, of all ratings at once.
+        ranks: Best and worst rank of every item among those it is connected with, of all at once.
+        components: Which items are connected.
+        tie_rate: ν of Davidson's model; None if a tie is half a win.
+        style: One coefficient for each column of style.
+        confidence: How often an interval, or all ranks together, hold the truth.
+
+    Guarantee:
+        None of its own: it is computed from what was released.
+
+    Source:
+        docs/ranking.md, "Intervals that hold".
+    """
+
+    items: tuple[str, ...]
+    ratings: Float[np.ndarray, " k"]
+    intervals: Float[np.ndarray, "k 2"]
+    bands: Float[np.ndarray, "k 2"]
+    ranks: Int64[np.ndarray, "k 2"]
+    components: Int64[np.ndarray, " k"]
+    tie_rate: float | None
+    style: Float[np.ndarray, " q"]
+    confidence: float
+
+    def __repr__(self) -> str:
+        return f"Leaderboard(items={len(self.items)}, rated={int(np.isfinite(self.ratings).sum())})"
+
+    @property
+    def points(self) -> Float[np.ndarray, " k"]:
+        """Return ratings in Elo-like points: 1000 is the mean."""
+        return 1000 + POINTS * self.ratings
+
+    @property
+    def order(self) -> list[int]:
+        """Return the places of the items from best to worst; those without a rating last."""
+        unrated = np.isnan(self.ratings)
+        best = np.where(unrated, -np.inf, self.ratings)
+        return [int(i) for i in np.lexsort((np.arange(len(best)), -best, unrated, self.components))]
+
+    @property
+    def win_rates(self) -> Float[np.ndarray, "k k"]:
+        """Return how often the item of a row beats that of a column, a tie being half a win."""
+        eta = self.ratings[:, None] - self.ratings[None, :]
+        eta = np.where(self.components[:, None] == self.components[None, :], eta, np.nan)
+        wins = 0.5 + _Model.of(eta.ravel(), self.tie_rate or 0.0).mean.reshape(eta.shape)
+        return np.asarray(wins)
+
+    @property
+    def field_win_rates(self) -> Float[np.ndarray, " k"]:
+        """Return how often every item beats one of the others, taken at random."""
+        wins = self.win_rates
+        np.fill_diagonal(wins, np.nan)
+        known = ~np.isnan(wins)
+        sums = np.where(known, wins, 0).sum(axis=1)
+        return np.where(known.any(axis=1), sums / np.maximum(known.sum(axis=1), 1), np.nan)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the board for a file, from best to worst; None for what is not known."""
+        points, field = self.points, self.field_win_rates
+
+        def known(value: float) -> float | None:
+            return float(value) if math.isfinite(value) else None
+
+        return {
+            "confidence": self.confidence,
+            "tie_rate": self.tie_rate,
+            "style": self.style.tolist(),
+            "items": [
+                {
+                    "name": self.items[i],
+                    "rating": known(self.ratings[i]),
+                    "interval": [known(end) for end in self.intervals[i]],
+                    "band": [known(end) for end in self.bands[i]],
+                    "rank": self.ranks[i].tolist(),
+                    "points": known(points[i]),
+                    "field_win_rate": known(field[i]),
+                    "component": int(self.components[i]),
+                }
+                for i in self.order
+            ],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas table from best to worst, with the columns that arena boards have.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415 (an extra that only this needs)
+        except ImportError as error:
+            raise UsageError("to_frame needs pandas: pip install pandas.") from error
+        order = self.order
+        ends = 1000 + POINTS * self.intervals[order]
+        return pd.DataFrame(
+            {
+                "competitors": [self.items[i] for i in order],
+                "ratings": self.points[order],
+                "rating_lower": ends[:, 0],
+                "rating_upper": ends[:, 1],
+                "variances": ((ends[:, 1] - ends[:, 0]) / (2 * _quantile(self.confidence))) ** 2,
+                "rank_best": self.ranks[order, 0],
+                "rank_worst": self.ranks[order, 1],
+            }
+        )
+
+
+def fit_board(votes: Votes, *, confidence: float = 0.95) -> Leaderboard:
+    """Return the board of votes: ratings of greatest likelihood, and what is sure of them.
+
+    Args:
+        votes: What was released of the votes, or votes that are public.
+        confidence: How often an interval is to hold its rating, and how often all ranks together.
+
+    Raises:
+        UsageError: ``confidence`` is not between 0 and 1.
+
+    Guarantee:
+        None of its own: it computes from what was released, and spends nothing.
+
+    Source:
+        docs/ranking.md, "The model" and "Intervals that hold".
+
+    Example:
+        >>> rows = sparse.csr_array(np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]]))
+        >>> sums = np.array([60.0, -60.0 + 40.0, -40.0])  # won by the first: 160 and 140 of 200
+        >>> counts, noise = np.array([200.0, 200.0]), np.zeros((3, 3))
+        >>> given = {"rows": rows, "counts": counts, "statistic": sums, "noise": noise}
+        >>> board = fit_board(Votes(items=("a", "b", "c"), **given))
+        >>> board.ratings.round(2).tolist(), board.ranks.tolist()
+        ([1.21, -0.18, -1.03], [[1, 1], [2, 2], [3, 3]])
+    """
+    confidence = _validate.failure_probability("confidence", confidence, zero=False)
+    fit, k = _Fit(votes), len(votes.items)
+    fit.climb()
+    ratings, covariance = fit.point[:k].copy(), fit.covariance()
+    intervals = np.tile([-np.inf, np.inf], (k, 1))
+    bands = intervals.copy()
+    ranks = np.array([[1, size] for size in np.bincount(votes.components)[votes.components]])
+    alone = ranks[:, 1] == 1
+    if covariance is None:
+        ratings[:] = np.nan
+    else:
+        errors = np.sqrt(np.diag(covariance)[:k])
+        sure = (errors <= _WIDEST) & (fit.outside == 0) & ~alone
+        half = np.where(sure, errors, np.inf)[:, None] * [-1, 1]
+        z_one, z_all, ahead = _at_once(ratings, covariance[:k, :k], sure, votes, confidence)
+        intervals, bands = (ratings[:, None] + z * half for z in (z_one, z_all))
+        ranks[:, 0] += ahead.sum(axis=0)
+        ranks[:, 1] -= ahead.sum(axis=1)
+        told = fit.errors_if_even() <= _WIDEST
+        for i in np.flatnonzero(~sure & told & ~alone):
+            intervals[i] = fit.ends(int(i), covariance, z_one)
+        ratings[~sure & (~told | alone)] = np.nan
+    return Leaderboard(
+        items=votes.items,
+        ratings=ratings,
+        intervals=intervals,
+        bands=bands,
+        ranks=ranks,
+        components=votes.components,
+        tie_rate=math.exp(fit.point[fit.d]) if fit.with_ties else None,
+        style=fit.point[k : fit.d].copy(),
+        confidence=confidence,
+    )
+
+
+def _quantile(confidence: float) -> float:
+    return float(ndtri((1 + confidence) / 2))
+
+
+def _at_once(
+    ratings: Float[np.ndarray, " k"],
+    covariance: Float[np.ndarray, "k k"],
+    sure: Bool[np.ndarray, " k"],
+    votes: Votes,
+    confidence: float,
+) -> tuple[float, float, Bool[np.ndarray, "k k"]]:
+    """Return z of one rating, z of all, and who is surely ahead of whom: of all pairs at once."""
+    # Quantiles of maxima over normal draws with the covariance of the ratings; a fixed stream, so
+    # that a board is a function of what was released.
+    k, z_one = len(ratings), _quantile(confidence)
+    ahead = np.zeros((k, k), dtype=bool)
+    rated = np.flatnonzero(sure)
+    if len(rated) < 2:  # noqa: PLR2004 (a pair)
+        return z_one, z_one, ahead
+    shape = covariance[np.ix_(rated, rated)]
+    values, vectors = np.linalg.eigh(shape)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    normal = np.random.default_rng(0).standard_normal((_DRAWS, len(rated)))
+    draws = normal @ root.T
+    z_all = np.quantile(np.abs(draws / np.sqrt(np.diag(shape))).max(axis=1), confidence)
+    place = votes.components[rated]
+    one, two = np.triu_indices(len(rated), 1)
+    together = place[one] == place[two]
+    one, two = one[together], two[together]
+    if not len(one):
+        return z_one, max(z_one, float(z_all)), ahead
+    errors = np.sqrt(np.maximum(shape[one, one] + shape[two, two] - 2 * shape[one, two], 1e-300))
+    largest = np.zeros(_DRAWS)
+    for part in range(0, _DRAWS, step := max(1, _AT_ONCE // len(one))):
+        some = draws[part : part + step]
+        largest[part : part + step] = np.abs((some[:, one] - some[:, two]) / errors).max(axis=1)
+    clear = (ratings[rated[one]] - ratings[rated[two]]) / errors
+    most = np.quantile(largest, confidence)
+    for better, winner, loser in ((clear > most, one, two), (clear < -most, two, one)):
+        ahead[rated[winner[better]], rated[loser[better]]] = True
+    return z_one, max(z_one, float(z_all)), ahead
