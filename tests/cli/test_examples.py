@@ -181,6 +181,7 @@ def test_trajectories_need_no_gymnasium(lake_module, monkeypatch):
     assert truth.value(truth.best()) > truth.value(lake_module.RANDOM) + 1
 
 
+@pytest.mark.deep
 def test_real_ballots_keep_their_order(shared_data, tmp_path):
     """504 ballots at ε = 3 with a seed: the three near ties may change places, nobody else.
 

@@ -118,8 +118,8 @@ def memory():
 
 def test_runs_that_are_stopped_are_finished_by_the_second_start(memory, template):
     """A few moments of some kinds; the others are gone through with those marked deep."""
-    kinds = ["align estimate", "privatize", "bandit contexts", "choose"]
-    check_all(killed(memory, template, kinds, 6), 6)
+    kinds = ["align estimate", "bandit contexts"]
+    check_all(killed(memory, template, kinds, 4), 4)
 
 
 @pytest.mark.deep

@@ -147,7 +147,7 @@ def words_of(at):
 HOW = ["renamed", "shuffled", "field added", "answered anew", "halved", "doubled", "split in ten"]
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(st.lists(st.sampled_from(HOW), min_size=1, max_size=2), st.integers(0, 99))
 def test_the_same_judgments_in_another_file_are_the_same_data_set(tmp_path_factory, hows, seed):
     where = tmp_path_factory.mktemp("project")

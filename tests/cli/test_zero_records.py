@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 import sordino
 from sordino.errors import DataError, UsageError
@@ -128,7 +129,7 @@ def test_no_exit_code_message_or_key_tells_how_many_records(folder, case, neighb
     [pytest.param(["record"], marks=pytest.mark.deep), ["person", "--cap", "2"]],
     ids=["record", "person"],
 )
-@pytest.mark.parametrize("neighbors", ["add-remove", "zero-out"])
+@pytest.mark.parametrize("neighbors", few(["add-remove", "zero-out"], first=1))
 def test_training_takes_no_record_as_it_takes_some(ready, unit, neighbors):
     pytest.importorskip("trl", reason="the extra 'language' is not installed")
     command = ["language", "reward", *TRAINED, "--neighbors", neighbors, "--unit", *unit]

@@ -198,6 +198,7 @@ def test_one_person_moves_the_sum_by_no_more_than_is_paid_for(make, update, neig
     assert terms.noise_multiplier * clip >= allowed / terms.event.mu
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("neighbors", [REPLACE_SPECIAL, REPLACE_ONE])
 def test_an_update_shows_no_more_of_a_person_than_it_claims(make, neighbors):
     """Audit of one noised sum: μ measured is at most μ claimed, and at least .85 of it.

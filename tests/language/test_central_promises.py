@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.tiers import few
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
@@ -120,6 +121,7 @@ def test_the_seed_of_steps_that_were_lost_stays_too(reward, ledger_of, tmp_path)
     assert set(last._promise.release_ids) == ids(ledger)
 
 
+@pytest.mark.deep
 def test_a_caveat_about_people_survives_pairs_that_name_nobody(reward, ledger_of, word_pairs):
     ledger, pairs = ledger_of(), word_pairs(40)
     named = replace(pairs, persons=tuple(f"p{i % 9}" for i in range(40)))
@@ -215,7 +217,7 @@ def test_an_explorer_that_learned_meanwhile_counts(policy, tiny_llama):
     assert 7.9 < trained(trainer)._promise.guarantee.epsilon <= 8.0
 
 
-@pytest.mark.parametrize("adapters", [False, True])
+@pytest.mark.parametrize("adapters", few([True, False], first=1))
 def test_what_is_handed_out_stays_as_it_is(reward, adapters):
     """A reward of which nothing was spent never scores as one that was trained."""
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="SEQ_CLS")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
@@ -90,7 +91,7 @@ def silent(monkeypatch):
     return sizes
 
 
-@pytest.mark.parametrize("kind", ["reward", "dpo"])
+@pytest.mark.parametrize("kind", few(["reward", "dpo"], first=1))
 def test_the_entry_comes_before_anybody_is_drawn(central, ledger_of, monkeypatch, kind):
     ledger, order = ledger_of(), []
     sample = training.poisson_sample
@@ -688,7 +689,7 @@ def test_autocast_around_training_is_refused(central):
         nothing_spent(trainer, "32-bit floats")
 
 
-@pytest.mark.parametrize("switch", ["tf32", "bf16"])
+@pytest.mark.parametrize("switch", few(["tf32", "bf16"], first=1))
 def test_coarse_products_are_refused_by_whatever_name_they_are_switched_on(central, switch):
     """``tf32=True`` sets the newer switch of torch, of which the older one knows nothing."""
     trainer = central()

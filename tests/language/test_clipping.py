@@ -534,6 +534,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(central, tiny_ll
         central(model=model, kind="dpo", processing_class=tokenizer)
 
 
+@pytest.mark.deep
 def test_whether_a_run_is_refused_does_not_depend_on_a_record(central, tiny_llama):
     """A record whose gradient is no number adds nothing, and stops nothing."""
     tokenizer = load_tokenizer(tiny_llama)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from scipy.special import expit
+from tests.tiers import few
 
 import sordino
 from sordino import _random
@@ -121,8 +122,8 @@ def test_the_moment_is_exactly_that_of_the_fitted_records(linear_world, tmp_path
 # --- the promise ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
-@pytest.mark.parametrize("excess", [1.01, 3.0])
+@pytest.mark.parametrize("epsilon", few([0.3, 1.0, 3.0], 1.0))
+@pytest.mark.parametrize("excess", few([1.01, 3.0], first=1))
 def test_a_judgment_decided_by_a_coin_shows_no_more_than_a_decided_one(epsilon, excess):
     """In 1-D, δ(ε) of a record of either sign, by a coin, against none: integrated on a grid.
 
@@ -445,7 +446,7 @@ def released(chunks, noise, ledger, engine=None, **given):
 # --- in files: the same as in memory ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("files", [1, 4])
+@pytest.mark.parametrize("files", few([4, 1], first=1))
 @pytest.mark.parametrize("neighbors", RELATIONS)
 def test_weights_and_moment_are_those_of_the_release_in_memory(world, tmp_path, neighbors, files):
     noise, moment = mechanisms(neighbors)

@@ -160,6 +160,7 @@ def test_drawing_before_writing_would_be_caught(folder):
     assert outcome("late", folder, 60)["unrecorded"] > 0
 
 
+@pytest.mark.deep
 def test_a_crash_during_creation_leaves_a_valid_ledger_or_none(folder):
     found = outcome("create", folder, KILLS)
     assert found["failed"] == 0

@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from tests.tiers import few
 
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
@@ -128,7 +129,7 @@ def test_the_density_integrates_to_the_same_constant():
 
 
 @pytest.mark.parametrize("neighbors", RELATIONS)
-@pytest.mark.parametrize("k", [3, 5])
+@pytest.mark.parametrize("k", few([3, 5], first=1))
 def test_the_stated_delta_is_kept(neighbors, k):
     """Claim: PPHJ, Lemma B.5 (K-wise: K⁶, 2K²L, 4K³L², rank K³)"""
     for ridge in (None, 200.0):

@@ -267,6 +267,7 @@ def test_the_entry_is_durable_before_the_tilt_is_drawn(tmp_path, monkeypatch):
 # --- real ballots -----------------------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_the_order_of_a_real_election_is_kept(tmp_path, shared_data):
     """504 ballots, 7 candidates, three of them nearly tied at the top; ε = 3, δ = 1e-6.
 

@@ -68,6 +68,7 @@ def shares(seeds, certificate):
     return exceeded / len(seeds)
 
 
+@pytest.mark.deep
 def test_the_certificate_holds_in_a_thousand_problems_and_the_published_form_does_not():
     """Claim: PPO-DP, suboptimality bound with the optimum evaluated at the returned policy (PPHJ,
         Theorem 4.2, used as a certificate)

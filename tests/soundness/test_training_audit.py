@@ -330,6 +330,7 @@ def test_a_unit_that_is_drawn_twice_is_no_sample():
     assert (found.outcome, found.p_value) == ("refutes", 0.0)
 
 
+@pytest.mark.deep
 def test_a_sound_sampler_is_refuted_as_rarely_as_said():
     # 400 audits at a level of .05: 40 or more have probability below 1e-4 at exactly .05. Tests
     # that share the level are conservative (measured: 14).

@@ -32,7 +32,7 @@ CASES = [
     if mode == GenerationMode.POSITIVE or method == "POST"  # nothing else has a wrong form
 ]
 EXAMPLES = settings(
-    max_examples=100,
+    max_examples=40,
     deadline=None,
     derandomize=True,
     database=None,
@@ -124,7 +124,7 @@ def test_made_up_answers_of_a_right_form_are_all_accounted_for(world):
     spent = [0]
     names = [*asked, "f" * 32]
 
-    @settings(EXAMPLES, max_examples=150)
+    @settings(EXAMPLES, max_examples=60)
     @given(answers=st.lists(ANSWER, min_size=1, max_size=5))
     def send(answers):
         rows = [one | {"question": names[one["question"] % len(names)]} for one in answers]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import gammainc
 from scipy.stats import chi2, kstest, truncnorm
+from tests.tiers import few
 
 from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, UsageError
@@ -146,7 +147,10 @@ def marginal(d, level, pull):
 
 @pytest.mark.parametrize(
     ("d", "level", "pull"),
-    [(50, 0.0, 0.0), (50, 30.0, 80.0), (50, 200.0, 5.0), (50, 0.0, 300.0), (8, 4.0, 20.0)],
+    few(
+        [(8, 4.0, 20.0), (50, 30.0, 80.0), (50, 0.0, 0.0), (50, 200.0, 5.0), (50, 0.0, 300.0)],
+        first=2,
+    ),
 )
 def test_many_dimensions_have_the_right_marginal(d, level, pull):
     # Kolmogorov–Smirnov at 20,000 draws along a random direction: false alarm 1e-6 each. Power:
@@ -173,6 +177,7 @@ def test_one_dimension_is_an_interval():
     assert kstest(drawn[:, 0], lambda values: np.interp(values, x, mass)).pvalue > 1e-6
 
 
+@pytest.mark.deep
 def test_the_share_that_is_kept_falls_only_as_the_root_of_the_dimension():
     # 200,000 proposals: a standard error of 0.6 % to 0.3 %; the bounds are ten of them away.
     for d in (2, 8, 64):

@@ -159,15 +159,10 @@ def answers(files, tmp_path):
     return sordino.find_chunks(tmp_path / "out", privatized=True)
 
 
-@pytest.mark.parametrize("method", ["auto", "debiased"])
-def test_answers_in_many_files_cost_nothing(answers, method):
-    reward = sordino.fit_reward(answers, method=method, ball=10.0)
-    assert reward.method == "debiased"
-    assert reward.guarantee.epsilon == 1.0
-    assert reward.pairs == N
-
-
-def test_nothing_is_spent_on_answers(answers, ledger):
+def test_answers_in_many_files_cost_nothing(answers, ledger):
+    for method in ("auto", "debiased"):
+        reward = sordino.fit_reward(answers, method=method, ball=10.0)
+        assert (reward.method, reward.guarantee.epsilon, reward.pairs) == ("debiased", 1.0, N)
     for given in ({"mechanism": NOISE, "ledger": ledger}, {"ledger": ledger}, {"simulate_seed": 1}):
         with pytest.raises(UsageError, match="private already"):
             sordino.fit_reward(answers, **given)

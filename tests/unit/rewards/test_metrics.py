@@ -185,6 +185,7 @@ def simulate(rng, persons, each):
     return differences, np.repeat(same, each, axis=1).ravel().astype(int)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("each", [1, 4])
 def test_intervals_cover(each):
     """Nominal .95 in 1500 runs, seeded; demanded within .025.

@@ -77,6 +77,7 @@ def test_the_truth_is_found_within_its_errors(tmp_path, statistic):
     assert reward.gradient_norm <= reward.atol
 
 
+@pytest.mark.deep
 def test_errors_of_worths_cover_the_truth(tmp_path):
     """Intervals hold the centered truth at least as often as they say: 95 % of 7 × 40.
 
@@ -94,6 +95,7 @@ def test_errors_of_worths_cover_the_truth(tmp_path):
     assert misses <= 28
 
 
+@pytest.mark.deep
 def test_the_chosen_ridge_is_near_the_best(tmp_path):
     """On average over 12 worlds the squared error of the weights that the criterion chooses is at
     most 1.3 times that of the best ridge of its grid; the worst is eight times as bad."""

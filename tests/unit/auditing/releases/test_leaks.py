@@ -91,6 +91,7 @@ def test_honest_answers_are_not_refuted(raw_rows, write):
     assert outcomes(joined)["shared-coin"] == "skipped"
 
 
+@pytest.mark.deep
 def test_the_published_file_alone(shared_data, tmp_path):
     (tmp_path / PUBLISHED).write_bytes((shared_data / PUBLISHED).read_bytes())
     manifest = shared_data / "published_local_dp_eps0.10_manifest.json"
