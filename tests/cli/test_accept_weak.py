@@ -114,6 +114,50 @@ def test_one_question_that_is_shared_makes_a_public_file_doubtful(ready, pairs):
     assert (said.code, "no decided judgment" in said.err) == (4, True)
 
 
+ANSWERS = [f"answer {number}" for number in range(24)]
+KINDS = {
+    "thumbs": [{"completion": text, "label": n % 3 == 0} for n, text in enumerate(ANSWERS)],
+    "ratings": [{"completion": text, "rating": 1 + n % 2} for n, text in enumerate(ANSWERS)],
+    "pairs": [
+        {"chosen": one, "rejected": other}
+        for one, other in zip(ANSWERS[::2], ANSWERS[1::2], strict=True)
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("private", "public", "more"),
+    [
+        ("ratings", "thumbs", ["--levels", "1..5"]),
+        ("thumbs", "ratings", ["--levels", "1..5"]),
+        ("ratings", "thumbs", ["--levels", "1..5", "--unit", "person", "--noise", "estimate"]),
+        ("pairs", "thumbs", []),
+    ],
+)
+def test_what_was_asked_about_is_shared_in_any_kind_of_judgment(folder, private, public, more):
+    """The first row of the public file is about an answer that was judged in private, too."""
+    rows = enumerate(KINDS[private])
+    folder.write("in.jsonl", [{"prompt": "?", "person": f"p{n % 6}"} | row for n, row in rows])
+    first, *others = KINDS[public]
+    others = [{"prompt": "other"} | row for row in others]
+    folder.write("public.jsonl", [{"prompt": "?"} | first, *others])
+    command = [*ALIGN, "--epsilon", "1", "--evaluate", "public.jsonl", *more]
+    refused(folder, command, 2, ACCEPT)
+    result = folder.run(*command, ACCEPT, "--json").value
+    assert "public-overlap" in result["caveats"]
+    assert result["public_evaluation"]["pairs"] == len(others)
+
+
+def test_ratings_that_were_put_into_pairs_are_known_by_their_answers():
+    rated = [{"prompt": "?"} | row for row in KINDS["ratings"]]
+    thumbs = sordino.read_pairs([{"prompt": "?"} | row for row in KINDS["thumbs"]])
+    made = sordino.read_pairs(rated, levels="1..5", ratings="pairs")
+    assert set().union(*made.subjects(thumbs)) == set().union(*thumbs.subjects(made))
+    assert made.subjects(made)[0] != {made.keys[0]}
+    pairs = sordino.read_pairs([{"prompt": "?"} | row for row in KINDS["pairs"]])
+    assert pairs.subjects(pairs) == [{key} for key in pairs.keys]
+
+
 def test_of_records_it_is_not_told_whether_a_public_file_shares_them(ready, pairs):
     ready.write("public.jsonl", pairs)
     command = [*ESTIMATE, "--unit", "record", "--epsilon", "1", "--evaluate", "public.jsonl"]

@@ -20,7 +20,7 @@ from sordino.privacy.guarantee import SHARES, Guarantee
 from sordino.privacy.persons import People
 
 from .features import Features, differences, refuse_other_features
-from .records import Absent, Levels, Record, Text, encoded, person_key
+from .records import Absent, Levels, Record, Text, canonical, encoded, person_key
 
 
 class PublicDigest:
@@ -178,6 +178,18 @@ class Comparisons(Questions):
     def alone(self) -> bool:
         """Return whether single answers were judged, each by itself."""
         return bool(self.second) and isinstance(self.second[0], Absent)
+
+    def subjects(self, other: Comparisons) -> list[set[bytes]]:
+        """Return by which keys each question is known beside those of other comparisons."""
+        # Where either are of single answers, or made of their ratings, it is by its answers: a
+        # thumb, ratings on any scale and pairs that were made of them are about the same.
+        if not any(one.alone or one.asked for one in (self, other)):
+            return [{key} for key in self.keys]
+        texts = zip(self.prompts, self.first, self.second, strict=True)
+        return [
+            {canonical(prompt, text, Absent())[1] for text in both if not isinstance(text, Absent)}
+            for prompt, *both in texts
+        ]
 
     def refuse_alone(self) -> None:
         """Refuse judgments of single answers where two are needed."""

@@ -79,10 +79,6 @@ class Pairs(Comparisons):
         leads = zip(_leads(self.given), self.given, strict=True)
         return (None if lead < 0 else _row_key(row) for lead, row in leads)
 
-    def without(self, questions: Collection[bytes]) -> Pairs:
-        """Return the judgments of other questions than these, by their keys: a public rule."""
-        return self.part([index for index, key in enumerate(self.keys) if key not in questions])
-
     def part(self, rows: Sequence[int]) -> Pairs:
         """Return some of the rows, in the order given, with the public digest of those alone.
 

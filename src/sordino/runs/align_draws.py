@@ -102,7 +102,7 @@ class DrawNoise(AlignRun):
             "version": INTRINSIC_VERSION,
             "sordino": __version__,
             "noise": settings.noise.value,
-            **self.chosen,
+            **self._chosen,
             **planned,
             "dimension": settings.text_dimension,
             "reading": settings.reading

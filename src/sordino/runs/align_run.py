@@ -97,12 +97,11 @@ class AlignRun(FolderRun):
         return told if self.forecast is None else told | {"forecast": dict(self.forecast)}
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def _chosen(self) -> dict[str, dict[str, object]]:
         """Return what --noise auto knew when it took this kind, for the result; no text."""
         if self.forecast is None:
             return {}
-        kept = {name: self.forecast[name] for name in ("from", "kinds")}
-        return {"chosen": kept}
+        return {"chosen": {name: self.forecast[name] for name in ("from", "kinds")}}
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         """Return a plan in lines."""
@@ -192,7 +191,7 @@ class LearningRun(AlignRun):
                 "sordino": __version__,
                 "noise": self.settings.noise.value,
                 **describe_guarantee_and_caveats(certificate.guarantee),
-                **self.chosen,
+                **self._chosen,
                 **learned.parts,
                 **measured,
                 "certificate": certificate.to_dict(),

@@ -290,16 +290,17 @@ def _public(path: object, pairs: Pairs | PrivatePairs, settings: Align) -> tuple
         public = read_pairs(cast("Any", path), **settings.reading | {"drop": drop})
     if isinstance(public, PrivatePairs):
         raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
-    private = set() if settings.hides_texts else set(pairs.keys)
-    if shares := not private.isdisjoint(public.keys):
+    private = set() if settings.hides_texts else set().union(*pairs.subjects(public))
+    asked = public.subjects(pairs)
+    if shares := not private.isdisjoint(set().union(*asked)):
         if not settings.accept_weak:
             raise PrivacyError(
-                "--evaluate was declared public, and questions in it are in the private file too: "
-                "it may hold the private judgments themselves. Nothing was done. Give a file of "
-                "other questions; or say --accept-weak, which leaves the shared ones out, and the "
-                f"caveat {PUBLIC_OVERLAP} stays with the result."
+                "--evaluate was declared public, and it asks about what the private file asks "
+                "about: it may hold the private judgments themselves. Nothing was done. Give a "
+                "file of other questions; or say --accept-weak, which leaves the shared ones out, "
+                f"and the caveat {PUBLIC_OVERLAP} stays with the result."
             )
-        public = public.without(private)
+        public = public.part([row for row, about in enumerate(asked) if private.isdisjoint(about)])
     if (public.labels == UNDECIDED).all():
         raise DataError("--evaluate: no decided judgment is left in it. Nothing was spent.")
     return public, shares
