@@ -40,6 +40,11 @@ def files(rows, folder):
         ("t.jsonl", ["--intercept", "family"], 30),
         ("t.jsonl", ["--intercept", "none"], 28),
         ("t.jsonl", ["--noise", "estimate"], 29),
+        (
+            "t.jsonl",
+            ["--noise", "estimate", "--engine", "process", "--intercept", "family"],
+            30,
+        ),
         ("r.jsonl", ["--levels", "1..5"], 29),
         ("r.jsonl", ["--levels", "1..5", "--ratings", "pairs"], 28),
     ],
@@ -66,8 +71,19 @@ def test_a_reward_of_single_answers_chooses_between_two(data, more, weights, fil
         (2, "privatize r.jsonl --out x.jsonl --epsilon 1 --levels 5", "1..5"),
         (2, "align t.jsonl --out x --epsilon 1 --noise estimate --unit record --intercept family",
          "Use --intercept one"),
+        (2, ("align r.jsonl --out x --epsilon 1 --noise estimate --engine process --levels 1..5 "
+         "--ratings pairs"), "different pieces"),
         (4, "language tiny t.jsonl --out x", "comparisons of two"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_said(code, command, said, files):
     refused(files, command.split(), code, said)
+
+
+def test_answers_in_pieces_are_fitted_with_a_bar_for_each_family(files):
+    words = ["t.jsonl", "--epsilon", "2", "--engine", "process", "--out", "private"]
+    assert files.run("privatize", *words, "--ledger", "s.db").code == 0
+    fitting = ["--dimension", "28", "--intercept", "family", "--out", "reward.json"]
+    assert files.run("fit", "private", *fitting).code == 0
+    told = json.loads((files / "reward.json").read_bytes())["features"]
+    assert told["families"] == ["chat", "code"]

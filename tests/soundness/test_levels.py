@@ -6,6 +6,7 @@ A label is a share of one, j/(K − 1). Of every label the real coin is cut by b
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, pairwise, product
 
@@ -14,8 +15,8 @@ import pytest
 
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.auditing.exact import exact_epsilon
-from sordino.engines.engine import Rows
-from sordino.errors import DataError, UsageError
+from sordino.engines.engine import InProcess, Rows
+from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelGaussian
 from sordino.mechanisms.randomized_response import (
     NonPrivate,
@@ -23,6 +24,8 @@ from sordino.mechanisms.randomized_response import (
     drawn_bits,
     label_shares,
 )
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText, Intercept, differences
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.records import Absent, Levels
@@ -386,3 +389,30 @@ def test_a_released_rating_is_known_again_by_its_question(tmp_path):
         private.refuse_alone()
     with pytest.raises(UsageError, match="No trainer of trl"):
         private.trl_arguments()
+
+
+def test_families_are_bound_to_what_was_released(tmp_path):
+    """Whoever moves an answer to another family holds something that was not released."""
+    rows = [
+        {"prompt": f"q{i % 4}", "completion": f"a{i}", "label": i % 2, "family": "xy"[i % 2]}
+        for i in range(8)
+    ]
+    moved = [row | {"family": "x"} for row in rows]
+    bare = [{name: row[name] for name in row if name != "family"} for row in rows]
+    digests = []
+    for number, some in enumerate((rows, moved, bare, rows)):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in some))
+        with survey_chunks(find_chunks(path), InProcess()) as survey:
+            pairs = read_pairs(some)
+            assert survey.families == pairs.families
+            together = pairs.part(range(4)).public_digest
+            digests.append((pairs.public_digest, together, survey.public_digest, survey.digests))
+    assert digests[0] == digests[3]
+    assert all(len({one[place] for one in digests[:3]}) == 3 for place in range(4))
+    budget = Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="central")
+    ledger = Ledger.open(tmp_path / "spend.db", data="a", budget=budget)
+    private = privatize(read_pairs(rows), RandomizedResponse(1.0), ledger=ledger)
+    assert replace(private, second=private.second).seal == private.seal
+    with pytest.raises(PrivacyError, match="not the answers that were released"):
+        replace(private, second=(Absent("x"),) * 8)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from sordino._files import refuse_output
 from sordino.errors import PrivacyError, UsageError
+from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
@@ -107,9 +109,11 @@ def _fitted_files(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str,
         **settings.reading,
     )
     features = None
-    if chunks.dimension is None:
-        features = settings.suited(HashedText(dimension=settings.dimension), chunks)
     with settings.started_engine() as engine, Bar.shown("Reading") as bar:
+        if chunks.dimension is None:
+            read = survey_chunks(chunks, engine, scratch=settings.scratch)
+            with read if settings.intercept == "family" else nullcontext(None) as survey:
+                features = settings.suited(HashedText(settings.dimension), chunks, survey)
         reward, measured = fit_and_measure_chunks(
             chunks,
             features=features,

@@ -29,7 +29,7 @@ from .chunk_reading import questions
 from .chunks import Chunk, Chunks
 from .files import TWO_FORMS, untold
 from .folds import held_out_questions, refuse_one_side
-from .records import person_key
+from .records import family_of, person_key
 
 _ROW_BITS: Final = 40
 """Bits of the number of a row in its chunk; the chunk's number is above them."""
@@ -99,6 +99,7 @@ _ENTRY: Final = [
     ("row", "<u8"),
     ("held_out", "?"),
     ("dropped", "?"),
+    ("family", "<u8"),  # 64 bits of the prompt's, and 0 where it has none
 ]
 
 
@@ -116,6 +117,7 @@ class _ChunkFacts:
     asked: np.ndarray | None  # 64 bits of each question, for the ledger; None of features
     # Whether persons are named, and whether prompts are what both answers began with.
     form: tuple[bool, bool] | None
+    families: frozenset[str]  # of prompts whose answers were judged by themselves
 
 
 @dataclass
@@ -142,18 +144,21 @@ class _FactsOf:
     def __call__(self, chunk: Chunk) -> _Facts:
         digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
         start, asked = chunk.number << _ROW_BITS, list[np.ndarray | None]()
+        families = set[str]()
         for pairs, dropped, cut in questions(self.chunks, chunk):
             digest.update(bytes.fromhex(pairs.public_digest))
             count += pairs.dropped
             # Of records with identical answers only the digest knows.
             named = tuple(row.person for row in dropped if row.person is not None)
-            left_out = _entries([row.key for row in dropped], named or None)
+            absent = [row.second for row in dropped]
+            left_out = _entries([row.key for row in dropped], named or None, absent)
             left_out["dropped"] = True
             entries.append(left_out)
             if len(pairs):
                 form = pairs.persons is not None, cut
                 asked.append(pairs.questions)
-                found = _entries(pairs.keys, pairs.persons)
+                families |= set(pairs.families)
+                found = _entries(pairs.keys, pairs.persons, pairs.second)
                 found["row"] = start + np.arange(len(pairs), dtype=np.uint64)
                 if self.hold_out:
                     found["held_out"] = held_out_questions(pairs.keys)
@@ -176,6 +181,7 @@ class _FactsOf:
             questions=(len(rows), int(high), int(low)),
             asked=_all_asked(asked),
             form=form,
+            families=frozenset(families),
         )
         return _Facts(1, {chunk.number: facts})
 
@@ -186,7 +192,9 @@ def _all_asked(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
     return np.unique(np.concatenate(known)) if known and len(known) == len(parts) else None
 
 
-def _entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.ndarray:
+def _entries(
+    keys: Sequence[bytes], persons: Sequence[str] | None, second: Sequence[object]
+) -> np.ndarray:
     """Return 128 bits of who answered, and of who answered what, for every row."""
     # Without persons the question stands for both: it tells whether one occurs twice.
     entries = np.zeros(len(keys), _ENTRY)
@@ -200,6 +208,9 @@ def _entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.ndarray
     for name, digests in (("who", who), ("rank", ranks)):
         short = b"".join(digest[:16] for digest in digests)
         entries[name] = np.frombuffer(short, dtype=">u8").reshape(-1, 2)
+    for row, other in enumerate(second):
+        if family := family_of(other):
+            entries["family"][row] = int.from_bytes(person_key(family)[:8], "big")
     return entries
 
 
@@ -233,6 +244,7 @@ class ChunkSurvey:
     linked: bool  # whether it is known who answered
     people: People | None  # and if so who, and how many rows of each count
     repeats: bool  # whether a question occurs twice, and nothing says who answered
+    families: tuple[str, ...]  # of prompts whose answers were judged by themselves, in order
     selection: _Selection  # which rows count
     # Number of the first record of each chunk, and of all records at the end.
     starts: tuple[int, ...]
@@ -323,6 +335,7 @@ def survey_chunks(
             linked=linked,
             people=doubts.people[0].plus(doubts.people[1]) if linked and look.raw else None,
             repeats=doubts.doubled and not linked,
+            families=tuple(sorted({name for one in told for name in one.families})),
             selection=_Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
             starts=starts,
             most=most,
@@ -380,8 +393,10 @@ class _Look:
     def __call__(self, part: int) -> _Doubts:
         """Return whether anything occurs twice, which rows do not count, and the largest person."""
         rows = self.shuffle.read(part, len(self.chunks))
-        ordered = np.lexsort([*rows["rank"].T[::-1], *rows["who"].T[::-1]])
-        answered = np.concatenate([rows["who"], rows["rank"]], axis=1)[ordered]
+        ordered = np.lexsort([rows["family"], *rows["rank"].T[::-1], *rows["who"].T[::-1]])
+        named = rows["family"].any()  # nothing is added where no prompt has one
+        family = [rows["family"][:, np.newaxis]] if named else []
+        answered = np.concatenate([rows["who"], rows["rank"], *family], axis=1)[ordered]
         digests = {part: hashlib.sha256(answered.astype("<u8").tobytes()).digest()}
         rows = rows[~rows["dropped"]]
         who, rank = rows["who"].T, rows["rank"].T

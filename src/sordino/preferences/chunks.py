@@ -319,7 +319,7 @@ def _spans(path: Path, units: str) -> list[_Span]:
         if units == "batches":
             sizes, marks = arrow_batches(path)
             bundles = _bundles(sizes)
-            return [(marks[first], marks[end], *known) for first, end, *known in bundles]
+            return [(marks[one], marks[end], before, rows) for one, end, before, rows in bundles]
         with suppress(*UNPACKING_ERRORS):  # damage is said when it is read
             packed = packing(path, file)
             return [(0, 1, 0, None)] if plain_reader(file, packed).read(1) else []

@@ -20,7 +20,7 @@ from sordino.privacy.guarantee import SHARES, Guarantee
 from sordino.privacy.persons import People
 
 from .features import Features, differences, refuse_other_features
-from .records import Absent, Levels, Record, Text, canonical, encoded, person_key
+from .records import Absent, Levels, Record, Text, canonical, encoded, family_of, person_key
 
 
 class PublicDigest:
@@ -31,20 +31,24 @@ class PublicDigest:
         self._hash = hashlib.sha256()
         self.dropped = 0
 
-    def add(self, key: bytes, person: str | None) -> None:
-        """Take in one record: its question, and who answered."""
-        self._hash.update(key + (b"\0" if person is None else b"\1" + person_key(person)))
+    def add(self, key: bytes, person: str | None, family: str = "") -> None:
+        """Take in one record: its question, who answered, and of which family the prompt is."""
+        said = [person_key(name) for name in (person, family or None) if name is not None]
+        self._hash.update(key + bytes([(person is not None) + 2 * bool(family)]) + b"".join(said))
 
     def hexdigest(self) -> str:
         """Return the digest of everything taken in so far."""
         return self._hash.copy().hexdigest()
 
     @classmethod
-    def of(cls, keys: Sequence[bytes], persons: Sequence[str] | None) -> str:
-        """Return the digest of some questions, and of who answered each."""
+    def of(
+        cls, keys: Sequence[bytes], persons: Sequence[str] | None, second: Sequence[Any] = ()
+    ) -> str:
+        """Return the digest of some questions, of who answered each, and of families of prompts."""
         digest = cls()
         for index, key in enumerate(keys):
-            digest.add(key, None if persons is None else persons[index])
+            family = family_of(second[index]) if second else ""
+            digest.add(key, None if persons is None else persons[index], family)
         return digest.hexdigest()
 
 
@@ -145,7 +149,7 @@ class Questions:
     def _part(self: Q, rows: Sequence[int], names: Iterable[str], **columns: Any) -> Q:  # noqa: PYI019 (Self cannot be checked at run time)
         """Return some judgments, with the public digest of those alone."""
         columns |= {name: taken(getattr(self, name), rows) for name in ("keys", "persons", *names)}
-        digest = PublicDigest.of(columns["keys"], columns["persons"])
+        digest = PublicDigest.of(columns["keys"], columns["persons"], columns.get("second", ()))
         return replace(self, public_digest=digest, **columns)
 
 
@@ -203,7 +207,7 @@ class Comparisons(Questions):
     @property
     def families(self) -> tuple[str, ...]:
         """Return the public groups of the prompts of single answers, in order."""
-        return tuple(sorted({other.family for other in self.second if isinstance(other, Absent)}))
+        return tuple(sorted({*map(family_of, self.second)})) if self.alone else ()
 
     @property
     def choices(self) -> Comparisons:
@@ -361,7 +365,7 @@ def warn_swapped(pairs: Comparisons) -> None:
 def kept(records: Iterable[Record], digest: PublicDigest, rules: TextRules) -> Iterator[Record]:
     """Yield the records that carry a preference; every one enters the digest first."""
     for record in records:
-        digest.add(record.key, record.person)
+        digest.add(record.key, record.person, family_of(record.second))
         problems = rules.problems(record)
         if not problems:
             yield record

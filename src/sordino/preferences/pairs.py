@@ -239,7 +239,7 @@ class PrivatePairs(Comparisons):
         super().__post_init__()
         object.__setattr__(self, "answers", outcomes("answers", self.answers, len(self)))
         # A digest of the answers, of what they answer, and of who gave them.
-        who = PublicDigest.of(self.keys, self.persons)
+        who = PublicDigest.of(self.keys, self.persons, self.second)
         seal = digest_of_answers(f"{self.public_digest} {who}", self.answers)
         if self.seal not in {None, seal}:
             raise PrivacyError(

@@ -204,6 +204,11 @@ class Record:
         )
 
 
+def family_of(text: Any) -> str:
+    """Return the public group of a prompt, which stands for the answer that is absent."""
+    return text.family if isinstance(text, Absent) else ""
+
+
 def _says(text: Alternative) -> bool:
     if isinstance(text, Absent):
         return True  # nothing is expected of it

@@ -204,7 +204,7 @@ class _Estimate(LearningRun):
         data = self.inputs.data
         if self.dimension is not None or isinstance(data, Rankings):
             return None
-        return self.settings.suited(self.settings.features(n), data)
+        return self.settings.suited(self.settings.features(n), data, self.survey)
 
     @contextmanager
     def ready(self) -> Iterator[Run]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 from sordino import _validate
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import (
@@ -99,16 +100,20 @@ class Fitting:
         ),
     ] = None
 
-    def suited(self, features: HashedText, data: Comparisons | Chunks) -> Features:
+    def suited(
+        self,
+        features: HashedText,
+        data: Comparisons | Chunks,
+        survey: ChunkSurvey | None = None,
+    ) -> Features:
         """Return features with the intercept that single answers are held against."""
-        families: tuple[str, ...] = ()
-        if self.intercept == "family":
-            if not isinstance(data, Comparisons) or getattr(self, "hides_texts", False):
-                raise UsageError(
-                    "--intercept family reads which families there are, in one file in memory and "
-                    "not with --unit record. Nothing was done. Use --intercept one."
-                )
-            families = data.families
+        # Which families there are, files in chunks say when they are surveyed.
+        if self.intercept == "family" and getattr(self, "hides_texts", False):
+            raise UsageError(
+                "--intercept family makes a weight for each family of prompts, and --unit record "
+                "hides which there are. Nothing was done. Use --intercept one."
+            )
+        families = getattr(survey or data, "families", ())
         alone = self.judges_alone(data)
         found = suited_features(features, alone=alone, intercept=self.intercept, families=families)
         assert found is not None  # noqa: S101 - for the type checker

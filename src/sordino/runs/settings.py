@@ -551,8 +551,10 @@ class Rated(Reading):
         """Return how they are read in pieces; refuse pairs of ratings."""
         if self.ratings != RATINGS[0]:
             raise UsageError(
-                "--ratings pairs reads one file into memory, and these are read in pieces. Nothing "
-                "was done. Leave it out, or give one file."
+                "--ratings pairs compares the rated answers to one prompt, which may lie in "
+                "different pieces, and these files are read in pieces. Nothing was done. Leave it "
+                "out, so that each rating counts by itself; or give one file of JSON Lines, which "
+                "is read as a whole."
             )
         return {name: value for name, value in self.reading.items() if name != "ratings"}
 

@@ -212,9 +212,6 @@ def split_by_prompt(
 
 def part_of_answers(private: PrivatePairs, rows: Sequence[int]) -> PrivatePairs:
     """Return some of the randomized answers, under the promise and the entries of them all."""
-    digest = PublicDigest()
-    for row in rows:
-        digest.add(private.keys[row], None if private.persons is None else private.persons[row])
     columns: dict[str, Any] = {}
     for name in ("keys", "prompts", "first", "second", "persons"):
         column = getattr(private, name)
@@ -225,7 +222,7 @@ def part_of_answers(private: PrivatePairs, rows: Sequence[int]) -> PrivatePairs:
         private,
         **columns,
         answers=private.answers[list(rows)],
-        public_digest=digest.hexdigest(),
+        public_digest=PublicDigest.of(columns["keys"], columns["persons"], columns["second"]),
         seal=None,
     )
 
