@@ -63,8 +63,9 @@ from sordino.runs.settings import (
     language_module,
     refuse_foreign,
     refuse_given,
+    terms_of,
 )
-from sordino.runs.tables import describe_promise
+from sordino.runs.tables import ledger_rows, promise_rows
 
 from ._app import tell
 
@@ -345,23 +346,10 @@ class Train(Paying, Reading):
         )
         return privacy
 
-    @property
-    def own_terms(self) -> dict[str, object]:
-        """Return the settings that not both commands have."""
-        raise NotImplementedError
-
     def terms(self) -> TrainingTerms:
         """Return the settings of the trainer."""
-        terms: TrainingTerms = language_module("studies.pipeline").TrainingTerms(
-            lora=self.lora,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            max_length=self.max_length,
-            overlong="drop" if self.drops_unfit else "refuse",
-            seed=self.seed,
-            **self.own_terms,
-        )
-        return terms
+        kind: type[TrainingTerms] = language_module("studies.pipeline").TrainingTerms
+        return terms_of(self, kind, overlong="drop" if self.drops_unfit else "refuse")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,15 +370,6 @@ class TrainReward(Train):
     ] = 0.0
     learning_rate: LearningRate = 1e-4
 
-    @property
-    def own_terms(self) -> dict[str, object]:
-        """Return the settings of a reward."""
-        return {
-            "loss": self.loss,
-            "head_epochs": self.head_epochs,
-            "learning_rate": self.learning_rate,
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPolicy(Train):
@@ -401,11 +380,6 @@ class TrainPolicy(Train):
 
     temperature: Temperature = 0.1
     learning_rate: LearningRate = 1e-5
-
-    @property
-    def own_terms(self) -> dict[str, object]:
-        """Return the settings of a policy."""
-        return {"temperature": self.temperature, "learning_rate": self.learning_rate}
 
 
 def refuse_folder(out: Path, *, force: bool, spends: bool = False) -> None:
@@ -465,18 +439,7 @@ class _Training(Run):
         return {"verdict": judge(terms), **terms, "spend": spend}
 
     def promise_rows(self, told: dict[str, Any], spent: str) -> dict[str, str]:
-        return {
-            "written": self.settings.out.name,
-            "guarantee": describe_promise(told["guarantee"]),
-            "caveats": ", ".join(told["caveats"]) or "none",
-            "spent": spent,
-        }
-
-    def ledger_rows(self, ledger: Ledger) -> dict[str, str]:
-        return {
-            "ledger head": ledger.head.digest,
-            "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
-        }
+        return {"written": self.settings.out.name, **promise_rows(told), "spent": spent}
 
 
 def _head(ledger: Ledger) -> dict[str, Any]:
@@ -488,12 +451,7 @@ def _head(ledger: Ledger) -> dict[str, Any]:
 
 def _on_answers(settings: Train) -> _OnAnswers:
     """Return training on what the file holds, after refusing settings that do not fit it."""
-    with Bar.shown("Reading") as bar:
-        pairs = read_pairs(
-            settings.source,
-            **settings.reading,
-            progress=bar,
-        )
+    pairs = settings.read(settings.source)
     pairs.refuse_alone()
     if isinstance(pairs, PrivatePairs):
         promise = pairs.guarantee
@@ -642,7 +600,7 @@ class _OnAnswers(_Training):
             rows["loss"] = f"{loss:.4f} ({told['loss']}, last logged, on randomized answers)"
         if answers is not None:
             rows["answers"] = f"{answers} (train on it again: it spends nothing)"
-        return rows | (self.ledger_rows(ledger) if self.pays else {})
+        return rows | (ledger_rows(**_head(ledger)) if self.pays else {})
 
     def _private(self, ledger: Ledger) -> PrivatePairs:
         """Return randomized answers: those that were read, or new ones that are kept in a file."""
@@ -695,8 +653,7 @@ def _on_judgments(settings: Train) -> _OnJudgments:
     privacy, pipeline, terms = (
         settings.privacy(), language_module("studies.pipeline"), settings.terms()
     )  # fmt: skip
-    with Bar.shown("Reading") as bar:
-        pairs = read_pairs(settings.source, hides_records=True, **settings.reading, progress=bar)
+    pairs = settings.read(settings.source, hides_records=True)
     refuse_randomized(pairs)
     caveats = pipeline.refuse_unusable(
         pairs,
@@ -743,10 +700,8 @@ class _OnJudgments(_Training):
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         return {
             "would spend": f"epsilon={never_less(plan['spend'])}",
-            "guarantee": describe_promise(plan["guarantee"]),
-            "caveats": ", ".join(plan["caveats"]) or "none",
+            **promise_rows(plan),
             **self._noise_rows(),
-            "touched": "nothing (dry run)",
         }
 
     def spend(self, ledger: Ledger) -> dict[str, Any]:
@@ -780,7 +735,7 @@ class _OnJudgments(_Training):
         return {
             **self.promise_rows(told, f"epsilon={never_less(told['spend'])}"),
             **self._noise_rows(),
-            **self.ledger_rows(ledger),
+            **ledger_rows(**_head(ledger)),
         }
 
     def _noise_rows(self) -> dict[str, str]:

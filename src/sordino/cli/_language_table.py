@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from sordino import _validate
 from sordino._files import finite, refuse_existing
 from sordino.errors import DataError, UsageError
-from sordino.preferences.pairs import Pairs, read_pairs
+from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import never_less
 from sordino.runs.progress import Bar
 from sordino.runs.run import made_folder
@@ -172,12 +172,7 @@ def compare(settings: Comparison) -> None:
     epsilons, methods, central = settings.rows(), settings.methods(), settings.central_rows()
     settings.refuse_models(central=bool(central))
     settings.accepted((*epsilons, *central))  # refuses
-    with Bar.shown("Reading") as bar:
-        pairs = read_pairs(
-            settings.source,
-            **settings.reading,
-            progress=bar,
-        )
+    pairs = settings.read(settings.source)
     pairs.refuse_alone()
     if not isinstance(pairs, Pairs):
         raise DataError(

@@ -71,7 +71,7 @@ from sordino.runs.settings import (
     refuse_foreign,
     refuse_given,
 )
-from sordino.runs.tables import describe_promise
+from sordino.runs.tables import ledger_rows, promise_rows
 
 from ._app import app, command, tell
 
@@ -669,7 +669,6 @@ class _BanditRun(FolderRun):
             "would spend": f"epsilon={never_less(plan['spend'])}",
             **_told_rows(plan),
             "draws": f"{plan['draws']:,}",
-            "touched": "nothing (dry run)",
         }
 
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
@@ -683,8 +682,7 @@ class _BanditRun(FolderRun):
             **_told_rows(told),
             "draws": f"{len(told['draws']):,}",
             "drawn": "\n".join(drawn),
-            "ledger head": ledger.head.digest,
-            "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
+            **ledger_rows(ledger.head.digest, ledger.head.rows),
             "written": str(self.settings.out and self.settings.out / "result.json"),
             **({} if seconds is None else {"seconds": f"{seconds:.1f}"}),
         }
@@ -809,9 +807,8 @@ class _BanditRun(FolderRun):
 def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
     one = told["per_draw"]
     rows = {
-        "guarantee": describe_promise(told["guarantee"]),
+        **promise_rows(told),
         "hidden": _HIDDEN[told["guarantee"]["unit"]],
-        "caveats": ", ".join(told["caveats"]) or "none",
         "each draw": f"epsilon={never_less(one['epsilon'])}",
     }
     if test := one.get("test"):

@@ -381,7 +381,6 @@ class _WithheldDraws(Run):
             "prompts": f"{plan['prompts']:,}",
             "would spend": describe_promise(plan["guarantee"]),
             **self._terms(plan),
-            "touched": "nothing (dry run)",
         }
 
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from sordino.reporting.curves import describe_forecast, refuse_plot, write_curves
 from sordino.rewards import forecast
-from sordino.runs.settings import DELTA, Option, Output
+from sordino.runs.settings import DELTA, Option, Output, terms_of
 
 from ._app import app, command, finish
 
@@ -49,15 +49,7 @@ def estimate(settings: Estimate) -> None:
     out = settings.out
     if out is not None:
         refuse_plot(out, force=settings.force)
-    foreseen = forecast.estimate(
-        settings.n,
-        dimension=settings.dimension,
-        epsilon=settings.epsilon,
-        delta=settings.delta,
-        accuracy=settings.accuracy,
-        target=settings.target,
-        labels_per_person=settings.labels_per_person,
-    )
+    foreseen = terms_of(settings, forecast.estimate)
     rows = describe_forecast(foreseen)
     if out is not None:
         write_curves(out, foreseen, force=settings.force)

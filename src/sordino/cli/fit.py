@@ -12,7 +12,7 @@ from sordino.errors import PrivacyError, UsageError
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
-from sordino.preferences.pairs import Pairs, read_pairs
+from sordino.preferences.pairs import Pairs
 from sordino.reporting.result import (
     MEANINGLESS,
     describe_guarantee_and_caveats,
@@ -27,7 +27,7 @@ from sordino.rewards.reward_fit import fit as fit_released
 from sordino.runs.align_settings import Fitting
 from sordino.runs.progress import Bar, Passes
 from sordino.runs.settings import Argument, FitOption, ManyFiles, Option, Output, Reading
-from sordino.runs.tables import describe_accuracy, describe_promise, verdict_rows
+from sordino.runs.tables import describe_accuracy, promise_rows, verdict_rows
 
 from ._app import app, command, finish
 
@@ -65,8 +65,7 @@ def fit(settings: Fit) -> None:
     folded = value["verdict"]["word"] in MEANINGLESS
     rows = {
         **verdict_rows(value),
-        "guarantee": describe_promise(value["guarantee"]),
-        "caveats": ", ".join(promise.caveats) or "none",
+        **promise_rows(value),
         **({} if folded else {"accuracy": describe_accuracy(measured)}),
         "written": settings.out.name,
     }
@@ -76,12 +75,7 @@ def fit(settings: Fit) -> None:
 def _fitted_file(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str, Any]]:
     """Return a reward of one file in memory, and what it measures."""
     (source,) = settings.answers
-    with Bar.shown("Reading") as bar:
-        pairs = read_pairs(
-            source,
-            **settings.reading,
-            progress=bar,
-        )
+    pairs = settings.read(source)
     if isinstance(pairs, Pairs):
         raise PrivacyError(
             "These are raw judgments; a reward fitted on them would give them away. Nothing was "

@@ -15,13 +15,20 @@ from sordino._files import finite, refuse_output, write_json
 from sordino.errors import UsageError
 from sordino.preferences.features import caveats_of_reading
 from sordino.preferences.files import read_rows
-from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import Text, read_text
 from sordino.reporting.result import describe_guarantee_and_caveats, judge
 from sordino.runs.progress import Bar
 from sordino.runs.run import made_folder
-from sordino.runs.settings import Argument, Option, Output, Reading, TrainingOption, language_module
-from sordino.runs.tables import describe_promise, verdict_rows
+from sordino.runs.settings import (
+    Argument,
+    Option,
+    Output,
+    Reading,
+    TrainingOption,
+    language_module,
+    terms_of,
+)
+from sordino.runs.tables import promise_rows, verdict_rows
 
 from ._app import COMMANDS, app, command, finish
 from ._language_run import (
@@ -91,21 +98,8 @@ def tiny(settings: Tiny) -> None:
     """
     out = settings.out
     refuse_folder(out, force=settings.force)
-    size = language_module("references.tiny").TinyModel(
-        architecture=settings.architecture.value,
-        width=settings.width,
-        layers=settings.layers,
-        heads=settings.heads,
-        context=settings.context,
-        vocabulary=settings.vocabulary,
-        seed=settings.seed,
-    )
-    with Bar.shown("Reading") as bar:
-        pairs = read_pairs(
-            settings.source,
-            **settings.reading,
-            progress=bar,
-        )
+    size = terms_of(settings, language_module("references.tiny").TinyModel)
+    pairs = settings.read(settings.source)
     pairs.refuse_alone()
     pipeline = language_module("studies.pipeline")
     with made_folder(out), Bar.shown("Pretraining") as bar:
@@ -175,16 +169,7 @@ def policy(settings: _Improvement) -> None:
     refuse_folder(out, force=settings.force)
     prompts = _read_prompts(settings.prompts)
     pipeline = language_module("studies.pipeline")
-    terms = pipeline.PolicyTerms(
-        update=settings.update.value,
-        temperature=settings.temperature,
-        pessimism=settings.pessimism,
-        steps=steps,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        max_new_tokens=settings.max_new_tokens,
-        seed=settings.seed,
-    )
+    terms = terms_of(settings, pipeline.PolicyTerms, update=settings.update.value)
     score = language_module("rewards.text_rewards").TextRewardModel.load(settings.reward)
     with made_folder(out), Bar.shown("Improving") as bar:
         log = pipeline.improve_policy(score, settings.model, prompts, out, terms, progress=bar)
@@ -204,8 +189,7 @@ def policy(settings: _Improvement) -> None:
     rows = {
         **verdict_rows(value),
         "written": out.name,
-        "guarantee": describe_promise(value["guarantee"]),
-        "caveats": ", ".join(value["caveats"]) or "none",
+        **promise_rows(value),
         "spent": "nothing: a private reward may be optimized for ever",
         "prompts": f"{len(prompts):,}, which count as public",
     }

@@ -48,7 +48,7 @@ from sordino.runs.settings import (
     choose_coin,
     refuse_records,
 )
-from sordino.runs.tables import dropped_row, unit_rows
+from sordino.runs.tables import dropped_row, ledger_rows, unit_rows
 
 from ._app import app, command, tell
 
@@ -159,8 +159,7 @@ class _Privatization(Run):
             **unit_rows(plan),
             "caveats": ", ".join(told["caveats"]) or "none",
             **dropped_row(plan["dropped_identical"]),
-            "ledger head": head.digest,
-            "ledger rows": f"{head.rows} (note the head elsewhere)",
+            **ledger_rows(head.digest, head.rows),
         }
 
 

@@ -33,7 +33,7 @@ from sordino.runs.settings import (
     PrivacyOption,
     language_module,
 )
-from sordino.runs.tables import describe_promise
+from sordino.runs.tables import promise_rows
 
 from ._app import app, command, finish
 from .choose import read_questions
@@ -120,8 +120,7 @@ def synthesize(settings: _Synthesize) -> None:
     value = {"rows": len(rows), **describe_guarantee_and_caveats(promise), "out": settings.out.name}
     table = {
         "rows": f"{len(rows):,}",
-        "guarantee": describe_promise(value["guarantee"]),
-        "caveats": ", ".join(promise.caveats) or "none",
+        **promise_rows(value),
         "certificate": certificate.digest if certificate else "none: no ledger at hand paid for it",
         "written": str(settings.out),
         "spent": "nothing",

@@ -77,15 +77,13 @@ class DrawNoise(AlignRun):
             "caveats": ", ".join(plan["caveats"]) or "none",
             "policy": f"temperature {plan['temperature']:.6g}, ridge {plan['ridge']:.6g}, ball "
             f"{plan['ball']:g}",
-            "touched": "nothing (dry run)",
         }
 
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
         """Return what was prepared in lines."""
         del ledger  # nothing was spent
-        rows, out = choice_rows(told) | self.plan_rows(told), self.settings.out
-        del rows["touched"]
-        return rows | {
+        out = self.settings.out
+        return choice_rows(told) | self.plan_rows(told) | {
             "written": str(out and out / "result.json"),
             "draw with": f"sordino choose {out} PROMPTS --judgments PREFS",
         }

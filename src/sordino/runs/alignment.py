@@ -255,13 +255,7 @@ def _pairs(settings: Align, source: object) -> Inputs:
     if isinstance(source, Pairs | PrivatePairs):
         pairs = source
     else:
-        with Bar.shown("Reading") as bar:
-            pairs = read_pairs(
-                cast("Any", source),  # which is found out there
-                **settings.reading,
-                hides_records=settings.hides_texts,
-                progress=bar,
-            )
+        pairs = settings.read(source, hides_records=settings.hides_texts)
     if not settings.hides_texts:
         warn_swapped(pairs)
     if settings.noise is not NoiseOn.auto:

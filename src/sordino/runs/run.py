@@ -317,7 +317,7 @@ class Run(ABC):
         self.settings.refuse_nothing_to_resume()
         if self.settings.dry_run:
             told = self.planned()
-            return self.plan_rows(told), told
+            return self.plan_rows(told) | {"touched": "nothing (dry run)"}, told
         with self.ready() as ready:
             told, ledger = ready.perform(ready.spend)
         return verdict_rows(told) | self.rows(told, ledger), told

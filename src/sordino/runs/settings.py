@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 from sordino import _validate
 from sordino._files import refuse_existing, sha256_of
@@ -26,6 +26,7 @@ from sordino.errors import MissingExtra, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.comparisons import TextRules
 from sordino.preferences.files import RATINGS
+from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.records import PERSON, Levels
 from sordino.preferences.schemas import parsed_columns
 from sordino.privacy import guarantee
@@ -34,9 +35,13 @@ from sordino.privacy.ledger_chain import is_begun, request_of
 from sordino.privacy.project import ledger_path
 from sordino.privatization.randomization import coin_for_person
 
+from .progress import Bar
+
 if TYPE_CHECKING:
     from sordino.engines.engine import Engine
     from sordino.preferences.chunks import Chunks
+
+T = TypeVar("T")
 
 PRIVACY = "Privacy"
 _JUDGMENTS = "Judgments"
@@ -146,6 +151,12 @@ def _module_of_extra(name: str, extra: str) -> Any:
             f"The {extra} commands need libraries that are not installed. Nothing was done. Make "
             f"sure you have installed everything with: pip install 'sordino[{extra}]'"
         ) from error
+
+
+def terms_of(settings: Any, make: Callable[..., T], **more: Any) -> T:
+    """Return what is made of public settings, whose names are those of a command's options."""
+    named = inspect.signature(make).parameters.keys() & {each.name for each in fields(settings)}
+    return make(**{name: getattr(settings, name) for name in named} | more)
 
 
 @contextmanager
@@ -517,6 +528,11 @@ class Reading:
             "drop": drop,
             "longest": self.longest,
         }
+
+    def read(self, source: object, **more: Any) -> Pairs | PrivatePairs:
+        """Return the pairs of a source; a bar shows how far reading them is."""
+        with Bar.shown("Reading") as bar:
+            return read_pairs(source, **self.reading, **more, progress=bar)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,19 @@ def describe_promise(values: Mapping[str, Any]) -> str:
     )
 
 
+def promise_rows(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return the lines on what is promised, and with which caveats."""
+    return {
+        "guarantee": describe_promise(told["guarantee"]),
+        "caveats": ", ".join(told["caveats"]) or "none",
+    }
+
+
+def ledger_rows(head: str, rows: int) -> dict[str, str]:
+    """Return the lines on the ledger that paid."""
+    return {"ledger head": head, "ledger rows": f"{rows} (note the head elsewhere)"}
+
+
 def verdict_rows(told: Mapping[str, Any]) -> dict[str, str]:
     """Return the line with which a closing summary begins, where there is a verdict."""
     found = told.get("verdict")
@@ -93,8 +106,7 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
         what = "ballots" if _of_rankings(result) else judged(result)
         counted["left out"] = f"{data['capped']:,} {what}, by the cap for one person"
     rows = {
-        "guarantee": describe_promise(result["guarantee"]),
-        "caveats": ", ".join(result["caveats"]) or "none",
+        **promise_rows(result),
         **(_curator_rows(result) if central else {}),
         **counted,
         **({} if pairs is None else {judged(result): f"{pairs:,}{_in_files(data)}"}),
@@ -117,8 +129,7 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
         rows["on public data"] = f"accuracy {_number(public['accuracy'])} on {public['pairs']:,}"
     if "truth" in result:
         rows["KL regret"] = _number(result["truth"]["kl_regret"], 4)
-    rows["ledger head"] = ledger["head"]
-    rows["ledger rows"] = f"{ledger['rows']} (note the head elsewhere)"
+    rows |= ledger_rows(ledger["head"], ledger["rows"])
     if folder is not None:
         rows["report"] = str(folder / "report.html")
     return rows | ({} if seconds is None else {"seconds": _number(seconds, 1)})
@@ -311,7 +322,7 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
             f"({plan['largest_person_labels']} labels)"
         )
     rows |= _files_rows(plan["files"]) if "files" in plan else {}
-    return rows | {"touched": "nothing (dry run)"}
+    return rows
 
 
 def _files_rows(planned: Mapping[str, Any]) -> dict[str, str]:
