@@ -83,7 +83,8 @@ class DrawNoise(AlignRun):
         """Return what was prepared in lines."""
         del ledger  # nothing was spent
         out = self.settings.out
-        return choice_rows(told) | self.plan_rows(told) | {
+        rows = choice_rows(told) | self.plan_rows(told)
+        return rows | {
             "written": str(out and out / "result.json"),
             "draw with": f"sordino choose {out} PROMPTS --judgments PREFS",
         }
