@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads wait for each
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 import sordino
 
@@ -46,10 +46,17 @@ DEEP = {  # folders and files that run in `make test-all` only; others are marke
 }  # fmt: skip
 
 
-def pytest_collection_modifyitems(items):
+FEW_EXAMPLES = 30  # of a property in `make test`; `make test-all` tries as many as it says
+
+
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if DEEP & set(item.path.parts[-2:]):
             item.add_marker(pytest.mark.deep)
+        if config.option.markexpr == "not deep" and is_hypothesis_test(getattr(item, "obj", None)):
+            said = item.function._hypothesis_internal_use_settings or settings.default
+            few = settings(said, max_examples=min(FEW_EXAMPLES, said.max_examples))
+            item.function._hypothesis_internal_use_settings = few
 
 
 class Coins:

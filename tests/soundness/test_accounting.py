@@ -440,7 +440,7 @@ def rho_of(event):
     return 0.0
 
 
-@settings(max_examples=15)
+@settings(max_examples=40)
 @given(EVENTS_LIST, EVENT, st.sampled_from([REPLACE, ZERO_OUT]))
 @example([(PureEvent(5e-324), 1)], GaussianEvent(1.0), REPLACE)
 def test_more_releases_never_spend_less(events, extra, neighbors):

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import differential_evolution
+from tests.tiers import few
 
 from sordino.mechanisms import score_sensitivity as alone
 from sordino.mechanisms import score_sensitivity as arms_
@@ -125,7 +126,7 @@ def worst_of_shrunken(shrinkage, penalty, center, most=3):
 
 @pytest.mark.parametrize("center", CENTERS)
 @pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("shrinkage", SHRINKAGES)
+@pytest.mark.parametrize("shrinkage", few(SHRINKAGES, SHRINKAGES[0], SHRINKAGES[-1]))
 def test_no_record_moves_shrunken_means_farther_and_the_first_one_attains_it(
     shrinkage, penalty, center
 ):

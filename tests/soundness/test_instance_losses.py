@@ -7,6 +7,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from tests.tiers import few
 
 from sordino.auditing.instance_losses import (
     ArmAudit,
@@ -143,7 +144,7 @@ def test_no_records_and_a_rare_arm_attain_the_bound_of_the_shrunken_mean(row):
 
 
 @pytest.mark.parametrize("fewest", [0, 2])
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", few(range(100), first=8))
 def test_no_neighbor_of_arms_is_missed_and_one_attains_the_loss(seed, fewest):
     records, width, rule = random_arms(seed, fewest=fewest)
     epsilon = float(np.random.default_rng(seed).choice([0.0, 0.1, 1.0]))
@@ -162,7 +163,7 @@ def test_no_neighbor_of_arms_is_missed_and_one_attains_the_loss(seed, fewest):
         assert abs(delta - most) <= ROUNDING * most + 1e-14
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", few(range(40), first=4))
 def test_without_shrinkage_a_first_or_last_record_shows(seed):
     """An arm is never drawn without records, so ε is infinite, and δ is the chance that shows."""
     records, width, rule = random_arms(seed, fewest=2)
@@ -205,7 +206,7 @@ def test_weights_that_no_float_can_hold():
         assert loss == pytest.approx(float(exact), rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", few(range(100), first=10))
 def test_arms_never_lose_more_than_their_class(seed):
     records, width, rule = random_arms(seed, fewest=1 if seed % 2 else 2)
     if seed % 2:
@@ -291,7 +292,7 @@ def refitted_losses(rows, rewards, queries, additions, grid, rule):
     return max(removed, default=0.0), max(added)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", few(range(150), first=15))
 def test_no_neighbor_of_linear_logs_is_missed_and_one_attains_the_loss(seed):
     rows, rewards, queries, additions, width, rule = random_linear(seed)
     grid = np.linspace(0.0, width, 201)
@@ -336,7 +337,7 @@ def test_published_rows_of_linear_logs(row):
     assert max(losses) == pytest.approx(row["exact"], rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", few(range(150), first=14))
 def test_linear_logs_never_lose_more_than_their_class(seed):
     rows, rewards, queries, additions, width, rule = random_linear(seed)
     rows = np.vstack([rows, np.repeat(np.eye(rows.shape[1]), seed % 7, axis=0)])

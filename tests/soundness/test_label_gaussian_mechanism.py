@@ -148,7 +148,7 @@ GRIDS = st.floats(2.0**-24, 2.0**-12)
 
 
 @given(worlds(), GRIDS, st.booleans(), st.integers(0, 99), st.booleans(), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=120)
 def test_no_label_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, seed, is_sparse, less):
     """Claim: PPHJ, Algorithm 1 (Lemma A.10): (ε/2, δ/2) with σ² = 40L² log(1/δ)/ε²"""
     longest = float(np.linalg.norm(rows, axis=1).max()) / 3 if less else math.inf
@@ -158,7 +158,7 @@ def test_no_label_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, seed,
 
 
 @given(worlds(), GRIDS, st.booleans(), st.integers(1, 4), st.data())
-@settings(max_examples=40)
+@settings(max_examples=120)
 def test_no_person_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, most, data):
     ids = data.draw(st.lists(st.sampled_from(["a", "b", "c", 7]), min_size=len(rows)))[: len(rows)]
     order = data.draw(st.one_of(st.none(), st.permutations(range(len(rows)))))
@@ -402,7 +402,7 @@ def size_of(power):
 SIZES = st.none() | st.integers(-308, 307)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     left_out=st.lists(st.tuples(SIZES, SIZES), min_size=1, max_size=3),
     unit=st.integers(-100, 100),

@@ -163,7 +163,7 @@ def totals_of(design, *labellings_):
 temperatures = st.sampled_from([0.01, 1.0, 1e6, 1e300])
 
 
-@settings(max_examples=30)
+@settings(max_examples=80)
 @given(labellings, weightings, temperatures, st.integers(0, N - 1), st.sampled_from([0, 1, 0.5]))
 def test_one_label_moves_one_purchase_by_its_sensitivity(labels, weights, temperature, at, change):
     """A held-out label moves the metrics by at most μ standard deviations, another one by 0."""

@@ -110,7 +110,7 @@ def worlds(draw):
 
 @given(worlds(), st.floats(2.0**-24, 2.0**-12), st.booleans(), st.sampled_from(KINDS),
        st.integers(0, 99))  # fmt: skip
-@settings(max_examples=35)
+@settings(max_examples=100)
 def test_no_ballot_moves_the_sum_by_more_than_is_hidden(world, grid, shaped, kind, seed):
     rows, starts, slates = world
     made = mechanism(kind, shaped=shaped, grid=grid)

@@ -9,6 +9,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiers import few
 
 from sordino.errors import DataError
 from sordino.preferences import containers as files
@@ -56,7 +57,7 @@ def expected(rows, tmp_path):
 @pytest.mark.parametrize(("ending", "mark"), [(".csv", ","), (".tsv", "\t"), (".CSV", ",")])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b"\r\n \n"])
-@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("quoting", few([csv.QUOTE_MINIMAL, csv.QUOTE_ALL], first=1))
 def test_dresses(tmp_path, packed, ending, mark, end, start, quoting):
     content = start + written(ROWS, delimiter=mark, end=end, quoting=quoting)
     path = write(tmp_path, content, f"x{ending}{packed}")
@@ -159,7 +160,7 @@ def everything_said(error):
     return "\n".join(said)
 
 
-@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("packed", few(["", ".gz"], first=1))
 @pytest.mark.parametrize(("content", "words"), REFUSED.values(), ids=REFUSED)
 def test_tables_that_cannot_be_used(tmp_path, content, words, packed):
     with pytest.raises(DataError, match=words) as caught:
