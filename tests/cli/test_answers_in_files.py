@@ -239,12 +239,3 @@ def test_it_is_what_one_file_of_the_same_answers_is_measured_on(answers):
     assert abs(found["accuracy"] - in_memory["accuracy"]) < 4 * errors
     ratio = found["accuracy_standard_error"] / in_memory["accuracy_standard_error"]
     assert 1.4 < ratio < 3.4  # a fifth of the answers: √5, and nothing is scaled
-
-
-@pytest.mark.parametrize("source", ["texts", "texts/0.jsonl"])
-def test_too_few_questions_are_refused_as_for_one_file(folder, source):
-    (folder / "texts").mkdir()
-    folder.write("texts/0.jsonl", text_rows(1))
-    out = "answers" if source == "texts" else "one.jsonl"
-    assert folder.run("privatize", source, "--epsilon", "1", "--out", out).code == 0
-    refused(folder, ["fit", out, *FIT[2:]], 4, "too few different questions")

@@ -17,8 +17,6 @@ from sordino.auditing.releases.seed_attack import attack_coins
 
 from .conftest import CANARY, Folder, pair
 
-RAW_FIRST = "position"
-
 
 def chosen_first(rows, path, *, flips=4):
     """A file whose order is the preference, with a coin that is honest about its rate."""
@@ -45,27 +43,6 @@ def raw(folder):
 
 
 @pytest.mark.deep
-def test_a_file_that_leaks_by_its_order_leaves_with_five(raw):
-    words = ["audit", "release", "out.jsonl", "--epsilon", "1.1"]
-    said = raw.run(*words, "--raw", "raw.jsonl", "--json")
-    assert (said.code, said.err) == (5, "")
-    assert said.value["verdict"] == "refuted"
-    assert RAW_FIRST in said.value["refuted_by"]
-    assert said.value["confidential"] is True
-    shown = raw.run(*words, "--raw", "raw.jsonl")
-    assert shown.code == 5
-    assert "REFUTED by" in shown.out
-    assert "not for publication" in shown.out
-
-
-@pytest.mark.deep
-def test_without_the_raw_file_an_order_is_no_refutation(raw):
-    said = raw.run("audit", "release", "out.jsonl", "--epsilon", "1.1", "--json")
-    assert (said.code, said.value["verdict"]) == (6, "cannot tell")
-    assert said.value["confidential"] is False
-
-
-@pytest.mark.deep
 def test_our_own_file_is_not_refuted_and_no_word_of_it_is_printed(raw):
     assert raw.run("privatize", "raw.jsonl", "--epsilon", "1", "--out", "own.jsonl").code == 0
     before = raw.state()
@@ -78,17 +55,6 @@ def test_our_own_file_is_not_refuted_and_no_word_of_it_is_printed(raw):
     assert said.code == 0, said.out
     assert CANARY not in said.out + said.err
     assert raw.state() == before
-
-
-@pytest.mark.deep
-def test_a_simulated_file_is_refuted_by_its_seed(raw):
-    words = ["privatize", "raw.jsonl", "--epsilon", "1", "--out", "own.jsonl"]
-    assert raw.run(*words, "--simulate-seed", "7").code == 0
-    said = raw.run(
-        "audit", "release", "own.jsonl", "--epsilon", "1", "--raw", "raw.jsonl", "--json"
-    )
-    assert said.code == 5
-    assert "seed" in said.value["refuted_by"]
 
 
 @pytest.mark.deep

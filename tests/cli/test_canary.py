@@ -175,17 +175,6 @@ def test_exceptions_of_bad_lines(folder, line, words):
     check_files(folder, {"in.jsonl"})
 
 
-@pytest.mark.parametrize(("line", "words"), LINES.values(), ids=LINES)
-def test_exceptions_of_bad_records_in_memory(line, words):
-    try:
-        row = json.loads(spoiled(line))
-    except (ValueError, RecursionError):
-        row = object()
-    said = raised(read_pairs, [texts(0), texts(1), row])
-    assert found_in(said) == set()
-    assert "record 3" in said
-
-
 @pytest.mark.parametrize(("content", "words"), FILES.values(), ids=FILES)
 def test_exceptions_of_bad_files(folder, content, words):
     content = content.replace(b"CANARY", canary("chosen").encode())

@@ -2,13 +2,11 @@
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import sordino
-from sordino.preferences.pairs import Pairs
 from sordino.rewards.estimation import EXPECTED_PASSES
 from sordino.rewards.private_metrics import METRICS_PASSES
 from sordino.runs.progress import Bar
@@ -25,7 +23,6 @@ RECORD = ["--unit", "record"]
 BOUGHT = ["--metrics-epsilon", "4"]
 NUMBERS = ("accuracy", "negative_log_likelihood", "calibration_slope")
 ITEMS = ("apple", "banana", "cherry", "date")
-DEBIAN = Path(__file__).resolve().parents[3] / "shared" / "data" / "debian_2005_leader.soi"
 
 
 def ballots(n=300, seed=0):
@@ -197,36 +194,6 @@ def test_rankings_of_answers_give_a_reward_of_texts(folder):
     reward = sordino.RewardModel.load(folder / "out/reward.json")
     kind, rude = reward.score(["Q?"] * 2, ["kind answer", "rude answer"])
     assert kind > rude
-
-
-@pytest.mark.skipif(not DEBIAN.exists(), reason="needs ../shared/data")
-def test_the_real_election(folder):
-    """The last is far behind; three are nearly tied for the first place (seeded)."""
-    more = ["--all-offered", "--epsilon", "3", "--delta", "1e-6", "--simulate-seed", "1"]
-    assert folder.run("align", DEBIAN, *CENTRAL, *more).code == 0
-    worths = [item["worth"] for item in result_of(folder)["items"]]
-    assert len(worths) == 7
-    assert worths[0] - worths[2] < 0.5 < worths[2] - worths[5]
-    assert worths[6] < worths[5] - 0.3
-
-
-def test_the_same_weights_as_from_one_array_in_memory(ready):
-    assert ready.run(*VECTORS, "--simulate-seed", "5", "--ball", "10").code == 0
-    in_files = sordino.RewardModel.load(ready / "out/reward.json")
-    rows, labels = zip(
-        *(write_vectors(ready / "again.parquet", 300, seed=file) for file in range(3)), strict=True
-    )
-    budget = sordino.Guarantee(
-        2.0, delta=1e-6, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
-    )
-    in_memory = sordino.fit_reward(
-        Pairs.from_features(np.concatenate(rows), np.concatenate(labels)),
-        mechanism=sordino.LabelGaussian(2.0, delta=1e-6),
-        ledger=sordino.Ledger.open(ready / "m.db", data="preferences", budget=budget),
-        simulate_seed=5,
-        ball=10.0,
-    )
-    np.testing.assert_allclose(in_files.weights, in_memory.weights, rtol=0.05, atol=0.01)
 
 
 @pytest.mark.parametrize("more", [["--epsilon", "8", "--metrics-epsilon", "2"], RECORD])
@@ -501,18 +468,6 @@ def spoil(folder, name, text):
 def test_a_file_that_cannot_be_used(ready, command, name, text, code, words):
     spoil(ready, name, text)
     refused(ready, command, code, *words)
-
-
-def test_the_same_person_and_question_in_two_files(ready):
-    ready.write("more.jsonl", text_rows(100, people=True)[7:8])
-    refused(ready, ["align", "texts", "more.jsonl", *CENTRAL], 4, "0.jsonl", "more.jsonl")
-
-
-def test_too_few_questions_spend_nothing(folder):
-    (folder / "texts").mkdir()
-    refused(folder, TEXTS, 2, "No file")
-    folder.write("texts/0.jsonl", text_rows(1))
-    refused(folder, [*TEXTS, *BOUGHT], 4, "too few different questions")
 
 
 def test_an_address_that_does_not_answer(ready):

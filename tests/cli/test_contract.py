@@ -54,13 +54,6 @@ def test_align_writes_what_the_contract_says(ready):
     assert result["seconds"] > 0
 
 
-def test_as_a_process_of_its_own(ready):
-    said = ready.process(*PRIVATIZE, "--json")
-    assert (said.code, said.err) == (0, "")
-    assert said.value["spend"] == 1.0
-    assert said.value["ledger"]["rows"] == 3
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -117,15 +110,6 @@ def test_dry_run_refuses_what_the_run_would_refuse(ready, command):
     refused(ready, [*command, "--dry-run"], 2, "exists")
     refused(ready, [*command, "--dry-run", "--force"], 3, "budget")
     refused(ready, [*command, "--dry-run", "--force", "--data", "other"], 3, "budget")
-
-
-@both
-def test_over_budget_on_a_shared_ledger(ready, command):
-    ledger = ["--ledger", "shared.db"]
-    assert ready.run(*command, *ledger, "--budget", "2").code == 0
-    assert ready.run(*command, *ledger, "--force").code == 0
-    refused(ready, [*command, *ledger, "--force"], 3, "shared.db", "Nothing was released")
-    assert ready.run(*command, *ledger, "--force", "--budget", "3").code == 0
 
 
 @both

@@ -580,16 +580,6 @@ def test_an_overspent_ledger_draws_nothing(raw, account, drawn, tmp_path):
     assert not drawn
 
 
-@pytest.mark.deep
-def test_a_released_file_passes_the_audit(raw, account, tmp_path):
-    given = raw(questions=40, people=10)
-    privatize_chunks(given, tmp_path / "out", COIN, ledger=account(), engine=InProcess())
-    found = sordino.audit(
-        tmp_path / "out" / "s1.jsonl", epsilon=1.0, unit="label", raw=given.chunks[1].path
-    )
-    assert not found.refuted  # it has too few rows for more
-
-
 def test_the_same_seed_gives_the_same_answers_however_tasks_run(raw, account, tmp_path):
     for linked in (False, True):
         given = raw(linked=linked)

@@ -22,7 +22,7 @@ import sordino
 from sordino import _random
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.auditing.exact import exact_epsilon
-from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
+from sordino.errors import BudgetExceeded, DataError, PrivacyError
 from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
@@ -472,25 +472,6 @@ def test_over_budget_nothing_is_drawn(tmp_path, monkeypatch):
                 ledger=ledger,
                 cap=cap,
             )
-    assert ledger.spends == ()
-
-
-@pytest.mark.parametrize(("unit", "cap"), [("person", None), ("person", 2), ("label", 2)])
-def test_person_ids_are_needed(tmp_path, unit, cap):
-    ledger, case = new_ledger(tmp_path, unit=unit), [(None, "q"), (None, "r")]
-    with pytest.raises(DataError, match="person ids"):
-        privatize(read_pairs(rows_of(case, (1, 0))), COIN, ledger=ledger, cap=cap)
-    raw = write(tmp_path, case, (1, 0))
-    with pytest.raises(DataError, match="person ids"):
-        privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger, cap=cap)
-    assert ledger.spends == ()
-
-
-@pytest.mark.parametrize("cap", [0, -1, 1.5, True, "2"])
-def test_a_cap_is_a_whole_number(tmp_path, cap):
-    ledger = new_ledger(tmp_path)
-    with pytest.raises(UsageError, match="cap"):
-        privatize(read_pairs(rows_of(TWO, (1, 0))), COIN, ledger=ledger, cap=cap)
     assert ledger.spends == ()
 
 

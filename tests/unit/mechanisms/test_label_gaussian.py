@@ -138,20 +138,6 @@ def test_what_says_not_which_rows_count_is_refused(persons, most, rows, error):
         noise.prepare(normal(4, 2), persons=persons, rows=rows)
 
 
-@pytest.mark.parametrize(
-    ("differences", "said"),
-    [
-        (np.zeros((3, 2)), "a row that is not 0"),
-        (np.array([[1.0], [np.inf]]), "row 1"),
-        (np.ones(3), "dimension"),
-        (np.full((2, 2), 1e200), r"2\^400"),
-    ],
-)
-def test_vectors_that_cannot_be_used_are_refused(differences, said):
-    with pytest.raises(DataError, match=said):
-        NOISE.prepare(differences)
-
-
 # --- whole steps ----------------------------------------------------------------------------------
 
 

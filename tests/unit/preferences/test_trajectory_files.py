@@ -66,13 +66,6 @@ def test_a_table_that_changes_with_the_step():
         read_trajectories(VISITED, features=table[:2])
 
 
-def test_equal_sums():
-    rows = [*ROWS, {"first": ROWS[0]["first"], "second": ROWS[0]["first"], "label": 1}]
-    with pytest.raises(DataError, match="Comparison 6"):
-        read_trajectories(rows)
-    assert read_trajectories(rows, drop=["identical"]).pairs.dropped == 1
-
-
 @pytest.mark.parametrize(
     ("row", "word"),
     [

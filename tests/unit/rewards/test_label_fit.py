@@ -1,6 +1,5 @@
 """Fits on one released sum of labels: the loss, the ridge, the set, the free metrics, the file."""
 
-import hashlib
 import json
 import math
 from dataclasses import replace
@@ -374,20 +373,6 @@ def test_a_malformed_sum_in_a_file_is_refused(tmp_path, statistic):
         RewardModel.load(tmp_path / "reward.json")
 
 
-def test_texts_and_sparse_features(tmp_path):
-    rows = [
-        {"prompt": f"Q{i}?", "chosen": f"good answer {i}", "rejected": f"bad reply {i}"}
-        for i in range(80)
-    ]
-    reward = sordino.fit_reward(
-        sordino.read_pairs(rows), features=sordino.HashedText(dimension=32),
-        mechanism=LabelGaussian(20.0, delta=DELTA), ledger=account(tmp_path, 30.0),
-    )  # fmt: skip
-    [good, bad] = reward.score(["Q?", "Q?"], ["good answer", "bad reply"])
-    assert good > bad
-    assert reward.features is not None
-
-
 @pytest.mark.parametrize(
     ("change", "error", "match"),
     [
@@ -412,46 +397,6 @@ def test_what_cannot_be_fitted_spends_nothing(tmp_path, change, error, match):
     with pytest.raises(error, match=match):
         sordino.fit_reward(sordino.Pairs.from_features(rows, labels), **given | change)
     assert len(ledger.rows) == 1
-
-
-def test_a_seed_needs_noise(linear_world, ledger):
-    pairs, _ = linear_world(50, 3)
-    answers = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=ledger(1.0))
-    with pytest.raises(sordino.UsageError, match="simulate_seed"):
-        sordino.fit_reward(answers, simulate_seed=1)
-    with pytest.raises(sordino.UsageError, match="private already"):
-        sordino.fit_reward(answers, mechanism=LabelGaussian(1.0, delta=DELTA), ledger=ledger(1.0))
-    with pytest.raises(sordino.PrivacyError, match="raw judgments"):
-        release_labels(answers, LabelGaussian(1.0, delta=DELTA), ledger=ledger(1.0))
-
-
-def test_a_seed_marks_everything_simulated(tmp_path):
-    rows, _, labels = world(50, 3)
-    pairs = sordino.Pairs.from_features(rows, labels)
-    given = {"mechanism": LabelGaussian(1.0, delta=DELTA), "ridge": 1.0, "simulate_seed": 3}
-    ledger = account(tmp_path)
-    one, two = (sordino.fit_reward(pairs, ledger=ledger, **given) for _ in range(2))
-    np.testing.assert_array_equal(one.statistic, two.statistic)
-    assert one.guarantee.simulated
-    with pytest.raises(sordino.PrivacyError, match="simulated"):
-        sordino.certify(one, ledger)
-    assert sordino.certify(one, ledger, for_study=True).guarantee.epsilon == one.guarantee.epsilon
-
-
-def test_a_certificate_of_a_released_sum(tmp_path):
-    rows, _, labels = world(50, 3)
-    pairs = sordino.Pairs.from_features(rows, labels)
-    ledger = account(tmp_path, 2.0)
-    given = {"mechanism": LabelGaussian(1.0, delta=DELTA), "ledger": ledger, "ridge": 1.0}
-    one, two = (sordino.fit_reward(pairs, **given) for _ in range(2))
-    found = sordino.certify(two, ledger)
-    assert found.guarantee == two.guarantee
-    assert 1.0 < found.ledger_total.epsilon < 2.0  # two releases compose
-    with pytest.raises(sordino.PrivacyError, match="other answers"):
-        sordino.certify(replace(one, artifact=hashlib.sha256(b"").hexdigest()), ledger)
-    given["mechanism"] = LabelGaussian(1.9, delta=DELTA)
-    with pytest.raises(sordino.BudgetExceeded):
-        sordino.fit_reward(pairs, **given)
 
 
 def test_repeats_that_nothing_links_are_told(tmp_path):

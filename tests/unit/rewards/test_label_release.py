@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.errors import DataError, UsageError
+from sordino.errors import UsageError
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.privacy.guarantee import LARGEST_DELTA, REPLACE_ONE
@@ -69,23 +69,6 @@ def test_the_cap_of_a_person_is_filled_from_the_rows_that_remain(linear_world, t
     assert len(released.evidence) == 6 * 4
     details = json.loads(ledger.spends[-1].payload)["details"]
     assert details == {"cap": 4, "held_out": "unread"}
-
-
-def test_a_fit_takes_the_mask_too(pairs, tmp_path):
-    ledger = account(tmp_path)
-    reward = sordino.fit_reward(pairs, mechanism=NOISE, ledger=ledger, held_out=True, ball=4.0)
-    assert reward.pairs == (~held_out_rows(pairs)).sum()
-    assert sordino.certify(reward, ledger).guarantee == reward.guarantee
-
-
-def test_too_few_questions_are_refused_before_anything_is_spent(pairs, tmp_path):
-    ledger = account(tmp_path)
-    out = held_out_rows(pairs)
-    for side in (out, ~out):
-        few = pairs.part(np.flatnonzero(side)[:5].tolist())
-        with pytest.raises(DataError, match="too few different questions"):
-            release_labels(few, NOISE, ledger=ledger, held_out=True)
-    assert not ledger.spends
 
 
 def test_other_ways_take_no_mask(pairs, tmp_path, ledger):
