@@ -13,8 +13,10 @@ from scipy import sparse
 
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
+from sordino.engines.engine import Rows
+from sordino.errors import DataError, UsageError
 from sordino.mechanisms import gaussian, label_sum
-from sordino.mechanisms.label_sum import LabelDesign, LabelGaussian
+from sordino.mechanisms.label_sum import ChunkedLabels, LabelDesign, LabelGaussian
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent
@@ -449,3 +451,108 @@ def test_the_auditor_refutes_a_sum_in_which_rows_that_do_not_count_are_multiplie
     monkeypatch.setattr(label_sum, "_half_steps", read_by_a_mask)
     masked = noise.prepare(rows, rows=[0, 2])
     assert audit_mechanism(masked, **known, trials=2_000, simulate_seed=1).verdict == "refuted"
+
+
+# --- ties that are counted beside the sum ---------------------------------------------------------
+
+
+def with_marks(rows, ties, seed=0):
+    """Rows with counters behind: of all votes, and of one of the groups."""
+    groups = np.random.default_rng(seed).integers(0, max(ties - 1, 1), len(rows))
+    marks = np.column_stack([np.ones(len(rows)), groups[:, None] == np.arange(ties - 1)])
+    return np.hstack([rows, marks])
+
+
+@given(worlds(), GRIDS, st.booleans(), st.integers(0, 99), st.integers(1, 3), st.booleans())
+@settings(max_examples=80)
+def test_no_label_moves_the_sum_and_the_number_of_ties_by_more_than_is_hidden(
+    rows, grid, shaped, seed, ties, is_person
+):
+    ids = [f"p{i // 3}" for i in range(len(rows))] if is_person else None
+    mechanism = LabelGaussian(
+        1.0, delta=1e-6, shaped=shaped, grid=grid, ties=ties,
+        records_per_person=2 if is_person else None,
+    )  # fmt: skip
+    given_rows = with_marks(np.where(rows == 0, rows.max(), rows), ties, seed)
+    design = mechanism.prepare(given_rows, persons=ids)
+    assert moves_too_much(design, seed=seed) == set()
+
+
+@pytest.mark.parametrize("ties", [1, 3])
+def test_ties_are_counted_exactly_and_cost_no_noise(ties):
+    rows = normal(60, 4)
+    plain = LabelGaussian(1.0, delta=1e-6).prepare(rows)
+    design = LabelGaussian(1.0, delta=1e-6, ties=ties).prepare(with_marks(rows, ties))
+    assert design.moved == pytest.approx(plain.moved, rel=1e-5)
+    labels = np.random.default_rng(1).integers(0, 3, 60)
+    exact = with_marks(rows, ties)[:, 4:].T @ (labels == 2)
+    outputs = design.repeat(labels, 4000, entropy=SimulatedEntropy(3))
+    noise = outputs[:, 4:] - exact
+    deviation = math.sqrt(design.covariance[4, 4])
+    assert abs(noise.mean(axis=0)).max() < 6.5 * deviation / math.sqrt(4000) + 1e-3
+    assert noise.var(axis=0) == pytest.approx(np.diag(design.covariance)[4:], rel=0.15)
+    assert deviation == pytest.approx(
+        2 / math.sqrt(3 / min(ties, 2)) / design.mechanism.mu, rel=1e-4
+    )
+    np.testing.assert_array_equal(  # the rest is what it was
+        total(design, labels)[: plain.halves.shape[1]], total(plain, labels)
+    )
+
+
+@pytest.mark.parametrize("cap", [None, 3])
+def test_an_auditor_finds_ties_neither_too_loud_nor_idle(cap):
+    same = np.repeat(normal(1, 3), 12, axis=0)
+    ids = np.repeat(np.arange(4), 3) if cap else None
+    mechanism = LabelGaussian(1.0, delta=1e-6, ties=1, records_per_person=cap)
+    design = mechanism.prepare(with_marks(same, 1), persons=ids)
+    case = design.worst_case(REPLACE_ONE)
+    moved = math.sqrt(moved_squared(design, case.one, case.other))
+    assert moved <= design.moved <= moved * (1 + 2.0**-18)
+    ratios = design.log_ratio(design.repeat(case.one, 4000, entropy=SimulatedEntropy(1)), case)
+    assert ratios.mean() == pytest.approx(mechanism.mu**2 / 2, abs=6.5 * mechanism.mu / 63)
+
+
+class TiesOnTop(LabelDesign):
+    """How far a label moves the sum is measured without its ties."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._hide(label_sum.lengths(self.halves, self.parts), self.persons)
+
+
+def test_ties_that_weigh_too_much_or_are_forgotten_are_refuted():
+    given_rows = with_marks(ROWS, 1)
+    design = LabelGaussian(1.0, delta=1e-6, ties=1).prepare(given_rows)
+    heavy = replace(design, tied=2 * design.tied)
+    assert moves_too_much(heavy) == set()  # for the noise grows with it
+    assert moves_too_much(as_class(TiesOnTop, heavy)) == {"label"}
+    assert total(design, np.full(40, 2))[-1] == 40 * design.mechanism.tie_steps
+
+
+def test_only_marks_are_counters_and_only_halves_are_ties():
+    mechanism = LabelGaussian(1.0, delta=1e-6, ties=1)
+    with pytest.raises(DataError, match="must hold 0 or 1"):
+        mechanism.prepare(np.hstack([ROWS, np.full((40, 1), 2.0)]))
+    with pytest.raises(UsageError, match="ratings have none"):
+        mechanism.prepare(with_marks(ROWS, 1), parts=4)
+    with pytest.raises(UsageError, match="leave no column"):
+        replace(mechanism, ties=5).prepare(ROWS)
+    with pytest.raises(UsageError, match="leave longest out"):
+        replace(mechanism, longest=1.0)
+
+
+def test_the_same_integers_are_added_of_files_and_ties_of_short_rows_are_hidden():
+    given_rows, labels = with_marks(ROWS, 3), np.random.default_rng(2).integers(0, 3, 40)
+    mechanism = LabelGaussian(1.0, delta=1e-6, ties=3)
+    design = mechanism.prepare(given_rows)
+    in_files = ChunkedLabels(mechanism, design.ellipsoid)
+    rows = Rows.of(sparse.csr_array(given_rows), labels.astype(np.int8))
+    added = in_files.total(rows)
+    assert added.added.total.tolist() == total(design, labels)
+    assert added.moved == design.moved
+    assert added.factor.shape == design.factor.shape == (7, 7)
+    given_rows[:, :4] *= 0.3  # a tie is then farther from a win than a win from a loss
+    added = in_files.total(Rows.of(given_rows, labels.astype(np.int8)))
+    halves = np.rint(ROWS * 0.3 @ design.ellipsoid.whiten.T / (2 * mechanism.grid))
+    moves = label_sum.lengths(halves.astype(np.int32), 2, design.tied)
+    assert added.moved == moves.max() / label_sum.FINER > 2 * np.linalg.norm(halves, axis=1).max()

@@ -32,7 +32,11 @@ from sordino.preferences.records import FIELDS, Text, canonical, read_text
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more, weak_caveats
 from sordino.privacy.ledger_chain import digest_of_json
 
-_JUDGMENTS: Final = (*(set(FIELDS) - {"prompt", "first", "second"}), "person", "persons")
+_JUDGMENTS: Final = (
+    *(set(FIELDS) - {"prompt", "first", "second", "first_name", "second_name"}),
+    "person",
+    "persons",
+)
 _MOST: Final = 20_000  # questions of a study
 _LONGEST: Final = 50_000  # characters of one question: a page has to show it
 

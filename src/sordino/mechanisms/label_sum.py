@@ -13,10 +13,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial, reduce
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
+from scipy import sparse
+from scipy.linalg import block_diag
 
 from sordino import _validate
 from sordino._random import Entropy
@@ -27,6 +29,7 @@ from sordino.privacy.conversions import gaussian_mu
 from sordino.privacy.guarantee import (
     REPLACE_ONE,
     SHARES,
+    UNDECIDED,
     GaussianEvent,
     Guarantee,
     NeighboringRelation,
@@ -150,6 +153,11 @@ class SumMechanism(Described):
             caveats=("labels-only",) if unit == "person" else (),
         )
 
+    @property
+    def counters(self) -> Float[np.ndarray, "q q"]:
+        """Return what one step of each counter of ties is worth: most sums have none."""
+        return np.zeros((0, 0))
+
     def ellipsoid_of(self, rows: Matrix | Rows) -> Ellipsoid:
         """Return the shape of noise that hides any of these public rows."""
         return (least_noise_ellipsoid if self.shaped else isotropic_ellipsoid)(rows)
@@ -175,7 +183,7 @@ class _HiddenSum:
     @property
     def step(self) -> Float[np.ndarray, "d r"]:
         """Return what one step in each direction is worth: from steps to the released sum."""
-        return self.ellipsoid.unwhiten * self.unit
+        return np.asarray(block_diag(self.ellipsoid.unwhiten * self.unit, self.mechanism.counters))
 
     @property
     def scale(self) -> float:
@@ -248,7 +256,8 @@ class DesignedSum(_HiddenSum, Repeated[np.ndarray]):
     ) -> Float[np.ndarray, " trials"]:
         """Return log P(output | case.one) − log P(output | case.other) for every row."""
         inside = outputs if self.offset is None else outputs - self.offset
-        steps = inside @ (self.ellipsoid.whiten.T / self.unit)
+        counted = np.linalg.inv(self.mechanism.counters)
+        steps = inside @ block_diag(self.ellipsoid.whiten.T / self.unit, counted)
         one, other = (self._total(side) for side in (case.one, case.other))
         return gaussian_log_ratio(steps, one, other, self.scale)
 
@@ -339,13 +348,19 @@ def _whole_times(parts: int) -> Int64[np.ndarray, " codes"]:
     return np.array([int(n) if n.denominator == 1 else -1 for n in whole], dtype=np.int64)
 
 
-def lengths(halves: Int32[np.ndarray, "n r"], parts: int = 2) -> Int64[np.ndarray, " n"]:
+def lengths(
+    halves: Int32[np.ndarray, "n r"],
+    parts: int = 2,
+    tied: Int32[np.ndarray, "n q"] | None = None,
+) -> Int64[np.ndarray, " n"]:
     """Return ‖Ph‖ of every row in parts of a step, P halves, rounded up by integer arithmetic."""
+    # Where ties are counted: how far the two labels are apart that are farthest.
     squares = np.empty(len(halves), dtype=np.int64)
     for part, values in dense_parts(halves):
         wide = values.astype(np.int64)
         squares[part] = np.einsum("ij,ij->i", wide, wide)
-    return _moves_of(squares, parts)
+    moves = _moves_of(squares, parts)
+    return moves if tied is None else np.maximum(moves, _moved_by_tie(squares, tied))
 
 
 def _moves_of(squares: Int64[np.ndarray, " n"], parts: int) -> Int64[np.ndarray, " n"]:
@@ -364,11 +379,28 @@ class LabelMechanism(SumMechanism):
 
     _: KW_ONLY
     longest: float = math.inf
+    ties: int = 0
 
     def __post_init__(self) -> None:
         if self.longest != math.inf:
             object.__setattr__(self, "longest", _validate.positive("longest", self.longest))
+        _validate.integer("ties", self.ties, at_least=0)
+        if self.ties and self.longest != math.inf:
+            raise UsageError("ties are counted whole, so every row is: leave longest out.")
         super().__post_init__()
+
+    @property
+    def tie_steps(self) -> int:
+        """Return c, by how many steps one tie moves each counter that its row names."""
+        # So that ties cost nothing: half a row and all counters of a tie, at most the one of all
+        # and one of a group, are together as long as the longest row, 1/grid steps.
+        # Source: docs/ranking.md, "How it is private": h² + k c² = (2h)² with c = h √(3/k).
+        return int(math.sqrt(3 / min(max(self.ties, 1), 2)) / 2 / self.grid)
+
+    @property
+    def counters(self) -> Float[np.ndarray, "q q"]:
+        """Return what one step of each counter of ties is worth."""
+        return np.eye(self.ties) / self.tie_steps
 
     def prepare(
         self,
@@ -397,7 +429,10 @@ class LabelMechanism(SumMechanism):
                 the noise would be below 2^12 steps of the grid.
         """
         refuse_persons(given=persons is not None, most=self.records_per_person)
-        differences = checked_rows("differences", differences)
+        self.refuse_parts(parts)
+        checked = checked_rows("differences", differences)
+        marks = _marks_of(checked, self.ties)
+        differences = _without_marks(checked, self.ties)
         if self.longest != math.inf:
             differences = checked_rows("differences", counting_less(differences, self.longest))
         used = counted_rows(differences.shape[0], persons, rows, self.records_per_person)
@@ -406,9 +441,39 @@ class LabelMechanism(SumMechanism):
         # No row that counts is longer than 1 as the noise measures it; a half one takes half that.
         most, whiten = 1 / self.grid, ellipsoid.whiten / self.grid
         halves = _half_steps(differences, used, whiten, longest=most, parts=parts)
-        design = LabelDesign(self, ellipsoid, halves, used, persons, parts)
+        tied = (marks * used[:, np.newaxis] * self.tie_steps).astype(np.int32)
+        design = LabelDesign(self, ellipsoid, halves, used, persons, parts, tied)
         design.refuse_unusable_noise()
         return design
+
+    def refuse_parts(self, parts: int) -> None:
+        """Refuse ratings where ties are counted: only half a label is a tie."""
+        if self.ties and parts != 2:  # noqa: PLR2004 (halves)
+            raise UsageError("Ties are of comparisons; ratings have none. Leave ties out.")
+
+
+def _without_marks(rows: Matrix, ties: int) -> Matrix:
+    """Return rows without their last columns, which say what counters a tie of theirs moves."""
+    return rows[:, : rows.shape[1] - ties] if ties else rows
+
+
+def _marks_of(rows: Matrix, ties: int) -> Int64[np.ndarray, "n q"]:
+    """Return those last columns; refuse what is no mark."""
+    if not 0 <= ties < rows.shape[1]:
+        raise UsageError(f"ties={ties!r} counters leave no column of {rows.shape[1]}.")
+    marks: Any = rows[:, rows.shape[1] - ties :]
+    marks = np.asarray(marks.toarray() if sparse.issparse(marks) else marks)
+    if not np.isin(marks, (0, 1)).all():
+        raise DataError("The columns that count ties must hold 0 or 1. Nothing was released.")
+    return np.asarray(marks, dtype=np.int64)
+
+
+def _moved_by_tie(
+    squares: Int64[np.ndarray, " n"], tied: Integer[np.ndarray, "n q"]
+) -> Int64[np.ndarray, " n"]:
+    """Return how far a tie is from both other labels, in parts of a step, rounded up."""
+    wide = tied.astype(np.int64)
+    return _moves_of(squares + np.einsum("ij,ij->i", wide, wide), 1)
 
 
 @dataclass(frozen=True)
@@ -429,6 +494,8 @@ class LabelGaussian(LabelMechanism):
         records_per_person: How many rows of one person count (m); the others are left out,
             whatever their labels. Needed for unit ``"person"``.
         longest: Rows that are longer count less, as said above; every row counts 1 if left out.
+        ties: How many columns at the end of the rows are no feature: each holds 1 where an
+            undecided label is counted, else 0, and the numbers of ties are released with the sum.
         grid: Step of the grid, relative to the longest x_i as the noise measures it: 2^-24 to
             2^-12.
 
@@ -440,8 +507,9 @@ class LabelGaussian(LabelMechanism):
         ``"person"`` with ``records_per_person`` (caveat ``labels-only``): for any labels, any
         x_i and any number of them; no arithmetic caveat. A label contributes 0, h or 2h, whole
         numbers that depend on the public w_i x_i alone, so one change moves the sum by at most
-        ‖2h‖, which is computed in integers and rounded up; for a person, by the sum of these over
-        their rows. The noise is exactly discrete, with the allowance for its grid of
+        ‖2h‖, which is computed in integers and rounded up (where ties are counted, by √(‖h‖² + kc²)
+        if that is more, k counters of c steps); for a person, by the sum of these over their rows.
+        The noise is exactly discrete, with the allowance for its grid of
         :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Shown by
         tests/soundness/test_label_gaussian_mechanism.py.
 
@@ -522,13 +590,16 @@ class LabelDesign(DesignedSum):
     used: Bool[np.ndarray, " n"]  # which rows count
     persons: PersonIds | None = None  # whose rows they are, if all of one person change together
     parts: int = 2  # P, of which every label is a whole number
+    tied: Int32[np.ndarray, "n q"] | None = None  # what a tie of each row adds, behind, in steps
     # How many steps one change moves the sum at most, rounded up: Δ.
     moved: float = field(init=False)
     # The rows of a change that may move it as far: one row, or one person's.
     worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._hide(lengths(self.halves, self.parts), self.persons)
+        if self.tied is None:
+            object.__setattr__(self, "tied", np.zeros((len(self.halves), 0), dtype=np.int32))
+        self._hide(lengths(self.halves, self.parts, self.tied), self.persons)
         for steps in (self.halves, self.used):
             steps.setflags(write=False)
 
@@ -544,10 +615,19 @@ class LabelDesign(DesignedSum):
         self.sensitivity(neighbors)
         vectors = self.halves[self.worst].astype(np.float64)
         side = vectors @ np.linalg.svd(vectors, full_matrices=False)[2][0] > 0
-        one, other = np.zeros((2, len(self.halves)), dtype=np.int8)
-        one[self.worst], other[self.worst] = side, ~side
-        one[~self.used] = 1
-        return WorstCase(one, other)
+        ways = [(side, ~side)]
+        if self.mechanism.ties:  # or all are ties, against none that is
+            ways.append((np.full(len(side), UNDECIDED), ~side))
+        cases = []
+        for mine, theirs in ways:
+            one, other = np.zeros((2, len(self.halves)), dtype=np.int8)
+            one[self.worst], other[self.worst] = mine, theirs
+            one[~self.used] = 1
+            cases.append(WorstCase(one, other))
+        return max(cases, key=self._distance)
+
+    def _distance(self, case: WorstCase) -> float:
+        return float(np.linalg.norm(self._total(case.one) - self._total(case.other)))
 
     def _total(self, values: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:
         if len(times := _times_of(values, self.parts)) != len(self.halves):
@@ -555,7 +635,8 @@ class LabelDesign(DesignedSum):
         total = np.zeros(self.halves.shape[1], dtype=np.int64)
         for part, halves in dense_parts(self.halves):
             total += times[part] @ halves.astype(np.int64)
-        return total
+        assert self.tied is not None  # noqa: S101 - for the type checker
+        return np.append(total, (times == 1) @ self.tied.astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -579,7 +660,11 @@ class ChunkedLabels:
     @classmethod
     def prepare(cls, mechanism: LabelMechanism, rows: Rows, *, parts: int = 2) -> ChunkedLabels:
         """Return the release made ready: it reads no label and spends nothing."""
-        shorter = rows.turned(partial(counting_less, longest=mechanism.longest))
+        mechanism.refuse_parts(parts)
+        alone = rows.turned(
+            partial(_without_marks, ties=mechanism.ties), rows.shape[1] - mechanism.ties
+        )
+        shorter = alone.turned(partial(counting_less, longest=mechanism.longest))
         return cls(mechanism, mechanism.ellipsoid_of(shorter), parts)
 
     def total(self, rows: Rows) -> _ChunkedTotal:
@@ -588,9 +673,7 @@ class ChunkedLabels:
         whiten = self.ellipsoid.whiten / self.mechanism.grid
         # No row is longer than 1 as the noise measures it; more than twice that was not there.
         added = rows.fold(
-            _Steps(
-                whiten.T / self.parts, 1 / self.mechanism.grid, self.mechanism.longest, self.parts
-            ),
+            _Steps(whiten.T / self.parts, 1 / self.mechanism.grid, self.mechanism, self.parts),
             _Sum.plus,
         )
         if added.rows != rows.shape[0]:
@@ -645,7 +728,7 @@ class _Steps:
 
     turned: Float[np.ndarray, "d r"]  # takes a row (as a row vector) to h_i, before rounding
     longest: float  # largest ‖h_i‖ that can be; beyond it squares would not be exact
-    counted: float  # as the mechanism's `longest`
+    mechanism: LabelMechanism  # the settings
     parts: int  # P, of which every label is a whole number
 
     def __call__(self, _first: int, block: Matrix, labels: Integer[np.ndarray, " n"]) -> _Sum:
@@ -655,12 +738,18 @@ class _Steps:
 
     def _part(self, values: Float[np.ndarray, "k d"], times: Int64[np.ndarray, " k"]) -> _Sum:
         """Return the sum of some rows."""
-        halves = np.rint(counting_less(values, self.counted) @ self.turned)
+        ties = self.mechanism.ties
+        tied = _marks_of(values, ties) * self.mechanism.tie_steps
+        values = np.asarray(_without_marks(values, ties))
+        halves = np.rint(counting_less(values, self.mechanism.longest) @ self.turned)
         squares = np.einsum("ij,ij->i", halves, halves)
         if not squares.max() <= self.longest**2:  # also NaN
             raise DataError("The input changed while it was read. Nothing was released.")
         # Whole numbers below 2^53 throughout: the products and sums of these floats are exact.
         total = (times.astype(np.float64) @ halves).astype(np.int64)
+        total = np.append(total, (times == 1) @ tied)
         sizes = np.einsum("ij,ij->i", values, values)
         moved = int(_moves_of(squares.max(keepdims=True).astype(np.int64), self.parts)[0])
+        if ties:
+            moved = max(moved, int(_moved_by_tie(squares.astype(np.int64), tied).max()))
         return _Sum(total, moved, len(values), float(sizes.sum()), float(np.sqrt(sizes.max())))

@@ -111,7 +111,7 @@ def _rows(chunks: Chunks, chunk: Chunk) -> Rows:
     else:
         part = None if chunk.rows is None else (chunk.first, chunk.last, chunk.start)
         rows = contained(path, person_field=chunks.person_field, part=part).rows
-    return chunks.schema.rows(rows)
+    return chunks.schema.rows(rows, whole=False)
 
 
 def _table_rows(chunks: Chunks, chunk: Chunk) -> Rows:

@@ -29,7 +29,7 @@ from .chunk_reading import questions
 from .chunks import Chunk, Chunks
 from .files import TWO_FORMS, untold
 from .folds import held_out_questions, refuse_one_side
-from .records import family_of, person_key
+from .records import person_key, told_beside
 
 _ROW_BITS: Final = 40
 """Bits of the number of a row in its chunk; the chunk's number is above them."""
@@ -99,7 +99,7 @@ _ENTRY: Final = [
     ("row", "<u8"),
     ("held_out", "?"),
     ("dropped", "?"),
-    ("family", "<u8"),  # 64 bits of the prompt's, and 0 where it has none
+    ("beside", "<u8"),  # 64 bits of its family and whose answers met; 0 where nothing is said
 ]
 
 
@@ -150,15 +150,15 @@ class _FactsOf:
             count += pairs.dropped
             # Of records with identical answers only the digest knows.
             named = tuple(row.person for row in dropped if row.person is not None)
-            absent = [row.second for row in dropped]
-            left_out = _entries([row.key for row in dropped], named or None, absent)
+            beside = [told_beside(row.second, row.names) for row in dropped]
+            left_out = _entries([row.key for row in dropped], named or None, beside)
             left_out["dropped"] = True
             entries.append(left_out)
             if len(pairs):
                 form = pairs.persons is not None, cut
                 asked.append(pairs.questions)
                 families |= set(pairs.families)
-                found = _entries(pairs.keys, pairs.persons, pairs.second)
+                found = _entries(pairs.keys, pairs.persons, pairs.beside)
                 found["row"] = start + np.arange(len(pairs), dtype=np.uint64)
                 if self.hold_out:
                     found["held_out"] = held_out_questions(pairs.keys)
@@ -193,7 +193,7 @@ def _all_asked(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
 
 
 def _entries(
-    keys: Sequence[bytes], persons: Sequence[str] | None, second: Sequence[object]
+    keys: Sequence[bytes], persons: Sequence[str] | None, beside: Sequence[str]
 ) -> np.ndarray:
     """Return 128 bits of who answered, and of who answered what, for every row."""
     # Without persons the question stands for both: it tells whether one occurs twice.
@@ -208,9 +208,9 @@ def _entries(
     for name, digests in (("who", who), ("rank", ranks)):
         short = b"".join(digest[:16] for digest in digests)
         entries[name] = np.frombuffer(short, dtype=">u8").reshape(-1, 2)
-    for row, other in enumerate(second):
-        if family := family_of(other):
-            entries["family"][row] = int.from_bytes(person_key(family)[:8], "big")
+    for row, text in enumerate(beside):
+        if text:
+            entries["beside"][row] = int.from_bytes(person_key(text)[:8], "big")
     return entries
 
 
@@ -393,10 +393,10 @@ class _Look:
     def __call__(self, part: int) -> _Doubts:
         """Return whether anything occurs twice, which rows do not count, and the largest person."""
         rows = self.shuffle.read(part, len(self.chunks))
-        ordered = np.lexsort([rows["family"], *rows["rank"].T[::-1], *rows["who"].T[::-1]])
-        named = rows["family"].any()  # nothing is added where no prompt has one
-        family = [rows["family"][:, np.newaxis]] if named else []
-        answered = np.concatenate([rows["who"], rows["rank"], *family], axis=1)[ordered]
+        ordered = np.lexsort([rows["beside"], *rows["rank"].T[::-1], *rows["who"].T[::-1]])
+        said = rows["beside"].any()  # nothing is added where there is no family and no name
+        beside = [rows["beside"][:, np.newaxis]] if said else []
+        answered = np.concatenate([rows["who"], rows["rank"], *beside], axis=1)[ordered]
         digests = {part: hashlib.sha256(answered.astype("<u8").tobytes()).digest()}
         rows = rows[~rows["dropped"]]
         who, rank = rows["who"].T, rows["rank"].T

@@ -20,7 +20,19 @@ from sordino.privacy.guarantee import SHARES, Guarantee
 from sordino.privacy.persons import People
 
 from .features import Features, differences, refuse_other_features
-from .records import Absent, Levels, Record, Text, canonical, encoded, family_of, person_key
+from .items import ItemDifferences
+from .records import (
+    Absent,
+    Levels,
+    Names,
+    Record,
+    Text,
+    canonical,
+    encoded,
+    named_fields,
+    person_key,
+    told_beside,
+)
 
 
 class PublicDigest:
@@ -31,10 +43,10 @@ class PublicDigest:
         self._hash = hashlib.sha256()
         self.dropped = 0
 
-    def add(self, key: bytes, person: str | None, family: str = "") -> None:
-        """Take in one record: its question, who answered, and of which family the prompt is."""
-        said = [person_key(name) for name in (person, family or None) if name is not None]
-        self._hash.update(key + bytes([(person is not None) + 2 * bool(family)]) + b"".join(said))
+    def add(self, key: bytes, person: str | None, beside: str = "") -> None:
+        """Take in one record: its question, who answered, its family or whose answers met."""
+        said = [person_key(text) for text in (person, beside or None) if text is not None]
+        self._hash.update(key + bytes([(person is not None) + 2 * bool(beside)]) + b"".join(said))
 
     def hexdigest(self) -> str:
         """Return the digest of everything taken in so far."""
@@ -42,13 +54,13 @@ class PublicDigest:
 
     @classmethod
     def of(
-        cls, keys: Sequence[bytes], persons: Sequence[str] | None, second: Sequence[Any] = ()
+        cls, keys: Sequence[bytes], persons: Sequence[str] | None, beside: Sequence[str] = ()
     ) -> str:
-        """Return the digest of some questions, of who answered each, and of families of prompts."""
+        """Return the digest of some questions, of who answered each, and of what is beside."""
         digest = cls()
         for index, key in enumerate(keys):
-            family = family_of(second[index]) if second else ""
-            digest.add(key, None if persons is None else persons[index], family)
+            said = beside[index] if beside else ""
+            digest.add(key, None if persons is None else persons[index], said)
         return digest.hexdigest()
 
 
@@ -149,7 +161,8 @@ class Questions:
     def _part(self: Q, rows: Sequence[int], names: Iterable[str], **columns: Any) -> Q:  # noqa: PYI019 (Self cannot be checked at run time)
         """Return some judgments, with the public digest of those alone."""
         columns |= {name: taken(getattr(self, name), rows) for name in ("keys", "persons", *names)}
-        digest = PublicDigest.of(columns["keys"], columns["persons"], columns.get("second", ()))
+        beside = _beside(columns.get("second", ()), columns.get("names"))
+        digest = PublicDigest.of(columns["keys"], columns["persons"], beside)
         return replace(self, public_digest=digest, **columns)
 
 
@@ -167,13 +180,15 @@ class Comparisons(Questions):
     parts: int = 2  # P, of which every raw label is a whole number: 2 unless levels are declared
     # Keys of single answers whose ratings these are: a ledger knows the data set by them too.
     asked: tuple[bytes, ...] = ()
+    names: tuple[Names, ...] | None = None  # whose answers met, where it is said
 
     def __post_init__(self) -> None:
         # Beside features there are no texts to hide an order in.
         texts = dict.fromkeys(
             ("prompts", "first", "second"), 0 if self.given is not None else len(self)
         )
-        self._refuse_lengths(texts | {"given": len(self), "persons": len(self)})
+        beside = dict.fromkeys(("given", "persons", "names"), len(self))
+        self._refuse_lengths(texts | beside)
         if len({isinstance(other, Absent) for other in self.second}) > 1:
             raise DataError("Some judgments are of one answer and some of two. Nothing was done.")
         super().__post_init__()
@@ -194,6 +209,18 @@ class Comparisons(Questions):
             {canonical(prompt, text, Absent())[1] for text in both if not isinstance(text, Absent)}
             for prompt, *both in texts
         ]
+
+    @property
+    def beside(self) -> list[str]:
+        """Return what is public of each judgment beside its question and person."""
+        return _beside(self.second, self.names)
+
+    @property
+    def bare(self) -> bool:
+        """Return whether there are names and no texts: the names then stand for them."""
+        if not self.names or self.alone or not self.first:
+            return False
+        return (self.first[0], self.second[0]) == self.names[0][:2]
 
     def refuse_alone(self) -> None:
         """Refuse judgments of single answers where two are needed."""
@@ -249,7 +276,7 @@ class Comparisons(Questions):
         if self.alone:
             del told["second"]
         person = {} if self.persons is None else {"person": self.persons[row]}
-        return told | self._outcome(row) | person
+        return told | named_fields(self.names and self.names[row]) | self._outcome(row) | person
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[row] for row in range(len(self)))
@@ -270,6 +297,13 @@ class Comparisons(Questions):
 
     def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
         """Return φ(first) − φ(second) for every record."""
+        if isinstance(features, ItemDifferences):
+            return features.rows(self)
+        if self.bare:
+            raise DataError(
+                "These judgments name what was compared and hold no answers, so no reward of "
+                "answers can be learned. Nothing was done. Rank the names: sordino rank."
+            )
         what = "pairs of texts, and left out for pairs made by from_features"
         refuse_other_features(features, what, needed=self.given is None)
         if self.given is not None:
@@ -338,6 +372,11 @@ USUAL = TextRules()
 """Nothing is left out."""
 
 
+def _beside(second: Sequence[Any], names: Sequence[Names] | None) -> list[str]:
+    """Return what is public of each record beside its question and person; vectors say nothing."""
+    return [told_beside(text, names[row] if names else None) for row, text in enumerate(second)]
+
+
 def looks_swapped(texts: Sequence[tuple[Any, Any, Any]]) -> bool:
     """Return whether prompts look like answers: next to none asks, and half of the answers do."""
     # A rule on texts, alike in both answers; a guess, for a warning.
@@ -365,7 +404,7 @@ def warn_swapped(pairs: Comparisons) -> None:
 def kept(records: Iterable[Record], digest: PublicDigest, rules: TextRules) -> Iterator[Record]:
     """Yield the records that carry a preference; every one enters the digest first."""
     for record in records:
-        digest.add(record.key, record.person, family_of(record.second))
+        digest.add(record.key, record.person, told_beside(record.second, record.names))
         problems = rules.problems(record)
         if not problems:
             yield record
@@ -414,11 +453,15 @@ def columns_of(rows: Sequence[Record], digest: PublicDigest) -> dict[str, Any]:
         "parts": 2 if levels is None else levels.parts,
         "asked": tuple(key for row in rows for key in row.asked),
         "persons": all_named(row.person for row in rows),
+        "names": all_named(row.names for row in rows),
     }
 
 
-def all_named(persons: Iterable[str | None]) -> tuple[str, ...] | None:
+N = TypeVar("N")
+
+
+def all_named(named: Iterable[N | None]) -> tuple[N, ...] | None:
     """Return who gave each record if every record names somebody, and there is one."""
-    given = tuple(persons)
-    known = tuple(person for person in given if person is not None)
+    given = tuple(named)
+    known = tuple(one for one in given if one is not None)
     return known if given and len(known) == len(given) else None

@@ -21,8 +21,10 @@ from .records import (
     Absent,
     Alternative,
     Levels,
+    Names,
     Record,
     Text,
+    named_fields,
     paired_ratings,
     parse_records,
     refuse_person_field,
@@ -203,6 +205,7 @@ COMPARISONS = Kind(
         ("cut", TWO_FORMS),
         ("alone", "judgments of one answer and of two in one file. Nothing was released."),
         ("levels", "ratings with other levels than the others. Nothing was released."),
+        ("named", "whose answers met is said of some records and not of others."),
     ),
 )
 """Of two answers, raw or randomized."""
@@ -260,12 +263,14 @@ def line_of(
     answer: int,
     person: str | None,
     levels: Levels | None = None,
+    names: Names | None = None,
 ) -> bytes:
     """Return the fields of one privatized record as a line."""
     row: dict[str, Any] = {"prompt": prompt, "first": first, "second": second}
     if isinstance(second, Absent):
         row = {"prompt": prompt, "completion": first}
         row |= {"family": second.family} if second.family else {}
+    row |= named_fields(names)
     row |= {} if levels is None else {"levels": str(levels)}
     row["answer"] = int(answer)
     if person is not None:

@@ -85,7 +85,7 @@ class Pairs(Comparisons):
         Args:
             rows: Their numbers. They must be chosen without looking at a label.
         """
-        return self._part(rows, ("prompts", "first", "second", "given", "labels"))
+        return self._part(rows, ("prompts", "first", "second", "given", "labels", "names"))
 
     @classmethod
     def from_frame(
@@ -239,7 +239,7 @@ class PrivatePairs(Comparisons):
         super().__post_init__()
         object.__setattr__(self, "answers", outcomes("answers", self.answers, len(self)))
         # A digest of the answers, of what they answer, and of who gave them.
-        who = PublicDigest.of(self.keys, self.persons, self.second)
+        who = PublicDigest.of(self.keys, self.persons, self.beside)
         seal = digest_of_answers(f"{self.public_digest} {who}", self.answers)
         if self.seal not in {None, seal}:
             raise PrivacyError(
@@ -404,7 +404,8 @@ def answer_lines(
     for row in range(len(pairs)) if rows is None else rows:
         person = None if pairs.persons is None else pairs.persons[row]
         texts = pairs.prompts[row], pairs.first[row], pairs.second[row]
-        yield line_of(*texts, int(answers[row]), person, pairs.levels)
+        names = None if pairs.names is None else pairs.names[row]
+        yield line_of(*texts, int(answers[row]), person, pairs.levels, names)
 
 
 def label_loss(flips: float) -> float:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Integral, Real
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -51,7 +51,7 @@ _THUMBS: Mapping[Any, int] = {
 }
 _THUMB = 'true or false (also 1 and 0, or "up" and "down"), or "skip" where nobody decided'
 _OTHERS = ("label", "answer", "chosen", "rejected")
-_QUESTION = ("prompt", "first", "second", "completion", "family")
+_QUESTION = ("prompt", "first", "second", "completion", "family", "first_name", "second_name")
 
 
 def label_value(value: object) -> int | None:
@@ -88,6 +88,14 @@ class Absent:
 
 
 Alternative: TypeAlias = Text | Absent
+
+
+class Names(NamedTuple):
+    """Whose answers met, beside their texts, and in which public group of prompts."""
+
+    first: str
+    second: str  # nothing where a single answer was judged
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,7 @@ PERSON = "person"
 _TURN = "\n\nAssistant:"
 FIELDS = (
     *("prompt", "chosen", "rejected", "first", "second", "completion"),
-    *("label", LABELS, "rating", "answer", "levels", "family"),
+    *("label", LABELS, "rating", "answer", "levels", "family", "first_name", "second_name"),
 )
 """What a record may hold besides who gave it."""
 JUDGING_FIELDS = (*FIELDS, "ranking", "ranks", "candidates", "items", "offered")
@@ -176,6 +184,12 @@ class Record:
     cut: bool = False
     levels: Levels | None = None  # of a rating
     asked: tuple[bytes, ...] = ()  # other keys by which a ledger knows what was asked
+    names: Names | None = None  # of whose answers they are, if it is said
+
+    @property
+    def named(self) -> bool:
+        """Return whether it is said whose answers they are."""
+        return self.names is not None
 
     @property
     def alone(self) -> bool:
@@ -207,6 +221,11 @@ class Record:
 def family_of(text: Any) -> str:
     """Return the public group of a prompt, which stands for the answer that is absent."""
     return text.family if isinstance(text, Absent) else ""
+
+
+def told_beside(text: Any, names: Names | None) -> str:
+    """Return what is public of a record beside its question and person, or nothing."""
+    return family_of(text) if names is None else json.dumps(["names", family_of(text), *names])
 
 
 def _says(text: Alternative) -> bool:
@@ -307,6 +326,12 @@ def _parse_record(
                 "as they were declared, if they were."
             )
         levels = said
+    names = _names_of(row, where)
+    if names is not None and not {"first", "chosen", "completion"} & row.keys():
+        # No texts: the names stand for them, and what was asked may be a number.
+        said = "" if row.get("prompt") is None else row["prompt"]
+        said = str(said) if isinstance(said, Integral) else said
+        row = {**row, "prompt": said, "first": names.first, "second": names.second}
     privatized, prompt, one, other, outcome = _sides(row, where, levels)
     person = person_of(row, where, person_field)
     try:
@@ -317,10 +342,32 @@ def _parse_record(
         raise DataError(f"{where}: a text is not valid Unicode.")
     first, second = (other, one) if swap and not isinstance(other, Absent) else (one, other)
     outcome = turned(outcome, swap=swap)
+    if names is not None and swap:
+        names = Names(names.second, names.first, names.group)
     rated = levels if "rating" in row or (privatized and own is not None) else None
     asked = () if rated is None else (key,)
     key, cut = rated_key(key, str(rated or "")), "prompt" not in row
-    return Record(prompt, first, second, outcome, privatized, person, key, where, cut, rated, asked)
+    return Record(
+        prompt, first, second, outcome, privatized, person, key, where, cut, rated, asked, names
+    )
+
+
+def named_fields(names: Names | None) -> dict[str, str]:
+    """Return the fields that say whose answers met."""
+    said = zip(("first_name", "second_name", "family"), names or (), strict=False)
+    return {name: value for name, value in said if value}
+
+
+def _names_of(row: Mapping[str, Any], where: str) -> Names | None:
+    """Return whose answers a record holds, if both are named, or the only one is."""
+    named = [name for name in ("first_name", "second_name") if row.get(name) is not None]
+    if len(named) < (1 if "completion" in row else 2):
+        return None
+    texts = (_validate.person_id(f"{where}: field {name!r}", row[name]) for name in named)
+    group = row.get("family")
+    if group is not None and not isinstance(group, str):
+        raise DataError(f"{where}: field 'family' must be a text: a public group of prompts.")
+    return Names(*texts, *([""] if len(named) < 2 else []), group or "")  # noqa: PLR2004
 
 
 def rated_key(key: bytes, levels: str) -> bytes:

@@ -2,7 +2,8 @@
 
 A schema turns a row into one of our own fields: ``prompt``, with ``first``, ``second`` and
 ``label``, or ``chosen`` and ``rejected`` (pairs); ``candidates`` and ``ranks`` (rankings);
-``completion`` and ``label`` (thumbs) or ``rating`` (ratings). Nothing else knows another name.
+``completion`` and ``label`` (thumbs) or ``rating`` (ratings). A battle has ``first_name`` and
+``second_name``, with texts or without. Nothing else knows another name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -79,11 +81,47 @@ class Schema:
         names = (one for path in paths for one in path.split("|") if not one.startswith("="))
         return tuple(dict.fromkeys(part for one in names for part in (one, one.split(".")[0])))
 
-    def rows(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """Yield (place, row) in our own fields."""
-        if not self.fields and self.persons == self.person_field:
+    @property
+    def unasked(self) -> bool:
+        """Return whether all that is known of a vote is whose answers met."""
+        return bool(self.fields) and not {"prompt", *_TEXTS} & {name for name, _ in self.fields}
+
+    def rows(
+        self, rows: Iterator[tuple[str, Any]], *, whole: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield (place, row) in our own fields; ``whole`` if these are all rows of the input."""
+        if self.unasked:
+            yield from self._counted(rows, whole=whole)
+        elif not self.fields and self.persons == self.person_field:
             yield from rows
-            return
+        else:
+            yield from self._made(rows)
+
+    def _counted(
+        self, rows: Iterator[tuple[str, Any]], *, whole: bool
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield rows whose question is how often their person had these two before."""
+        # A person's second vote on two models is no repeat of the first, and nothing else tells
+        # them apart. Votes of nobody in particular are of one question: who gave them is not known,
+        # which a promise then says.
+        seen: Counter[tuple[str, ...]] = Counter()
+        for place, row in self._made(rows):
+            person = row.get(self.person_field) if isinstance(row, Mapping) else None
+            if person is not None and not whole:
+                raise DataError(
+                    f"{place}: nothing says which question a vote was about, and files that are "
+                    "read in pieces must say it where persons are named. Nothing was released. "
+                    "Name a column with an id of the question: --columns prompt=COLUMN."
+                )
+            if person is not None:
+                sides = (str(row.get("first_name")), str(row.get("second_name")))
+                vote = str(person), *sorted(sides)
+                yield place, {**row, "prompt": str(seen[vote])}
+                seen[vote] += 1
+            else:
+                yield place, row
+
+    def _made(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         for place, row in rows:
             if not isinstance(row, Mapping):
                 yield place, row  # whoever parses it refuses it
@@ -327,6 +365,21 @@ def _words_or(numbers: Callable[..., float]) -> Callable[..., float]:
     return rule
 
 
+def _or_name(words: Callable[..., float]) -> Callable[..., float]:
+    def rule(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+        said, *names = (str(row.get(path, "")).strip() for path in paths)
+        if any(name.lower().replace("_", " ") in _WORDS for name in names):  # whoever won
+            raise DataError(
+                f"{place}: {_named(paths[1:])} must not hold a word that says who won: {_SAID}. "
+                "Nothing was read. Give that model another name."
+            )
+        if said in names:
+            return _UNDECIDED if names[0] == names[1] else float(said == names[0])
+        return words(row, paths, place)
+
+    return rule
+
+
 def _sign(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
     number = _number(row, paths[0], place, "a number: below 0 where the first answer is better")
     return _UNDECIDED if number == 0 else float(number < 0)
@@ -372,10 +425,14 @@ def _said(row: Mapping[str, Any], paths: Sequence[str], place: str) -> Any:
 
 _RULES: Final[Mapping[str, Callable[..., Any]]] = {
     "winner": _winner,
+    "name or winner": _or_name(_winner),
     "first if 1": _one_of({1: 1, 0: 0, _UNDECIDED: _UNDECIDED}, "1 (the first answer), 0 or 0.5"),
     "number from 1": _middle,
     "from 1": _words_or(_one_of({1: 1, 2: 0, 1.5: _UNDECIDED}, f"1, 2 or {_SAID}")),
     "from 0": _words_or(_one_of({0: 1, 1: 0, _UNDECIDED: _UNDECIDED}, f"0, 1 or {_SAID}")),
+    "name or from 1": _or_name(
+        _words_or(_one_of({1: 1, 2: 0, 1.5: _UNDECIDED}, f"1, 2 or {_SAID}"))
+    ),
     "sign": _sign,
     "greater": _greater,
     "only": _only,
@@ -411,6 +468,17 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What many call the fields of our own."""
 _PROMPTS, _WINNERS, _COMPLETIONS = (_NAMES[n] for n in ("prompts", "winners", "completions"))
+_NAMED: Final = (
+    ("first_name", "second_name", "winner"),
+    *(
+        (f"{word}{gap}{one}{end}", f"{word}{gap}{other}{end}", style)
+        for word in _NAMES["named"]
+        for end in ("", "_name")
+        for gap in ("_", "")
+        for one, other, style in (("a", "b", "winner"), ("1", "2", "from 1"))
+    ),
+)
+"""Names of whose answers met, and how whoever gives them so says which was better."""
 _RANKED: Final = tuple(tuple(pair.split(":")) for pair in _NAMES["ranked"])
 PEOPLE: Final = frozenset(_NAMES["people"])
 """What columns are called that say who judged."""
@@ -565,7 +633,7 @@ def _found(
     if "prompt" not in fields and len(prompts) == 1:
         fields["prompt"] = prompts[0]
     made = _pairs_of(fields, known) or _single_of(fields, known)
-    if made is None or not ("prompt" in made[1] or columns):
+    if made is None or not ("prompt" in made[1] or columns or "first" not in made[1]):
         return None
     kind, found, label = made
     return Schema(
@@ -600,18 +668,45 @@ def _pairs_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | No
         if len(ranked) == 1 and not {"chosen", "rejected"} & fields.keys():
             better, worse = (known[name] for name in ranked[0])
             return PAIRS, fields | {"chosen": better, "rejected": worse}, ()
-    style = "winner"
-    if not {"first", "second"} <= fields.keys():
-        sides = [each for each in _SIDES if {*each[:2]} <= known.keys()]
-        if len(sides) != 1 or {"first", "second"} & fields.keys():
-            return None
-        fields |= {"first": known[sides[0][0]], "second": known[sides[0][1]]}
-        style = sides[0][2]
+    sides = _sides_of(fields, known)
+    if sides is None:
+        return None
+    fields, style = sides
+    bare = {"first_name", "label"} <= known.keys() and "first" not in fields
+    if bare and not rest:  # ours, without texts
+        rest = {"label": known["label"]}
     if {"label", LABELS} & rest.keys():
         return PAIRS, fields | {name: rest[name] for name in rest if name != "winner"}, ()
     winners = [known[name] for name in _WINNERS if name in known]
     winner = rest.get("winner") or (winners[0] if len(winners) == 1 else None)
-    return None if winner is None else (PAIRS, fields, (style, winner))
+    named = f"name or {style}" in _RULES and {"first_name", "second_name"} <= fields.keys()
+    names = (fields["first_name"], fields["second_name"]) if named else ()
+    label = f"name or {style}" if named else style
+    return None if winner is None else (PAIRS, fields, (label, winner, *names))
+
+
+def _sides_of(
+    fields: dict[str, str], known: Mapping[str, str]
+) -> tuple[dict[str, str], str] | None:
+    """Return fields with those of both answers, or of who gave them, and how these are called."""
+    texts, named = (
+        [each for each in usual if {*each[:2]} <= known.keys()] for usual in (_SIDES, _NAMED)
+    )
+    styles = ["winner"]
+    if len(named) == 1 and not {"first_name", "second_name"} & fields.keys():
+        fields |= {"first_name": known[named[0][0]], "second_name": known[named[0][1]]}
+        styles = [named[0][2]]
+    if {"first", "second"} <= fields.keys():
+        return fields, "winner"
+    if len(texts) == 1 and not {"first", "second"} & fields.keys():
+        return fields | {"first": known[texts[0][0]], "second": known[texts[0][1]]}, texts[0][2]
+    if texts or {"first", "second"} & fields.keys():
+        return None
+    if not {"first_name", "second_name"} <= fields.keys():
+        return None
+    # No texts: the names stand for them, and a question may be known by a number.
+    asked = [known[one] for one in _NAMES["ids"] if one in known]
+    return ({"prompt": asked[0]} if asked else {}) | fields, styles[0]
 
 
 def _single_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | None:
@@ -629,7 +724,7 @@ def _single_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | N
 
 _NEEDED: Final = {
     PAIRS: "a prompt and two answers, with which is better (prompt, first, second, label; or "
-    "prompt, chosen, rejected)",
+    "prompt, chosen, rejected), or two names and who won (model_a, model_b, winner)",
     RANKINGS: "a prompt, candidates and their order (prompt, candidates, ranking or ranks)",
     THUMBS: "a prompt, an answer and a thumb (prompt, completion, label)",
     RATINGS: "a prompt, an answer and its rating (prompt, completion, rating)",
