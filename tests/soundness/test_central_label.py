@@ -376,8 +376,7 @@ def world(n=101, d=4, seed=0):
 
 def total_of(rows, design):
     whiten = design.ellipsoid.whiten / design.mechanism.grid
-    longest = design.mechanism.longest
-    task = label_sum._Steps(whiten.T / 2, 1 / design.mechanism.grid, longest, 2)
+    task = label_sum._Steps(whiten.T / 2, 1 / design.mechanism.grid, design.mechanism, 2)
     return rows.fold(task, label_sum._Sum.plus)
 
 

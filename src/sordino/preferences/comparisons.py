@@ -29,6 +29,7 @@ from .records import (
     Text,
     canonical,
     encoded,
+    family_of,
     named_fields,
     person_key,
     told_beside,
@@ -276,7 +277,12 @@ class Comparisons(Questions):
         if self.alone:
             del told["second"]
         person = {} if self.persons is None else {"person": self.persons[row]}
-        return told | named_fields(self.names and self.names[row]) | self._outcome(row) | person
+        return (
+            told
+            | named_fields(self.names[row] if self.names else None)
+            | self._outcome(row)
+            | person
+        )
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[row] for row in range(len(self)))

@@ -127,20 +127,19 @@ class ItemDifferences:
             groups = [self._place(self._groups, each.group, "group") for each in names]
             blocks.append(1 + np.array(groups, dtype=np.int64))
         sides = (1.0, [each.first for each in names]), (-1.0, second)
-        parts = []
+        parts: list[tuple[Any, Any, Any]] = []
         for sign, side in sides:
             places = [self._place(self._items, name, "item") for name in side]
             parts += [(base, np.array(places, np.int64) + at * self.width, sign) for at in blocks]
-        for number, values in enumerate(self._styles(pairs)):
-            column = len(self.items) + number
-            parts += [(base, column + at * self.width, values) for at in blocks]
+        for number, style in enumerate(self._styles(pairs), start=len(self.items)):
+            parts += [(base, number + at * self.width, style) for at in blocks]
         if self.ties:
             start = self.width * (1 + len(self.groups))
             parts += [(base, start + at, 1.0) for at in blocks]
-        row, column, value = (
+        rows, columns, values = (
             np.concatenate([np.broadcast_to(part[k], n) for part in parts]) for k in range(3)
         )
-        made = sparse.csr_array((value, (row, column)), shape=(n, self.dimension))
+        made = sparse.csr_array((values, (rows, columns)), shape=(n, self.dimension))
         made.sum_duplicates()  # an item that met itself
         made.eliminate_zeros()
         return made

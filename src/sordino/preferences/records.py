@@ -329,9 +329,9 @@ def _parse_record(
     names = _names_of(row, where)
     if names is not None and not {"first", "chosen", "completion"} & row.keys():
         # No texts: the names stand for them, and what was asked may be a number.
-        said = "" if row.get("prompt") is None else row["prompt"]
-        said = str(said) if isinstance(said, Integral) else said
-        row = {**row, "prompt": said, "first": names.first, "second": names.second}
+        about = "" if row.get("prompt") is None else row["prompt"]
+        about = str(about) if isinstance(about, Integral) else about
+        row = {**row, "prompt": about, "first": names.first, "second": names.second}
     privatized, prompt, one, other, outcome = _sides(row, where, levels)
     person = person_of(row, where, person_field)
     try:
@@ -363,11 +363,11 @@ def _names_of(row: Mapping[str, Any], where: str) -> Names | None:
     named = [name for name in ("first_name", "second_name") if row.get(name) is not None]
     if len(named) < (1 if "completion" in row else 2):
         return None
-    texts = (_validate.person_id(f"{where}: field {name!r}", row[name]) for name in named)
+    said = [_validate.person_id(f"{where}: field {name!r}", row[name]) for name in named]
     group = row.get("family")
     if group is not None and not isinstance(group, str):
         raise DataError(f"{where}: field 'family' must be a text: a public group of prompts.")
-    return Names(*texts, *([""] if len(named) < 2 else []), group or "")  # noqa: PLR2004
+    return Names(said[0], said[1] if said[1:] else "", group or "")
 
 
 def rated_key(key: bytes, levels: str) -> bytes:
