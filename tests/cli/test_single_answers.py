@@ -87,3 +87,26 @@ def test_answers_in_pieces_are_fitted_with_a_bar_for_each_family(files):
     assert files.run("fit", "private", *fitting).code == 0
     told = json.loads((files / "reward.json").read_bytes())["features"]
     assert told["families"] == ["chat", "code"]
+
+
+@pytest.mark.parametrize("noise", ["labels", "estimate"])
+def test_what_is_liked_anyhow_is_told_beside_a_reward_and_is_its_peer(folder, noise):
+    """Nothing tells answers apart, and four of five are liked: no reward is better than that."""
+    draw = np.random.default_rng(3)
+    rows = [
+        {"prompt": f"q{n}", "completion": f"an answer, {n}", "label": bool(draw.random() < 0.8)}
+        for n in range(3000)
+    ]
+    folder.write("in.jsonl", rows[:2400])
+    folder.write("public.jsonl", rows[2400:])
+    words = ["--epsilon", "4", "--evaluate", "public.jsonl", "--simulate-seed", "1"]
+    said = folder.run("align", "in.jsonl", "--noise", noise, *words, "--out", "out", "--json")
+    told = said.value
+    share, error = (told["reward"][name] for name in ("likes", "likes_standard_error"))
+    true = np.mean([row["label"] for row in rows[:2400]])
+    assert 0 < error < 0.03
+    assert abs(share - true) <= 3 * error
+    assert told["public_evaluation"]["likes"] == np.mean([row["label"] for row in rows[2400:]])
+    assert told["verdict"]["word"] == "not better than a guess"
+    assert "always the same answer gives" in told["verdict"]["says"]
+    assert "always saying the same" in (folder / "out/report.html").read_text()

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -29,10 +29,20 @@ from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.forecast import WAYS, Outlook, World, utility_curve
-from sordino.rewards.metrics import REACH, HeldOut, legible, measure_predictions
+from sordino.rewards.metrics import REACH, Estimate, HeldOut, legible, measure_predictions
 from sordino.rewards.model import RewardModel
 
-from .wording import Json, at_least, hides_counts, percent, plain, read_guarantee, real, whole
+from .wording import (
+    Json,
+    at_least,
+    hides_counts,
+    judged,
+    percent,
+    plain,
+    read_guarantee,
+    real,
+    whole,
+)
 
 USABLE, FEW, WEAK = "usable", "too few answers", "too weak a promise"
 GUESS = "not better than a guess"
@@ -149,23 +159,53 @@ def _measured(result: Json) -> _Measured | None:
     if accuracy is None and "accuracy_reason" in reward:
         told = "What was measured is too vague to be told."
         return _Measured(told=told, above=False, reach=REACH * (_VAGUE if error is None else error))
+    single = judged(result) == "answers"
+    peer = _Peer.of(reward, single=single)
     if accuracy is not None and error is not None:
-        return _of_accuracy("Held-out accuracy", accuracy, error, scales=True)
+        return _of_accuracy("Held-out accuracy", accuracy, error, peer, scales=True)
     share, pairs = real("accuracy", public.get("accuracy")), real("pairs", public.get("pairs"))
     if share is not None and pairs:
         error = _HALF / math.sqrt(pairs)  # the largest that there is
-        return _of_accuracy("Accuracy on public data", share, error, scales=False)
+        peer = _Peer.of(public, single=single)
+        return _of_accuracy("Accuracy on public data", share, error, peer, scales=False)
     if loss is None or spread is None:
         return None
-    half, guess = REACH * spread, math.log(2)
-    told = f"Log loss {plain(loss)} ± {plain(half, 2)} (95%); guessing gives {plain(guess)}."
-    return _Measured(told=told, above=loss + half < guess)
+    half = REACH * spread
+    told = f"Log loss {plain(loss)} ± {plain(half, 2)} (95%); {peer.says} {plain(peer.loss())}."
+    return _Measured(told=told, above=loss + half < peer.loss(peer.error))
 
 
-def _of_accuracy(name: str, value: float, error: float, *, scales: bool) -> _Measured:
-    half = REACH * error
-    told = f"{name} {percent(value)} ± {100 * half:.1f} points (95%); guessing gives 50%."
-    return _Measured(told=told, above=value - half > _HALF, reach=half if scales else None)
+@dataclass(frozen=True, kw_only=True)
+class _Peer:
+    """What a reward has to be better than: a guess, or of single answers the better constant."""
+
+    share: float = _HALF  # of judgments that it predicts
+    error: float = 0.0  # its standard error
+    says: str = "guessing gives"
+
+    @classmethod
+    def of(cls, source: Json, *, single: bool) -> _Peer:
+        """Return the peer by the share of likes that was released, or is public."""
+        if not single:
+            return cls()
+        likes, error = (real(name, source.get(name)) for name in ("likes", "likes_standard_error"))
+        if likes is None:
+            return cls(says="what always the same answer gives is not told, and guessing gives")
+        share = min(max(likes, 1 - likes), 1.0)
+        return cls(share=share, error=error or 0.0, says="always the same answer gives")
+
+    def loss(self, error: float = 0.0) -> float:
+        """Return the log loss of that chance for every answer, the least within some errors."""
+        share = min(self.share + REACH * error, 1.0)
+        return -sum(chance * math.log(chance) for chance in (share, 1 - share) if chance)
+
+
+def _of_accuracy(name: str, value: float, error: float, peer: _Peer, *, scales: bool) -> _Measured:
+    half, gap = REACH * error, REACH * math.hypot(error, peer.error)
+    told = f"{name} {percent(value)} ± {100 * half:.1f} points (95%); {peer.says} "
+    above = value - gap > peer.share
+    told += f"{percent(peer.share)}." if peer.error else f"{percent(peer.share, 0)}."
+    return _Measured(told=told, above=above, reach=half if scales else None)
 
 
 def _outlook(result: Json) -> Outlook | None:
@@ -306,9 +346,23 @@ def _clean(text: Text) -> str:
     return "\n".join(line.rstrip() for line in lines).strip()
 
 
-def measure_reward(held_out: HeldOut) -> dict[str, Any]:
+def measure_reward(held_out: HeldOut, *, single: bool = False) -> dict[str, Any]:
     """Return debiased metrics of a reward on held-out randomized answers; they cost nothing."""
-    return measure_predictions(held_out, widening=held_out.widening).to_dict()
+    told = measure_predictions(held_out, widening=held_out.widening).to_dict()
+    return told | (measure_likes(held_out) if single else {})
+
+
+def measure_likes(answers: HeldOut) -> dict[str, float]:
+    """Return the share of single answers that are liked, debiased: what a constant is held to."""
+    always = replace(answers, differences=np.ones(len(answers.answers)))
+    return describe_likes(measure_predictions(always).accuracy)
+
+
+def describe_likes(share: Estimate | None) -> dict[str, float]:
+    """Return the share of answers that are liked as a result holds it; nothing without one."""
+    if share is None or not math.isfinite(share.standard_error):
+        return {}
+    return {"likes": share.value, "likes_standard_error": share.standard_error}
 
 
 def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:
@@ -392,7 +446,8 @@ def measure_public(reward: RewardModel, pairs: Pairs, temperature: float) -> dic
     measured = measure_predictions(public, temperature=temperature)
     names = ("accuracy", "negative_log_likelihood", "win_rate")
     told = {name: getattr(measured, name).value for name in names}
-    return {"pairs": len(decided), **told, **({"win_rate": None} if pairs.alone else {})}
+    single = {"win_rate": None, **measure_likes(public)} if pairs.alone else {}
+    return {"pairs": len(decided), **told, **single}
 
 
 def measure_truth(

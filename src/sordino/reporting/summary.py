@@ -371,6 +371,8 @@ _METRICS = {
     "best_value": "Best value: True regularized value of the best policy.",
 }
 """A label, and one sentence on what it is."""
+_CONSTANT = {"accuracy": "How often the reward is right about an answer. Anybody would be right in"}
+"""What is said instead of single answers, beside which the better constant stands."""
 _SHOWN: Mapping[str, Callable[[float], str]] = {
     "accuracy": percent,
     "win_rate": percent,
@@ -387,13 +389,16 @@ def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any
     label, _, explained = _METRICS[key].partition(": ")
     shown = _SHOWN.get(key, plain)
     metric: dict[str, Any] = {"key": key, "label": label, "explained": explained}
-    metric |= {"interval": None, "detail": ""}
+    metric |= {"interval": None, "detail": "", "guess": None}
     value = real(key, source.get(key))
     if value is None:
         vague = f"{key}_reason" in source
         text = "too few to tell" if vague else "not available"
         reason = _FEW if vague else reasons.get(key, _REASON)
         return {**metric, "value": None, "text": text, "reason": reason}
+    if key in _CONSTANT and (likes := real("likes", source.get("likes"))) is not None:
+        metric["guess"] = best = max(likes, 1 - likes)
+        metric["explained"] = f"{_CONSTANT[key]} {percent(best)} by always saying the same."
     share = shown is percent
     error = real(f"{key}_standard_error", source.get(f"{key}_standard_error"))
     ends = both_ends(key, source.get(f"{key}_interval"))

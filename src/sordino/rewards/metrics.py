@@ -492,6 +492,22 @@ def measure_statistic(
     )
 
 
+def likes_of_sum(evidence: Evidence, bars: int) -> Estimate | None:
+    """Return the share of single answers that are liked, by the released sums of their bars."""
+    # Each row is as high as its bar at one of the last places: Σ wyh/Σ wh, and what is added to it
+    # is known. Source: docs/local.md, "Thumbs and ratings".
+    if not bars:
+        return None
+    heights = np.asarray(evidence.sample[:, -bars:].sum(axis=1)).ravel() * evidence.weights
+    scale = len(evidence) / len(heights)
+    whole, square = scale * float(heights.sum()), scale * float(heights @ heights) / 4
+    if not whole:
+        return None
+    added = 0.0 if evidence.covariance is None else float(evidence.covariance[-bars:, -bars:].sum())
+    share = float(evidence.statistic[-bars:].sum()) / whole
+    return Estimate(share, math.sqrt(square + added) / whole)
+
+
 def _thinned_slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate | None:
     """Return the factor by which predicted differences should be multiplied; 1 is calibrated."""
     # Source: docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = T₂ᵀθ, which stands

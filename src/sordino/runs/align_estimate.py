@@ -42,6 +42,7 @@ from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.result import (
     describe_fit_settings,
     describe_guarantee_and_caveats,
+    describe_likes,
     mean_kl,
     measure_decisive,
     predict_utility,
@@ -49,7 +50,7 @@ from sordino.reporting.result import (
 from sordino.rewards.confidence import least_ridge
 from sordino.rewards.estimation import EXPECTED_PASSES, fit_reward
 from sordino.rewards.label_release import countable_rows, label_promise, promise_of, release_labels
-from sordino.rewards.metrics import legible, measure_statistic
+from sordino.rewards.metrics import Estimate, legible, likes_of_sum, measure_statistic
 from sordino.rewards.model import RewardModel
 from sordino.rewards.noise_forecast import Picture, of_records, of_sum
 from sordino.rewards.private_metrics import (
@@ -147,6 +148,7 @@ class _Fitted:
     reward: RewardModel
     paid: PrivateMetrics | None = None
     free: Mapping[str, Any] = field(default_factory=NO_METRICS.copy)  # told where none were bought
+    likes: Estimate | None = None  # of single answers the share that is liked, where it came free
     vectors: Matrix | None = None  # public differences to look at, where any are public
 
 
@@ -304,7 +306,11 @@ class _Estimate(LearningRun):
         parts = {
             **self.noise.describe(paid),
             "data": {"name": ledger.data, **told.pop("data")},
-            "reward": {**metrics, **describe_fit_settings(fitted.reward)},
+            "reward": {
+                **metrics,
+                **describe_likes(fitted.likes),
+                **describe_fit_settings(fitted.reward),
+            },
             "policy": {
                 **describe_policy(policy),
                 "temperature": policy.temperature,
@@ -469,7 +475,9 @@ class _OfLabels(_Estimate):
             vectors = source.differences(released.features)
             if metrics is None:
                 free = legible(measure_statistic(released.evidence, ridge=ridge, ball=ball))
-        return _Fitted(reward=reward, paid=paid, free=free, vectors=vectors)
+        bars = len(getattr(released.features, "families", ()))
+        likes = likes_of_sum(released.evidence, bars)
+        return _Fitted(reward=reward, paid=paid, free=free, likes=likes, vectors=vectors)
 
     def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
         settings, source, reward = self.settings, self.source, fitted.reward

@@ -185,7 +185,7 @@ class LabelNoise(LearningRun):
                 **people,
             },
             "reward": {
-                **measure_reward(held_out),
+                **measure_reward(held_out, single=private.alone),
                 **describe_fit_settings(reward, asked=settings.method),
             },
             # Between two answers pessimism changes nothing: both lie equally far from their mean.

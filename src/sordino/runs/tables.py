@@ -124,6 +124,8 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
         rows["calibration slope"] = _estimate(result["reward"], "calibration_slope", 2)
         if judged(result) == "pairs":
             rows["win rate"] = _wins(result["policy"])
+    likes = result["reward"].get("likes")
+    rows |= {} if likes is None else {"always the same": _number(max(likes, 1 - likes))}
     if "public_evaluation" in result:
         public = result["public_evaluation"]
         rows["on public data"] = f"accuracy {_number(public['accuracy'])} on {public['pairs']:,}"

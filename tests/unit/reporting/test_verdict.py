@@ -147,3 +147,33 @@ def test_how_many_labels_of_a_person_there_are_makes_the_noise_of_one_larger():
         for most in (1, 10)
     )
     assert ten > 3 * one
+
+
+def of_answers(**more):
+    return judge(told(**more) | {"data": {"pairs": 10_000, "judged": "answers"}})
+
+
+def test_of_single_answers_the_better_constant_is_the_guess():
+    """Where nine answers in ten are liked, whoever always says so is right in nine of ten."""
+    for likes in (0.9, 0.1):
+        for accuracy, word in ((0.9, GUESS), (0.94, USABLE)):
+            reward = measured(accuracy, likes=likes, likes_standard_error=0.01)
+            found = of_answers(reward=reward)
+            assert (found["word"], "always the same answer gives 90.0%" in found["says"]) == (
+                word,
+                True,
+            )
+    # both are uncertain, so that one alone being far enough from the other does not do
+    reward = measured(0.925, likes=0.9, likes_standard_error=0.01)
+    assert of_answers(reward=reward)["word"] == GUESS
+    assert of_answers(reward=measured(0.94))["says"].count("is not told") == 1
+
+
+def test_log_loss_and_public_accuracy_of_single_answers_have_the_same_peer():
+    best = -0.9 * math.log(0.9) - 0.1 * math.log(0.1)
+    for loss, word in ((best - 0.03, USABLE), (best - 0.01, GUESS)):
+        losses = {"negative_log_likelihood": loss, "negative_log_likelihood_standard_error": 0.01}
+        assert of_answers(reward=losses | {"likes": 0.1})["word"] == word
+    for accuracy, word in ((0.92, GUESS), (0.95, USABLE)):
+        public = {"accuracy": accuracy, "pairs": 2500, "likes": 0.9, "likes_standard_error": 0.006}
+        assert of_answers(public_evaluation=public)["word"] == word
