@@ -17,6 +17,7 @@ from sordino._withholding import Withholding
 from sordino.errors import PrivacyError
 from sordino.policies.gibbs import CandidatePolicy, ReleasedReward
 from sordino.privacy import accounting, exports
+from sordino.privacy.data_sets import EVERY
 from sordino.privacy.guarantee import Guarantee, anchor, merge, promise_rows, size
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
@@ -40,7 +41,7 @@ class Certificate:
     """What one released artifact promises, and which entries of which ledger paid for it.
 
     Attributes:
-        artifact: What it is: ``"reward"`` or ``"policy"``.
+        artifact: What it is: ``"reward"``, ``"policy"`` or ``"leaderboard"``.
         digest: SHA-256 of the artifact's canonical JSON.
         guarantee: The promise, recomputed from the ledger.
         data: Name of the data set on the ledger.
@@ -237,6 +238,8 @@ def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:
         )
     spent = [row for row in entries if row.kind == "reserve"]
     received = [_received(row) for row in entries if row.kind == "receive"]
+    if getattr(reward, "counted_apart", False) and len(spent) == len(entries) > 1:
+        return _largest(reward, ledger)
     budget = ledger.budgets.get(reward.guarantee.unit, ledger.budget)
     relation, events, delta = budget.neighbors, _together(spent), 0.0
     paid = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
@@ -249,6 +252,19 @@ def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:
         epsilon=paid + sum(promise.epsilon for promise in received),
         delta=(delta if spent else 0.0) + sum(promise.delta for promise in received),
     )
+
+
+def _largest(board: _Paid, ledger: Ledger) -> Guarantee:
+    """Return what the updates of a board promise together to whoever is in most of them."""
+    # They are counted as the ledger counts: who took part in each is known, and new votes are of
+    # a data set of their own. Rows about budgets and data sets stay, of others those that paid.
+    others = {"reserve", "commit", "repeat", "receive"}
+    wanted = {*board.release_ids}
+    rows = [row for row in ledger.rows if row.kind not in others or row.release_id in wanted]
+    unit, delta = board.guarantee.unit, board.guarantee.delta
+    found = ledger.with_rows(rows, EVERY, unit).total(delta=delta)
+    assert found is not None  # noqa: S101 - for the type checker: there are entries
+    return found
 
 
 def _together(rows: Iterable[Row]) -> Counter[Any]:

@@ -42,6 +42,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_json, promise_of
+from sordino.rewards.board_files import BOARD, BOARD_FORMAT
 
 from .findings import Verdict
 from .runs.replay import RESULT_FORMAT, REWARD, audit_run, malformed, read_ledger
@@ -182,6 +183,7 @@ class _Artifact:
     guarantee: Guarantee | None = None  # what it says
     release_ids: tuple[str, ...] = ()  # the entries that it names
     artifact: str = ""  # the digest that these entries must have on the ledger
+    counted_apart: bool = False  # whether the entries are updates of one board
     manifest: Manifest | None = None  # of randomized answers
     data: str = ""  # the data set whose entries they are
     entries: tuple[str, ...] = ()  # those entries, with their rows
@@ -365,9 +367,12 @@ class _Inventory:
             yield replace(plain, guarantee=promise, state="warning", problem=_UNNAMED)
             return
         sources = told.get("sources") or [told]
+        of_board = plain.kind == BOARD_FORMAT or "leaderboard" in told
+        plain = replace(plain, counted_apart=of_board)
         if plain.kind == RESULT_FORMAT:
-            with explained(f"{REWARD} beside it cannot be read"):
-                reward = json.loads((path.parent / REWARD).read_bytes())
+            beside_it = BOARD if "leaderboard" in told else REWARD
+            with explained(f"{beside_it} beside it cannot be read"):
+                reward = json.loads((path.parent / beside_it).read_bytes())
             sources = [told | {name: reward[name] for name in ("release_ids", "artifact")}]
         beside = [file for file in sorted(path.parent.iterdir()) if file.suffix in _WEIGHTS]
         parts = [Guarantee.from_dict(one["guarantee"], one["caveats"]) for one in sources]

@@ -138,6 +138,59 @@ def simulate_pairs(
     return _rows(n, np.random.default_rng(seed), truth, people), truth
 
 
+def simulate_battles(
+    n: int,
+    *,
+    seed: int,
+    items: int = 20,
+    people: int | None = None,
+    ties: float = 0.2,
+    spread: float = 0.8,
+) -> tuple[Iterator[dict[str, str]], dict[str, float]]:
+    """Return n battles of items that simulated people judged, and the ratings that they follow.
+
+    Args:
+        n: Number of battles, ≥ 1, each of a question of its own.
+        seed: Seed of the world; there is nothing private in it.
+        items: How many items there are, ≥ 2; two of them, at random, meet in a battle.
+        people: Number of people to spread the battles over; no person ids if left out.
+        ties: How often two items of equal rating tie, in [0, 1).
+        spread: Standard deviation of the ratings, in log-odds.
+
+    Returns:
+        An iterator of rows as arenas publish them: ``{"question_id", "model_a", "model_b",
+        "winner"}`` (and ``"person"``); and the true ratings by name, with mean 0.
+
+    Raises:
+        UsageError: A size or a share is out of range.
+
+    Source:
+        Davidson 1970: win, tie and loss have the odds e^(d/2) : ν : e^(−d/2), d the difference of
+        the ratings; items of equal rating tie with probability ν/(2 + ν).
+    """
+    _validate.integer("n", n, at_least=1)
+    _validate.integer("items", items, at_least=2)
+    if people is not None:
+        _validate.integer("people", people, at_least=1)
+    share = _validate.failure_probability("ties", ties)
+    generator = np.random.default_rng(seed)
+    worths = np.sort(generator.normal(0, _validate.positive("spread", spread), items))[::-1]
+    names = [f"model-{place:02d}" for place in generator.permutation(items) + 1]
+    ratings = dict(zip(names, (worths - worths.mean()).tolist(), strict=True))
+
+    def rows() -> Iterator[dict[str, str]]:
+        for index in range(n):
+            one, other = (names[place] for place in generator.choice(items, 2, replace=False))
+            lead = np.exp((ratings[one] - ratings[other]) / 2)
+            odds = np.array([lead, 2 * share / (1 - share), 1 / lead])
+            winner = generator.choice(["model_a", "tie", "model_b"], p=odds / odds.sum())
+            row = {"question_id": f"q{index}", "model_a": one, "model_b": other}
+            row["winner"] = str(winner)
+            yield row if people is None else row | {"person": f"p{index % people}"}
+
+    return rows(), ratings
+
+
 def _rows(
     n: int, generator: np.random.Generator, truth: TrueReward, people: int | None
 ) -> Iterator[dict[str, Any]]:

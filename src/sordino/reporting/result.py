@@ -90,6 +90,8 @@ def judge(result: Json) -> dict[str, Any]:
         found = {"word": GUESS if bound <= _FLAT else USABLE, "says": says}
     elif "rows" in result:
         found = _of_policies(result)
+    elif result.get("leaderboard"):
+        found = _of_board(result)
     elif result.get("items"):
         found = _of_items(result)
     else:
@@ -240,7 +242,26 @@ def _of_policies(result: Json) -> dict[str, Any]:
     return {"word": USABLE if ahead else GUESS, "says": says}
 
 
-def _of_items(result: Json) -> dict[str, Any]:
+def _of_board(result: Json) -> dict[str, Any]:
+    """Return the verdict on a leaderboard: whether any order is settled, and who may be first."""
+    rated = [item for item in result["leaderboard"]["items"] if item["rating"] is not None]
+    if not any(item["rank"][0] > 1 for item in rated):
+        known = (item for item in rated if None not in item["interval"])
+        worths = [item | {"worth": item["rating"]} for item in known]
+        if not worths:
+            return {"word": FEW, "says": "There are too few votes to rate any item."}
+        return _of_items({"data": result.get("data"), "items": worths}, "votes")
+    first = [item for item in rated if item["rank"][0] == 1]
+    if len({item.get("component") for item in rated}) > 1:
+        says = "Some items never met the others, so there are several boards in one."
+    elif len(first) == 1:
+        says = f"{first[0]['name']} is ahead of all others."
+    else:
+        says = f"Who is ahead is one of {whole(len(first))} items; which, is not settled."
+    return {"word": USABLE, "says": says}
+
+
+def _of_items(result: Json, what: str = "ballots") -> dict[str, Any]:
     """Return the verdict on worths: whether any two intervals lie apart."""
     known = [item for item in result["items"] if item["worth"] is not None and item["interval"]]
     if not known:
@@ -248,7 +269,7 @@ def _of_items(result: Json) -> dict[str, Any]:
     ends = [item["interval"] for item in known]
     if max(low for low, _ in ends) > min(high for _, high in ends):
         return {"word": USABLE, "says": "95% intervals of some worths lie apart."}
-    n = _count(result, "ballots")
+    n = _count(result, "ballots", "pairs")
     best, worst = (choose(known, key=lambda item: item["worth"]) for choose in (max, min))
     gap = best["worth"] - worst["worth"]
     reach = sum(high - low for low, high in (best["interval"], worst["interval"])) / 2
@@ -256,7 +277,7 @@ def _of_items(result: Json) -> dict[str, Any]:
     if n is None or gap * math.sqrt(_HOPELESS) < reach:
         return {"word": GUESS, "says": f"{apart}, so no item is shown to be ahead."}
     needed = _about(n * (reach / gap) ** 2)
-    return _too_few(f"{whole(n)} ballots", needed, f"say who is ahead. {apart}.")
+    return _too_few(f"{whole(n)} {what}", needed, f"say who is ahead. {apart}.")
 
 
 _ENTRY = ("sequence", "data", "kind", "time", "release_id", "event", "count", "scope")

@@ -47,6 +47,7 @@ from sordino.reporting.wording import (
 )
 from sordino.rewards.metrics import REACH
 
+from .leaderboard import describe_leaderboard
 from .result import MEANINGLESS, WEAK, judge
 
 _METHODS = {
@@ -460,6 +461,7 @@ def summarize(
     if refuted := any(audit["refuted"] for audit in tried):
         verdict = {"word": WEAK, "says": "An audit refutes what is claimed."}
     folded = verdict["word"] in MEANINGLESS
+    page = "Privacy report" if result.get("leaderboard") is None else "Leaderboard"
     # The total of a ledger may rest on a declaration.
     budget = ((ledger or {}).get("budget") or {}).get("caveats") or ()
     declared = [name for name in budget if name == DECLARED_DISJOINT]
@@ -468,7 +470,7 @@ def summarize(
         "format": "sordino.summary",
         "version": 1,
         "verdict": {**verdict, "folded": folded},
-        "title": f"Privacy report: {data}" if data else "Privacy report",
+        "title": f"{page}: {data}" if data else page,
         "statement": _statement(result, words, counts, simulated=simulated, refuted=refuted),
         "simulated": simulated,
         "simulated_text": SIMULATED,
@@ -478,6 +480,7 @@ def summarize(
         "judged": judged(result),
         "rankings": is_of_rankings(result),
         "worths": _describe_items(result, records=hides_texts(guarantee)),
+        "leaderboard": describe_leaderboard(result.get("leaderboard")),
         "noise": noise,
         "noise_text": NOISE_TEXTS.get(noise, ""),
         "guarantee": words,
@@ -526,10 +529,15 @@ def _statement(
     result: Json, words: Json, counts: Mapping[str, str], *, simulated: bool, refuted: bool
 ) -> str:
     """Return the page in one line: what was learned, and what it can reveal."""
-    said = {"ballots": "ballots", "pairs": judged(result)}
+    votes = "votes" if result.get("leaderboard") else judged(result)
+    said = {"ballots": "ballots", "pairs": votes}
     told = [f"{counts[name]} {what}" for name, what in said.items() if name in counts]
     source = told[0] if told else "human judgments"
-    parts = (("reward", "a reward model"), ("policy", "a policy"))
+    parts = (
+        ("reward", "a reward model"),
+        ("policy", "a policy"),
+        ("leaderboard", "ratings and ranks"),
+    )
     learned = " and ".join(text for key, text in parts if result.get(key) is not None)
     opening = f"Learned from {source}: {learned}. " if learned else ""
     if not words["promise"]:

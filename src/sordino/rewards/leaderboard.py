@@ -528,7 +528,7 @@ def _at_once(
         return z_one, z_one, ahead
     shape = covariance[np.ix_(rated, rated)]
     values, vectors = np.linalg.eigh(shape)
-    root = vectors * np.sqrt(np.maximum(values, 0))
+    root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T  # the same on every machine
     normal = np.random.default_rng(0).standard_normal((_DRAWS, len(rated)))
     draws = normal @ root.T
     z_all = np.quantile(np.abs(draws / np.sqrt(np.diag(shape))).max(axis=1), confidence)

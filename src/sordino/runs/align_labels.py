@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from sordino.errors import DataError, LedgerMismatch, UsageError
@@ -45,13 +47,17 @@ _LEAST_LEFT = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelNoise(LearningRun):
-    """A run on answers that are randomized one by one, here or before."""
+class Randomizing:
+    """Judgments that are randomized one by one, here or before, for whatever is made of them."""
+
+    settings: Any  # of a run: what may be spent, on whom, with which cap and seed
+    pairs: Pairs | PrivatePairs
+    source: Path | None  # the file that answers which are private already lie in
 
     @property
     def limit(self) -> Limit:
         """Return the limit of a new ledger: the first spend, or what arrived private."""
-        settings, pairs = self.settings, self._pairs
+        settings, pairs = self.settings, self.pairs
         if isinstance(pairs, PrivatePairs):
             promise = pairs.guarantee
             return spending_limit(
@@ -61,17 +67,8 @@ class LabelNoise(LearningRun):
             settings.total, settings.limits, unit=settings.unit.counted, trust="central"
         )
 
-    @property
-    def losses(self) -> tuple[float, ...]:
-        """Return what may be too weak a promise; nothing where answers arrived private."""
-        return () if isinstance(self.inputs.data, PrivatePairs) else super().losses
-
-    @property
-    def _pairs(self) -> Pairs | PrivatePairs:
-        assert isinstance(self.inputs.data, Pairs | PrivatePairs)  # noqa: S101 - for the type checker
-        return self.inputs.data
-
-    def _coin(self, pairs: Pairs) -> RandomizedResponse:
+    def coin(self, pairs: Pairs) -> RandomizedResponse:
+        """Return the coin of one label."""
         settings = self.settings
         return choose_coin(
             settings.total,
@@ -80,17 +77,9 @@ class LabelNoise(LearningRun):
             most=lambda: questions_of_one_person(pairs),
         )
 
-    def picture(self, rows: Matrix) -> Picture:
-        """Return the fit of randomized answers, their number known."""
-        pairs = self._pairs
-        assert isinstance(pairs, Pairs)  # noqa: S101 - what is private already needs no forecast
-        flips = self._coin(pairs).flip_probability
-        n, ridge = self.counted(pairs), self.settings.ridge
-        return of_answers(rows, n, flip_probability=flips, ridge=ridge)
-
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
-        settings, pairs = self.settings, self._pairs
+        settings, pairs = self.settings, self.pairs
         if isinstance(pairs, PrivatePairs):  # what is private already costs nothing
             promise, wanted = pairs.guarantee, []
             if settings.epsilon is not None and settings.epsilon < promise.epsilon:
@@ -109,9 +98,9 @@ class LabelNoise(LearningRun):
                     "--cap chooses among raw judgments, before they are randomized; these answers "
                     "are randomized already. Nothing was done. Leave it out."
                 )
-            if self.inputs.source is not None:
+            if self.source is not None:
                 answers = memo_keys(pairs.keys, pairs.persons)
-                ledger.check_receive(read_manifest(self.inputs.source), answers or None)
+                ledger.check_receive(read_manifest(self.source), answers or None)
             elif not set(pairs.release_ids) <= {row.release_id for row in ledger.rows}:
                 raise LedgerMismatch(
                     f"{ledger.path.name} does not say what paid for these answers. Nothing was "
@@ -120,7 +109,7 @@ class LabelNoise(LearningRun):
             counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
             return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
         randomization = Randomization.of(
-            self._coin(pairs),
+            self.coin(pairs),
             ledger,
             on_device=False,
             simulate_seed=settings.simulate_seed,
@@ -138,24 +127,64 @@ class LabelNoise(LearningRun):
                 )
         return planned
 
+    def answers(self, ledger: Ledger) -> PrivatePairs:
+        """Return randomized answers, after paying for those that were raw."""
+        settings, pairs = self.settings, self.pairs
+        if isinstance(pairs, PrivatePairs) and self.source is None:  # of this very ledger
+            return pairs
+        if isinstance(pairs, PrivatePairs):  # tied to the entry that says where they come from
+            assert self.source is not None  # noqa: S101 - for the type checker
+            answers, manifest = memo_keys(pairs.keys, pairs.persons), read_manifest(self.source)
+            return pairs.received(ledger.receive(self.source, manifest, answers=answers or None))
+        return privatize(
+            pairs,
+            self.coin(pairs),
+            ledger=ledger,
+            cap=settings.cap,
+            simulate_seed=settings.simulate_seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelNoise(LearningRun):
+    """A run on answers that are randomized one by one, here or before."""
+
+    @cached_property
+    def randomizing(self) -> Randomizing:
+        """Return the judgments, with what is done to each of them."""
+        return Randomizing(settings=self.settings, pairs=self._pairs, source=self.inputs.source)
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger: the first spend, or what arrived private."""
+        return self.randomizing.limit
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Return what may be too weak a promise; nothing where answers arrived private."""
+        return () if isinstance(self.inputs.data, PrivatePairs) else super().losses
+
+    @property
+    def _pairs(self) -> Pairs | PrivatePairs:
+        assert isinstance(self.inputs.data, Pairs | PrivatePairs)  # noqa: S101 - for the type checker
+        return self.inputs.data
+
+    def picture(self, rows: Matrix) -> Picture:
+        """Return the fit of randomized answers, their number known."""
+        pairs = self._pairs
+        assert isinstance(pairs, Pairs)  # noqa: S101 - what is private already needs no forecast
+        flips = self.randomizing.coin(pairs).flip_probability
+        n, ridge = self.counted(pairs), self.settings.ridge
+        return of_answers(rows, n, flip_probability=flips, ridge=ridge)
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        """Return what a run would spend; nothing is touched."""
+        return self.randomizing.plan(ledger)
+
     def learn(self, ledger: Ledger) -> Learned:
         """Return what randomized answers teach; raw ones are randomized first."""
         settings, inputs, pairs = self.settings, self.inputs, self._pairs
-        if isinstance(pairs, PrivatePairs) and inputs.source is None:  # of this very ledger
-            private = pairs
-        elif isinstance(pairs, PrivatePairs):  # tied to the entry that says where they come from
-            assert inputs.source is not None  # noqa: S101 - for the type checker
-            answers, manifest = memo_keys(pairs.keys, pairs.persons), read_manifest(inputs.source)
-            received = ledger.receive(inputs.source, manifest, answers=answers or None)
-            private = pairs.received(received)
-        else:
-            private = privatize(
-                pairs,
-                self._coin(pairs),
-                ledger=ledger,
-                cap=settings.cap,
-                simulate_seed=settings.simulate_seed,
-            )
+        private = self.randomizing.answers(ledger)
         fitting: dict[str, Any] = {
             "ridge": settings.ridge,
             "ball": settings.ball,

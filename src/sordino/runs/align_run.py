@@ -205,7 +205,7 @@ class LearningRun(AlignRun):
 def page(result: dict[str, Any], ledger: Ledger) -> str:
     """Return the report of a run as one HTML file."""
     summary = summarize(
-        result, calibration=result["calibration"], ledger=describe_ledger_rows(ledger)
+        result, calibration=result.get("calibration") or (), ledger=describe_ledger_rows(ledger)
     )
     return render_report(summary)
 

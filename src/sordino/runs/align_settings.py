@@ -57,6 +57,68 @@ _FOREIGN = {
 }
 
 
+Epsilon = Annotated[
+    float | None, PrivacyOption("Privacy loss allowed, per --unit; needed for raw judgments.")
+]
+Delta = Annotated[
+    float | None,
+    PrivacyOption(
+        "Failure probability allowed with --noise estimate, below 1 in the number of records. "
+        "1e-6 by default.",
+        noise=("estimate", "draws"),
+    ),
+]
+WhichUnit = Annotated[
+    Unit,
+    PrivacyOption(
+        "What --epsilon is about: one label, all labels of one person together (needs person "
+        "ids), or one whole record, prompt and answers included (central only)."
+    ),
+]
+Relation = Annotated[
+    Neighbors | None,
+    PrivacyOption(
+        "What one change is. Labels are replaced; records are made empty (zero-out) unless "
+        "you say otherwise. Under add-remove their number is private too."
+    ),
+]
+
+
+class Promised:
+    """What the user said that a run is to promise, with what is chosen where nothing was said."""
+
+    epsilon: float | None
+    delta: float | None
+    unit: Unit
+    neighbors: Neighbors | None
+
+    @property
+    def total(self) -> float:
+        """Return what may be spent on one unit."""
+        if self.epsilon is None:
+            raise UsageError(
+                "These are raw judgments, so --epsilon is needed: the privacy loss allowed per "
+                f"{self.unit.value} (1 is strong, 4 is weak). Nothing was done."
+            )
+        return self.epsilon
+
+    @property
+    def failure(self) -> float:
+        """Return the failure probability of a curator; chosen here if it was left out."""
+        return DELTA if self.delta is None else self.delta
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """Return what one change is: labels are replaced, records made empty if nothing is said."""
+        usual = Neighbors.zero_out if self.hides_texts else Neighbors.replace_one
+        return (self.neighbors or usual).relation
+
+    @property
+    def hides_texts(self) -> bool:
+        """Return whether prompts and answers are private, and not only what people said of them."""
+        return self.unit is Unit.record
+
+
 class NoiseOn(StrEnum):
     """Where the noise is."""
 
@@ -141,7 +203,7 @@ class Fitting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Align(IntoFolder, Fitting, Rated, ManyFiles):
+class Align(Promised, IntoFolder, Fitting, Rated, ManyFiles):
     """What the user chose for one run; None where an option was left out."""
 
     title = "sordino align"
@@ -162,32 +224,11 @@ class Align(IntoFolder, Fitting, Rated, ManyFiles):
             "foreseen to predict best, from what is public."
         ),
     ] = NoiseOn.labels
-    epsilon: Annotated[
-        float | None, PrivacyOption("Privacy loss allowed, per --unit; needed for raw judgments.")
-    ] = None
-    delta: Annotated[
-        float | None,
-        PrivacyOption(
-            "Failure probability allowed with --noise estimate, below 1 in the number of records. "
-            "1e-6 by default.",
-            noise=("estimate", "draws"),
-        ),
-    ] = None
-    unit: Annotated[
-        Unit,
-        PrivacyOption(
-            "What --epsilon is about: one label, all labels of one person together (needs person "
-            "ids), or one whole record, prompt and answers included (central only)."
-        ),
-    ] = Unit.label
+    epsilon: Epsilon = None
+    delta: Delta = None
+    unit: WhichUnit = Unit.label
     cap: Cap = None
-    neighbors: Annotated[
-        Neighbors | None,
-        PrivacyOption(
-            "What one change is. Labels are replaced; records are made empty (zero-out) unless "
-            "you say otherwise. Under add-remove their number is private too."
-        ),
-    ] = None
+    neighbors: Relation = None
     bound: Annotated[
         float | None,
         PrivacyOption(
@@ -400,21 +441,6 @@ class Align(IntoFolder, Fitting, Rated, ManyFiles):
         return self.draws
 
     @property
-    def total(self) -> float:
-        """Return what may be spent on one unit."""
-        if self.epsilon is None:
-            raise UsageError(
-                "These are raw judgments, so --epsilon is needed: the privacy loss allowed per "
-                f"{self.unit.value} (1 is strong, 4 is weak). Nothing was done."
-            )
-        return self.epsilon
-
-    @property
-    def failure(self) -> float:
-        """Return the failure probability of a curator; chosen here if it was left out."""
-        return DELTA if self.delta is None else self.delta
-
-    @property
     def clip(self) -> float:
         """Return the norm to which feature differences of records are clipped."""
         if self.bound is not None:
@@ -424,20 +450,9 @@ class Align(IntoFolder, Fitting, Rated, ManyFiles):
         return _USUAL_LENGTH if shortens else _BOUND
 
     @property
-    def relation(self) -> NeighboringRelation:
-        """Return what one change is: labels are replaced, records made empty if nothing is said."""
-        usual = Neighbors.zero_out if self.hides_texts else Neighbors.replace_one
-        return (self.neighbors or usual).relation
-
-    @property
     def other_seed(self) -> int | None:
         """Return a seed for a second mechanism, if there is one for the first."""
         return None if self.simulate_seed is None else self.simulate_seed + 1
-
-    @property
-    def hides_texts(self) -> bool:
-        """Return whether prompts and answers are private, and not only what people said of them."""
-        return self.unit is Unit.record
 
     @property
     def offered(self) -> str | None:

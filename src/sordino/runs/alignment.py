@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -46,25 +46,67 @@ from sordino.rewards.noise_forecast import ROWS, Signal, narrowed, population_ro
 from .align_run import AlignRun, Inputs, remake_policy
 from .align_settings import Align, NoiseOn
 from .progress import Bar
-from .run import made_folder, publish, quiet, refuse_randomized
-from .settings import EngineKind, Neighbors, Unit, is_large, named_option, refuse_given
+from .run import FolderRun, made_folder, publish, quiet, refuse_randomized
+from .settings import (
+    EngineKind,
+    IntoFolder,
+    Neighbors,
+    Unit,
+    is_large,
+    named_option,
+    refuse_given,
+)
 from .tables import align_rows, shortened, verdict_rows
 
-_NOT_OF_A_CALL = {"prefs", "out", "ledger", "as_json", "dry_run"}
+S = TypeVar("S", bound=IntoFolder)
+_NOT_OF_A_CALL = {"prefs", "votes", "out", "ledger", "as_json", "dry_run"}
 _WORDS: Mapping[str, type[StrEnum]] = {
     "noise": NoiseOn,
     "unit": Unit,
     "neighbors": Neighbors,
     "engine": EngineKind,
 }
-_PATHS = {"evaluate", "truth", "scratch"}
+_PATHS = {"evaluate", "truth", "scratch", "update"}
 _BY_CURATOR = (NoiseOn.estimate, NoiseOn.auto)  # what rankings and files in pieces go to
 _TRUSTLESS = 0.002  # accuracy that nobody having to be trusted is worth
 _FLAG = re.compile(r"--([a-z][a-z-]*)")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Aligned:
+class Outcome:
+    """What one call of a whole run made, with its promise and its files."""
+
+    result: Mapping[str, Any]
+    files: Mapping[str, str]
+    ledger: Ledger
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what all of it promises together; of withheld draws, what they may spend."""
+        return Guarantee.from_dict(self.result["guarantee"], self.result["caveats"])
+
+    @property
+    def report(self) -> str:
+        """Return the page that shows it, as HTML; of withheld draws there is none yet."""
+        return self.files.get("report.html", "")
+
+    def save(self, folder: str | Path, *, force: bool = False) -> None:
+        """Write the folder that the command writes; nothing further is spent.
+
+        Args:
+            folder: Where to; it is made if need be.
+            force: Whether to overwrite what is there.
+
+        Raises:
+            UsageError: There are files already.
+            FileSystemError: It cannot be written.
+        """
+        with made_folder(Path(folder)):
+            publish(Path(folder), self.files, force=force)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Aligned(Outcome):
     """What one call of :func:`sordino.align` made: a private reward and policy, and their promise.
 
     It holds what the command writes into its folder, and :meth:`save` writes just that.
@@ -85,15 +127,6 @@ class Aligned:
         >>> found.policy.probabilities(["Hi"], [["Hello there!", "No."]])[0].shape
         (2,)
     """
-
-    result: Mapping[str, Any]
-    files: Mapping[str, str]
-    ledger: Ledger
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Return what all of it promises together; of withheld draws, what they may spend."""
-        return Guarantee.from_dict(self.result["guarantee"], self.result["caveats"])
 
     @property
     def reward(self) -> RewardModel:
@@ -121,25 +154,6 @@ class Aligned:
         told = {name: self.result.get(name) or {} for name in ("reward", "policy")}
         apart = {"public_evaluation", "truth"} & self.result.keys()
         return {**told["reward"], **told["policy"], **{name: self.result[name] for name in apart}}
-
-    @property
-    def report(self) -> str:
-        """Return the page that shows it, as HTML; of withheld draws there is none yet."""
-        return self.files.get("report.html", "")
-
-    def save(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write the folder that ``sordino align`` writes; nothing further is spent.
-
-        Args:
-            folder: Where to; it is made if need be.
-            force: Whether to overwrite what is there.
-
-        Raises:
-            UsageError: There are files already.
-            FileSystemError: It cannot be written.
-        """
-        with made_folder(Path(folder)):
-            publish(Path(folder), self.files, force=force)
 
     def __repr__(self) -> str:
         promise, word = self.guarantee, self.result["verdict"]["word"]
@@ -469,17 +483,33 @@ def align(
         ('label', 400, ['report.html', 'result.json', 'reward.json'])
     """
     given: dict[str, Any] = {"epsilon": epsilon, "noise": noise, "unit": unit, **options}
+    told, made, paid = perform_call(Align, prepare, "prefs", data, given, ledger=ledger, out=out)
+    return Aligned(result=told, files=made, ledger=paid)
+
+
+def perform_call(
+    kind: type[S],
+    prepare: Callable[[S, Any], FolderRun],
+    argument: str,
+    data: object,
+    given: dict[str, Any],
+    *,
+    ledger: Ledger | str | Path | None,
+    out: str | Path | None,
+) -> tuple[dict[str, Any], dict[str, str], Ledger]:
+    """Do what a command does, called by its options in Python; return result, files and ledger."""
+    verb = kind.title.rpartition(" ")[2]
     named = {"data_name": "data"}
-    known = {each.name for each in fields(Align)} - _NOT_OF_A_CALL - {"data"} | set(named)
+    known = {each.name for each in fields(kind)} - _NOT_OF_A_CALL - {"data"} | set(named)
     if strange := sorted(set(given) - known):
         close = get_close_matches(strange[0], sorted(known), 1)
         hint = f" Did you mean {close[0]}?" if close else ""
         raise UsageError(
-            f"align has no option {strange[0]!r}.{hint} Nothing was done. There are: "
+            f"{verb} has no option {strange[0]!r}.{hint} Nothing was done. There are: "
             f"{', '.join(sorted(known))}."
         )
     for name, words in _WORDS.items():
-        if given.get(name) is not None:
+        if given.get(name) is not None and (name, kind.__name__) != ("noise", "Rank"):
             relation = isinstance(given[name], NeighboringRelation)
             word = given[name].option if relation else given[name]
             given[name] = words(_validate.one_of(name, word, tuple(words)))
@@ -491,18 +521,18 @@ def align(
         ledger = ledger.path
     problem: SordinoError | None = None
     try:
-        settings = Align(
-            prefs=[Path(str(each)) for each in paths] if files else [],
+        settings = kind(
             out=None if out is None else Path(out),
             ledger=None if ledger is None else Path(ledger),
+            **{argument: [Path(str(each)) for each in paths] if files else []},
             **{named.get(name, name): value for name, value in given.items()},
         )
         settings.refuse_nothing_to_resume()
         with prepare(settings, None if files else data).ready() as run:
-            assert isinstance(run, AlignRun)  # noqa: S101 - for the type checker
+            assert isinstance(run, FolderRun)  # noqa: S101 - for the type checker
             (told, made), paid = run.perform(run.finish)
     except SordinoError as error:
         problem = error
     if problem is not None:  # options have no dashes here
         raise type(problem)(_FLAG.sub(lambda flag: flag[1].replace("-", "_"), str(problem)))
-    return Aligned(result=told, files=made, ledger=paid)
+    return told, made, paid

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 import sordino
-from sordino.environments.annotators import TrueReward, simulate_pairs
+from sordino.environments.annotators import TrueReward, simulate_battles, simulate_pairs
 
 
 def test_the_same_seed_gives_the_same_world():
@@ -59,3 +59,27 @@ def test_chat_messages_are_scored_by_their_content():
     assert TrueReward({"then": 0.4}).score(
         [[{"role": "assistant", "content": "Then rest, then go."}]]
     ) == pytest.approx([0.8])
+
+
+def test_battles_follow_the_known_ratings_by_davidsons_model():
+    # |z| < 4.5 for wins less losses, by the sign of the gap, and for ties: false alarm below 1e-4.
+    rows, ratings = simulate_battles(5_000, seed=2, items=6, people=50, ties=0.3)
+    rows = list(rows)
+    assert rows == list(simulate_battles(5_000, seed=2, items=6, people=50, ties=0.3)[0])
+    gap = np.array([ratings[row["model_a"]] - ratings[row["model_b"]] for row in rows])
+    odds = np.stack([np.exp(gap / 2), np.full(len(gap), 2 * 0.3 / 0.7), np.exp(-gap / 2)])
+    win, tie, loss = odds / odds.sum(axis=0)
+    words = np.array([row["winner"] for row in rows])
+    score = (1.0 * (words == "model_a") - (words == "model_b")) * np.sign(gap)
+    mean, square = (win - loss) * np.sign(gap), win + loss
+    assert abs((score - mean).sum()) < 4.5 * np.sqrt((square - mean**2).sum())
+    assert abs(((words == "tie") - tie).sum()) < 4.5 * np.sqrt((tie * (1 - tie)).sum())
+    assert abs(sum(ratings.values())) < 1e-9
+    assert len({row["person"] for row in rows}) == 50
+    assert len({row["question_id"] for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("world", [{"items": 1}, {"n": 0}, {"ties": 1.0}, {"spread": 0}])
+def test_no_world_of_battles_is_out_of_range(world):
+    with pytest.raises(sordino.UsageError):
+        simulate_battles(**{"n": 3, "seed": 0} | world)

@@ -15,7 +15,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from sordino import _validate
+from sordino._files import finite
 from sordino.auditing.findings import Finding
 from sordino.errors import UsageError
 from sordino.mechanisms.objective_perturbation import (
@@ -35,6 +38,8 @@ from sordino.privacy.guarantee import (
     float_from_json,
 )
 from sordino.privacy.ledger_chain import Row, event_of
+from sordino.rewards.board_files import Board
+from sordino.rewards.leaderboard import Votes
 from sordino.rewards.model import RewardModel, Worth
 
 _ATTACK = "mechanism"
@@ -46,6 +51,7 @@ _METRICS = (_LABELS, "gaussian")
 _FAIR = 0.5
 _SLACK = 1e-9  # of rounding: a share of a person's promise is a quotient
 _CALIBRATED = 1e-3  # how exactly a noise is found again from its settings, on any machine
+_OF_NOISE = 0.01  # of what one vote moves a sum in its own noise, which rounding moves, too
 _NUMBER_SLACK = 1e-6  # of rounding, where one machine made a worth and another makes it again
 
 _FREE = "Metrics are said to be bought, and nothing on the ledger paid for them."
@@ -469,6 +475,7 @@ class StatedMechanism:
     noise: _Noise | None  # the mechanism of a curator; None if it is another one
     metrics: _StatedGaussian | None  # what bought metrics; None if nothing did
     numbers: _StatedNumbers  # what the result measured
+    board: object = None  # what it shows of a leaderboard
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedMechanism:
@@ -490,7 +497,73 @@ class StatedMechanism:
             noise=None if kind is None else kind.read(told),
             metrics=None if bought is None else _StatedGaussian.read(bought),
             numbers=_StatedNumbers.read(result),
+            board=result.get("leaderboard"),
         )
+
+
+def check_board(
+    stated: StatedMechanism, paid: Guarantee, rows: Iterable[Row], *, board: Board
+) -> Finding:
+    """Return whether a board follows from what the entries paid for, and tells no more."""
+    # Everything that is shown is made anew from what was released, and the noise of that is held
+    # against the entry: it must hide every vote just as far as was paid for.
+    rows, newest = tuple(rows), set(board.releases[-1].release_ids)
+    behind = [row for row in rows if row.release_id in newest]
+    events = [event_of(row) for row in behind if row.kind == "reserve"]
+    if stated.place == _COIN_NOISE:
+        found = _Differences()
+        coin = _check_coin(stated, paid, behind)
+        found.refute(coin.summary, when=coin.outcome == "refutes")
+        widening = 1 / (1 - 2 * stated.flips) ** 2
+        held = (votes.inflation for votes in board.releases[-1].votes.values())
+        found.refute(_OTHER, when=not all(math.isclose(one, widening) for one in held))
+    elif len(events) == 1 and isinstance(events[0], GaussianEvent):
+        (event,), noise = events, stated.noise
+        known = isinstance(noise, _StatedGaussian) and stated.place == _CURATOR_NOISE
+        found = noise.compared(event, paid.neighbors) if known else _Differences([_OTHER])
+        votes = board.releases[-1].votes
+        if known and len(votes) == 1 and noise.records_per_person is None:
+            moved = max(map(_moved, votes.values()))
+            other = "Another noise of the sum is described than was paid for."
+            found.refute(other, when=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))
+    else:
+        return Finding.skipped(_ATTACK, "The entries are of a kind that no board is made of.")
+    every = [votes for one in board.releases for votes in one.votes.values()]
+    records = paid.unit == "record"
+    exact = "Nothing but private records tells how often two items met."
+    found.refute(exact, when=records and any(votes.count_variance == 0 for votes in every))
+    told = stated.numbers.present & (_COUNTS if paid.neighbors == ADD_OR_REMOVE_ONE else set())
+    found.refute(
+        f"How many records there are is private, and this tells: {_names(told)}.", when=bool(told)
+    )
+    other = "What is shown of the board does not follow from what was released."
+    found.refute(other, when=not _alike(stated.board, finite(board.told)))
+    return found.finding(
+        clear="The noise is that which was paid for, and every number of the board follows from "
+        "what was released.",
+        details={"paid": [json.loads(row.parameters) for row in rows if row.kind == "reserve"]},
+    )
+
+
+def _moved(votes: Votes) -> float:
+    """Return how far the vote that moves the sum most does so, in units of the noise."""
+    d = votes.rows.shape[1]
+    rows = votes.rows[votes.counts > 0].toarray()
+    squares = np.einsum(
+        "ij,jk,ik->i", rows, np.linalg.pinv(votes.noise[:d, :d], hermitian=True), rows
+    )
+    return math.sqrt(float(squares.max(initial=0.0)))
+
+
+def _alike(one: object, other: object) -> bool:
+    """Return whether two JSON values are the same, numbers but for rounding."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, float) and isinstance(other, float | int):
+        return math.isclose(one, other, rel_tol=_NUMBER_SLACK, abs_tol=_NUMBER_SLACK)
+    return one == other
 
 
 def check_mechanism(

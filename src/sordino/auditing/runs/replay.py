@@ -48,14 +48,16 @@ from sordino.privacy.guarantee import CAVEATS, Guarantee, Unit, float_to_json, n
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import promise_of
 from sordino.privacy.project import LEDGER, ledger_of_run
+from sordino.rewards.board_files import BOARD, BOARD_FORMAT, BOARD_VERSION, Board
 from sordino.rewards.model import REWARD_FORMAT, REWARD_VERSION, RewardModel
 
-from .claims import StatedMechanism, check_mechanism, text_of
+from .claims import StatedMechanism, check_board, check_mechanism, text_of
 
 RESULT, REWARD = "result.json", "reward.json"
 RESULT_FORMAT = "sordino.result"
 RESULT_VERSION = 1
 _PROBLEM = "This run cannot be used"
+_KINDS = ("reward", "policy", "leaderboard")  # of what is certified
 _DRAWS = {"sordino.bandit", "sordino.intrinsic"}
 _SQLITE = b"SQLite format 3\0"
 _NOT_OURS = (
@@ -75,29 +77,37 @@ class StoredRun:
 
     claim: Guarantee  # the promise in `result.json`
     certificate: Certificate  # the certificate in `result.json`
-    reward: RewardModel  # the reward in `reward.json`
-    reward_sha256: str  # SHA-256 of `reward.json`, as `result.json` states it
-    found_sha256: str  # SHA-256 of `reward.json` as it lies on disk
-    digest: str  # SHA-256 of the artifact, made anew of `reward.json` and the policy's settings
+    reward: RewardModel | Board  # the reward in `reward.json`, or the board in `leaderboard.json`
+    reward_sha256: str  # SHA-256 of that file, as `result.json` states it
+    found_sha256: str  # SHA-256 of it as it lies on disk
+    digest: str  # SHA-256 of the artifact, made anew of that file and the policy's settings
     stated: StatedMechanism  # the mechanism and the numbers, as `result.json` states them
     spent: Mapping[Unit, Mapping[str, Any]]  # what all releases are said to promise a unit
 
     @classmethod
     def read(cls, folder: Path) -> StoredRun:
-        """Return what ``result.json`` and ``reward.json`` in a folder say."""
+        """Return what ``result.json`` and the file beside it in a folder say."""
         result = read_result(folder)
-        values = read_json(
-            folder / REWARD, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=_PROBLEM
-        )
-        reward = RewardModel.load(folder / REWARD)
-        return cls.of(result, values, reward, sha256_of(folder / REWARD))
+        kind: tuple[str, str, int, type[RewardModel | Board]]
+        kind = (REWARD, REWARD_FORMAT, REWARD_VERSION, RewardModel)
+        if "leaderboard" in result:
+            kind = (BOARD, BOARD_FORMAT, BOARD_VERSION, Board)
+        name, form, version, model = kind
+        path = folder / name
+        values = read_json(path, kind=form, version=version, problem=_PROBLEM)
+        return cls.of(result, values, model.load(path), sha256_of(path))
+
+    @property
+    def file(self) -> str:
+        """Return the name of the file beside ``result.json``."""
+        return BOARD if isinstance(self.reward, Board) else REWARD
 
     @classmethod
     def of(
         cls,
         result: Mapping[str, Any],
         values: Mapping[str, Any],
-        reward: RewardModel,
+        reward: RewardModel | Board,
         found_sha256: str,
     ) -> StoredRun:
         """Return what the two files hold, the second also as the reward that it describes."""
@@ -115,7 +125,7 @@ class StoredRun:
             rows = _validate.integer("rows", ledger["rows"], at_least=1)
             total = ledger["total"]
             certificate = Certificate(
-                artifact=_validate.one_of("artifact", signed["artifact"], ("reward", "policy")),
+                artifact=_validate.one_of("artifact", signed["artifact"], _KINDS),
                 digest=text_of(signed["digest"]),
                 guarantee=Guarantee.from_dict(signed["guarantee"], _texts(signed["caveats"])),
                 data=text_of(signed["data"]),
@@ -128,17 +138,22 @@ class StoredRun:
             # The reward enters as it stands in its file: read back and written again, a file of an
             # older version would become one of this version, with another digest.
             artifact = values
-            if certificate.artifact != "reward":
+            if isinstance(reward, Board) is not (certificate.artifact == "leaderboard"):
+                raise TypeError
+            if certificate.artifact == "policy":
                 told = result["policy"]
                 own = {} if told["kind"] == "gibbs" else {"kind", "confidence", "scale"}
                 settings = {name: told[name] for name in ("temperature", *own)}
+                assert isinstance(reward, RewardModel)  # noqa: S101 - for the type checker
                 policy = (ConfidencePolicy if own else gibbs_policy)(reward, **settings)
                 artifact = policy.to_dict() | {"reward": values}
             return cls(
                 claim=Guarantee.from_dict(result["guarantee"], _texts(result["caveats"])),
                 certificate=certificate,
                 reward=reward,
-                reward_sha256=text_of(result["reward_sha256"]),
+                reward_sha256=text_of(
+                    result["leaderboard_sha256" if isinstance(reward, Board) else "reward_sha256"]
+                ),
                 found_sha256=found_sha256,
                 digest=digest_of(artifact),
                 stated=StatedMechanism.read(result),
@@ -259,7 +274,7 @@ def _is_newer(path: Path) -> bool:
 
 
 _REPORT = "report.html"
-_OURS = {RESULT, REWARD, _REPORT}
+_OURS = {RESULT, REWARD, BOARD, _REPORT}
 _RAW = ("chosen", "rejected", "label", LABELS)
 _KEY = re.compile(rb'"(?:' + "|".join(_RAW).encode() + rb')"\s*:')
 _SEPARATORS = re.compile(r"[,\t;|]")
@@ -479,7 +494,7 @@ def _supported(case: _Case) -> Iterator[Finding]:
     named = set(case.run.reward.release_ids)
     entries = [case.problem] if case.paid is None else []
     if set(certificate.release_ids) != named:
-        entries.append(f"The certificate and {REWARD} name different entries.")
+        entries.append(f"The certificate and {case.run.file} name different entries.")
     draws = Counter(row.release_id for row in rows if row.kind == "commit")
     if any(draws[name] > 1 for name in named):
         entries.append("An entry that paid for one draw was used for several.")
@@ -491,7 +506,10 @@ def _supported(case: _Case) -> Iterator[Finding]:
         yield _check_totals(case, case.paid)
         yield from _check_promises(case.run, case.paid)
         paying = (row for row in case.then.rows if row.release_id in named)
-        yield check_mechanism(case.run.stated, case.paid, paying, reward=case.run.reward)
+        if isinstance(case.run.reward, Board):
+            yield check_board(case.run.stated, case.paid, paying, board=case.run.reward)
+        else:
+            yield check_mechanism(case.run.stated, case.paid, paying, reward=case.run.reward)
     yield _check_budget(case.ledger)
 
 
@@ -499,10 +517,10 @@ def _check_digests(run: StoredRun) -> Finding:
     """Return whether the reward and the policy are those that were certified."""
     # The certificate binds what the file says; the SHA-256 in the result binds how it is written.
     other = (
-        f"{REWARD}, with the settings of the policy, is not the {run.certificate.artifact} that "
+        f"{run.file}, with the settings of the policy, is not the {run.certificate.artifact} that "
         "was certified."
     )
-    rewritten = f"{REWARD} is not byte for byte the file that {RESULT} names."
+    rewritten = f"{run.file} is not byte for byte the file that {RESULT} names."
     return Finding.judged(
         "digests",
         wrong="" if run.digest == run.certificate.digest else other,
@@ -547,7 +565,7 @@ def _check_promises(run: StoredRun, paid: Guarantee) -> Iterator[Finding]:
     """Yield whether the promise is nowhere stronger than what was paid, and no caveat missing."""
     stated = {
         RESULT: run.claim,
-        REWARD: run.reward.guarantee,
+        run.file: run.reward.guarantee,
         "the certificate": run.certificate.guarantee,
     }
     stronger = [

@@ -1,0 +1,239 @@
+"""A leaderboard as its page shows it: charts of ratings, ranges of ranks, who beats whom, history.
+
+All of it is made of what was released, so it costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sordino.rewards.leaderboard import POINTS
+
+from .wording import Json, percent, real, whole
+
+_HEAT = 24  # the best so many are shown against each other
+_NAMED = 2  # of those that an item is tied with
+_LINES = 6  # with a color of their own, over time
+_STEPS = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10_000)
+_TICKS = 5
+_APART = 17.0  # between the names of two lines
+_MARKS = 12  # updates with a name below
+_TEENS = range(11, 14)
+_MEANING = (
+    "With {} confidence all ranges of ranks hold at once, and each interval of points by itself; "
+    "the noise that protects people is counted in. Of two items with 100 points between them the "
+    "better one wins about 64% of decided votes. Items whose ranges overlap are statistically tied."
+)
+
+
+def ordinal(place: int) -> str:
+    """Return 1st, 2nd, 3rd and so on."""
+    endings = {} if place % 100 in _TEENS else {1: "st", 2: "nd", 3: "rd"}
+    return f"{place:,}{endings.get(place % 10, 'th')}"
+
+
+def rank_words(rank: Sequence[int]) -> str:
+    """Return a range of ranks as people say it."""
+    best, worst = map(ordinal, rank)
+    return best if best == worst else f"between {best} and {worst}"
+
+
+def ends_in_points(item: Json) -> list[float | None]:
+    """Return the interval of an item in points; an open end is None."""
+    rating, points = item["rating"], item["points"]
+    return [None if end is None else points + POINTS * (end - rating) for end in item["interval"]]
+
+
+def points_text(value: float | None) -> str:
+    """Return points as a page shows them; an end that is open has no number."""
+    return "open" if value is None else whole(value).replace("-", "−")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Where points stand between two ends of a chart, with marks at round numbers."""
+
+    low: float
+    high: float
+    step: float
+    start: float = 0.0
+    end: float = 1.0
+
+    @classmethod
+    def of(cls, items: Sequence[Json], start: float, end: float) -> _Axis:
+        values = [
+            v for item in items for v in (item["points"], *ends_in_points(item)) if v is not None
+        ]
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        step = next((one for one in _STEPS if (high - low) / one <= _TICKS), _STEPS[-1])
+        low, high = math.floor(low / step) * step, math.ceil(high / step) * step
+        return cls(low, high + (step if high == low else 0), step, start, end)
+
+    @property
+    def ticks(self) -> list[float]:
+        count = round((self.high - self.low) / self.step)
+        return [self.low + self.step * at for at in range(count + 1)]
+
+    def at(self, value: float) -> float:
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return self.start + (self.end - self.start) * share
+
+
+def describe_leaderboard(source: Json | None) -> dict[str, Any] | None:
+    """Return every board of a result and its history, with texts and places; None without one."""
+    if source is None:
+        return None
+    boards = {"All": source, **(source.get("groups") or {})}
+    return {
+        "boards": [_board(board, title) for title, board in boards.items()],
+        "history": _history(source.get("history") or ()),
+        "count": whole(len(source["items"])),
+    }
+
+
+def _board(source: Json, title: str) -> dict[str, Any]:
+    """Return one board: its rows from the best, those of which nothing can be said, its matrix."""
+    items = [item for item in source["items"] if item["rating"] is not None]
+    silent = [item for item in source["items"] if item["rating"] is None]
+    alone = Counter(item["component"] for item in source["items"])
+    axis = _Axis.of(items, 0.06, 0.94)
+    orders = {
+        "n": sorted(items, key=lambda item: str(item["name"]).casefold()),
+        "f": sorted(items, key=lambda item: -(item["field_win_rate"] or 0.0)),
+        "w": sorted(items, key=_width),
+    }
+    rows = []
+    for place, item in enumerate(items):
+        low, high = ends_in_points(item)
+        tied = [other["name"] for other in items if other is not item and is_tied(item, other)]
+        rows.append(
+            {
+                "name": str(item["name"]),
+                "rank": "–".join(dict.fromkeys(map(ordinal, item["rank"]))),
+                "rank_words": rank_words(item["rank"]),
+                "tied": f"tied with {whole(len(tied))} others"
+                if len(tied) > _NAMED
+                else f"tied with {' and '.join(tied)}" * bool(tied),
+                "points": points_text(item["points"]),
+                "interval": f"{points_text(low)} to {points_text(high)}",
+                "field": "—"
+                if item["field_win_rate"] is None
+                else percent(item["field_win_rate"], 0),
+                "low": axis.at(axis.low if low is None else low),
+                "high": axis.at(axis.high if high is None else high),
+                "at": axis.at(item["points"]),
+                "open": (low is None, high is None),
+                "orders": {"r": place} | {by: order.index(item) for by, order in orders.items()},
+            }
+        )
+    lonely = "It met no other item."
+    few = "Too few votes beside the noise: nothing can be said of it."
+    return {
+        "title": title,
+        "rows": rows,
+        "ticks": [(axis.at(tick), points_text(tick)) for tick in axis.ticks],
+        "silent": [
+            (str(one["name"]), lonely if alone[one["component"]] == 1 else few) for one in silent
+        ],
+        "notes": _notes(source, items, silent),
+        "heat": _heat(source, items),
+        "more": whole(len(items)) if len(items) > _HEAT else None,
+        "style": [
+            (str(row["name"]), f"{row['effect']:+.2f}".replace("-", "−")) for row in source["style"]
+        ],
+    }
+
+
+def _width(item: Json) -> float:
+    low, high = ends_in_points(item)
+    return math.inf if low is None or high is None else high - low
+
+
+def is_tied(one: Json, other: Json) -> bool:
+    """Return whether it is not settled which of two is ahead: their ranks overlap."""
+    overlap = one["rank"][0] <= other["rank"][1] and other["rank"][0] <= one["rank"][1]
+    return overlap and one["component"] == other["component"]
+
+
+def _notes(source: Json, items: Sequence[Json], silent: Sequence[Json]) -> list[str]:
+    """Return what has to be said below a board."""
+    notes = [_MEANING.format(percent(source["confidence"], 0))]
+    if len({item["component"] for item in items}) > 1:
+        notes.append(
+            "Some items never met the others, not even by way of others: points and ranks are "
+            "about each such part by itself."
+        )
+    if (nu := real("tie_rate", source.get("tie_rate"))) is not None:
+        share = percent(nu / (2 + nu))
+        notes.append(f"Two items of equal rating tie in {share} of votes (Davidson’s ν {nu:.2f}).")
+    if silent:
+        counted = f"{whole(len(silent))} of {whole(len(items) + len(silent))} items"
+        notes.append(f"Of {counted} nothing is said.")
+    return notes
+
+
+def _heat(source: Json, items: Sequence[Json]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return class and text of expected win rates of the best items against each other."""
+    place = {item["name"]: at for at, item in enumerate(source["items"])}
+    rows = []
+    for one in items[:_HEAT]:
+        cells = []
+        for other in items[:_HEAT]:
+            share = source["win_rates"][place[one["name"]]][place[other["name"]]]
+            if one is other or share is None:
+                cells.append(("same", ""))
+            else:
+                unsettled = " open" if is_tied(one, other) else ""
+                cells.append((f"h{round(10 * share)}{unsettled}", f"{100 * share:.0f}"))
+        rows.append((str(one["name"]), cells))
+    return rows
+
+
+def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
+    """Return the points of every update as lines; None if there was one only."""
+    if len(updates) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    told = [
+        {str(item["name"]): item for item in update["items"] if item["rating"] is not None}
+        for update in updates
+    ]
+    y = _Axis.of([item for items in told for item in items.values()], 330.0, 12.0)
+    left, right = 52.0, 640.0
+    across = [
+        left + 14 + (right - left - 28) * at / (len(updates) - 1) for at in range(len(updates))
+    ]
+    last, lines = sorted(told[-1], key=lambda name: -told[-1][name]["points"]), []
+    for rank, name in enumerate(last):
+        seen = [(x, items[name]) for x, items in zip(across, told, strict=True) if name in items]
+        ends = [(x, *ends_in_points(item)) for x, item in seen]
+        lines.append(
+            {
+                "name": name,
+                "kind": f"s{rank}" if rank < _LINES else "rest",
+                "dots": [(x, y.at(item["points"])) for x, item in seen],
+                "whiskers": [(x, y.at(a), y.at(b)) for x, a, b in ends if None not in (a, b)],
+            }
+        )
+    floor = -math.inf  # names stand below each other
+    for line in lines:
+        floor = line["y"] = max(line["dots"][-1][1], floor + _APART)
+    said = f"Points after each of {len(updates)} updates."
+    if last:
+        said += f" {last[0]} leads at the end, with {points_text(told[-1][last[0]]['points'])}."
+    every = math.ceil(len(updates) / _MARKS)
+    return {
+        "label": said,
+        "left": left,
+        "right": right,
+        "lines": lines[::-1],  # the best on top
+        "y_ticks": [(y.at(tick), points_text(tick)) for tick in y.ticks],
+        "x_ticks": [
+            (x, str(update["name"]))
+            for at, (x, update) in enumerate(zip(across, updates, strict=True))
+            if at % every == 0 or at == len(updates) - 1
+        ],
+    }
