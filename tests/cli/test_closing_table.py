@@ -27,13 +27,13 @@ BOUGHT = {"name": "gaussian", "epsilon": 0.5, "delta": 1e-7, "mu": 0.1, "share":
 WON = {"temperature": 0.5, "win_rate": 0.6, "win_rate_interval": [0.55, 0.65], "kl": None}
 HIDDEN = {
     "mechanism": RECORDS, "unit": "record", "neighbors": "ADD_OR_REMOVE_ONE", "seconds": None,
-    "data": {"pairs": None, "dropped_identical": None, "capped": None},
+    "data": {"pairs": None, "dropped": None, "capped": None},
 }  # fmt: skip
 ITEMS = [
     {"name": f"item {place}", "worth": 3.0 - place, "interval": [2.5 - place, 3.5 - place]}
     for place in range(7)
 ]
-BALLOTS = {"pairs": None, "ballots": 1504, "items": 7, "dropped_identical": None, "capped": 0}
+BALLOTS = {"pairs": None, "ballots": 1504, "items": 7, "dropped": None, "capped": 0}
 UNSEEN = HIDDEN | {
     "mechanism": RANKED, "data": BALLOTS | {"ballots": None, "capped": None},
     "items": [item | {"interval": None} for item in ITEMS[:2]],
@@ -53,7 +53,7 @@ def made(mechanism=LABELS, *, unit="label", neighbors="REPLACE_ONE", data=None, 
         "caveats": [],
         "mechanism": mechanism,
         "metrics": None,
-        "data": {"name": "p", "pairs": 4000, "dropped_identical": 0, "capped": 0} | (data or {}),
+        "data": {"name": "p", "pairs": 4000, "dropped": 0, "capped": 0} | (data or {}),
         "reward": NOTHING,
         "policy": WON | {"win_rate": None, "win_rate_interval": None},
         "certificate": {"ledger": {"head": "ab" * 32, "rows": 3}},
@@ -62,7 +62,7 @@ def made(mechanism=LABELS, *, unit="label", neighbors="REPLACE_ONE", data=None, 
     }  # fmt: skip
 
 
-PERSONS = {"persons": 300, "capped": 12, "dropped_identical": 3}
+PERSONS = {"persons": 300, "capped": 12, "dropped": 3}
 # What is told, in whole lines or their ends; and what is not.
 RUNS = {
     "labels": (
@@ -75,7 +75,8 @@ RUNS = {
     "persons": (
         {"mechanism": LABELS | {"records_per_person": 5}, "unit": "person", "data": PERSONS},
         {"mechanism": "at most 5 labels of a person", "persons": "300",
-         "left out": "12 pairs, by the cap for one person", "dropped": "3 with identical answers"},
+         "left out": "12 pairs, by the cap for one person",
+         "dropped": "3 left out for their texts"},
         {"each label"},
     ),
     "records": (
@@ -112,7 +113,7 @@ RUNS = {
     ),
     "rankings of persons": (
         {"mechanism": BORDA | {"statistic": "first-choice", "records_per_person": 3},
-         "data": BALLOTS | PERSONS | {"dropped_identical": None, "items": None},
+         "data": BALLOTS | PERSONS | {"dropped": None, "items": None},
          "unit": "person", "items": None},
         {"mechanism": "at most 3 ballots of a person",
          "left out": "12 ballots, by the cap for one person"},
@@ -165,7 +166,7 @@ def test_a_plan(plan):
     value = made(**changes)
     value |= {
         "spend": 1.0,
-        **{name: value["data"][name] for name in ("pairs", "dropped_identical")},
+        **{name: value["data"][name] for name in ("pairs", "dropped")},
     }
     rows = plan_rows(value)
     assert not any("None" in text for text in rows.values())

@@ -175,13 +175,13 @@ def test_dropped_pairs_are_counted_everywhere(ready, pairs, command):
     refused(ready, command, 4, "line 1", "--drop", "identical")
     command = [*command, "--drop", "identical"]
     plan = ready.run(*command, "--dry-run", "--json").value
-    assert (plan["pairs"], plan["dropped_identical"]) == (40, 3)
+    assert (plan["pairs"], plan["dropped"]) == (40, 3)
     assert re.search(r"dropped +3 ", ready.run(*command, "--dry-run").out)
     said = ready.run(*command)
     assert said.code == 0
     assert re.search(r"dropped +3 ", said.out)
     value = ready.run(*command, "--json", "--force", "--budget", "9").value
-    assert (value["data"] if command[0] == "align" else value)["dropped_identical"] == 3
+    assert (value["data"] if command[0] == "align" else value)["dropped"] == 3
     if command[0] == "align":
         assert value["data"]["pairs"] == 40
     else:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import sordino
+from sordino.cli import synthesize
 
 from .conftest import CANARY, pair
 
@@ -66,6 +67,20 @@ def test_every_two_and_likely_ones_are_the_same_again(ready):
     rows = [json.loads(line) for line in made[0][2].splitlines()]
     assert len(rows) == 15
     assert all(row["score_chosen"] >= row["score_rejected"] for row in rows)
+
+
+def test_what_is_labeled_in_parts_is_what_is_labeled_at_once(ready, monkeypatch):
+    """Rows are written as they are made: no part is lost, and all of them have one form."""
+    chat = [{"role": "user", "content": "p 5"}]
+    ready.write("q.jsonl", [*ASKED, ASKED[0] | {"prompt": chat}])
+    whole = []
+    for name, size in (("one", 1000), ("two", 2)):
+        monkeypatch.setattr(synthesize, "_PROMPTS", size)
+        assert ready.run(*MAKE[:-1], name, "--labels", "likely").code == 0
+        whole.append((ready / name / "train.jsonl").read_bytes())
+    assert whole[0] == whole[1]
+    rows = [json.loads(line) for line in whole[0].splitlines()]
+    assert [row["prompt"][0]["content"] for row in rows] == [f"p {i}" for i in range(6)]
 
 
 def test_a_reward_alone_has_no_certificate_unless_its_ledger_is_named(ready):

@@ -189,7 +189,7 @@ def test_a_data_set_goes_as_one_and_rows_that_were_exchanged_do_not(paid, tmp_pa
     with pytest.raises(DataError, match=r"train.jsonl is not the file"):
         push_to_hub("rows", ledger, repository="me/rows", client=client)
     edited(tmp_path / "rows/sordino.json", files={})  # says nothing of what would be sent
-    with pytest.raises(DataError, match=r"train.jsonl is not the file"):
+    with pytest.raises(DataError, match=r"train.jsonl is not among the files"):
         push_to_hub("rows", ledger, repository="me/rows", client=client)
 
 
@@ -206,6 +206,28 @@ def test_weights_of_more_releases_than_the_promise_names_do_not_go(paid, tmp_pat
     with pytest.raises(PrivacyError, match="more releases"):
         push_to_hub(folder, ledger, repository="me/reward", client=client)
     assert client.files is None
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("rollouts_0.safetensors", "is not among the files"),  # what a run keeps of its answers
+        ("uncertainty.safetensors", "is not among the files"),  # of an earlier reward
+        ("vocab.txt", "is not among the files"),
+        ("model.safetensors", "is not the file that was written"),
+        ("tokenizer.json", "is not the file that was written"),
+    ],
+)
+def test_files_that_the_promise_does_not_speak_for_do_not_go(
+    paid, tmp_path, tiny_llama, name, said
+):
+    pairs, ledger = paid()
+    folder, client = text_reward(pairs, tmp_path / "kept", tiny_llama), FakeHub()
+    kept = (folder / name).read_bytes() if (folder / name).exists() else b""
+    (folder / name).write_bytes(kept + b"\n")
+    with pytest.raises(DataError, match=f"{name} {said}.*Nothing was sent"):
+        push_to_hub(folder, ledger, repository="me/reward", client=client)
+    assert client.asked == []
 
 
 @pytest.mark.parametrize("trainer", [PrivateRewardTrainer, PrivateDPOTrainer, RebelTrainer])

@@ -169,7 +169,7 @@ def test_records_leave_no_trace_but_their_number(tmp_path, monkeypatch, capsys, 
     assert result["data"] == {
         "name": "",  # of whichever data set: the questions are private
         "pairs": N,
-        "dropped_identical": None,
+        "dropped": None,
         "capped": None,
     }
     if not more:

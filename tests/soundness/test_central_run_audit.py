@@ -136,7 +136,7 @@ def write(folder, name, pairs):
         "data": {
             "name": "preferences",
             "pairs": None if hidden else len(pairs),
-            "dropped_identical": None if records else 0,
+            "dropped": None if records else 0,
             "capped": None if records else 0,
             **({"persons": 50} if unit == "person" else {}),
         },
@@ -375,7 +375,7 @@ OF_TEXTS = {
     ("reward", "weight_standard_error"): 0.2,
     ("policy", "kl"): 0.02,
     ("policy", "pessimism"): {"mean_uncertainty": 3.0},
-    ("data", "dropped_identical"): 0,
+    ("data", "dropped"): 0,
     ("data", "capped"): 2,
     ("data", "persons"): 50,
     ("utility",): {"curve": [], "effective_dimension": 7},

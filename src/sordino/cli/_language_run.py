@@ -548,7 +548,7 @@ class _OnAnswers(_Training):
 
     @property
     def _counts(self) -> dict[str, Any]:
-        return {"pairs": len(self.pairs), "dropped_identical": self.pairs.dropped}
+        return {"pairs": len(self.pairs), "dropped": self.pairs.dropped}
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what training would spend, and what the checkpoint will promise in all."""
@@ -580,7 +580,7 @@ class _OnAnswers(_Training):
         return {
             **self.told(promised(settings.out).guarantee, self._plan["spend"]),
             "pairs": len(private),
-            "dropped_identical": self.pairs.dropped,
+            "dropped": self.pairs.dropped,
             "dropped_overlong": self.left_out,
             "loss": self.terms.loss,
             "final_loss": losses[-1] if losses else None,

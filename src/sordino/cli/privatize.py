@@ -142,7 +142,7 @@ class _Privatization(Run):
             "verdict": judge(known | {"data": {"pairs": there, "persons": plan.get("persons")}}),
             **said.to_dict(),
             "spend": plan["spend"],
-            "dropped_identical": plan["dropped_identical"],
+            "dropped": plan["dropped"],
             "epsilon_per_label": self.mechanism.realized_epsilon,
             **{name: plan[name] for name in ("persons", "capped_questions") if name in plan},
             "ledger": {"head": head.digest, "rows": head.rows},
@@ -158,7 +158,7 @@ class _Privatization(Run):
             f"{told['trust']}",
             **unit_rows(plan),
             "caveats": ", ".join(told["caveats"]) or "none",
-            **dropped_row(plan["dropped_identical"]),
+            **dropped_row(plan["dropped"]),
             **ledger_rows(head.digest, head.rows),
         }
 
@@ -233,7 +233,7 @@ class _ManyFiles(_Privatization):
                 "spend": 0.0,  # paid for before
                 "guarantee": {"unit": "label"},
                 "pairs": survey.n,
-                "dropped_identical": survey.dropped,
+                "dropped": survey.dropped,
             }
         plan = plan or plan_chunks(
             self.chunks,

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 from sordino._files import refuse_existing, to_json
 from sordino.auditing.runs.replay import REWARD, read_result
 from sordino.certificates import Certificate, certify, digest_of, ledger_of
-from sordino.errors import FileSystemError, PrivacyError
+from sordino.errors import FileSystemError, PrivacyError, UsageError
 from sordino.policies.gibbs import ReleasedReward
+from sordino.policies.synthesis import different_answers
 from sordino.policies.synthesis import synthesize as label
+from sordino.preferences.records import messages_of
 from sordino.privacy.exports import model_card
 from sordino.privacy.project import ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
@@ -41,6 +45,8 @@ from .choose import read_questions
 _FORMAT = "sordino.preferences"
 _VERSION = 1
 _DATA, _CARD, _SAYS = "train.jsonl", "README.md", "sordino.json"
+_PROMPTS = 1024  # that are labeled at once
+_ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
 _HOW = {
     "drawn": "`chosen` was drawn with probability σ(its score − the other's), the reward's own.",
     "likely": "`chosen` has the higher reward.",
@@ -95,31 +101,42 @@ def synthesize(settings: _Synthesize) -> None:
     """Label public prompts and answers by a released reward; written as a data set of the Hub."""
     refuse_existing(settings.out, force=settings.force)
     reward = _read_reward(settings.reward)
-    with Bar.shown("Reading") as bar:
-        questions = list(read_questions(settings.prompts, bar, judged=False))
-    prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
     names = ("pairs", "labels", "declare_public")
     terms: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    rows = label(reward, prompts, candidates, **terms)
     promise, certificate = reward.guarantee, _certificate(settings, reward)
-    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    says = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        **describe_guarantee_and_caveats(promise),
-        "release_ids": list(reward.release_ids),
-        "artifact": reward.artifact,
-        "reward": digest_of(reward.to_dict()),
-        **terms,
-        "files": {_DATA: hashlib.sha256(data.encode()).hexdigest()},
-        "certificate": None if certificate is None else certificate.to_dict(),
-    }
+    digest, count = hashlib.sha256(), 0
+
+    def lines() -> Iterator[bytes]:
+        nonlocal count
+        for row in _labeled(settings.prompts, reward, terms):
+            line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
+            digest.update(line)
+            count += 1
+            yield line
+
+    def says() -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "version": _VERSION,
+            **describe_guarantee_and_caveats(promise),
+            "release_ids": list(reward.release_ids),
+            "artifact": reward.artifact,
+            "reward": digest_of(reward.to_dict()),
+            **terms,
+            "files": {_DATA: digest.hexdigest()},
+            "certificate": None if certificate is None else certificate.to_dict(),
+        }
+
     with made_folder(settings.out):
-        files = {_DATA: data, _CARD: _card(reward, says, certificate), _SAYS: to_json(says)}
+        files: dict[str, Callable[[], Iterable[bytes]]] = {
+            _DATA: lines,
+            _CARD: lambda: [_card(reward, says(), certificate).encode()],
+            _SAYS: lambda: [to_json(says()).encode()],
+        }
         publish(settings.out, files, force=settings.force)
-    value = {"rows": len(rows), **describe_guarantee_and_caveats(promise), "out": settings.out.name}
+    value = {"rows": count, **describe_guarantee_and_caveats(promise), "out": settings.out.name}
     table = {
-        "rows": f"{len(rows):,}",
+        "rows": f"{count:,}",
         **promise_rows(value),
         "certificate": certificate.digest if certificate else "none: no ledger at hand paid for it",
         "written": str(settings.out),
@@ -128,6 +145,24 @@ def synthesize(settings: _Synthesize) -> None:
     finish(
         "sordino synthesize", table, value, as_json=settings.as_json, simulated=promise.simulated
     )
+
+
+def _labeled(path: Path, reward: ReleasedReward, terms: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the labeled pairs of a file, a thousand prompts at a time; it is read twice."""
+    if path.is_fifo():
+        raise UsageError(f"{path.name} is a pipe, and it is read twice. Nothing was made.")
+    chats = False  # if one text is made of messages, all are written so, as trl takes them
+    with Bar.shown("Reading") as bar:
+        for at, (prompt, options) in enumerate(read_questions(path, bar, judged=False)):
+            different_answers(at, prompt, options)
+            chats |= not all(isinstance(text, str) for text in (prompt, *options))
+    with Bar.shown("Labeling") as bar:
+        questions = read_questions(path, bar, judged=False)
+        while some := list(islice(questions, _PROMPTS)):
+            for row in label(reward, [one for one, _ in some], [all_ for _, all_ in some], **terms):
+                for name, role in _ROLES.items() if chats else ():
+                    row[name] = messages_of(row[name], role)
+                yield row
 
 
 def _read_reward(path: Path) -> ReleasedReward:

@@ -15,6 +15,7 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.models.loading import existing_folder
 from sordino.language.models.promises import (
     CARD_FILE,
+    MODEL_FILES,
     PROMISE_FILE,
     Answers,
     CheckpointPromise,
@@ -30,11 +31,7 @@ _ROWS, _PROBLEM = "sordino.preferences", "This folder cannot be uploaded"
 _FILES: Mapping[str, tuple[str, ...]] = {
     "preferences": (PROMISE_FILE, "train.jsonl"),
     "linear reward": (REWARD_FILE,),
-    "model": (
-        *(PROMISE_FILE, "config.json", "generation_config.json", "*.safetensors"),
-        *("*.safetensors.index.json", "tokenizer*.json", "tokenizer.model", "vocab.*"),
-        *("merges.txt", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja"),
-    ),
+    "model": (PROMISE_FILE, "*.safetensors", "*.safetensors.index.json", *MODEL_FILES),
 }
 
 
@@ -82,6 +79,8 @@ def push_to_hub(
         if path.is_file()
     }
     digests = {name: sha256_of(path) for name, path in paths.items()}
+    if kind != "linear reward":
+        _refuse_others(place, digests)
     digest = digest_of(digests)
     for each in releases:  # the last one speaks for all of them
         certificate = certify_paid(each, ledger_of(each, ledger.path), kind=kind, digest=digest)
@@ -119,9 +118,6 @@ def _releases(place: Path) -> tuple[str, Sequence[Answers | CheckpointPromise]]:
     with explained(f"{PROMISE_FILE} cannot be read"):
         said = json.loads((place / PROMISE_FILE).read_bytes())
     if isinstance(said, dict) and said.get("format") == _ROWS:
-        for name in set(_FILES["preferences"]) - {PROMISE_FILE}:
-            if sha256_of(place / name) != said["files"].get(name):
-                raise DataError(f"{_PROBLEM}: {name} is not the file that was written.")
         return "preferences", [Answers.from_dict(said)]
     promise = CheckpointPromise.read(place)
     if promise.with_those_of(*folder_promises(place)).sources != promise.sources:
@@ -130,6 +126,19 @@ def _releases(place: Path) -> tuple[str, Sequence[Answers | CheckpointPromise]]:
             "are of others. Nothing was sent. Save the model again."
         )
     return "model", [*promise.sources, promise]
+
+
+def _refuse_others(place: Path, digests: Mapping[str, str]) -> None:
+    """Refuse files that the promise does not speak for: others, or other bytes, or too few."""
+    said = json.loads((place / PROMISE_FILE).read_bytes()).get("files")
+    known: Mapping[str, str] = said if isinstance(said, dict) else {}
+    for name in sorted({*digests, *known} - {PROMISE_FILE}):
+        if digests.get(name) != known.get(name):
+            what = "the file that was written" if name in known else "among the files"
+            raise DataError(
+                f"{_PROBLEM}: {name} is not {what} that {PROMISE_FILE} speaks for. Nothing was "
+                "sent. Save again, into a folder of its own."
+            )
 
 
 def _card(place: Path, kind: str, promise: Guarantee) -> str:

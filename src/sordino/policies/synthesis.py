@@ -68,7 +68,8 @@ def synthesize(
     if isinstance(prompts, str) or len(prompts) != len(candidates):
         raise DataError(f"{len(candidates)} candidate lists need a list of as many prompts.")
     ordered = [
-        _different(at, *both) for at, both in enumerate(zip(prompts, candidates, strict=True))
+        different_answers(at, *both)
+        for at, both in enumerate(zip(prompts, candidates, strict=True))
     ]
     laid = Candidates.of(prompts, ordered, reference=None, features=reward.features)
     scored = laid.split(reward.score(laid.prompts, laid.answers))
@@ -101,7 +102,7 @@ def synthesize(
     ]
 
 
-def _different(at: int, prompt: Text, options: Sequence[Text]) -> list[Text]:
+def different_answers(at: int, prompt: Text, options: Sequence[Text]) -> list[Text]:
     """Return the different answers among some, in an order that is made of their texts alone."""
     # That in which they were given may be the order of somebody's preference.
     problem = "at least two different answers"

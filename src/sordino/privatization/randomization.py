@@ -374,7 +374,7 @@ class Randomization:
         return {
             "spend": accounting.composed_epsilon(spend, neighbors=promise.neighbors, delta=0.0),
             "pairs": survey.n,
-            "dropped_identical": survey.dropped,
+            "dropped": survey.dropped,
             "guarantee": promise.to_dict(),
             "caveats": list(promise.caveats),
             "epsilon_per_label": self.mechanism.realized_epsilon,

@@ -438,11 +438,11 @@ class _OfLabels(_Estimate):
         """Return what is known: of files before all was read not how many, nor of repeats."""
         data, survey = self.inputs.data, self.survey
         if isinstance(data, Pairs):
-            return {"pairs": len(data), "dropped_identical": data.dropped}
+            return {"pairs": len(data), "dropped": data.dropped}
         assert isinstance(data, Chunks)  # noqa: S101 - for the type checker
         return {
             "pairs": None if survey is None else survey.counted,
-            "dropped_identical": None if survey is None else survey.dropped,
+            "dropped": None if survey is None else survey.dropped,
             "files": self.settings.describe_files(data, passes=self.expected_passes),
             "possible_caveats": [_REPEATS] if survey is None and not self.linked else [],
         }
@@ -488,7 +488,7 @@ class _OfLabels(_Estimate):
             capped = seen - (reward.pairs or 0)
             data: dict[str, Any] = {
                 "pairs": n - capped,
-                "dropped_identical": source.dropped,
+                "dropped": source.dropped,
                 "capped": capped,
             }
             if source.persons is not None:
@@ -500,7 +500,7 @@ class _OfLabels(_Estimate):
             data = {
                 "pairs": n,
                 "records": source.n,
-                "dropped_identical": source.dropped,
+                "dropped": source.dropped,
                 "capped": None,  # not told from repeats, which do not count either
                 "files": source.chunks[-1].file + 1,
                 "looked_at": 0 if differences is None else differences.shape[0],
@@ -616,7 +616,7 @@ class _OfRecords(_Estimate):
 
     def counts(self) -> dict[str, Any]:
         """Return how many records there are, where one change leaves that as it is."""
-        return {"pairs": self.n, "dropped_identical": None}
+        return {"pairs": self.n, "dropped": None}
 
     def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
         """Return what a public file shows, and nothing of the records."""
@@ -626,7 +626,7 @@ class _OfRecords(_Estimate):
             differences = public.differences(reward.features)
             decisive = measure_decisive(reward, differences, source="public")
         return {
-            "data": {"pairs": reward.pairs, "dropped_identical": None, "capped": None},
+            "data": {"pairs": reward.pairs, "dropped": None, "capped": None},
             "decisive": decisive,
             "examples": show_examples(policy, public=public, released=None),
         }
@@ -691,7 +691,7 @@ class _OfRankings(_Estimate):
         """Return how many ballots there are, where one change leaves that as it is."""
         private = self.settings.relation == ADD_OR_REMOVE_ONE
         ballots = None if private else len(self.rankings)
-        return {"pairs": None, "ballots": ballots, "dropped_identical": None}
+        return {"pairs": None, "ballots": ballots, "dropped": None}
 
     def fitted(self, ledger: Ledger) -> _Fitted:
         settings = self.settings

@@ -106,7 +106,7 @@ class Randomizing:
                     f"{ledger.path.name} does not say what paid for these answers. Nothing was "
                     "done. Give the ledger that they were randomized on, or their file."
                 )
-            counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
+            counts = {"pairs": len(pairs), "dropped": pairs.dropped}
             return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
         randomization = Randomization.of(
             self.coin(pairs),
@@ -209,7 +209,7 @@ class LabelNoise(LearningRun):
                 "name": ledger.data,
                 **({"judged": "answers"} if private.alone else {}),
                 "pairs": len(private),
-                "dropped_identical": private.dropped,
+                "dropped": private.dropped,
                 "capped": len(pairs) - len(private),
                 **people,
             },

@@ -10,7 +10,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -393,14 +393,19 @@ def made_folder(path: Path) -> Iterator[None]:
         raise
 
 
-def publish(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
+def publish(
+    folder: Path, files: Mapping[str, str | Callable[[], Iterable[bytes]]], *, force: bool
+) -> None:
     """Write files that belong together: all of them or, short of a power cut, none."""
+    # What is made while it is written may speak of the files before it.
     names = list(files)
     with ExitStack() as stack:
-        drafts = []
-        for name in reversed(names):  # a stack closes the other way round
-            drafts.append(stack.enter_context(atomic_draft(folder / name, force=force)))
-            drafts[-1].file.write(files[name].encode())
+        drafts = [  # a stack closes the other way round
+            stack.enter_context(atomic_draft(folder / name, force=force))
+            for name in reversed(names)
+        ]
+        for draft, made in zip(reversed(drafts), files.values(), strict=True):
+            draft.file.writelines([made.encode()] if isinstance(made, str) else made())
         for draft in drafts:
             draft.finish()
         clear(folder / names[-1], force=force)  # no old result beside a new reward

@@ -73,7 +73,7 @@ def describe_accuracy(measured: Mapping[str, Any]) -> str:
 
 def dropped_row(dropped: int | None) -> dict[str, str]:
     """Return a line on pairs that were left out, if any were and it is public how many."""
-    return {"dropped": f"{dropped:,} with identical answers"} if dropped else {}
+    return {"dropped": f"{dropped:,} left out for their texts"} if dropped else {}
 
 
 def unit_rows(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -111,7 +111,7 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
         **counted,
         **({} if pairs is None else {judged(result): f"{pairs:,}{_in_files(data)}"}),
         **_ballot_rows(result, data),
-        **dropped_row(data["dropped_identical"]),
+        **dropped_row(data["dropped"]),
     }
     told = {"accuracy", "negative_log_likelihood", "accuracy_reason"}
     some = any(result["reward"].get(name) is not None for name in told)
@@ -317,7 +317,7 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
             rows["accuracy"] = UNREAD
         elif plan["metrics"] is None:
             rows["accuracy"] = _UNSCORED if _of_rankings(plan) else _UNBOUGHT
-    rows |= _ballot_rows(plan, plan) | dropped_row(plan.get("dropped_identical"))
+    rows |= _ballot_rows(plan, plan) | dropped_row(plan.get("dropped"))
     if "largest_person_epsilon" in plan:
         rows["most about one person"] = (
             f"epsilon={never_less(plan['largest_person_epsilon'])} "

@@ -297,7 +297,7 @@ _OF_TEXTS = {
     ("reward", "weight_standard_error"),
     ("policy", "kl"),
     ("policy", "pessimism"),
-    ("data", "dropped_identical"),
+    ("data", "dropped"),
     ("data", "capped"),
     ("data", "persons"),
     ("utility",),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sordino import _validate
-from sordino._files import read_json, write_json, write_text
+from sordino._files import read_json, sha256_of, write_json, write_text
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.exports import model_card
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 PROMISE_FILE, CARD_FILE = "sordino.json", "README.md"
 """What stands beside the weights."""
+
+MODEL_FILES = (
+    *("config.json", "generation_config.json", "tokenizer*.json", "tokenizer.model", "vocab.*"),
+    *("merges.txt", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja"),
+)
+"""What belongs to a model besides its weights."""
 
 PROMISED = "sordino_promise"
 """The same within the config of a model, so that it goes wherever the weights go."""
@@ -169,9 +175,21 @@ class CheckpointPromise:
         """Write the promise into a model's config, which every copy of the model keeps."""
         setattr(model.config, PROMISED, self.to_dict())
 
-    def write(self, folder: Path, *, title: str) -> None:
+    def write(self, folder: Path, *, title: str, more: Iterable[str] = ()) -> None:
         """Write ``sordino.json`` and the model card beside the weights of a checkpoint."""
-        write_json(folder / PROMISE_FILE, self.to_dict(), force=True)
+        # It says which files it speaks for: the model's, and any ``more`` that were written.
+        weights = {"model.safetensors"}
+        for index in folder.glob("*.safetensors.index.json"):
+            weights |= {*json.loads(index.read_bytes())["weight_map"].values(), index.name}
+        names = {
+            *weights,
+            *more,
+            *(path.name for each in MODEL_FILES for path in folder.glob(each)),
+        }
+        files = {
+            name: sha256_of(folder / name) for name in sorted(names) if (folder / name).is_file()
+        }
+        write_json(folder / PROMISE_FILE, self.to_dict() | {"files": files}, force=True)
         write_text(folder / CARD_FILE, self.card(title), force=True)
 
     def card(self, title: str) -> str:

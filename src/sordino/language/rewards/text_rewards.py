@@ -453,7 +453,8 @@ class TextRewardModel:
             self.tokenizer.save_pretrained(folder)
             write_uncertainty(self.uncertainty, folder)
             training = {**self.promise.training, _DIGEST: weights_digest(self.model)}
-            replace(self.promise, training=training).write(folder, title="Private reward model")
+            promise = replace(self.promise, training=training)
+            promise.write(folder, title="Private reward model", more=(UNCERTAINTY_FILE,))
 
     @classmethod
     def load(

@@ -236,7 +236,7 @@ def written(noise, model):
         "metrics": None,
         "data": {
             "name": "votes", "pairs": None, "ballots": model.pairs, "items": 4,
-            "dropped_identical": None, "capped": None if ranked else 0,
+            "dropped": None, "capped": None if ranked else 0,
         },
         "reward": {"accuracy": None, "weight_standard_error": None if ranked else 0.1},
         "policy": {
