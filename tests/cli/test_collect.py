@@ -337,10 +337,10 @@ def test_the_whole_path_to_a_report(answered):
     kinds = [entry["kind"] for entry in ledger_rows(answered)]
     assert "receive" in kinds
     assert "reserve" not in kinds
-    assert ledger.total() is None or ledger.total().epsilon == 0
+    assert ledger.total().epsilon == pytest.approx(5)  # what persons gave when they answered
     page = " ".join((answered / "out/report.html").read_text("utf-8").split())
     assert "Nobody but the person saw the raw label" in page
-    for part in ("All labels of one person are replaced", "ε = 5", "Spent: ε = 0 of 5"):
+    for part in ("All labels of one person are replaced", "ε = 5", "Spent: ε = 5 of 5"):
         assert part in re.sub(r"<[^>]+>|&nbsp;|\u00a0", " ", page).replace("  ", " "), part
     shown = answered.run("align", "answers.jsonl", "--out", "told")
     assert "epsilon=1; all labels of one person keep" in " ".join(shown.out.split())
