@@ -174,20 +174,21 @@ class Rosters:
 
     def keep(self) -> None:
         """Keep the secret durably, before a row is written that needs it."""
-        if self._kept:
-            return
         path, mark = secret_path(self._path), self.mark
-        draft = path.with_name(f".{path.name}.{_random.new_release_id()}")
         with explained(f"{path.name} cannot be written"):
-            draft.touch(0o600, exist_ok=False)
-            with draft.open("wb") as file:
-                file.write(self._secret)
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(FileExistsError):  # by another process that spends on another ledger
-                os.link(draft, path)
-            draft.unlink()
-            settle(path.parent)
+            if not self._kept:
+                draft = path.with_name(f".{path.name}.{_random.new_release_id()}")
+                draft.touch(0o600, exist_ok=False)
+                with draft.open("wb") as file:
+                    file.write(self._secret)
+                    file.flush()
+                    os.fsync(file.fileno())
+                # Another process that spends on another ledger may have been first, and tidied.
+                with suppress(FileExistsError, FileNotFoundError):
+                    os.link(draft, path)
+                settle(path.parent)
+            for left in path.parent.glob(f".{path.name}.{'[0-9a-f]' * 16}"):  # also by the killed
+                left.unlink(missing_ok=True)
         self.refuse_other_secret(mark)
 
 
