@@ -104,7 +104,7 @@ def test_the_entry_comes_before_anybody_is_drawn(central, ledger_of, monkeypatch
     assert order == [3, 3, 3, 6, 6, 6, 8, 8]
 
 
-@pytest.mark.parametrize("kind", ["reward", "dpo"])
+@pytest.mark.parametrize("kind", few(["reward", "dpo"], first=1))
 def test_another_loss_is_one_function(central, word_pairs, monkeypatch, kind):
     """That of Azar et al. (2024), which neither settings nor trainers know but by its name."""
     seen, ipo = [], losses.LOSSES["ipo"]
@@ -468,7 +468,7 @@ def test_the_loss_is_that_of_the_paper_token_by_token(dpo, word_pairs, request, 
 
 
 @pytest.mark.parametrize("adapted", [False, True])
-@pytest.mark.parametrize("which", ["tiny_llama", "tiny_gpt2"])
+@pytest.mark.parametrize("which", few(["tiny_llama", "tiny_gpt2"], first=1))
 def test_gradients_of_pairs_are_those_of_autograd(dpo, word_pairs, request, which, adapted):
     turned = {"fan_in_fan_out": which == "tiny_gpt2"}
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", **turned)
@@ -598,7 +598,7 @@ def nothing_spent(trainer, match):
 # Models.
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("tied", few([True, False], first=1))
 def test_the_head_of_a_policy_is_not_hidden(central, tiny_llama, tied):
 
     model = AutoModelForCausalLM.from_pretrained(tiny_llama)

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
@@ -644,7 +645,7 @@ def test_no_pair_is_left_out_and_no_token_straddles_the_border(tiny_llama, priva
         assert tokenizer.decode(asked["rejected_ids"]) == other + "<|end|>"
 
 
-@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("lora", few([False, True], first=1))
 def test_a_policy_is_loaded_back_with_its_promise(
     tiny_llama, private, dpo_settings, tmp_path, no_network, lora
 ):

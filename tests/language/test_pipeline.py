@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tests.tiers import few
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
@@ -153,8 +154,8 @@ def test_a_reward_learns_and_carries_the_promise(trained):
 
 def test_a_reward_says_how_far_it_may_be_trusted_if_asked(trained, answers, tiny_llama, tmp_path):
     assert TextRewardModel.load(trained[0]).uncertainty is not None
-    few = replace(FAST, epochs=0.2)
-    train_reward(answers(40), tiny_llama, tmp_path / "plain", few, uncertain=False)
+    short = replace(FAST, epochs=0.2)
+    train_reward(answers(40), tiny_llama, tmp_path / "plain", short, uncertain=False)
     assert TextRewardModel.load(tmp_path / "plain").uncertainty is None
 
 
@@ -191,7 +192,7 @@ def test_dpo_on_answers_has_one_loss(answers, tiny_llama, tmp_path):
     assert not (tmp_path / "p").exists()
 
 
-@pytest.mark.parametrize("update", ["rebel", "rloo", "grpo"])
+@pytest.mark.parametrize("update", few(["rebel", "rloo", "grpo"], first=1))
 def test_improving_a_policy_adds_nothing_to_the_promise(update, trained, tiny_llama, tmp_path):
     folder, _, private = trained
     terms = PolicyTerms(
@@ -207,7 +208,7 @@ def test_improving_a_policy_adds_nothing_to_the_promise(update, trained, tiny_ll
     assert any("reward" in row for row in log)
 
 
-@pytest.mark.parametrize("update", ["rebel", "rloo"])
+@pytest.mark.parametrize("update", few(["rebel", "rloo"], "rloo"))
 def test_a_start_that_another_release_taught_adds_its_own(
     update, trained, answers, tiny_llama, tmp_path
 ):
@@ -288,7 +289,7 @@ def test_a_policy_at_epsilon_2_beats_its_reference_before_another_judge(
 STAGES = {kind: partial(train_centrally, kind) for kind in ("reward", "policy")}
 
 
-@pytest.mark.parametrize("kind", STAGES)
+@pytest.mark.parametrize("kind", few(STAGES, first=1))
 def test_a_checkpoint_carries_what_its_entries_promise(
     kind, word_pairs, tiny_llama, ledger_of, tmp_path
 ):

@@ -9,6 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 torch = pytest.importorskip("torch", reason="the extra 'language' is not installed")
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
@@ -203,7 +204,7 @@ def test_reward_divergence_length_and_loss_are_logged(runs):
 # Resuming --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("at", "peft"), [(2, False), (3, False), (5, True)])
+@pytest.mark.parametrize(("at", "peft"), few([(2, False), (3, False), (5, True)], (5, True)))
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tiny_llama, tmp_path, liked, at, peft):
     """Checkpoints 3 and 5 are in the middle of a collection, 5 in the second epoch."""
     sizes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 6}
@@ -335,7 +336,7 @@ def test_second_answers_are_those_of_the_reference_if_wanted(tiny_llama, tmp_pat
     assert trainer.state.log_history[0]["length"] == 1  # of the policy's own answers
 
 
-@pytest.mark.parametrize("samples", ["on_policy", "reference"])
+@pytest.mark.parametrize("samples", few(["on_policy", "reference"], first=1))
 def test_an_adapter_learns_and_its_reference_is_the_model_without_it(
     tiny_llama, tmp_path, liked, samples
 ):

@@ -117,7 +117,7 @@ def test_a_million_draws_follow_the_density(shape):
     assert statistic(shape, drawn) < LIMIT
 
 
-@pytest.mark.parametrize("times", [0.3, 3.0])
+@pytest.mark.parametrize("times", few([0.3, 3.0], 3.0))
 def test_any_multiplier_gives_the_same_density(times):
     # About 10^6 and 7·10^5 of 4·10^6 proposals, false alarm 1e-6 each; power: as above.
     proposal = _BallProposal.of(*turned("singular"))
@@ -202,8 +202,8 @@ def test_the_multiplier_solves_its_equation(levels, pull):
         assert np.sum(0.5 / tilted) + np.sum((pull / tilted) ** 2) == pytest.approx(1, rel=1e-9)
 
 
-@pytest.mark.parametrize("pull", [0.0, 1.0, 1e4, 1e6])
-@pytest.mark.parametrize("level", [0.0, 1.0, 1e6])
+@pytest.mark.parametrize("pull", few([0.0, 1.0, 1e4, 1e6], 0.0, 1e4))
+@pytest.mark.parametrize("level", few([0.0, 1.0, 1e6], 1.0))
 def test_a_draw_needs_few_proposals_wherever_the_data_pull(level, pull):
     # At least a third of 1/√(4πν) is kept, or of 1 where ν = 0; 20,000 to 2e6 proposals.
     d = 20

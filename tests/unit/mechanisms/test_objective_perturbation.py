@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from tests.tiers import few
 
 from sordino._random import entropy, normals
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
@@ -54,7 +55,7 @@ def test_the_unit_of_the_features_changes_nothing(size):
     assert other.output_standard_deviation * size == pytest.approx(one.output_standard_deviation)
 
 
-@pytest.mark.parametrize("epsilon", [20.0, 50.0, 700.0, 1e4])
+@pytest.mark.parametrize("epsilon", few([20.0, 50.0, 700.0, 1e4], 50.0))
 @pytest.mark.parametrize("neighbors", [REPLACE_SPECIAL, REPLACE_ONE])
 def test_a_large_epsilon_is_not_drowned_in_the_noise_of_the_output(epsilon, neighbors):
     """With the ridge that half of 50 would allow, 7e-12, that noise was 2e4."""
@@ -68,7 +69,7 @@ def test_a_bound_that_cannot_be_computed_with_is_refused(bound):
 
 
 @pytest.mark.parametrize("neighbors", NeighboringRelation)
-@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0])
+@pytest.mark.parametrize("epsilon", few([1e-3, 1.0, 8.0], 1.0))
 def test_the_ridge_that_an_error_names_does(epsilon, neighbors):
     with pytest.raises(UsageError, match="would do") as caught:
         mechanism(epsilon, neighbors=neighbors, bound=3.0, ridge=1e-9)
