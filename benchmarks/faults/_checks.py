@@ -16,7 +16,7 @@ from sordino.engines.exchange import PARTS
 from sordino.preferences.chunks import Chunks
 from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
-from sordino.privatization.chunk_tasks import _PartedMemo
+from sordino.privatization.chunks import _PartedMemo
 
 __all__ = [
     "Broken",

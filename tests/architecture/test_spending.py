@@ -119,7 +119,7 @@ def test_noise_is_released_in_one_place(functions):
             "sordino.policies.gibbs._paid",
             "sordino.privatization.choices.privatize_choices",
             "sordino.privatization.randomization.answers",
-            "sordino.privatization.chunk_tasks._drawn",
+            "sordino.privatization.chunks._drawn",
             "sordino.privatization.answers.use_unprotected",
             "sordino.rewards.bandits.screen",
             "sordino.rewards.label_release.prepare",

@@ -19,8 +19,7 @@ from sordino.engines.exchange import PARTS
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.records import canonical, person_key
-from sordino.privatization.chunk_tasks import _PartedMemo
-from sordino.privatization.chunks import privatize_chunks
+from sordino.privatization.chunks import _PartedMemo, privatize_chunks
 
 COIN = sordino.RandomizedResponse(1.0)
 FILES, PEOPLE = 60, 40

@@ -22,10 +22,15 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunks import Chunk, find_chunks
 from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
-from sordino.privatization import chunk_tasks, chunks
+from sordino.privatization import chunks
 from sordino.privatization.answers import privatize_file
-from sordino.privatization.chunk_tasks import AnswerChunk, AnswerPart, _PartedMemo, agreeing_parts
-from sordino.privatization.chunks import privatize_chunks
+from sordino.privatization.chunks import (
+    AnswerChunk,
+    AnswerPart,
+    _PartedMemo,
+    agreeing_parts,
+    privatize_chunks,
+)
 
 COIN = RandomizedResponse(1.0)
 pytestmark = pytest.mark.usefixtures("few_parts")
@@ -114,8 +119,8 @@ IN_TASKS = (
     (exchange.Exchange, "write"),
     (exchange.Exchange, "read"),
     (_PartedMemo, "stored"),
-    (chunk_tasks, "_answers_of_chunk"),
-    (chunk_tasks, "sha256_of"),
+    (chunks, "_answers_of_chunk"),
+    (chunks, "sha256_of"),
 )
 IN_DRIVER = (
     (sordino.Ledger, "reserve"),

@@ -32,7 +32,7 @@ from sordino.preferences.records import Absent, Levels
 from sordino.privacy.guarantee import CODES, REPLACE_ONE, REPLACE_SPECIAL, SHARES, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import FileSettings, privatize, privatize_file
-from sordino.privatization.chunk_tasks import _pad
+from sordino.privatization.chunks import _pad
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.record_release import _decided_labels
 

@@ -33,7 +33,6 @@ from sordino.preferences.pairs import Manifest, digest_of_files, manifest_path, 
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 
-from .chunk_tasks import FileOfWork
 from .randomization import Randomization, rows_on_disk
 
 _LOCK: Final = ".sordino.lock"
@@ -88,6 +87,14 @@ def _answers_name(path: Path) -> str:
         "",
         stem(path.with_name(re.sub(r"(?i)\.(gz|zst)$", "", path.name))),
     )
+
+
+@dataclass(frozen=True)
+class FileOfWork:
+    """A file to be, and the chunks that it is made of, in order."""
+
+    name: str  # of the file
+    chunks: tuple[Chunk, ...]  # of the raw file
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.folds import MEASURING
 from sordino.preferences.pairs import PrivatePairs, manifest_path
-from sordino.privatization import chunk_tasks
 from sordino.privatization import chunks as local_chunks
 from sordino.privatization.chunks import privatize_chunks
 from sordino.rewards import answer_files, metrics, reward_fit
@@ -47,7 +46,7 @@ OF_A_REFIT = math.sqrt(1.25)  # errors are √(1 + 1/4) times as large: the rele
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Cut files into many chunks, and chunks into many blocks; bring people together in four."""
-    for module in (exchange, chunk_survey, chunk_tasks, local_chunks, metrics):
+    for module in (exchange, chunk_survey, local_chunks, metrics):
         monkeypatch.setattr(module, "PARTS", PARTS)
     monkeypatch.setattr(exchange, "_HEAD", 8 * (PARTS + 1))
     monkeypatch.setattr(chunks, "_ROWS", 300)
