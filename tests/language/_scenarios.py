@@ -240,7 +240,7 @@ def walk(folder):
 
 def canary(folder):
     """One step is played with a worst canary in the share of the second process."""
-    from sordino.auditing.training.training_audit import audit_training
+    from sordino.auditing.training import audit_training
 
     own, real = [], steps.CentralTraining._own_sum
 

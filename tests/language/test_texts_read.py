@@ -274,7 +274,7 @@ def test_the_mark_outlives_what_people_do_with_folders(bases, tmp_path):
 
 
 def test_the_auditor_says_whether_a_model_has_read_records(bases):
-    from sordino.auditing.training.training_audit import _reading_finding
+    from sordino.auditing.training import _reading_finding
 
     def outcome(name, rows, tokenizer=None):
         model, own = load_causal_model(bases / name), load_tokenizer(bases / name)

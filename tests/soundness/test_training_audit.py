@@ -19,13 +19,14 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 
 import sordino
 from sordino import _random
-from sordino.auditing.training import canaries as made
-from sordino.auditing.training.canaries import (
+from sordino.auditing import training as made
+from sordino.auditing.training import (
     _detectable_in_one_run,
     _one_run_claim,
+    audit_training,
     one_run_findings,
+    sampling_finding,
 )
-from sordino.auditing.training.training_audit import audit_training, sampling_finding
 from sordino.errors import UsageError
 from sordino.language.dp_sgd import training as steps
 from sordino.language.dp_sgd.clipping import ClippedSum, without_dropout

@@ -35,7 +35,7 @@ def audit(subject: object, **settings: Any) -> Audit:
             :func:`sordino.auditing.releases.leaks.audit_release`: ``epsilon``, ``unit``, and
             ``raw`` (the raw file), ``manifest``, and more. For a folder ``ledger``, if it lies
             elsewhere. For a trainer those of
-            :func:`sordino.auditing.training.training_audit.audit_training`.
+            :func:`sordino.auditing.training.audit_training`.
 
     Raises:
         UsageError: A setting is missing, unknown, or out of range.
@@ -78,7 +78,7 @@ def _kind(subject: object, *, released: bool) -> Callable[..., Audit]:
     # What trains on raw pairs is known without loading what such trainers need.
     home = sys.modules.get("sordino.language.dp_sgd.training")
     if home is not None and isinstance(subject, home.CentralTraining):
-        from sordino.auditing.training.training_audit import audit_training  # noqa: PLC0415 (needs the extra)
+        from sordino.auditing.training import audit_training  # noqa: PLC0415 (needs the extra)
 
         return audit_training
     raise UsageError(

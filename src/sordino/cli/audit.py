@@ -291,7 +291,7 @@ def _audit_model(settings: _AuditedTraining) -> Audit:
             peft_config=language_module("studies.pipeline").adapters(settings.lora, task),
             declare_unread=True,  # nobody has said anything
         )
-        from sordino.auditing.training.training_audit import audit_training  # noqa: PLC0415 (needs the extra)
+        from sordino.auditing.training import audit_training  # noqa: PLC0415 (needs the extra)
 
         return audit_training(
             trainer,

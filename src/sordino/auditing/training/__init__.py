@@ -1,1 +1,0 @@
-"""Trying to break training on raw judgments: worst canaries, samplers, gradients, one run."""
