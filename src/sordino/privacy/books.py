@@ -157,82 +157,26 @@ class Account:
 
 
 @dataclass
-class _Spent:
+class Spent:
     """What the releases that cover a unit spent, read for one of that unit that changes."""
 
+    # Of persons, releases may say who took part, and in how many judgments of each.
     unit: Unit
+    rosters: Rosters
     replaced: Spend = field(default_factory=Spend)  # if it is replaced by any other
     own: Spend = field(default_factory=Spend)  # releases of the unit under another relation
     promises: set[Guarantee] = field(default_factory=set)  # sizes apart, each kind once
     uncovered: list[str] = field(default_factory=list)  # ids of the releases that cover it not
+    listed: list[tuple[str, str, Use, int]] = field(default_factory=list)  # id, roster, what, count
+    _people: Classes = field(default_factory=Classes)
+    _counted: int = 0  # how many of those listed are in it
+    _found: dict[tuple[float, NeighboringRelation, int], float] = field(default_factory=dict)
 
     def relation(self, *more: Guarantee) -> NeighboringRelation:
         """Return what one change is: the releases' own, or ``REPLACE_ONE`` if they differ."""
         terms = {(promise.unit, promise.neighbors) for promise in {*self.promises, *more}}
         same = {neighbors for unit, neighbors in terms if terms == {(self.unit, neighbors)}}
         return same.pop() if same else REPLACE_ONE
-
-    def spend(self, relation: NeighboringRelation) -> Spend:
-        """Return the events under :meth:`relation`: of the unit that may have had the most."""
-        return self.replaced if relation is REPLACE_ONE else self.own
-
-    def epsilon(self, delta: float, relation: NeighboringRelation) -> float:
-        """Return the largest loss of any unit."""
-        return self.spend(relation).epsilon(neighbors=relation, delta=delta)
-
-    def remaining_epsilon(self, limit: Guarantee) -> float:
-        """Return the largest further pure epsilon that still fits whichever unit it is of."""
-        return self.spend(limit.neighbors).remaining_epsilon(limit)
-
-    def over(
-        self, limit: Guarantee, use: Use | None, count: int, roster: Roster | None
-    ) -> tuple[Spend, Spend] | None:
-        """Return what is spent of a unit that passes a limit, without one more use and with it."""
-        # The limit is under the relation of everything together; no use asks about what was spent,
-        # and a roster about its persons alone.
-        assert roster is None  # noqa: S101 - persons have another account
-        before = self.spend(limit.neighbors)
-        after = before if use is None else _done(before, use, count, self.unit, limit.neighbors)
-        return None if after.fits(limit) else (before, after)
-
-    def add(self, use: Use, count: int, promise: Guarantee) -> None:
-        """Take in one more release that covers the unit."""
-        self.promises.add(promise)
-        self.replaced.add(use.scope, event_for(use, self.unit, REPLACE_ONE), count)
-        if use.unit == self.unit and use.neighbors is not REPLACE_ONE:
-            self.own.add(use.scope, use.event, count)
-
-    def total(self, delta: float, relation: NeighboringRelation | None = None) -> Guarantee | None:
-        """Return what everything that covers the unit promises to it; None before any spend."""
-        if not self.promises:
-            return None
-        relation = self.relation() if relation is None else relation
-        terms = [replace(held, unit=self.unit, neighbors=relation) for held in self.promises]
-        total = merge(terms, epsilon=self.epsilon(delta, relation), delta=delta)
-        declared = self.spend(relation).rests_on_declaration
-        return total.with_caveats(DECLARED_DISJOINT) if declared else total
-
-
-def _done(spend: Spend, use: Use, count: int, unit: Unit, relation: NeighboringRelation) -> Spend:
-    """Return what is spent of a unit once a release was made so often."""
-    return spend.with_one_more(use.scope, event_for(use, unit, relation), count)
-
-
-@dataclass
-class Persons(_Spent):
-    """The same for persons, of whom releases may say who took part, and in how many judgments."""
-
-    unit: Unit = field(default="person", init=False)
-    rosters: Rosters = field(kw_only=True)
-    listed: list[tuple[str, str, Use, int]] = field(default_factory=list)  # id, roster, what, count
-    _people: Classes = field(default_factory=Classes)
-    _counted: int = 0  # how many of those listed are in it
-    _found: dict[tuple[float, NeighboringRelation, int], float] = field(default_factory=dict)
-
-    def add(self, use: Use, count: int, promise: Guarantee) -> None:
-        """Take in one more release that anybody may be in."""
-        super().add(use, count, promise)
-        self._found.clear()
 
     @property
     def people(self) -> Classes:
@@ -243,6 +187,14 @@ class Persons(_Spent):
             self._people.add(roster, partial(_share, use, count))
             self._counted += 1
         return self._people
+
+    def add(self, use: Use, count: int, promise: Guarantee) -> None:
+        """Take in one more release that covers the unit, and that any may be in."""
+        self.promises.add(promise)
+        self.replaced.add(use.scope, event_for(use, self.unit, REPLACE_ONE), count)
+        if use.unit == self.unit and use.neighbors is not REPLACE_ONE:
+            self.own.add(use.scope, use.event, count)
+        self._found.clear()
 
     def add_listed(
         self, release_id: str, roster: str, use: Use, count: int, promise: Guarantee
@@ -255,19 +207,31 @@ class Persons(_Spent):
         # Who is in which scope is known, whatever was declared of them.
         self.listed.append((release_id, roster, use._replace(scope=EVERYTHING), count))
 
+    def leave_labels_out(self) -> None:
+        """Count labels of persons no more: the budget is about the presence of whole persons."""
+        # Nothing else is listed before the first budget for persons.
+        self.uncovered += [release_id for release_id, *_ in self.listed]
+        self.listed, self.promises = [], set()
+        self._people, self._counted = Classes(), 0
+        self._found.clear()
+
+    def _with(self, spend: Spend, use: Use, count: int, relation: NeighboringRelation) -> Spend:
+        """Return what is spent of a unit once a release was made so often."""
+        return spend.with_one_more(use.scope, event_for(use, self.unit, relation), count)
+
     def _of(self, relation: NeighboringRelation, uses: Uses) -> Spend:
-        """Return the events of a person: those of everybody, and what was done to this one."""
-        spend = super().spend(relation)
+        """Return the events of one: those of everybody, and what was done to this one."""
+        spend = self.replaced if relation is REPLACE_ONE else self.own
         for use, count in uses.items():
-            spend = _done(spend, use, count, self.unit, relation)
+            spend = self._with(spend, use, count, relation)
         return spend
 
     def spend(self, relation: NeighboringRelation) -> Spend:
-        """Return events that nobody exceeds."""
+        """Return events under :meth:`relation` that nobody exceeds."""
         return self._of(relation, self.people.done().together)
 
     def epsilon(self, delta: float, relation: NeighboringRelation) -> float:
-        """Return the largest loss of any person."""
+        """Return the largest loss of any unit."""
         asked = delta, relation, len(self.listed)
         if asked not in self._found:
             self._found[asked], _ = self.people.done().largest(
@@ -276,7 +240,7 @@ class Persons(_Spent):
         return self._found[asked]
 
     def remaining_epsilon(self, limit: Guarantee) -> float:
-        """Return the largest further pure epsilon that still fits whoever it is of."""
+        """Return the largest further pure epsilon that still fits whichever unit it is of."""
         return -self.people.done().largest(
             lambda uses: -self._of(limit.neighbors, uses).remaining_epsilon(limit)
         )[0]
@@ -284,7 +248,9 @@ class Persons(_Spent):
     def over(
         self, limit: Guarantee, use: Use | None, count: int, roster: Roster | None
     ) -> tuple[Spend, Spend] | None:
-        """Return the same of a person."""
+        """Return what is spent of a unit that passes a limit, without one more use and with it."""
+        # The limit is under the relation of everything together; no use asks about what was spent,
+        # and a roster about its persons alone.
         relation, known = limit.neighbors, self.people.done(roster)
         exposures, more = known, use
         if roster is not None and use is not None:
@@ -292,18 +258,20 @@ class Persons(_Spent):
 
         def spend(uses: Uses) -> Spend:
             held = self._of(relation, uses)
-            return held if more is None else _done(held, more, count, self.unit, relation)
+            return held if more is None else self._with(held, more, count, relation)
 
         passed, uses = exposures.largest(lambda uses: not spend(uses).fits(limit), at_most=0)
         return (self._of(relation, known.together), spend(uses)) if passed else None
 
-    def leave_labels_out(self) -> None:
-        """Count labels of persons no more: the budget is about the presence of whole persons."""
-        # Nothing else is listed before the first budget for persons.
-        self.uncovered += [release_id for release_id, *_ in self.listed]
-        self.listed, self.promises = [], set()
-        self._people, self._counted = Classes(), 0
-        self._found.clear()
+    def total(self, delta: float, relation: NeighboringRelation | None = None) -> Guarantee | None:
+        """Return what everything that covers the unit promises to it; None before any spend."""
+        if not self.promises:
+            return None
+        relation = self.relation() if relation is None else relation
+        terms = [replace(held, unit=self.unit, neighbors=relation) for held in self.promises]
+        total = merge(terms, epsilon=self.epsilon(delta, relation), delta=delta)
+        declared = self.spend(relation).rests_on_declaration
+        return total.with_caveats(DECLARED_DISJOINT) if declared else total
 
 
 def _share(use: Use, count: int, labels: int) -> tuple[Use, int]:
@@ -323,15 +291,16 @@ class Books:
     """What the rows of one ledger say, added up; every row is checked as it is taken in."""
 
     data: str  # name of the data set
-    persons: Persons
+    persons: Spent
     budgets: dict[Unit, Guarantee] = field(default_factory=dict)  # the limits that hold now
     # those that were set, by the name of the data set for which they were
     limits: dict[Unit, dict[str, Guarantee]] = field(default_factory=dict)
-    spent: dict[Unit, _Spent] = field(init=False)
+    spent: dict[Unit, Spent] = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with nothing spent of labels and records; persons have one account for all."""
-        self.spent = {"label": _Spent("label"), "record": _Spent("record"), "person": self.persons}
+        rosters, units = self.persons.rosters, UNITS[:-1]
+        self.spent = {unit: Spent(unit, rosters) for unit in units} | {"person": self.persons}
 
     def take(self, row: Row, payload: dict[str, Any], units: Collection[Unit] = UNITS) -> None:
         """Take in the next row, in the accounts of some units."""
@@ -376,7 +345,7 @@ class Books:
         roster = json.loads(row.payload).get("persons")
         names_of([roster] if roster is not None else [])
         for spent in (self.spent[unit] for unit in units):
-            if isinstance(spent, Persons) and roster is not None and self._lists(promise):
+            if spent.unit == "person" and roster is not None and self._lists(promise):
                 spent.add_listed(row.release_id, roster, use, count, promise)
             elif covers(promise, spent.unit):
                 spent.add(use, count, promise)

@@ -486,7 +486,6 @@ def _log_factorials(draws: int) -> np.ndarray:
     return np.asarray(gammaln(np.arange(1, draws + 2, dtype=np.float64)))
 
 
-_UP = 1 + 1e-15
 _WORDS = 2**64
 _LARGEST_LOSS = 64 * math.log(2)  # log(2^64): beyond it (plus log(c - 1)) one word is enough
 _DECIMAL = Context(prec=100)
@@ -557,12 +556,6 @@ def _exact_loss(threshold: int, others: int) -> Decimal:
     return abs(_DECIMAL.ln(odds))
 
 
-def group_pure(epsilon: float, size: int) -> float:
-    """Return a bound on the pure loss of every group, from that of one: size · epsilon."""
-    # Source: Dwork, Roth (2014), Theorem 2.2.
-    return integer("size", size, at_least=1) * non_negative("epsilon", epsilon)
-
-
 def group_approximate(epsilon: float, delta: float, size: int) -> tuple[float, float]:
     """Return (epsilon, delta) of a group, from those of one change."""
     # An upper bound for every group of that size, under the same relation. For Gaussian noise and
@@ -599,11 +592,7 @@ def replace_from_add_remove(epsilon: float, delta: float) -> tuple[float, float]
     # An upper bound for every mechanism. The converse is false: see `add_remove_from_replace`.
     # One replacement is a removal and an addition: `(2ε, (1 + e^ε) δ)`.
     # Source: docs/privacy.md, "Relations" (a group of two).
-    epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
-    if delta == 0:
-        return 2 * epsilon, 0.0
-    growth = 1 + math.exp(min(epsilon, 700.0))
-    return 2 * epsilon, min(1.0, delta * growth * _UP) if epsilon < 700 else 1.0  # noqa: PLR2004
+    return group_approximate(epsilon, delta, 2)
 
 
 def add_remove_from_replace(

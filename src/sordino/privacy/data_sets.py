@@ -21,7 +21,7 @@ import numpy as np
 from sordino.errors import LedgerDamaged, LedgerMismatch, PrivacyError
 
 from . import ledger_chain
-from .books import UNITS, Account, Books, Persons, names_of, names_persons
+from .books import UNITS, Account, Books, Spent, names_of, names_persons
 from .guarantee import (
     DECLARED_DISJOINT,
     REPLACE_ONE,
@@ -61,7 +61,7 @@ class DataSets:
         self.questions: list[Row] = []  # the rows that say which questions are whose
         self.paid: dict[str, str] = {}  # ids of the entries that spent or received, and of what
         self.committed: dict[str, dict[str, str]] = {}  # what entries released, by their ids
-        self.persons = Persons(rosters=rosters)
+        self.persons = Spent("person", rosters)
         self.mark: str | None = None  # of the secret that persons are known by
         self.artifacts: set[str] = set()  # digests of what was released from this ledger
         self._unnamed: dict[str, list[str]] = {}  # ids of arrivals that name nobody, by artifact
@@ -247,7 +247,9 @@ class DataSets:
             return found
         with ledger_chain.connect_reader(path) as connection:
             for row in self.questions:
-                has = np.isin(questions, ledger_chain.questions_of(connection, row))
+                digest = json.loads(row.payload)["questions"]
+                value = ledger_chain.beside(connection, "questions", row.sequence, digest)
+                has = np.isin(questions, np.frombuffer(value, "<u8"))
                 if has.any():
                     name = self.names[row.data]
                     found[name] = found.get(name, has) | has

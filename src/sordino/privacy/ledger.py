@@ -367,12 +367,13 @@ class Ledger:
         ) -> None:
             written.append(ledger_chain.append(connection, self._rows[-1], time=time, **values))
             if request is not None:
-                ledger_chain.note(connection, values["release_id"], request)
+                ledger_chain.keep(connection, "attempts", values["release_id"], request)
             if questions is not None and len(questions):
-                ledger_chain.keep_questions(connection, written[-1], questions)
+                asked = questions.astype("<u8").tobytes()
+                ledger_chain.keep(connection, "questions", written[-1].sequence, asked)
             for digest, value in (kept or {}).items():
                 self.rosters.keep()
-                ledger_chain.keep_named(connection, digest, value)
+                ledger_chain.keep(connection, "named", digest, value)
 
         with _ONE_THREAD, ledger_chain.connect(self.path) as connection:
             with ledger_chain.transaction(connection):
@@ -721,7 +722,7 @@ class Ledger:
             self._forget([release_id])
             raise
         with ledger_chain.connect(self.path) as connection, ledger_chain.transaction(connection):
-            ledger_chain.keep(connection, release_id, part, value)
+            ledger_chain.keep(connection, "drawn", release_id, part, ledger_chain.packed(value))
         return value
 
     def _forget(self, release_ids: Sequence[str]) -> None:

@@ -408,7 +408,26 @@ def _remove(path: Path, ids: str) -> None:
             path.with_name(name).unlink(missing_ok=True)
 
 
-_INDEX = "CREATE TABLE IF NOT EXISTS questions (sequence INTEGER PRIMARY KEY, value BLOB) STRICT"
+_BESIDE = {
+    "questions": "sequence INTEGER PRIMARY KEY, value BLOB",
+    "named": "digest TEXT PRIMARY KEY, value BLOB",
+    "attempts": "release_id TEXT PRIMARY KEY NOT NULL, request TEXT NOT NULL",
+    "drawn": "release_id TEXT NOT NULL, part INTEGER NOT NULL, value BLOB NOT NULL, "
+    "PRIMARY KEY (release_id, part)",
+}
+"""Tables beside the rows: what rows name by a digest, and what runs noted and drew."""
+_NAMED = {  # their key, and what they hold
+    "questions": ("sequence", "questions that data sets are known by"),
+    "named": ("digest", "persons that took part in releases"),
+}
+
+
+def keep(connection: sqlite3.Connection, table: str, *values: str | int | bytes) -> None:
+    """Store something beside the rows; call inside the transaction that writes what names it."""
+    # What was drawn is never drawn again; what is named by a digest may be named twice.
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({_BESIDE[table]}) STRICT")
+    verb, marks = "INSERT OR REPLACE" if table in _NAMED else "INSERT", ",".join("?" * len(values))
+    connection.execute(f"{verb} INTO {table} VALUES ({marks})", values)
 
 
 def digest_of_questions(questions: np.ndarray) -> str:
@@ -416,28 +435,11 @@ def digest_of_questions(questions: np.ndarray) -> str:
     return hashlib.sha256(questions.astype("<u8").tobytes()).hexdigest()
 
 
-def keep_questions(connection: sqlite3.Connection, row: Row, questions: np.ndarray) -> None:
-    """Store the questions that a row is about; call inside the transaction that writes the row."""
-    connection.execute(_INDEX)
-    value = (row.sequence, questions.astype("<u8").tobytes())
-    connection.execute("INSERT OR REPLACE INTO questions VALUES (?, ?)", value)
-
-
-def questions_of(connection: sqlite3.Connection, row: Row) -> np.ndarray:
-    """Return the questions that a row is about; refuse others than those that it was about."""
-    query = "SELECT value FROM questions WHERE sequence = ?"
-    wanted = json.loads(row.payload)["questions"]
-    value = _beside(
-        connection, query, row.sequence, wanted, "questions that data sets are known by"
-    )
-    return np.frombuffer(value, "<u8")
-
-
-def _beside(
-    connection: sqlite3.Connection, query: str, key: str | int, digest: str, what: str
-) -> bytes:
-    """Return what lies beside the rows under a key; refuse what has another digest."""
+def beside(connection: sqlite3.Connection, table: str, key: str | int, digest: str) -> bytes:
+    """Return what a row names that is stored under a key; refuse what has another digest."""
+    column, what = _NAMED[table]
     try:
+        query = f"SELECT value FROM {table} WHERE {column} = ?"  # noqa: S608 (our own names)
         found = connection.execute(query, (key,)).fetchone()
     except sqlite3.OperationalError:  # no such table
         found = None
@@ -448,30 +450,6 @@ def _beside(
             "backup whose head you noted."
         )
     return value
-
-
-_NAMED = "CREATE TABLE IF NOT EXISTS named (digest TEXT PRIMARY KEY, value BLOB) STRICT"
-
-
-def keep_named(connection: sqlite3.Connection, digest: str, value: bytes) -> None:
-    """Store what a row names by its SHA-256; call inside the transaction that writes the row."""
-    connection.execute(_NAMED)
-    connection.execute("INSERT OR REPLACE INTO named VALUES (?, ?)", (digest, value))
-
-
-def named(connection: sqlite3.Connection, digest: str) -> bytes:
-    """Return what a row names; refuse what has another digest."""
-    query = "SELECT value FROM named WHERE digest = ?"
-    return _beside(connection, query, digest, digest, "persons that took part in releases")
-
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS attempts (
-  release_id TEXT PRIMARY KEY NOT NULL, request TEXT NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS drawn (
-  release_id TEXT NOT NULL, part INTEGER NOT NULL, value BLOB NOT NULL,
-  PRIMARY KEY (release_id, part)) STRICT
-"""
 
 
 @dataclass
@@ -532,21 +510,16 @@ def is_begun(path: Path, request: str | None) -> bool:
 
 def begun_entries(connection: sqlite3.Connection, request: str) -> list[str]:
     """Return the ids of entries noted under a name, in their order."""
-    if not _is_there(connection):
+    if not _is_there(connection, "attempts"):
         return []
     query = "SELECT release_id FROM attempts WHERE request = ? ORDER BY rowid"
     return [row[0] for row in connection.execute(query, (request,))]
 
 
-def note(connection: sqlite3.Connection, release_id: str, request: str) -> None:
-    """Note an entry under a name; call inside the transaction that writes the entry."""
-    for statement in _SCHEMA.split(";"):  # a script would end the transaction
-        connection.execute(statement)
-    connection.execute("INSERT INTO attempts VALUES (?, ?)", (release_id, request))
-
-
 def stored(connection: sqlite3.Connection, release_id: str, part: int) -> np.ndarray | None:
     """Return what an entry drew, or one part of it; None if nothing is stored."""
+    if not _is_there(connection, "drawn"):
+        return None
     query = "SELECT value FROM drawn WHERE release_id = ? AND part = ?"
     found = connection.execute(query, (release_id, part)).fetchone()
     if found is None:
@@ -559,23 +532,21 @@ def stored(connection: sqlite3.Connection, release_id: str, part: int) -> np.nda
         ) from None
 
 
-def keep(connection: sqlite3.Connection, release_id: str, part: int, value: np.ndarray) -> None:
-    """Store what an entry drew; call inside a transaction."""
-    packed = io.BytesIO()
-    np.save(packed, value, allow_pickle=False)
-    row = (release_id, part, packed.getvalue())
-    connection.execute("INSERT INTO drawn VALUES (?, ?, ?)", row)
+def packed(value: np.ndarray) -> bytes:
+    """Return what an entry drew as it is stored."""
+    file = io.BytesIO()
+    np.save(file, value, allow_pickle=False)
+    return file.getvalue()
 
 
 def forget(connection: sqlite3.Connection, release_ids: Sequence[str]) -> None:
     """Forget entries whose run has ended; call inside a transaction."""
-    if _is_there(connection):
-        for table in ("drawn", "attempts"):
+    for table in ("drawn", "attempts"):
+        if _is_there(connection, table):
             query = f"DELETE FROM {table} WHERE release_id = ?"  # noqa: S608 (one of two names)
             connection.executemany(query, [(name,) for name in release_ids])
 
 
-def _is_there(connection: sqlite3.Connection) -> bool:
-    """Return whether a run noted anything in this ledger."""
-    query = "SELECT 1 FROM sqlite_master WHERE name = 'attempts'"
-    return connection.execute(query).fetchone() is not None
+def _is_there(connection: sqlite3.Connection, table: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    return connection.execute(query, (table,)).fetchone() is not None

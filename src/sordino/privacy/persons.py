@@ -113,7 +113,8 @@ class Rosters:
         if missing := [digest for digest in wanted if digest not in self._known]:
             with ledger_chain.connect_reader(self._path) as connection:
                 for digest in missing:
-                    self._known[digest] = Roster.read(ledger_chain.named(connection, digest))
+                    value = ledger_chain.beside(connection, "named", digest, digest)
+                    self._known[digest] = Roster.read(value)
         return [self._known[digest] for digest in wanted]
 
     def __getitem__(self, digest: str) -> Roster:
@@ -144,7 +145,7 @@ class Rosters:
         beside = b"".join(sorted(held))
         for digest in known:
             with ledger_chain.connect_reader(self._path) as connection:
-                earlier = ledger_chain.named(connection, digest)
+                earlier = ledger_chain.beside(connection, "named", digest, digest)
             for at in range(0, len(earlier), _BYTES):
                 held.pop(earlier[at : at + _BYTES], None)
         return self.made(People.of(held.values()), mark), beside

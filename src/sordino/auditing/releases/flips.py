@@ -26,9 +26,16 @@ from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.privacy.guarantee import never_less
 
 from .channels import independent_rows, numbered, ordered_values, ranked_blocks, readings
-from .reading import UNKNOWN, Evidence, Released, at_least, at_most, mixed_at_least
+from .reading import (
+    UNKNOWN,
+    Evidence,
+    Released,
+    agreement_of_coins,
+    at_least,
+    at_most,
+    mixed_at_least,
+)
 from .recipes import rule_bits
-from .surroundings import agreement_of_coins
 
 _PARTS = (2, 3, 4, 5, 8, 10, 16)  # equal parts into which rows are cut; periods
 _LONG_LAGS = 1000  # in file order; elsewhere as many as a person would write by hand

@@ -1,52 +1,75 @@
-"""Does a file that claims local privacy leak?
+"""Does a file that claims local privacy leak, or what lies beside it and inside its manifest?
 
 Every attack of docs/auditing.md is tried on it, with or without the raw file, and one procedure
-decides over all of them. Nothing is written and nothing is spent.
+decides over all of them. Nothing is written and nothing is spent. What surrounds a file refutes no
+claim: it is bad practice, or what other attacks start from; but for one question asked more than
+once, whose answers say something without the raw file.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import os
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from decimal import Decimal
+from itertools import islice
 from pathlib import Path
+from typing import TypeGuard, get_args
 
 import numpy as np
+from jaxtyping import Integer
 from scipy.special import expit
 
 from sordino import _validate
+from sordino._files import UNPACKING_ERRORS, explained, sha256_of, unpacked
 from sordino.auditing.findings import Audit, Finding, Measurement, largest_unnoticed
 from sordino.auditing.statistical.bounds import clopper_pearson
-from sordino.errors import UsageError
-from sordino.preferences.containers import Progress
-from sordino.preferences.pairs import MANIFEST_FORMAT
-from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, Trust, Unit, never_less
+from sordino.errors import DataError, UsageError
+from sordino.preferences.containers import Progress, read_table, separator
+from sordino.preferences.pairs import MANIFEST_FORMAT, label_loss, most_questions
+from sordino.preferences.records import LABELS, canonical
+from sordino.privacy.guarantee import (
+    CAVEATS,
+    REPLACE_ONE,
+    Guarantee,
+    Trust,
+    Unit,
+    float_to_json,
+    never_less,
+    never_more,
+)
 
 from .channels import PublicKnowledge, attack_channels, order_channels, recovery_bound
 from .flips import attack_flips, find_exact_count, measure_flips, rows_that_judge
 from .reading import (
+    EPSILONS,
+    RATES,
+    READ,
     UNKNOWN,
     Channel,
     Evidence,
     Released,
+    agreement_of_coins,
     at_least,
     decide,
+    flat,
     join_truth,
+    layout_of,
     raw_columns,
     raw_fields,
+    read_question,
     read_released,
+    readable,
+    row_answer,
 )
 from .recipes import id_channels, reproduces, rule_bits
 from .seed_attack import attack_coins, seed_findings
-from .surroundings import (
-    find_manifest_leaks,
-    find_neighbors,
-    find_other_claims,
-    find_repeats,
-    most_paid_labels,
-    stated_losses,
-)
 
 _SUSPICIOUS = 1e-3
 _CONFIDENCE = 0.95
@@ -123,10 +146,9 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
     if raw is not None:
         released, counts = join_truth(released, raw, person_field=person_field, progress=progress)
         joined = [
-            Finding(
-                attack="join",
-                outcome="clear",
-                summary=f"The raw file tells the truth of {counts.matched} rows; "
+            Finding.judged(
+                "join",
+                clear=f"The raw file tells the truth of {counts.matched} rows; "
                 f"{counts.unmatched} are not in it, {counts.ambiguous} fit different labels, "
                 f"{counts.undecided} are undecided.",
                 details=counts._asdict(),
@@ -291,30 +313,26 @@ def _alone(released: Released, channel: Channel, undone: Iterable[np.ndarray]) -
         if 2 * told.sum() >= len(labels) > 0:  # an order that says nothing of most rows shows none
             share = float((channel.guesses == labels)[told].mean())
             shared = max(shared, share, 1 - share)
-    if shared >= _SAME:
-        return Finding(
-            attack=channel.name,
-            outcome="refutes",
-            summary="With the coins undone, the labels are this order: it is the preference.",
-            recovered=shared,
-            details=channel.details,
-        )
-    told = channel.speaks
-    for rule, bits in rule_bits(released).items():
-        if reproduces(bits[told], channel.guesses[told]):
-            return Finding(
-                attack=channel.name,
-                outcome="clear",
-                summary=f"It is a public order of the texts ({rule}).",
-                details={**channel.details, "rule": rule},
-            )
-    return Finding(
-        attack=channel.name,
-        outcome="warning",
-        summary="No public order of the texts explains it, and what does cannot be told from "
-        "this file alone: with the raw file it may turn out to be the preference.",
-        details=channel.details,
+    told, refutes = channel.speaks, shared >= _SAME
+    explained_by = (
+        name
+        for name, bits in rule_bits(released).items()
+        if reproduces(bits[told], channel.guesses[told])
     )
+    rule = None if refutes else next(explained_by, None)
+    wrong = "With the coins undone, the labels are this order: it is the preference."
+    odd = (
+        "No public order of the texts explains it, and what does cannot be told from this file "
+        "alone: with the raw file it may turn out to be the preference."
+    )
+    found = Finding.judged(
+        channel.name,
+        wrong=wrong if refutes else "",
+        odd="" if refutes or rule else odd,
+        clear=f"It is a public order of the texts ({rule}).",
+        details=channel.details if rule is None else {**channel.details, "rule": rule},
+    )
+    return replace(found, recovered=shared) if refutes else found
 
 
 def _measured(
@@ -382,22 +400,400 @@ def _constant_truth(released: Released, orders: Iterable[Channel]) -> Finding:
 def _content(released: Released) -> Finding:
     """Return how far the answers prefer longer texts: people do, so it is no leak."""
     if released.layout == "completion":
-        return Finding(
-            attack="content",
-            outcome="clear",
-            summary="Each answer was judged by itself: none is preferred to a longer one.",
-            details={},
-        )
+        clear = "Each answer was judged by itself: none is preferred to a longer one."
+        return Finding.judged("content", clear=clear)
     rows = zip(released.first, released.second, strict=True)
     longer = np.array([np.sign(len(one) - len(other)) for one, other in rows], dtype=np.int8)
     told = longer != 0
     n = int(told.sum())
     wins = int(((longer > 0) == (released.answers == 1))[told].sum())
     score = (2 * wins - n) / math.sqrt(n) if n else 0.0
-    return Finding(
-        attack="content",
-        outcome="clear",
-        summary=f"Answers prefer longer texts by {score:.1f} standard deviations: a taste of "
-        "people in general, not a leak.",
+    return Finding.judged(
+        "content",
+        clear=f"Answers prefer longer texts by {score:.1f} standard deviations: a taste of people "
+        "in general, not a leak.",
         details={"rows": n, "standard_deviations": score},
     )
+
+
+_CERTAIN, _RATE = RATES  # the latter may be counted from the flips themselves, which is no coin
+
+_ACCIDENT = 1e-9
+_FAIR = 0.5
+_SLACK = 1e-9  # relative: a total is a product of floats
+
+
+def _canonical_answers(released: Released) -> Integer[np.ndarray, " n"]:
+    """Return answers in the canonical order; 0 where both texts are the same and none can win."""
+    same = [one == other for one, other in zip(released.first, released.second, strict=True)]
+    return np.where(same, 0, released.answers ^ released.swapped)
+
+
+def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
+    """Return what questions that occur more than once say of the claim."""
+    # Only a promise about whole persons can be refuted here: answers of one person to one question
+    # that differ are releases of their own, and a coin that the manifest states, paid for that many
+    # times, is more than was promised. It is arithmetic, so it has no p-value. A rate that may have
+    # been counted states no coin: it is a warning.
+    # Without person ids every answer has the same giver, None.
+    people = released.persons or (None,) * len(released)
+    answers = _canonical_answers(released).tolist()
+    given: defaultdict[bytes, defaultdict[str | None, list[int]]]
+    given = defaultdict(lambda: defaultdict(list))
+    for key, person, answer in zip(released.keys, people, answers, strict=True):
+        given[key][person].append(answer)
+    several = [] if released.releases is None else [_several(released, released.releases)]
+    again = [each for givers in given.values() for each in givers.values() if len(each) > 1]
+    differing = [each for each in again if len(set(each)) > 1]
+    if released.persons is None:
+        odd = (
+            "Questions occur more than once and no person ids say whose answers they are: if one "
+            "person gave several, the loss of that person adds up, and independent coins average "
+            "out."
+        )
+        most = max(map(len, again), default=0)
+        counts = {"questions": len(again), "most": most, "differing": len(differing)}
+        unlinked = Finding.judged(
+            "repeats",
+            odd=odd if again else "",
+            clear="No question occurs twice.",
+            details=counts if again else {},
+        )
+        return [*several, unlinked]
+    # The first answers of two persons to each question: no answer is used twice.
+    first = ([each[0] for each in givers.values()][:2] for givers in given.values())
+    couples = [(pair[0], pair[1]) for pair in first if len(pair) > 1]
+    details: dict[str, object] = {
+        "differing": len(differing),
+        "most": max(map(len, differing), default=1),
+    }
+    wrong = odd = ""
+    losses, labels = stated_losses(released.manifest), most_paid_labels(released)
+    total = 0.0 if losses is None or claim.unit != "person" else labels * losses[0]
+    if total * (1 - _SLACK) > claim.epsilon:
+        details |= {"labels": labels, "total": total}
+        cost = f"epsilon={never_less(total)} for that person, more than is claimed"
+        if _is_a_coin(released, claim):
+            wrong = (
+                f"One person gave {labels} paid answers with the coin that the manifest states: "
+                f"{cost}."
+            )
+        else:
+            odd = (
+                f"One person gave {labels} paid answers; if the flip rate in the manifest is that "
+                f"of the coin, they cost {cost}. A rate that was counted would be no coin, so "
+                "nothing is refuted."
+            )
+    elif differing:
+        odd = (
+            "Persons have different answers to one question: m coins are m paid releases, and "
+            "together they cost m times the epsilon of one."
+        )
+    clear = "No person has two different answers to one question."
+    return [
+        *several,
+        Finding.judged("repeats", wrong=wrong, odd=odd, clear=clear, details=details),
+        _together(released, couples),
+    ]
+
+
+def _several(released: Released, releases: Sequence[str]) -> Finding:
+    """Return whether a folder holds answers of several releases, to the same questions."""
+    people = released.persons or (None,) * len(released)
+    found: defaultdict[tuple[bytes, str | None], set[str]] = defaultdict(set)
+    for key, person, release in zip(released.keys, people, releases, strict=True):
+        found[key, person].add(release)
+    drawn = [len(ids) for ids in found.values() if len(ids) > 1]
+    count, most = len(set(releases)), max(drawn, default=1)
+    whose = "" if released.persons is None else " of one person"
+    odd = (
+        f"This folder holds {count} releases, and {len(drawn)} questions have answers{whose} in up "
+        f"to {most} of them: where these are of one label, it pays the epsilon of each."
+    )
+    return Finding.judged(
+        "releases",
+        odd=odd if drawn else "",
+        clear=f"No question has answers{whose} in several releases.",
+        details={"releases": count, "questions": len(drawn), "most": most},
+    )
+
+
+def _is_a_coin(released: Released, claim: Guarantee) -> bool:
+    """Return whether the flips that a manifest states are surely the chance of a coin."""
+    # A flip rate in anybody's manifest may be the share of answers that were flipped. It is a coin
+    # if it fits an epsilon that the manifest states, and honest coins hardly flip so few.
+    has, losses = released.manifest or {}, stated_losses(released.manifest)
+    rate = has.get(_RATE)
+    if losses is None or has.get("format") == MANIFEST_FORMAT or _is_rate(has.get(_CERTAIN)):
+        return losses is not None
+    stated = [has.get(name) for name in EPSILONS]
+    low, high = losses
+    fits = any(isinstance(e, int | float) and e is not True and low <= e <= high for e in stated)
+    if not fits or not _is_rate(rate):
+        return False
+    # Source: A coin of ε_i flips with probability at least 1/2 − ε_i/4, and the ε_i of one person
+    # add up to ε; rows that may repeat one stored answer count as one coin of their weight. The
+    # tail by Hoeffding 1963, Theorem 2.
+    most = min(rate + _last_digit(rate), _FAIR)
+    weights = Counter(zip(released.persons or (), released.keys, strict=True))
+    largest: defaultdict[str, int] = defaultdict(int)
+    for (person, _), weight in weights.items():
+        largest[person] = max(largest[person], weight)
+    gap = len(released) * (_FAIR - most) - claim.epsilon / 4 * sum(largest.values())
+    squares = sum(weight * weight for weight in weights.values())
+    return gap > 0 and math.exp(-2 * gap * gap / squares) < _ACCIDENT
+
+
+def most_paid_labels(released: Released) -> int:
+    """Return how many paid answers one person gave at most, as far as the answers show it."""
+    # Equal answers to one question count once, for they may be one answer repeated; different ones
+    # count twice, for they cannot.
+    people: Sequence[str] = released.persons or ()
+    turned = _canonical_answers(released).tolist()
+    paid = [key + bytes([answer]) for key, answer in zip(released.keys, turned, strict=True)]
+    return most_questions(people, paid)
+
+
+def stated_losses(manifest: Mapping[str, object] | None) -> tuple[float, float] | None:
+    """Return the least and the most that one label loses by the coin that a manifest states."""
+    # Our manifests state the coin exactly; in any other a flip probability may have been rounded or
+    # cut to the digits that it is written with, and the coin itself may be honest.
+    has = manifest or {}
+    for value in (has.get(_CERTAIN), has.get(_RATE)):
+        if _is_rate(value):
+            exact = has.get("format") == MANIFEST_FORMAT
+            slack = 0.0 if exact else _last_digit(value)
+            return label_loss(min(value + slack, _FAIR)), label_loss(max(value - slack, 0.0))
+    return None
+
+
+def _is_rate(value: object) -> TypeGuard[float]:
+    return isinstance(value, float) and 0 < value <= _FAIR
+
+
+def _last_digit(value: float) -> float:
+    """Return one unit of the last digit that a number is written with: cutting loses up to that."""
+    exponent = Decimal(repr(value)).as_tuple().exponent
+    return float(Decimal(1).scaleb(int(exponent)))
+
+
+def _together(released: Released, couples: Sequence[tuple[int, int]]) -> Finding:
+    """Return whether different persons agree on one question more often than coins let them."""
+    agree = sum(one == other for one, other in couples)
+    most = agreement_of_coins(released.epsilon)
+    chance = at_least(agree, len(couples), most)
+    odd = (
+        "Different persons agree on one question more often than independent coins let them: they "
+        "may share a coin, or be one person under two names."
+    )
+    return Finding.judged(
+        "shared-answers",
+        odd="" if chance > _SUSPICIOUS else odd,
+        clear="Different persons do not agree more often than independent coins let them.",
+        p_value=chance,
+        details={"questions": len(couples), "agree": agree, "expected_at_most": most},
+    )
+
+
+_RAW = r"raw|source|input|original"
+_TELLING: Mapping[str, str] = {
+    "exact flip counts or rates": r"flip.*(count|empirical|observed|actual|realized|ci|total)"
+    r"|(count|number|num|n|observed|empirical)_?(of_)?flip|flipped|empirical_rate",
+    "a seed": r"seed|salt$|secret|hmac.*key",
+    "digests of raw files": rf"({_RAW}).*(sha|md5|digest|hash|checksum|crc)"
+    rf"|(sha|md5|digest|hash|checksum|crc).*({_RAW})",
+    "where raw files lie": rf"({_RAW}).*(file|path|folder|dir|uri|url|location)",
+    "counts of raw records": rf"(split|{_RAW}|\b(train|test|val)).*(count|rows|lines|records|size)"
+    rf"|(count|rows|lines|records|size)s?_?(of_)?({_RAW})",
+    "samples of answers": r"sample|example|preview|excerpt",
+    "time stamps to the second": r"(created|written|generated|modified|updated|finished|started)"
+    r"|time|date",
+}
+_ONLY_LISTS = "samples of answers"
+_ONLY_TIMES = "time stamps to the second"
+_TIME = re.compile(r"\d\d:\d\d")
+_EPOCH = 1e8  # seconds; a smaller number is no time stamp
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
+_DEEPEST = 6
+_ROUNDED = 0.01  # relative: people write 0.475 for 1/(1 + e^0.1)
+
+_TERMS: Mapping[str, tuple[str, ...]] = {"unit": get_args(Unit), "trust": get_args(Trust)}
+
+_MOST_FILES = 200
+_HEAD = 1 << 20
+_FEWEST_TO_COMPARE = 20
+
+
+def find_manifest_leaks(released: Released) -> Finding:
+    """Return what the manifest tells beside what a claim needs, by the names of its keys."""
+    if released.manifest is None:
+        return Finding.skipped("manifest", "There is no manifest.")
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for key, value in islice(_entries(released.manifest), 2000):
+        for what, pattern in _TELLING.items():
+            if re.search(pattern, key.lower()) and _is_telling(what, value):
+                found[what].append(key if _PLAIN_KEY.fullmatch(key) else "(a key that is no name)")
+                break
+    shown = "; ".join(f"{what} ({', '.join(keys[:3])})" for what, keys in found.items())
+    keys = {what: sorted(set(names))[:10] for what, names in found.items()}
+    return Finding.judged(
+        "manifest",
+        odd=f"The manifest tells more than a claim needs: {shown}." if found else "",
+        clear="The manifest holds no counts of flips, no seed, and nothing of raw files.",
+        details={"keys": keys} if found else {},
+    )
+
+
+def _entries(value: object, path: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
+    """Yield (dotted key, value) of a JSON object: what lies deepest, and every list as it is."""
+    if not isinstance(value, Mapping) or depth == _DEEPEST:
+        yield path, value
+        return
+    for name, part in value.items():
+        yield from _entries(part, f"{path}.{name}" if path else str(name), depth + 1)
+
+
+def _is_telling(what: str, value: object) -> bool:
+    """Return whether a value is of the kind that its key suggests; empty ones say nothing."""
+    if value is None or isinstance(value, bool) or value in ("", [], {}, "unknown"):
+        return False
+    if what == _ONLY_LISTS:
+        return isinstance(value, list)
+    if what == _ONLY_TIMES:
+        if isinstance(value, str):
+            return bool(_TIME.search(value))
+        return isinstance(value, int | float) and value > _EPOCH
+    return True
+
+
+def find_other_claims(released: Released, claim: Guarantee, path: Path) -> Finding:
+    """Return whether the manifest states another claim than the one that is tested."""
+    has = released.manifest
+    if has is None:
+        return Finding.skipped(
+            "claim", "There is no manifest, so the claim is only what was given."
+        )
+    states: dict[str, object] = {}
+    notes = []
+    for name in EPSILONS:
+        value = has.get(name)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        if abs(value) <= sys.float_info.max:  # exact for whole numbers of any size
+            states[name] = value
+            if not math.isclose(value, claim.epsilon, rel_tol=_ROUNDED):
+                tested = f"epsilon={never_less(claim.epsilon)} was tested"
+                notes.append(f"it states {name}={value:g} and {tested}")
+    losses = stated_losses(has)
+    if losses is not None:
+        if losses[0] > claim.epsilon * (1 + _ROUNDED):
+            cost = never_more(losses[0], 4)
+            notes.append(f"its flip probability costs at least epsilon={cost}")
+        states["label_losses"] = list(map(float_to_json, losses))
+    one = released.releases is None  # of a folder's files each has its own
+    if one and has.get("format") == MANIFEST_FORMAT and has.get("sha256") != sha256_of(path):
+        states["another_file"] = True
+        notes.append("it is of another file (its sha256 differs)")
+    caveats = has.get("caveats")
+    simulated = isinstance(caveats, list) and "simulated" in caveats
+    if has.get("local_dp_simulated") or simulated:
+        notes.append("it says that the coins are simulated")
+    notes += [
+        f"its {name} is {has[name]!r} and {getattr(claim, name)!r} was tested"
+        for name, permitted in _TERMS.items()
+        if has.get(name) in permitted and has[name] != getattr(claim, name)
+    ]
+    return Finding.judged(
+        "claim",
+        odd=f"The manifest does not fit what was tested: {'; '.join(notes)}." if notes else "",
+        clear="The manifest states nothing else than the claim that was tested.",
+        details=states,
+    )
+
+
+def find_neighbors(released: Released, path: Path) -> Finding:
+    """Whether files beside a released one hold raw labels, or answers to the same questions."""
+    # Of at most 200 names in the folder, the first MiB of each table or JSON Lines file is looked
+    # at, and nothing is written.
+    if released.releases is not None:
+        summary = "All files of the folder were read as released ones."
+        return Finding.skipped("surroundings", summary)
+    ours: defaultdict[bytes, set[int]] = defaultdict(set)
+    for key, answer in zip(released.keys, _canonical_answers(released).tolist(), strict=True):
+        ours[key].add(answer)
+    folder = path.absolute().parent
+    with explained("The folder of the file cannot be read"), os.scandir(folder) as entries:
+        names = sorted(
+            entry.name
+            for entry in islice(entries, _MOST_FILES)
+            if entry.name != path.name
+            and READ.search(entry.name)
+            and entry.is_file(follow_symlinks=False)
+        )
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        seen = _seen(path.with_name(name), ours)
+        # Many answers that are all the same are a copy of the released file.
+        copied = seen["released"] >= _FEWEST_TO_COMPARE and not seen["differing"]
+        if seen["raw"]:
+            found["raw"].append(readable(name))
+        elif seen["released"] and not copied:
+            found["released"].append(readable(name))
+    notes = []
+    if found["raw"]:
+        notes.append(f"raw labels of the same questions lie beside it ({_some(found['raw'])})")
+    if found["released"]:
+        notes.append(
+            f"other answers to the same questions lie beside it ({_some(found['released'])}), and "
+            "whoever has several pays the sum of their losses"
+        )
+    return Finding.judged(
+        "surroundings",
+        odd=f"Do not publish this folder: {'; '.join(notes)}." if notes else "",
+        clear="No file beside it holds raw labels of these questions, or other answers to them.",
+        details={"looked_at": len(names)} | {kind: sorted(n)[:10] for kind, n in found.items()},
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names)[:3]) + (" and others" if len(names) > 3 else "")  # noqa: PLR2004
+
+
+def _seen(path: Path, ours: Mapping[bytes, set[int]]) -> Counter[str]:
+    """Return how many rows at the beginning of a file are of questions that were asked in ours."""
+    seen: Counter[str] = Counter()
+    with suppress(DataError):  # the rows before a malformed one count
+        for row in _head_rows(path):
+            texts = read_question(row)
+            if texts is None:
+                continue
+            swap, key = canonical(*map(flat, texts))
+            if key not in ours:
+                continue
+            if {"label", LABELS} & row.keys() or layout_of(row) == "chosen-rejected":
+                seen["raw"] += 1
+            else:
+                differs = row_answer(row) ^ swap not in ours[key]
+                seen["released"] += 1
+                seen["differing"] += differs
+    return seen
+
+
+def _head_rows(path: Path) -> Iterator[Mapping[str, object]]:
+    """Yield the rows at the beginning of a file; whatever cannot be read is left out."""
+    head = b""
+    with suppress(OSError, *UNPACKING_ERRORS), path.open("rb") as file:
+        head = unpacked(path, file).read(_HEAD)
+    lines = head.removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True)
+    if len(head) == _HEAD:
+        lines = lines[:-1]
+    mark = separator(path)
+    if mark is not None:
+        table = read_table(enumerate(lines, start=1), mark, longest=_HEAD, optional="person")
+        yield from (row for _, row in table)
+        return
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if isinstance(row, Mapping):
+                yield row

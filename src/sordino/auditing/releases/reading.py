@@ -9,6 +9,7 @@ Last, from many attacks to one verdict: each has a p-value, and together they er
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import unicodedata
@@ -685,3 +686,10 @@ def mixed_at_least(successes: int, n: int, mean: float) -> float:
     # Source: Hoeffding 1956, Theorem 4: from one above the expected number on, equal chances make
     # the tail heaviest. Below that the bound is 1.
     return at_least(successes, n, mean) if successes >= n * mean + 1 else 1.0
+
+
+def agreement_of_coins(epsilon: float) -> float:
+    """Return how often two independent coins agree at most on the labels of two persons."""
+    # It is a² + (1 − a)² with a = e^ε/(1 + e^ε), attained if both labels are the same.
+    kept = math.tanh(epsilon / 2)
+    return (1 + kept * kept) / 2

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float
 from scipy.special import betainc, betainccinv, betaincinv, expit, gammaln, logit, logsumexp, ndtri
 
 from sordino._validate import Numbers, failure_probability, integer
@@ -291,10 +291,6 @@ def _candidates(scores: np.ndarray, most: int) -> np.ndarray:
     return np.asarray(tried[tried > ordered[0]])
 
 
-def _above(scores: np.ndarray, thresholds: np.ndarray) -> Integer[np.ndarray, " t"]:
-    return np.asarray(len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left"))
-
-
 def _best_cut(one: Numbers, other: Float[np.ndarray, " m"], rank: _Rank, *, twice: bool) -> Cut:
     """Return the threshold and its side, or two thresholds, that show most, on fresh scores."""
     # Scores between two thresholds say neither and are left out: the counts are of those outside.
@@ -302,7 +298,8 @@ def _best_cut(one: Numbers, other: Float[np.ndarray, " m"], rank: _Rank, *, twic
     most = _MOST_DOUBLE if twice else 256  # thresholds that are tried
     tried = _candidates(np.concatenate([seen_one, seen_other]), most)
     low, high = np.triu_indices(len(tried)) if twice else [np.arange(len(tried))] * 2
-    above = [_above(seen, tried) for seen in (seen_one, seen_other)]
+    both = seen_one, seen_other
+    above = [len(seen) - np.searchsorted(np.sort(seen), tried, side="left") for seen in both]
     hits, alarms = (each[high] for each in above)
     misses, rejects = len(seen_one) - above[0][low], len(seen_other) - above[1][low]
     n, m = hits + misses, alarms + rejects

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sordino.auditing.releases.reading import Released
-from sordino.auditing.releases.surroundings import (
+from sordino.auditing.releases.leaks import (
     agreement_of_coins,
     find_repeats,
     most_paid_labels,
     stated_losses,
 )
+from sordino.auditing.releases.reading import Released
 from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 

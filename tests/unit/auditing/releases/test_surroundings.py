@@ -6,13 +6,13 @@ import json
 import pytest
 
 from sordino._files import sha256_of
-from sordino.auditing.releases import surroundings
-from sordino.auditing.releases.reading import read_released
-from sordino.auditing.releases.surroundings import (
+from sordino.auditing.releases import leaks as surroundings
+from sordino.auditing.releases.leaks import (
     find_manifest_leaks,
     find_neighbors,
     find_other_claims,
 )
+from sordino.auditing.releases.reading import read_released
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 
 ROWS = [{"prompt": f"secret{i}", "a1": "x", "a2": "y", "z": (-1) ** (i // 2)} for i in range(30)]
