@@ -38,7 +38,7 @@ from .preferences.trajectories import Trajectories as Trajectories
 from .preferences.trajectories import read_trajectories as read_trajectories
 from .preferences.bandit_logs import BanditLogs as BanditLogs
 from .preferences.bandit_logs import read_bandit_logs as read_bandit_logs
-from .privatization.choices import privatize_choices as privatize_choices
+from .privatization.answers import privatize_choices as privatize_choices
 from .privatization.answers import privatize as privatize
 from .rewards.estimation import fit_reward as fit_reward
 from .rewards.finite import FiniteRewards as FiniteRewards

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sordino import cli
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.project import LEDGER
+from sordino.privacy.ledger_chain import LEDGER
 
 EPSILON = 0.5
 N = 40

@@ -14,7 +14,7 @@ from sordino.errors import BudgetExceeded, LedgerDamaged, LedgerMismatch, Privac
 from sordino.privacy import ledger_chain
 from sordino.privacy.guarantee import PureEvent, RandomizedResponseEvent
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.project import LEDGER
+from sordino.privacy.ledger_chain import LEDGER
 
 LABEL = {"unit": "label", "neighbors": sordino.REPLACE_ONE, "trust": "central"}
 RECORD = {"unit": "record", "neighbors": sordino.REPLACE_ONE, "trust": "central"}

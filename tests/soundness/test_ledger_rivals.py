@@ -12,8 +12,8 @@ from sordino.errors import BudgetExceeded
 from sordino.preferences.records import person_key
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, PureEvent, RandomizedResponseEvent
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import LEDGER
 from sordino.privacy.persons import People
-from sordino.privacy.project import LEDGER
 
 COIN, PURE = RandomizedResponseEvent(2.0**-8), PureEvent(2.0**-9)  # sums of them are exact
 PERSONS = [f"p{n}" for n in range(40)]

@@ -35,8 +35,8 @@ from sordino.privacy.guarantee import (
     ZeroConcentratedEvent,
 )
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import LEDGER, secret_path
 from sordino.privacy.persons import Exposures, People, Use
-from sordino.privacy.project import LEDGER, secret_path
 from sordino.privatization.answers import privatize, privatize_file
 from sordino.rewards.label_release import release_labels
 

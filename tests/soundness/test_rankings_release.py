@@ -21,7 +21,7 @@ from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from sordino.privatization.choices import privatize_choices
+from sordino.privatization.answers import privatize_choices
 from sordino.rewards import ranking_fit
 from sordino.rewards.ranking_fit import _fit_released_rankings, release_rankings
 from sordino.rewards.ranking_losses import PairwiseComposite

@@ -26,7 +26,7 @@ from sordino.mechanisms.randomized_response import NonPrivate, RandomizedRespons
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs, PrivatePairs, digest_of_answers
 from sordino.privacy.accounting import composed_epsilon
-from sordino.privacy.data_sets import EVERY
+from sordino.privacy.books import EVERY
 from sordino.privacy.guarantee import (
     CAVEATS,
     REPLACE_ONE,

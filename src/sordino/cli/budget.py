@@ -11,7 +11,7 @@ import typer
 from sordino.errors import UsageError
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.project import ledger_path
+from sordino.privacy.ledger_chain import ledger_path
 from sordino.runs.settings import (
     Argument,
     Json,

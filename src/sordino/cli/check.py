@@ -11,7 +11,7 @@ import typer
 from sordino._files import refuse_output
 from sordino.auditing.compliance import Compliance, Policy
 from sordino.errors import PolicyViolated, UsageError
-from sordino.privacy.project import LEDGER, nearest_ledger
+from sordino.privacy.ledger_chain import LEDGER, nearest_ledger
 from sordino.reporting.html import write_sign_off
 from sordino.runs.settings import Argument, Option, Output
 

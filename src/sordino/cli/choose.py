@@ -37,7 +37,7 @@ from sordino.preferences.records import JUDGING_FIELDS, Text, read_text
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.project import ledger_of_run
+from sordino.privacy.ledger_chain import ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.estimation import fit_reward
 from sordino.rewards.model import RewardModel

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from sordino.errors import UsageError
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.project import LEDGER, nearest_ledger
+from sordino.privacy.ledger_chain import LEDGER, nearest_ledger
 from sordino.runs.settings import Argument, Json
 
 from ._app import app, command, finish

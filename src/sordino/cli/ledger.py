@@ -17,7 +17,7 @@ from sordino.privacy.books import Account
 from sordino.privacy.exports import Form
 from sordino.privacy.guarantee import size
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.project import ledger_path
+from sordino.privacy.ledger_chain import ledger_path
 from sordino.reporting.result import describe_ledger_rows
 from sordino.runs.settings import Argument, Json, Option
 from sordino.runs.tables import describe_promise

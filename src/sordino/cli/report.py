@@ -10,7 +10,7 @@ from sordino._files import write_text
 from sordino.auditing.runs.replay import RESULT, malformed, read_result
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.project import ledger_of_run
+from sordino.privacy.ledger_chain import ledger_of_run
 from sordino.runs.align_run import page
 from sordino.runs.settings import Argument, LedgerPath, Option, Output
 

@@ -24,7 +24,7 @@ from sordino.policies.synthesis import different_answers
 from sordino.policies.synthesis import synthesize as label
 from sordino.preferences.records import messages_of
 from sordino.privacy.exports import model_card
-from sordino.privacy.project import ledger_of_run
+from sordino.privacy.ledger_chain import ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.model import RewardModel
 from sordino.runs.progress import Bar

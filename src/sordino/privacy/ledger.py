@@ -38,11 +38,9 @@ from sordino.privacy.guarantee import (
 
 from . import ledger_chain
 from .accounting import EVERYTHING
-from .books import Account, Books, names_persons, owners_way
-from .data_sets import EVERY, DataSets, refuse_known
-from .ledger_chain import Row, canonical_json
+from .books import EVERY, Account, Books, DataSets, names_persons, owners_way, refuse_known
+from .ledger_chain import Row, canonical_json, ledger_path, list_ledger, make_home
 from .persons import People, Roster, Rosters
-from .project import ledger_path, list_ledger, make_home
 
 __all__ = ["Head", "Ledger", "Reservation"]
 

@@ -27,7 +27,7 @@ from sordino.errors import LedgerMismatch, UsageError
 
 from . import ledger_chain
 from .guarantee import Event, NeighboringRelation, Unit
-from .project import secret_path
+from .ledger_chain import secret_path
 
 _BYTES = 16  # of the key of a person that a digest is made of
 _TOKEN = re.compile(rb"[\w-]{40,}")  # what the file of a secret holds

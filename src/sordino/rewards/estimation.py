@@ -26,8 +26,7 @@ from sordino.preferences.rankings import Rankings
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import use_unprotected
-from sordino.privatization.choices import PrivateChoices
+from sordino.privatization.answers import PrivateChoices, use_unprotected
 
 from .answer_files import opened_answers
 from .evidence import Released
@@ -122,7 +121,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
 
     Args:
         pairs: Randomized answers, from :func:`sordino.privatize`, an ``answer`` file or
-            :func:`~sordino.privatization.choices.privatize_choices`; or raw judgments (pairs,
+            :func:`~sordino.privatization.answers.privatize_choices`; or raw judgments (pairs,
             trajectories, rankings; or many files of pairs, :func:`sordino.find_chunks`), with a
             mechanism and a ledger. Answers may be in many files, too.
         features: Turns texts into vectors; left out for pairs made by ``from_features``.

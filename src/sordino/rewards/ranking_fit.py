@@ -34,7 +34,7 @@ from sordino.preferences.rankings import Rankings, Slates
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_array
-from sordino.privatization.choices import PrivateChoices
+from sordino.privatization.answers import PrivateChoices
 from sordino.privatization.randomization import refuse_unlinked
 
 from .confidence import confidence_ellipsoid, ranking_covariance

@@ -32,8 +32,7 @@ from sordino.errors import PrivacyError, PrivacyWarning, SordinoError, UsageErro
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy import accounting
 from sordino.privacy.accounting import EVERYTHING
-from sordino.privacy.books import owners_way
-from sordino.privacy.data_sets import EVERY
+from sordino.privacy.books import EVERY, owners_way
 from sordino.privacy.guarantee import (
     REPLACE_ONE,
     Event,
@@ -46,8 +45,8 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
+from sordino.privacy.ledger_chain import ledger_path as project_ledger
 from sordino.privacy.persons import People
-from sordino.privacy.project import ledger_path as project_ledger
 from sordino.reporting.result import judge
 
 from .settings import Budget, IntoFolder, Paying, Spending

@@ -31,8 +31,7 @@ from sordino.preferences.records import PERSON, Levels
 from sordino.preferences.schemas import parsed_columns
 from sordino.privacy import guarantee
 from sordino.privacy.guarantee import WEAKEST_EPSILON, Guarantee, weak_caveats
-from sordino.privacy.ledger_chain import is_begun, request_of
-from sordino.privacy.project import ledger_path
+from sordino.privacy.ledger_chain import is_begun, ledger_path, request_of
 from sordino.privatization.randomization import coin_for_person
 
 from .progress import Bar

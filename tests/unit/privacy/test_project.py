@@ -1,6 +1,6 @@
 """The ledger of a project is found from anywhere inside it."""
 
-from sordino.privacy.project import LEDGER, nearest_ledger
+from sordino.privacy.ledger_chain import LEDGER, nearest_ledger
 
 
 def put(folder):

@@ -10,7 +10,7 @@ import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse
 from sordino.preferences.rankings import Rankings
-from sordino.privatization.choices import privatize_choices
+from sordino.privatization.answers import privatize_choices
 
 NAMES = ("ale", "beer", "tea")
 

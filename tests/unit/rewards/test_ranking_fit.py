@@ -13,7 +13,7 @@ from sordino.mechanisms.randomized_response import KaryRandomizedResponse, debia
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE
-from sordino.privatization.choices import privatize_choices
+from sordino.privatization.answers import privatize_choices
 from sordino.rewards import ranking_fit
 from sordino.rewards.model import RewardModel, centered_weights
 from sordino.rewards.ranking_fit import (

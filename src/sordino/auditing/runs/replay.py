@@ -43,11 +43,10 @@ from sordino.errors import (
 from sordino.policies.gibbs import ConfidencePolicy, gibbs_policy
 from sordino.preferences.records import LABELS
 from sordino.privacy import ledger_chain
-from sordino.privacy.data_sets import DataSets
+from sordino.privacy.books import DataSets
 from sordino.privacy.guarantee import CAVEATS, Guarantee, Unit, float_to_json, never_less
 from sordino.privacy.ledger import Head, Ledger
-from sordino.privacy.ledger_chain import promise_of
-from sordino.privacy.project import LEDGER, ledger_of_run
+from sordino.privacy.ledger_chain import LEDGER, ledger_of_run, promise_of
 from sordino.rewards.board_files import BOARD, BOARD_FORMAT, BOARD_VERSION, Board
 from sordino.rewards.model import REWARD_FORMAT, REWARD_VERSION, RewardModel
 
