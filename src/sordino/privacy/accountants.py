@@ -24,10 +24,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -183,9 +183,21 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     # Source: Dwork, Roth (2014), Theorem 3.16 (losses add); Dong, Roth, Su (2022), Corollary 3.3
     # (√Σμ²); Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem 3.3
     # (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
-    kinds = _Kinds.of(counts, neighbors)
-    pure, ranges, failed, mu = kinds.pure, kinds.ranges, kinds.failed, kinds.mu
-    approximate, only_zcdp = kinds.approximate, kinds.zero_concentrated
+    losses: Counter[float] = Counter()
+    for event, count in counts.items():
+        if isinstance(event, RandomizedResponseEvent | PureEvent):
+            coin = isinstance(event, RandomizedResponseEvent)
+            loss = randomized_response_loss(event, neighbors) if coin else event.epsilon
+            losses[loss] += count
+    pure = {loss: count for loss, count in losses.items() if loss > 0}
+    ranges = {e: n for e, n in counts.items() if isinstance(e, BoundedRangeEvent)}
+    rough = [(e, n) for e, n in counts.items() if isinstance(e, ApproximateEvent)]
+    approximate = _sum((e.epsilon, n) for e, n in rough)
+    failed = _sum((e.delta, n) for e, n in rough)
+    released = [plain(e, n, neighbors) for e, n in counts.items()]
+    mu = _root_sum([(raised(e.mu), n) for e, n in released if isinstance(e, GaussianEvent)])
+    zcdp = ((e, n) for e, n in counts.items() if isinstance(e, ZeroConcentratedEvent))
+    only_zcdp = _rounded_sum([raised(e.rho) * n for e, n in zcdp])
     pure_too = _EXACT.add(approximate, _sum(pure.items()))  # what adds up if pure losses are added
     added = _EXACT.add(pure_too, _sum((e.bounded_range, e.draws * n) for e, n in ranges.items()))
     # zero-concentrated losses: of Gaussians and what is only zCDP, with draws, and of pure releases
@@ -194,12 +206,8 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     rest = _rounded_sum([without_ranges, *drawn])
     of_pure = _rounded_sum([pure_to_zcdp(loss) * count for loss, count in pure.items()])
     if only_zcdp == 0:  # every loss adds but the Gaussian one, which has its curve
-        yield Bound(
-            added,
-            failed,
-            lambda epsilon: gaussian_delta(epsilon, mu),
-            lambda delta: gaussian_epsilon(delta, mu),
-        )
+        both = partial(gaussian_delta, mu=mu), partial(gaussian_epsilon, mu=mu)
+        yield Bound(added, failed, *both)
     if rest > 0:
         yield _concentrated(pure_too, failed, rest)
     if only_zcdp > 0 and ranges:
@@ -209,78 +217,32 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     if len(pure) == 1 and not rest > 0:
         ((loss, count),) = pure.items()
         if count <= _MOST_COMPOSED:  # the optimal composition of releases of one pure loss
-            yield Bound(
-                approximate,
-                failed,
-                lambda epsilon: two_point_delta(epsilon, loss, -loss, count),
-                lambda delta: _two_point_epsilon(delta, loss, count),
-            )
+            curve = partial(two_point_delta, high=loss, low=-loss, draws=count)
+            inverse = partial(_two_point_epsilon, loss=loss, count=count)
+            yield Bound(approximate, failed, curve, inverse)
     if list(ranges.values()) == [1] and not mu > 0 and not only_zcdp > 0:
-        (event,) = ranges  # independent draws from one policy
-        size = (event.bounded_range, event.draws)
-        yield Bound(
-            pure_too,
-            failed,
-            lambda epsilon: bounded_range_composition_delta(epsilon, *size),
-            lambda delta: bounded_range_composition_epsilon(delta, *size),
-            lambda epsilon, delta: composition_keeps(epsilon, delta, *size),
-        )
-
-
-class _Kinds(NamedTuple):
-    """What the bounds need to know of the releases of every kind."""
-
-    pure: Mapping[float, int]
-    ranges: Mapping[BoundedRangeEvent, int]
-    approximate: Decimal
-    failed: Decimal
-    mu: float
-    zero_concentrated: float
-
-    @classmethod
-    def of(cls, counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _Kinds:
-        """Sort the events by what is known of them."""
-        pure: Counter[float] = Counter()
-        for event, count in counts.items():
-            if isinstance(event, RandomizedResponseEvent):
-                pure[randomized_response_loss(event, neighbors)] += count
-            elif isinstance(event, PureEvent):
-                pure[event.epsilon] += count
-        released = [plain(e, n, neighbors) for e, n in counts.items()]
-        rough = [(e, n) for e, n in counts.items() if isinstance(e, ApproximateEvent)]
-        only_zcdp = ((e, n) for e, n in counts.items() if isinstance(e, ZeroConcentratedEvent))
-        return cls(
-            pure={loss: count for loss, count in pure.items() if loss > 0},
-            ranges={e: n for e, n in counts.items() if isinstance(e, BoundedRangeEvent)},
-            approximate=_sum((e.epsilon, n) for e, n in rough),
-            failed=_sum((e.delta, n) for e, n in rough),
-            mu=_root_sum([(raised(e.mu), n) for e, n in released if isinstance(e, GaussianEvent)]),
-            zero_concentrated=_rounded_sum([raised(e.rho) * n for e, n in only_zcdp]),
-        )
+        (draw,) = ranges  # independent draws from one policy
+        b, draws = draw.bounded_range, draw.draws
+        curve = partial(bounded_range_composition_delta, bounded_range=b, draws=draws)
+        inverse = partial(bounded_range_composition_epsilon, bounded_range=b, draws=draws)
+        keeps = partial(composition_keeps, bounded_range=b, draws=draws)
+        yield Bound(pure_too, failed, curve, inverse, keeps)
 
 
 def _concentrated(added: Decimal, failed: Decimal, rho: float) -> Bound:
     """Return the bound that gives all of rho to the zCDP curve."""
-    return Bound(
-        added,
-        failed,
-        lambda epsilon: zcdp_delta(epsilon, rho),
-        lambda delta: zcdp_epsilon(delta, rho),
-    )
+    return Bound(added, failed, partial(zcdp_delta, rho=rho), partial(zcdp_epsilon, rho=rho))
 
 
 @lru_cache
 def _two_point_epsilon(delta: float, loss: float, count: int) -> float:
     """Return the least epsilon at which so many pure releases of one loss keep delta."""
-    if two_point_delta(0.0, loss, -loss, count) <= delta:
-        return 0.0
+
+    def keeps(epsilon: float) -> bool:
+        return two_point_delta(epsilon, loss, -loss, count) <= delta
+
     enough = loss * count * _ROUNDED_UP
-    return narrow(
-        lambda epsilon: two_point_delta(epsilon, loss, -loss, count) <= delta,
-        0.0,
-        enough,
-        rtol=1e-10,
-    )[1]
+    return 0.0 if keeps(0.0) else narrow(keeps, 0.0, enough, rtol=1e-10)[1]
 
 
 def _sum(terms: Iterable[tuple[float, int]]) -> Decimal:

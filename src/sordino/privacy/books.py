@@ -754,8 +754,19 @@ class DataSets:
         spent = [books.spent[unit] for books in self.of(data)]
         relations = {held.relation() for held in spent if held.promises}
         relation = relations.pop() if len(relations) == 1 else REPLACE_ONE
-        found = [total for held in spent if (total := held.total(delta, relation)) is not None]
-        return self._with_names(data, found) if found else None
+        totals = (held.total(delta, relation) for held in spent)
+        found = [total for total in totals if total is not None]
+        if not found:
+            return None
+        # The largest of some totals, which may rest on the names of data sets.
+        epsilon, delta = max(one.epsilon for one in found), max(one.delta for one in found)
+        total = merge(found, epsilon=epsilon, delta=delta)
+        # Names tell data sets apart, or questions as they are written: who rewrites one, or writes
+        # it as numbers, has made another data set of the same judgments.
+        rows = (row for row, _ in self._entered if row.kind == "reserve" and row.data != EVERY)
+        sets = {self.names[row.data] for row in rows}
+        whole = len(sets) <= 1 if data == EVERY else sets <= {self.names.get(data)}
+        return total if unit == "person" or whole else total.with_caveats(DECLARED_DISJOINT)
 
     def accounts(self, data: str, delta: float | None) -> dict[Unit, Account]:
         """Return what all releases promise together to each unit; see ``Ledger.accounts``."""
@@ -768,20 +779,6 @@ class DataSets:
             total = None if uncovered or not deltas else self.total(data, unit, max(deltas))
             found[unit] = Account(unit, total, tuple(uncovered), each[0][unit].persons)
         return found
-
-    def _with_names(self, data: str, totals: Sequence[Guarantee]) -> Guarantee:
-        """Return the largest of some totals, which may rest on the names of data sets."""
-        total = merge(
-            totals,
-            epsilon=max(one.epsilon for one in totals),
-            delta=max(one.delta for one in totals),
-        )
-        # Names tell data sets apart, or questions as they are written: who rewrites one, or writes
-        # it as numbers, has made another data set of the same judgments.
-        rows = (row for row, _ in self._entered if row.kind == "reserve" and row.data != EVERY)
-        sets = {self.names[row.data] for row in rows}
-        whole = len(sets) <= 1 if data == EVERY else sets <= {self.names.get(data)}
-        return total if total.unit == "person" or whole else total.with_caveats(DECLARED_DISJOINT)
 
     def overlaps(self, path: Path, questions: np.ndarray) -> dict[str, np.ndarray]:
         """Return the data sets that have some of the questions, and which of them each has."""

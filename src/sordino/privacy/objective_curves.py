@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
@@ -72,14 +73,6 @@ def _normal_cells(ends: Float[np.ndarray, " ends"]) -> _Cells:
     return _Cells(mass, _mean(ends, -ends[:-1]), float(lower[0]), float(upper[-1]))
 
 
-def _chi_cells(ends: Float[np.ndarray, " ends"], rank: int) -> _Cells:
-    """Return the cells of a chi distribution, whose log-density has the slope (r − 1)/Q − Q."""
-    above, below = (tail(rank / 2, ends**2 / 2) for tail in (gammaincc, gammainc))
-    mass = np.where(below[1:] < 0.5, np.diff(below), above[:-1] - above[1:])  # noqa: PLR2004
-    slope = (rank - 1) / np.maximum(ends[:-1], 1e-300) - ends[:-1]
-    return _Cells(mass, _mean(ends, slope), float(below[0]), float(above[-1]))
-
-
 def _mean(
     ends: Float[np.ndarray, " ends"], slope: Float[np.ndarray, " m"]
 ) -> Float[np.ndarray, " m"]:
@@ -97,22 +90,18 @@ def _missed(spare: Float[np.ndarray, " m"], mu: float) -> Float[np.ndarray, " m"
     if mu > 0:
         mu = max(mu, _LEAST_MU)
         near = np.abs(spare) <= 10 * mu + mu * mu
-        missed[near] = _gaussian_deltas(spare[near], mu)
+        # an upper bound on gaussian_delta where |ε| ≤ 10μ + μ²
+        size = np.abs(spare[near])
+        below = size / mu - mu / 2
+        tails = np.sqrt(np.pi / 2) * (_scaled_tail(below) - _scaled_tail(below + mu))
+        density = np.exp(-below * below / 2) / math.sqrt(2 * math.pi)
+        lost = 1e-9 + 1e-14 * (1 + np.abs(below)) / mu
+        # where u is far below zero the Mills ratio overflows, and δ is 1 as far as floats can tell
+        delta = np.where(below > _OVERFLOW, density * tails * (1 + lost), 1.0)
+        mirrored = np.exp(-size) * delta - np.expm1(-size)
+        missed[near] = np.where(spare[near] < 0, mirrored, delta)
         missed[~near] += _BEYOND
     return np.asarray(np.minimum(1.0, missed))
-
-
-def _gaussian_deltas(spare: Float[np.ndarray, " m"], mu: float) -> Float[np.ndarray, " m"]:
-    """Return an upper bound on gaussian_delta where |ε| ≤ 10μ + μ²."""
-    size = np.abs(spare)
-    near = size / mu - mu / 2
-    tails = np.sqrt(np.pi / 2) * (_scaled_tail(near) - _scaled_tail(near + mu))
-    density = np.exp(-near * near / 2) / math.sqrt(2 * math.pi)
-    lost = 1e-9 + 1e-14 * (1 + np.abs(near)) / mu
-    # where u is far below zero the Mills ratio overflows, and δ is 1 as far as floats can tell
-    delta = np.where(near > _OVERFLOW, density * tails * (1 + lost), 1.0)
-    mirrored = np.exp(-size) * delta - np.expm1(-size)
-    return np.asarray(np.where(spare < 0, mirrored, delta))
 
 
 def _scaled_tail(values: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
@@ -276,8 +265,10 @@ def objective_perturbation_delta_replace_one(
     epsilon, mu = non_negative("epsilon", epsilon), positive("mu", mu)
     mu_output = non_negative("mu_output", mu_output)
     forward = objective_perturbation_curve(mu, kappa, mu_output)
-    # An upper bound on sup over q of F(F_reverse(q)) − e^ε q.
-    reverse = _removal(mu, mu_output)
+    # An upper bound on sup over q of F(F_reverse(q)) − e^ε q: in reverse a record goes, ε ≥ 0.
+    reverse = partial(gaussian_delta, mu=mu)
+    if mu_output:
+        reverse = objective_perturbation_curve(mu, 0.0, mu_output)
     # Any finite set of lines bounds both legs. More of them are drawn where the supremum lies.
     epsilon = min(epsilon, _LARGEST_EPSILON)  # δ falls in ε
     losses, width = np.linspace(0.0, epsilon, _LINES), epsilon / (_LINES - 1)
@@ -292,13 +283,6 @@ def objective_perturbation_delta_replace_one(
         back += _Lines.of(reverse, back.around([j for _, j in pairs], width))
         width *= 4 / _LINES
     return min(bound, _bound(ahead, back, _active(ahead, back, epsilon), epsilon))
-
-
-def _removal(mu: float, mu_output: float) -> Callable[[float], float]:
-    """Return the curve of the leg that takes a record away, for ε ≥ 0."""
-    if mu_output:
-        return objective_perturbation_curve(mu, 0.0, mu_output)
-    return lambda epsilon: gaussian_delta(epsilon, mu)
 
 
 @dataclass(frozen=True)
@@ -395,4 +379,9 @@ def ranked_amp_delta(
     ends = np.linspace(first, max(first, math.sqrt(rank)) + _REACH, _CELLS + 1)
     losses = mu * ends + mu * mu / 2
     rounded = losses + 1e-14 * (1 + 2 * np.abs(losses))
-    return _Curve(_chi_cells(ends, rank), rounded).delta(spare, mu_output)
+    # The cells of a chi distribution, whose log-density has the slope (r − 1)/Q − Q.
+    above, below = (tail(rank / 2, ends**2 / 2) for tail in (gammaincc, gammainc))
+    mass = np.where(below[1:] < 0.5, np.diff(below), above[:-1] - above[1:])  # noqa: PLR2004
+    slope = (rank - 1) / np.maximum(ends[:-1], 1e-300) - ends[:-1]
+    cells = _Cells(mass, _mean(ends, slope), float(below[0]), float(above[-1]))
+    return _Curve(cells, rounded).delta(spare, mu_output)

@@ -454,7 +454,17 @@ def privatize_choices(
     Source:
         docs/local.md, "Randomized response".
     """
-    _refuse_other_arguments(rankings, mechanism, ledger)
+    if not isinstance(rankings, Rankings):
+        raise PrivacyError(
+            f"privatize_choices takes raw rankings, got {type(rankings).__name__}. Nothing was "
+            "released."
+        )
+    if not isinstance(mechanism, KaryRandomizedResponse) or not isinstance(ledger, Ledger):
+        raise UsageError(
+            "privatize_choices needs a KaryRandomizedResponse and a Ledger. Nothing was released."
+        )
+    rankings.refuse_other_order()
+    _refuse_other_sizes(rankings, mechanism)
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
     entropy = _random.entropy(simulate_seed)
@@ -477,21 +487,6 @@ def privatize_choices(
         release_ids=(released.release_id,),
         artifact=released.artifact,
     )
-
-
-def _refuse_other_arguments(rankings: object, mechanism: object, ledger: object) -> None:
-    """Refuse what is no raw rankings in canonical order, and other settings."""
-    if not isinstance(rankings, Rankings):
-        raise PrivacyError(
-            f"privatize_choices takes raw rankings, got {type(rankings).__name__}. Nothing was "
-            "released."
-        )
-    if not isinstance(mechanism, KaryRandomizedResponse) or not isinstance(ledger, Ledger):
-        raise UsageError(
-            "privatize_choices needs a KaryRandomizedResponse and a Ledger. Nothing was released."
-        )
-    rankings.refuse_other_order()
-    _refuse_other_sizes(rankings, mechanism)
 
 
 def _refuse_other_sizes(slates: Slates, mechanism: KaryRandomizedResponse) -> None:

@@ -80,15 +80,6 @@ def _noted_request(work: Path) -> str | None:
     return None if note is None else _requested(note)
 
 
-def _answers_name(path: Path) -> str:
-    """Return what the answers of a raw file are called, without an ending."""
-    return re.sub(
-        r"(?i)\.(json|jsonl|ndjson|csv|tsv|arrow|feather|parquet)$",
-        "",
-        stem(path.with_name(re.sub(r"(?i)\.(gz|zst)$", "", path.name))),
-    )
-
-
 @dataclass(frozen=True)
 class FileOfWork:
     """A file to be, and the chunks that it is made of, in order."""
@@ -112,14 +103,13 @@ class ChunkOutputs:
         files: dict[int, list[Chunk]] = {}
         for chunk in chunks:
             files.setdefault(chunk.file, []).append(chunk)
-        made = cls(
-            folder,
-            tuple(
-                FileOfWork(f"{_answers_name(Path(some[0].path))}{ending}", tuple(some))
-                for some in files.values()
-            ),
-            force,
-        )
+        raw = r"(?i)\.(json|jsonl|ndjson|csv|tsv|arrow|feather|parquet)$"
+        made_of = []
+        for some in files.values():
+            path = Path(some[0].path)
+            name = re.sub(raw, "", stem(path.with_name(re.sub(r"(?i)\.(gz|zst)$", "", path.name))))
+            made_of.append(FileOfWork(f"{name}{ending}", tuple(some)))
+        made = cls(folder, tuple(made_of), force)
         for name in made.names:
             if made.names.count(name) > 1:
                 raise UsageError(

@@ -340,7 +340,7 @@ def measure_examples(
     ranks = np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(int)
     rows = []
     for index in (order[rank] for rank in ranks):
-        prompt, *answers = (_clean(column[index]) for column in columns)
+        prompt, *answers = (_flat(column[index], clean=True) for column in columns)
         if len(prompt) > _LONGEST:  # cut at its beginning: a chat ends with what was asked
             prompt = f"…{prompt[-_LONGEST:].lstrip()}"
         shown = [
@@ -354,16 +354,14 @@ def measure_examples(
     return {"source": source, "rows": rows}
 
 
-def _flat(text: Text) -> str:
+def _flat(text: Text, *, clean: bool = False) -> str:
     """Return a text or a chat as one string in which it shows who speaks."""
-    if isinstance(text, str):
+    # Clean, no character changes how others read.
+    if not isinstance(text, str):
+        text = "\n".join(f"{turn.get('role')}: {turn.get('content')}" for turn in text)
+    if not clean:
         return text
-    return "\n".join(f"{turn.get('role')}: {turn.get('content')}" for turn in text)
-
-
-def _clean(text: Text) -> str:
-    """Return a text in which no character changes how others read."""
-    lines = harmless(_flat(text).replace("\r\n", "\n").replace("\r", "\n")).split("\n")
+    lines = harmless(text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
     return "\n".join(line.rstrip() for line in lines).strip()
 
 

@@ -114,7 +114,7 @@ _LARGEST: Final = 1e100  # of an output that is projected: sums and products the
 _SHAPES: Final = "release must return arrays of one shape; nothing was audited."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Game:
     """What is played."""
 
@@ -665,15 +665,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
             f"worst_case of {type(mechanism).__name__} must return a WorstCase, got "
             f"{type(case).__name__}; nothing was audited."
         )
-    game = _Game(
-        mechanism=mechanism,
-        case=case,
-        trials=trials,
-        score=score,
-        processes=processes,
-        seed=simulate_seed,
-        progress=progress,
-    )
+    game = _Game(mechanism, case, trials, score, processes, simulate_seed, progress)
     answers: list[_Answer] = []
     lacks: tuple[str, ...] = ()
     if math.isinf(claim.epsilon):
