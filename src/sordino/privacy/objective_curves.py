@@ -266,7 +266,7 @@ def objective_perturbation_delta_replace_one(
     mu_output = non_negative("mu_output", mu_output)
     forward = objective_perturbation_curve(mu, kappa, mu_output)
     # An upper bound on sup over q of F(F_reverse(q)) − e^ε q: in reverse a record goes, ε ≥ 0.
-    reverse = partial(gaussian_delta, mu=mu)
+    reverse: Callable[[float], float] = partial(gaussian_delta, mu=mu)
     if mu_output:
         reverse = objective_perturbation_curve(mu, 0.0, mu_output)
     # Any finite set of lines bounds both legs. More of them are drawn where the supremum lies.
