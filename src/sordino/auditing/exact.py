@@ -20,13 +20,6 @@ Channel = Mapping[Input, Mapping[Hashable, Fraction]]
 """For every input, the exact probability of every output."""
 
 
-def _checked(channel: Channel[Input]) -> None:
-    """Refuse a table whose rows are not probabilities."""
-    for row in channel.values():
-        if any(chance < 0 for chance in row.values()) or sum(row.values()) != 1:
-            raise UsageError("Every input of a channel needs probabilities that sum to exactly 1.")
-
-
 def label_neighbors(labels: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Yield every pair of 0/1 labelings that differ in exactly one label, both ways round.
 
@@ -65,7 +58,9 @@ def exact_epsilon(channel: Channel[Input], neighbors: Iterable[tuple[Input, Inpu
         >>> abs(float(exact_epsilon(coin, [(0, 1)])) - 1.0986122886681098) < 1e-15
         True
     """
-    _checked(channel)
+    for row in channel.values():
+        if any(chance < 0 for chance in row.values()) or sum(row.values()) != 1:
+            raise UsageError("Every input of a channel needs probabilities that sum to exactly 1.")
     worst = Fraction(1)
     for one, other in neighbors:
         for output, chance in channel[one].items():
@@ -76,25 +71,3 @@ def exact_epsilon(channel: Channel[Input], neighbors: Iterable[tuple[Input, Inpu
                 worst = max(worst, chance / against)
     with localcontext(prec=DIGITS):
         return (Decimal(worst.numerator) / Decimal(worst.denominator)).ln()
-
-
-def _exact_delta(
-    channel: Channel[Input], neighbors: Iterable[tuple[Input, Input]], epsilon: float
-) -> Decimal:
-    """Return the smallest δ for which the channel is (ε, δ)-private, to 50 digits."""
-    # Source: The hockey-stick divergence; Balle & Wang 2018, Theorem 5.
-    _checked(channel)
-    with localcontext(prec=DIGITS):
-        factor = Decimal(epsilon).exp()
-
-        def decimal(chance: Fraction) -> Decimal:  # in the digits of the context
-            return Decimal(chance.numerator) / chance.denominator
-
-        def excess(one: Input, other: Input) -> Decimal:
-            none, total = Fraction(0), Decimal(0)
-            for output, chance in channel[one].items():
-                against = factor * decimal(channel[other].get(output, none))
-                total += max(Decimal(0), decimal(chance) - against)
-            return total
-
-        return max((excess(one, other) for one, other in neighbors), default=Decimal(0))

@@ -6,7 +6,7 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from sordino.auditing.exact import _exact_delta, exact_epsilon, label_neighbors
+from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.errors import UsageError
 
 
@@ -35,26 +35,11 @@ def test_an_output_of_probability_zero_counts_as_impossible():
     assert exact_epsilon(table, [(0, 1), (1, 0)]) == 0
 
 
-def test_delta_of_a_coin_falls_to_zero_at_its_epsilon():
-    keep = Fraction(3, 4)
-    pairs = [(0, 1), (1, 0)]
-    assert float(_exact_delta(coin(keep), pairs, 0.0)) == pytest.approx(0.5, abs=1e-15)
-    assert float(_exact_delta(coin(keep), pairs, 0.5)) == pytest.approx(
-        0.75 - 0.25 * float(mpmath.exp(0.5)), abs=1e-15
-    )
-    assert _exact_delta(coin(keep), pairs, 1.0986122886681100) == 0
-
-
-def test_delta_counts_outputs_that_the_neighbor_cannot_give():
-    table = {0: {"a": Fraction(1)}, 1: {"a": Fraction(2, 3), "b": Fraction(1, 3)}}
-    assert float(_exact_delta(table, [(1, 0)], 5.0)) == pytest.approx(1 / 3, abs=1e-15)
-
-
 def test_rows_must_be_probabilities():
     with pytest.raises(UsageError, match="sum to exactly 1"):
         exact_epsilon({0: {"a": Fraction(1, 2)}}, [])
     with pytest.raises(UsageError):
-        _exact_delta({0: {"a": Fraction(3, 2), "b": Fraction(-1, 2)}}, [], 0.0)
+        exact_epsilon({0: {"a": Fraction(3, 2), "b": Fraction(-1, 2)}}, [])
 
 
 def test_label_neighbors_differ_in_exactly_one_label():
