@@ -249,13 +249,17 @@ def _snapshot(path: Path) -> dict[str, bytes]:
     # any moment, so what was there at one moment is a whole ledger.
     before: dict[str, bytes] = {}
     for _ in range(100):  # at a ledger that does not stand still
-        after = {"": path.read_bytes()}
-        with suppress(FileNotFoundError):
-            after["-wal"] = path.with_name(f"{path.name}-wal").read_bytes()
-        if after == before:
+        if (after := _look(path)) == before:
             return after
         before = after
     raise LedgerError(f"{path.name} is being written all the time. Nothing was audited; try again.")
+
+
+def _look(path: Path) -> dict[str, bytes]:
+    found = {"": path.read_bytes()}
+    with suppress(FileNotFoundError):
+        found["-wal"] = path.with_name(f"{path.name}-wal").read_bytes()
+    return found
 
 
 def _is_newer(path: Path) -> bool:
