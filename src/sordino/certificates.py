@@ -17,7 +17,7 @@ from sordino._withholding import Withholding
 from sordino.errors import PrivacyError
 from sordino.policies.gibbs import CandidatePolicy, ReleasedReward
 from sordino.privacy import accounting, exports
-from sordino.privacy.data_sets import EVERY
+from sordino.privacy.books import EVERY
 from sordino.privacy.guarantee import Guarantee, anchor, merge, promise_rows, size
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
