@@ -26,6 +26,7 @@ SPENDERS = {
     "sordino.rewards.ranking_fit.fit_unprotected_rankings",
     "sordino.rewards.ranking_fit.release_rankings",
     "sordino.rewards.record_release.fit_records",
+    "sordino.rewards.vote_release.release_votes",
 }
 BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here leads to
     "sordino.language.studies.pipeline.train_centrally",

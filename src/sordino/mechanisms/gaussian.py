@@ -208,6 +208,24 @@ class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
         refuse_persons(given=persons is not None, most=self.records_per_person)
         return self._noised(self._sum(values, persons), entropy)
 
+    def total(
+        self, values: Float[np.ndarray, "n d"], times: Int64[np.ndarray, " n"]
+    ) -> Int64[np.ndarray, " d"]:
+        """Return the exact sum of vectors, each so many times, in steps of the grid."""
+        # Totals of parts of the data may be added, in any order. They are as secret as the data.
+        vectors = vector_array(values, most=self._most)
+        return np.asarray(times @ clipped_rows(vectors, self._most, self.step))
+
+    def release_total(
+        self, total: Int64[np.ndarray, " d"], *, entropy: Entropy
+    ) -> Float[np.ndarray, " d"]:
+        """Return a sum of totals with noise; the spend must already be on a ledger.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        return self._noised(total, entropy)
+
     # Beside its own `release` a class says of itself how that is played: else an auditor learns it.
     repeat = Repeated.repeat
     log_ratio = _OnGrid.log_ratio

@@ -365,9 +365,10 @@ def _names_of(row: Mapping[str, Any], where: str) -> Names | None:
         return None
     said = [_validate.person_id(f"{where}: field {name!r}", row[name]) for name in named]
     group = row.get("family")
+    group = str(group) if isinstance(group, Integral) else group  # also true and false
     if group is not None and not isinstance(group, str):
         raise DataError(f"{where}: field 'family' must be a text: a public group of prompts.")
-    return Names(said[0], said[1] if said[1:] else "", group or "")
+    return Names(said[0], said[1] if said[1:] else "", (group or "").strip())
 
 
 def rated_key(key: bytes, levels: str) -> bytes:

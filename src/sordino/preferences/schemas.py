@@ -22,7 +22,7 @@ from typing import Any, Final, TypeGuard
 from sordino._markup import harmless
 from sordino.errors import DataError, UsageError
 
-from .records import JUDGING_FIELDS, LABELS, PERSON
+from .records import FIELDS, JUDGING_FIELDS, LABELS, PERSON
 
 PAIRS, RANKINGS, THUMBS, RATINGS = "pairs", "rankings", "thumbs", "ratings"
 COMPARED: Final = (PAIRS, THUMBS, RATINGS)
@@ -177,6 +177,8 @@ class Schema:
 
 OWN: Final = Schema(name="our own fields")
 _RANKED_TEXTS: Final = ("chosen", "rejected")
+_BESIDE: Final = ("first_name", "second_name", "family")
+"""What may be said of judgments of any schema: whose answers met, and in which group."""
 _TEXTS: Final = ("prompt", "first", "second", *_RANKED_TEXTS, "completion")
 _PEOPLE_OF_OURS: Final = (PERSON, f"{PERSON}s")
 
@@ -368,10 +370,11 @@ def _words_or(numbers: Callable[..., float]) -> Callable[..., float]:
 def _or_name(words: Callable[..., float]) -> Callable[..., float]:
     def rule(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
         said, *names = (str(row.get(path, "")).strip() for path in paths)
-        if any(name.lower().replace("_", " ") in _WORDS for name in names):  # whoever won
+        plain = [" ".join(name.lower().replace("_", " ").split()) for name in names]
+        if [_WORDS.get(name, side) for name, side in zip(plain, (1, 0), strict=True)] != [1, 0]:
             raise DataError(
-                f"{place}: {_named(paths[1:])} must not hold a word that says who won: {_SAID}. "
-                "Nothing was read. Give that model another name."
+                f"{place}: a name in {_named(paths[1:])} is also a word that says who won, and means "
+                f"another side: {_SAID}. Nothing was read. Give that model another name."
             )
         if said in names:
             return _UNDECIDED if names[0] == names[1] else float(said == names[0])
@@ -543,7 +546,7 @@ def decide(
     who = columns.pop(PERSON, columns.pop(called, person_field))
     if "difference" in names and not columns:
         return Schema(name="vectors", persons=who, person_field=called)
-    schema = _found(names, columns, kinds)
+    schema = _with_names(names, columns, kinds)
     schema = schema and replace(schema, persons=who, person_field=called)
     if schema is None or schema.kind not in kinds:
         plain = {_plain_name(name) for name in names}
@@ -603,6 +606,20 @@ def _checked(
     if len(set(columns.values())) < len(columns):
         raise UsageError("columns must name a different column for every field. Nothing was read.")
     return columns
+
+
+def _with_names(
+    names: tuple[str, ...], columns: Mapping[str, str], kinds: Collection[str]
+) -> Schema | None:
+    """Return what columns mean, where some that were given stand beside a schema that is known."""
+    beside = {name: columns[name] for name in _BESIDE if name in columns}
+    rest = {name: column for name, column in columns.items() if name not in beside}
+    found = _found(names, rest, kinds) if beside else None
+    if found is None or found.kind not in kinds:
+        return _found(names, columns, kinds)
+    known = found.fields or tuple((name, name) for name in FIELDS if name in names)
+    fields = (*(each for each in known if each[0] not in beside), *beside.items())
+    return replace(found, fields=fields)
 
 
 def _found(
@@ -695,6 +712,7 @@ def _sides_of(
     styles = ["winner"]
     if len(named) == 1 and not {"first_name", "second_name"} & fields.keys():
         fields |= {"first_name": known[named[0][0]], "second_name": known[named[0][1]]}
+        fields |= {"family": known["family"]} if "family" in known else {}
         styles = [named[0][2]]
     if {"first", "second"} <= fields.keys():
         return fields, "winner"

@@ -60,6 +60,8 @@ def release_labels(
     # `records_per_person` the rows of a person that count are the first in the order of a digest of
     # person and question, which anybody can compute: no label and no coin decides.
     judged = Judged.of("release_labels", judgments, mechanism, ledger)
+    if mechanism.ties:
+        raise UsageError("A reward counts no ties: leave ties out. Nothing was released.")
     refuse_own_rows(held_out)
     entropy = entropy_of(simulate_seed)
     promise = judged.promise(mechanism, ledger, entropy)

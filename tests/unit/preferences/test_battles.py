@@ -98,7 +98,7 @@ def test_ties_and_both_bad_stay_in(word, share):
 
 @pytest.mark.parametrize(("row", "said"), [
     ({"model_a": "x", "model_b": "y", "winner": "nobody knows"}, "must say who won: 'model_a'"),
-    ({"model_a": "A", "model_b": "B", "winner": "A"}, "Give that model another name"),
+    ({"model_a": "B", "model_b": "A", "winner": "A"}, "Give that model another name"),
     ({"model_a": "", "model_b": "y", "winner": "y"}, "field 'first_name' is empty"),
     ({"model_a": 1.5, "model_b": "y", "winner": "y"}, "must be a text or a whole number"),
     ({"model_a": "x", "model_b": "x", "winner": "x"}, "both answers are the same"),
@@ -254,3 +254,19 @@ def test_a_thumb_is_a_battle_against_what_is_expected():
     features = ItemDifferences.of(pairs)
     assert features.items == ("x", "y", LEVEL)
     assert pairs.differences(features).toarray().tolist() == [[1, 0, -1], [0, 1, -1], [1, 0, -1]]
+
+
+@pytest.mark.parametrize("row", TEXTS.values(), ids=TEXTS)
+def test_a_group_may_be_any_public_column_of_any_schema(row):
+    pairs = read_pairs([{**row, "language": "de"}], columns={"family": "language"})
+    assert pairs.names[0].group == "de"
+    assert pairs.keys == read_pairs([row]).keys
+    other = read_pairs([{**row, "who": "v"}], columns={"first_name": "who"})
+    assert "v" in other.names[0][:2]
+
+
+def test_one_name_may_be_a_word_for_its_own_side():
+    assert read_pairs([{"model_a": "A", "model_b": "B", "winner": "B"}]).bare
+    whole = read_pairs([{"model_a": "x", "model_b": "y", "winner": "x", "is_code": True}],
+                       columns={"family": "is_code"})  # fmt: skip
+    assert whole.names[0].group == "True"

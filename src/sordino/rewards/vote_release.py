@@ -1,0 +1,483 @@
+"""From battles to what a board may see of them: a noised sum, randomized answers, or all.
+
+Who met whom is public where labels are hidden, and is noised too where whole records are. The
+spend is written before noise is drawn; what is made of it afterwards is free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Float, Int64, Integer
+from scipy import sparse
+
+from sordino._random import Entropy
+from sordino.engines.engine import Rows
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.grid import dense_parts
+from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism
+from sordino.mechanisms.randomized_response import NonPrivate
+from sordino.preferences.chunk_reading import judgments
+from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.chunks import Chunk
+from sordino.preferences.items import ItemDifferences
+from sordino.preferences.pairs import Pairs, PrivatePairs
+from sordino.preferences.records import turned
+from sordino.privacy.guarantee import REPLACE_ONE, UNDECIDED, Guarantee, NeighboringRelation
+from sordino.privacy.ledger import Ledger
+
+from .evidence import Evidence, Released, evidence_of_answers
+from .label_release import Judged, release_sum
+from .leaderboard import Votes
+from .release_checks import entropy_of, record_promise
+
+_TIE: Final = 2**-0.5  # how long a tie of a record is beside its pair: as a win or a loss is
+_CELLS: Final = 50  # K − 1 items for which a pair counts as long as a win: see docs/ranking.md
+_ROOM: Final = 1 + 2.0**-16  # so that rounding to the grid shortens no record
+_AT_ONCE: Final = 1 << 20  # numbers of records' vectors that are held
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ReleasedVotes:
+    """What boards may see of battles, after their release."""
+
+    boards: Mapping[str, Votes]  # of all votes (""), and of each group
+    guarantee: Guarantee  # what the release promises
+    artifact: str  # SHA-256 of what was released
+    release_ids: tuple[str, ...] = ()  # ledger entries that paid
+    method: str  # how it was released
+
+    def __repr__(self) -> str:
+        return f"ReleasedVotes({', '.join(self.boards) or 'all'}: {self.guarantee})"
+
+
+def record_mechanism(
+    epsilon: float, *, delta: float, items: int, neighbors: NeighboringRelation
+) -> GaussianMechanism:
+    """Return the noise of least variance that hides any battle among so many items.
+
+    Guarantee:
+        (epsilon, delta) for one record: that of
+        :class:`~sordino.mechanisms.gaussian.GaussianMechanism` with the norm of one record's
+        vector as bound. Shown by tests/soundness/test_votes_release.py.
+    """
+    return GaussianMechanism.calibrated(
+        epsilon, delta=delta, bound=_record_bound(items), neighbors=neighbors, grid=2.0**-20
+    )
+
+
+def release_votes(
+    battles: Pairs | ChunkSurvey,
+    mechanism: LabelGaussian | GaussianMechanism | NonPrivate,
+    *,
+    items: ItemDifferences,
+    ledger: Ledger,
+    simulate_seed: int | None = None,
+) -> ReleasedVotes:
+    """Return what boards may see of raw battles, after recording the spend.
+
+    Args:
+        battles: With names, in memory or surveyed in files.
+        mechanism: ``LabelGaussian(..., ties=items.counters)`` hides labels or persons,
+            :func:`record_mechanism` whole records; ``NonPrivate()`` hides nothing, for study.
+        items: The items that are ranked, with groups and style.
+        ledger: Where the spend is recorded before noise is drawn; its unit is that of the promise.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        UsageError: The mechanism is none of these, or counts other ties than the items.
+        DataError: The battles do not say whose answers met, or an item is not declared.
+        PrivacyError: The ledger is about another unit, or the judgments are released already.
+        BudgetExceeded: The spend would pass the budget; no noise was drawn.
+
+    Guarantee:
+        Trust ``"central"``. Of ``LabelGaussian`` as
+        :func:`~sordino.rewards.label_release.release_labels`: unit ``"label"`` or ``"person"``
+        under ``REPLACE_ONE``. Of :func:`record_mechanism` for one record under the relation of the
+        ledger's budget: each record adds one vector to one sum, of a norm that nothing but the
+        number of declared items decides, and who met whom is known from that sum alone. Shown by
+        tests/soundness/test_votes_release.py.
+    """
+    if not isinstance(items, ItemDifferences) or not isinstance(ledger, Ledger):
+        raise UsageError("release_votes needs items=ItemDifferences(...) and a Ledger.")
+    _refuse_other_battles(battles)
+    entropy = entropy_of(simulate_seed)
+    if isinstance(mechanism, GaussianMechanism):
+        return _release_records(battles, mechanism, items, ledger, entropy)
+    if isinstance(mechanism, NonPrivate):
+        return _open_votes(battles, mechanism, items, ledger)
+    judged = Judged.of("release_votes", battles, mechanism, ledger)
+    if mechanism.ties != items.counters:
+        raise UsageError(
+            f"The mechanism counts ties={mechanism.ties!r} numbers of ties and the items have "
+            f"{items.counters}. Nothing was released. Give both the same."
+        )
+    promise = judged.promise(mechanism, ledger, entropy)
+    vectors = judged.vectors(items)
+    released = release_sum(
+        judged, mechanism, vectors, promise=promise, details={}, ledger=ledger, entropy=entropy
+    )
+    met = _Met.of(released.known.counted(vectors), items)
+    factor, d = released.known.factor, items.dimension - items.counters
+    return ReleasedVotes(
+        boards=_boards(
+            met,
+            items,
+            released.value[:d] - met.total[:d] / 2,
+            ties=released.value[d:],
+            noise=np.asarray(factor @ factor.T),
+        ),
+        guarantee=promise,
+        artifact=released.artifact,
+        release_ids=(released.release_id,),
+        method=mechanism.name,
+    )
+
+
+def votes_of_answers(
+    answers: PrivatePairs | Released[Evidence], items: ItemDifferences
+) -> ReleasedVotes:
+    """Return what boards may see of battles whose answers were randomized one by one: it is free.
+
+    Args:
+        answers: From :func:`sordino.privatize` or :func:`sordino.read_pairs`; or those of many
+            files, opened with these items as features.
+        items: The items that are ranked. Ties went through the coin as half wins.
+
+    Raises:
+        UsageError: Ties are to be counted.
+        DataError: The answers do not say whose met, or an item is not declared.
+
+    Guarantee:
+        What the answers promise: this is post-processing. Shown by
+        tests/soundness/test_votes_release.py.
+    """
+    if items.ties:
+        raise UsageError(
+            "Each answer went through a coin that knows no tie, so ties cannot be counted. Nothing "
+            "was ranked. Take them as half wins (ties=False, --ties half); or release one noised "
+            "sum (--noise estimate), which counts them."
+        )
+    if isinstance(answers, PrivatePairs):
+        _refuse_other_battles(answers)
+        once = np.flatnonzero(answers.first_rows())
+        rows: Any = answers.differences(items)
+        beside = Rows.of(rows[once], answers.answers[once])
+        evidence = evidence_of_answers(beside, items, answers.flip_probability)
+    else:
+        evidence = answers.evidence
+    met = _Met.of(evidence.differences, items)
+    return ReleasedVotes(
+        boards=_boards(
+            met,
+            items,
+            evidence.statistic - met.total / 2,
+            ties=np.zeros(0),
+            noise=np.zeros((items.dimension, items.dimension)),
+            inflation=(1 - 2 * evidence.flip_probability) ** -2,
+        ),
+        guarantee=answers.guarantee,
+        artifact=answers.artifact,
+        release_ids=answers.release_ids,
+        method="randomized-response",
+    )
+
+
+def _refuse_other_battles(battles: object) -> None:
+    """Refuse what no board is made of."""
+    source = battles.chunks if isinstance(battles, ChunkSurvey) else battles
+    if getattr(source, "parts", 2) != 2:  # noqa: PLR2004 (halves)
+        raise DataError(
+            "These are ratings, and a board is made of battles and thumbs. Nothing was released. "
+            "Compare the rated answers to one prompt with each other: --ratings pairs."
+        )
+
+
+@dataclass(eq=False)
+class _Met:
+    """Who met whom: public rows, each once, and how often; outcomes where nothing is hidden."""
+
+    rows: Float[np.ndarray, "m d"]  # the first that is not 0 is above it; marks of ties behind
+    outcomes: Int64[np.ndarray, "m 3"]  # lost, tied and won; or all that met in the first column
+    total: Float[np.ndarray, " d"]  # Σ x, as rows were given
+    once: bool  # whether equal rows are put together
+
+    @classmethod
+    def of(cls, rows: Rows, items: ItemDifferences, *, openly: bool = False) -> _Met:
+        """Return who met whom in all rows."""
+        width = items.dimension - items.counters
+        task = partial(cls._block, width=width, once=not items.style, openly=openly)
+        return rows.fold(task, cls.plus)
+
+    @classmethod
+    def _block(
+        cls,
+        _first: int,
+        block: Any,
+        labels: Integer[np.ndarray, " n"] | None = None,
+        *,
+        width: int,
+        once: bool,
+        openly: bool,
+    ) -> _Met:
+        parts = []
+        for part, given in dense_parts(block):
+            values = given.copy()
+            leads = values[np.arange(len(values)), (values[:, :width] != 0).argmax(axis=1)]
+            values[:, :width] *= np.where(leads < 0, -1, 1)[:, np.newaxis]
+            outcomes = np.zeros((len(values), 3), dtype=np.int64)
+            said = np.zeros(len(values), dtype=np.int64)
+            if openly and labels is not None:
+                codes = np.asarray(turned(labels[part], swap=leads < 0))
+                said = np.array([0, 2, 1])[codes]
+            outcomes[np.arange(len(values)), said] = 1
+            made = cls(values + 0.0, outcomes, given.sum(axis=0), once)  # no −0.0
+            parts.append(made.put_together() if once else made)
+        whole = parts[0]
+        for one in parts[1:]:
+            whole = whole.plus(one)
+        return whole
+
+    def plus(self, other: _Met) -> _Met:
+        """Return who met whom in both."""
+        rows, outcomes = (
+            np.concatenate(two)
+            for two in ((self.rows, other.rows), (self.outcomes, other.outcomes))
+        )
+        both = _Met(rows, outcomes, self.total + other.total, self.once)
+        return both.put_together() if self.once else both
+
+    def put_together(self) -> _Met:
+        """Return the same with each row once."""
+        bytes_ = np.ascontiguousarray(self.rows).view(f"V{8 * self.rows.shape[1]}").ravel()
+        _, first, which = np.unique(bytes_, return_index=True, return_inverse=True)
+        outcomes = np.zeros((len(first), 3), dtype=np.int64)
+        np.add.at(outcomes, which, self.outcomes)
+        return _Met(self.rows[first], outcomes, self.total, self.once)
+
+
+def _boards(
+    met: _Met,
+    items: ItemDifferences,
+    centered: Float[np.ndarray, " d"],
+    *,
+    ties: Float[np.ndarray, " q"],
+    noise: Float[np.ndarray, "s s"],
+    inflation: float = 1.0,
+    openly: bool = False,
+) -> dict[str, Votes]:
+    """Return what the board of all votes may see, and that of each group."""
+    d, boards = items.dimension - items.counters, {}
+    for at, group in enumerate(("", *items.groups)):
+        columns = items.board(group)
+        inside = met.rows[:, columns]
+        mine = met.rows[:, d + at] > 0 if items.ties else inside.any(axis=1)
+        mine |= at == 0
+        own = _Met(inside[mine], met.outcomes[mine], met.total, met.once)
+        own = own.put_together() if own.once else own
+        kept = [*range(columns.start, columns.stop), *([d + at] if items.ties else [])]
+        boards[group] = Votes(
+            items=items.items,
+            rows=sparse.csr_array(own.rows),
+            counts=own.outcomes.sum(axis=1).astype(np.float64),
+            statistic=centered[columns],
+            ties=float(ties[at]) if items.ties else None,
+            noise=noise[np.ix_(kept, kept)],
+            inflation=inflation,
+            outcomes=own.outcomes.astype(np.float64) if openly else None,
+        )
+    return boards
+
+
+def _open_votes(
+    battles: Pairs | ChunkSurvey, mechanism: NonPrivate, items: ItemDifferences, ledger: Ledger
+) -> ReleasedVotes:
+    """Return all that battles say, after an infinite spend."""
+    judged = Judged.of("release_votes", battles, _ANY, ledger)
+    promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
+    vectors = judged.vectors(items)
+    if isinstance(battles, Pairs):
+        rows: Any = vectors.held
+        vectors = Rows.of(rows[judged.rows], battles.labels[judged.rows])
+
+    def drawn() -> _Met:
+        return _Met.of(vectors, items, openly=True)
+
+    released = ledger.charge(
+        mechanism.event,
+        drawn,
+        digest=lambda _: judged.public_digest,  # raw labels are not digested
+        promise=promise,
+        stored=False,
+        questions=judged.questions(promise),
+        people=judged.people,
+    )
+    met, d = released.value, items.dimension - items.counters
+    lost, tied, won = met.outcomes.T
+    return ReleasedVotes(
+        boards=_boards(
+            met,
+            items,
+            met.rows[:, :d].T @ ((won - lost) / 2),
+            ties=met.rows[:, d:].T @ tied.astype(np.float64),
+            noise=np.zeros((items.dimension,) * 2),
+            openly=True,
+        ),
+        guarantee=promise,
+        artifact=judged.public_digest,
+        release_ids=(released.release_id,),
+        method="non-private",
+    )
+
+
+_ANY: Final = LabelMechanism(1.0, delta=0.5)
+"""Stands where battles are checked and nothing is hidden."""
+
+
+# Whole records.
+
+
+def _record_weight(items: int) -> float:
+    """Return how long the mark of who met is, in a record's vector: c₂."""
+    # Source: docs/ranking.md, "How it is private": the least of (½ + c₂²)(1 + a/c₂²) over c₂ is at
+    # c₂⁴ = a/2 with a = (K − 1)/25.
+    return float(((items - 1) / _CELLS) ** 0.25)
+
+
+def _record_bound(items: int) -> float:
+    """Return the norm of one record's vector: half a difference, or a tie, and who met."""
+    return float(np.sqrt(0.5 + _record_weight(items) ** 2)) * _ROOM
+
+
+def _release_records(
+    battles: Pairs | ChunkSurvey,
+    mechanism: GaussianMechanism,
+    items: ItemDifferences,
+    ledger: Ledger,
+    entropy: Entropy,
+) -> ReleasedVotes:
+    k, neighbors = len(items.items), ledger.budget.neighbors
+    if items.groups or items.style:
+        raise UsageError(
+            "Groups and style are read from records, and under unit='record' these are private. "
+            "Nothing was released. Leave both out, or hide labels only (--unit label)."
+        )
+    if mechanism.bound != _record_bound(k) or mechanism.records_per_person is not None:
+        raise UsageError("Make the mechanism with record_mechanism(..., items=len(items.items)).")
+    if mechanism.neighbors != neighbors:
+        raise PrivacyError(
+            f"The mechanism is for {mechanism.neighbors.name} and the ledger for {neighbors.name}. "
+            "Nothing was released. Make both for the same."
+        )
+    n = (len(battles) if isinstance(battles, Pairs) else battles.n) + battles.dropped
+    promise = record_promise(mechanism, ledger, entropy, n=n, features=items)
+    ledger.check(mechanism.event, promise=promise)  # before the work on many records
+    table = _record_rows(battles, items).fold(partial(_table, k), np.add)
+    total = _record_total(mechanism, table, k)
+    released = ledger.charge(
+        mechanism.event,
+        lambda: mechanism.release_total(total, entropy=entropy),
+        digest=lambda value: hashlib.sha256(value.astype("<f8").tobytes()).hexdigest(),
+        promise=promise,
+    )
+    sums, variance = released.value, mechanism.standard_deviation**2
+    weight = _record_weight(k)
+    noise = np.full(k + items.ties, variance)
+    noise[k:] /= _TIE**2
+    one, other = np.triu_indices(k, 1)
+    cells = np.arange(len(one))
+    rows = sparse.csr_array(
+        (np.repeat([1.0, -1.0], len(one)), (np.tile(cells, 2), np.append(one, other))),
+        shape=(len(one), k),
+    )
+    votes = Votes(
+        items=items.items,
+        rows=rows,
+        counts=sums[k + 1 :] / weight,
+        statistic=sums[:k],
+        ties=float(sums[k] / _TIE) if items.ties else None,
+        noise=np.diag(noise),
+        count_variance=variance / weight**2,
+    )
+    return ReleasedVotes(
+        boards={"": votes},
+        guarantee=promise,
+        artifact=released.artifact,
+        release_ids=(released.release_id,),
+        method="record-sum",
+    )
+
+
+def _record_rows(battles: Pairs | ChunkSurvey, items: ItemDifferences) -> Rows:
+    """Return who met whom in every record, with who won beside it; nothing tells which is amiss."""
+    if isinstance(battles, Pairs):
+        return Rows.of(_hidden_rows(battles, items), battles.labels)
+    survey = battles
+
+    return Rows(
+        survey.engine,
+        survey.chunks,
+        partial(_blocks, survey, items),
+        (survey.n, items.dimension),
+    )
+
+
+def _blocks(
+    survey: ChunkSurvey, items: ItemDifferences, chunk: Chunk
+) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
+    yield 0, sparse.csr_array((0, items.dimension)), np.zeros(0, np.int8)
+    for pairs in judgments(survey.chunks, chunk):
+        if len(pairs):
+            yield 0, _hidden_rows(pairs, items), pairs.labels
+
+
+def _hidden_rows(pairs: Pairs, items: ItemDifferences) -> Any:
+    rows = None
+    with suppress(DataError):
+        rows = pairs.differences(items)
+    if rows is None:
+        raise DataError(
+            "A record names no item, or one that was not declared. Nothing was released. Which one "
+            "is not said, for records are private."
+        )
+    return rows
+
+
+def _table(
+    k: int, _first: int, block: Any, labels: Integer[np.ndarray, " n"]
+) -> Int64[np.ndarray, " cells"]:
+    """Return how often the first of each two items lost, won and tied: as secret as the records."""
+    counts = np.zeros(3 * (k * (k - 1) // 2), dtype=np.int64)
+    for part, values in dense_parts(block[:, :k]):
+        one, other = values.argmax(axis=1), values.argmin(axis=1)
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        cells = low * (2 * k - low - 1) // 2 + high - low - 1
+        codes = np.asarray(turned(labels[part], swap=other < one))
+        met = low < high  # one that met itself adds nothing
+        counts += np.bincount((3 * cells + codes)[met], minlength=len(counts))
+    return counts
+
+
+def _record_total(
+    mechanism: GaussianMechanism, table: Int64[np.ndarray, " cells"], k: int
+) -> Int64[np.ndarray, " d"]:
+    """Return the exact sum of all records' vectors, in steps."""
+    one, other = np.triu_indices(k, 1)
+    width, weight = k + 1 + len(one), _record_weight(k)
+    total, kinds = np.zeros(width, dtype=np.int64), np.flatnonzero(table)
+    for some in np.array_split(kinds, max(1, len(kinds) * width // _AT_ONCE)):
+        cell, code, rows = some // 3, some % 3, np.arange(len(some))
+        vectors = np.zeros((len(some), width))
+        half = np.array([-0.5, 0.5, 0.0])[code]
+        vectors[rows, one[cell]], vectors[rows, other[cell]] = half, -half
+        vectors[rows, k] = _TIE * (code == UNDECIDED)
+        vectors[rows, k + 1 + cell] = weight
+        total += mechanism.total(vectors, table[some])
+    return total
