@@ -373,8 +373,8 @@ def _or_name(words: Callable[..., float]) -> Callable[..., float]:
         plain = [" ".join(name.lower().replace("_", " ").split()) for name in names]
         if [_WORDS.get(name, side) for name, side in zip(plain, (1, 0), strict=True)] != [1, 0]:
             raise DataError(
-                f"{place}: a name in {_named(paths[1:])} is also a word that says who won, and means "
-                f"another side: {_SAID}. Nothing was read. Give that model another name."
+                f"{place}: a name in {_named(paths[1:])} is also a word that says who won, and "
+                f"means another side: {_SAID}. Nothing was read. Give that model another name."
             )
         if said in names:
             return _UNDECIDED if names[0] == names[1] else float(said == names[0])
