@@ -30,7 +30,7 @@ from _shared import show, versions
 
 import sordino
 from sordino.algorithms.online_alignment import align_online
-from sordino.environments.preference_worlds import LinearPreferences, LinearRounds
+from sordino.environments.preference_worlds import LinearPreferences
 
 PEER = """
 import json, sys, time
@@ -49,7 +49,7 @@ print(json.dumps({"seconds": took, "version": version("mabwiser")}))
 """
 
 
-def ours(world: LinearRounds, rounds: int, seed: int) -> tuple[float, int]:
+def ours(world: LinearPreferences, rounds: int, seed: int) -> tuple[float, int]:
     """Return seconds and refits of one run."""
     budget = sordino.Guarantee(
         math.inf, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
@@ -63,7 +63,7 @@ def ours(world: LinearRounds, rounds: int, seed: int) -> tuple[float, int]:
         return time.perf_counter() - start, run.refits
 
 
-def peer(python: str, world: LinearRounds, rounds: int, seed: int) -> dict[str, Any]:
+def peer(python: str, world: LinearPreferences, rounds: int, seed: int) -> dict[str, Any]:
     """Return seconds and version of the peer on as many rounds of the same stream."""
     contexts = world.contexts(np.random.default_rng(seed), rounds)
     rewards = world.rewards(contexts)[:, 0]
@@ -79,7 +79,7 @@ def peer(python: str, world: LinearRounds, rounds: int, seed: int) -> dict[str, 
 def row(given: argparse.Namespace, dimension: int, actions: int) -> dict[str, Any]:
     """Return the rates at one size."""
     truth = LinearPreferences.random(dimension=dimension, actions=actions, size=1.0, seed=0)
-    world, mine, other, refits = LinearRounds(truth), [], [], 0
+    world, mine, other, refits = truth, [], [], 0
     for seed in range(given.repeats):
         took, refits = ours(world, given.rounds, seed)
         mine.append(took)

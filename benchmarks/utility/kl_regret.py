@@ -30,7 +30,7 @@ SIZES = tuple(2**power for power in range(13, 18))
 def regrets(epsilon: float, *, n: int, seed: int) -> list[float]:
     """Return the regret at every scale in one run."""
     world = LinearPreferences.random(dimension=DIMENSION, actions=ACTIONS, size=SIZE, seed=seed)
-    contexts = world.contexts(CONTEXTS, seed=seed)
+    contexts = world.contexts(np.random.default_rng((seed, 2)), CONTEXTS)
     judgments = world.comparisons(n, seed=seed)
     reward = fitted(judgments, epsilon=epsilon, seed=seed, ridge=RIDGE, ball=BALL)
     policies = [

@@ -30,7 +30,6 @@ from sordino.environments.preference_worlds import (
     HardInstance,
     HardRounds,
     LinearPreferences,
-    LinearRounds,
     OnlineWorld,
 )
 
@@ -117,7 +116,7 @@ def family(
     for seed in range(first, first + runs):
         truth = LinearPreferences.random(dimension=DIMENSION, actions=ACTIONS, size=size, seed=seed)
         curve = regret(
-            LinearRounds(truth),
+            truth,
             rounds=rounds,
             epsilon=epsilon,
             seed=seed,

@@ -102,7 +102,9 @@ def test_every_mechanism_states_its_guarantee(modules, definitions):
 
     def every_method(name):
         bases = classes[name].node.bases if name in classes else []
-        inherited = (every_method(getattr(base, "id", "")) for base in bases)
+        inherited = (
+            every_method(getattr(getattr(base, "value", base), "id", "")) for base in bases
+        )
         return methods.get(name, set()).union(*inherited)
 
     mechanisms = [

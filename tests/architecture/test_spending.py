@@ -23,7 +23,6 @@ SPENDERS = {
     "sordino.rewards.private_metrics.measure_records",
     "sordino.rewards.ranking_fit.fit_ranked_records",
     "sordino.rewards.ranking_fit.fit_rankings",
-    "sordino.rewards.ranking_fit.fit_unprotected_rankings",
     "sordino.rewards.ranking_fit.release_rankings",
     "sordino.rewards.record_release.fit_records",
     "sordino.rewards.vote_release.release_votes",
@@ -115,7 +114,6 @@ def test_noise_is_released_in_one_place(functions):
         == {
             "sordino.algorithms.online_alignment._answers",
             "sordino.algorithms.policy_optimization.direction",
-            "sordino.mechanisms.label_sum.release",
             "sordino.mechanisms.regressions.gaussian._noised_sums",
             "sordino.policies.gibbs._paid",
             "sordino.privatization.answers.privatize_choices",

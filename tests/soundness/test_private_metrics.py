@@ -32,8 +32,8 @@ from sordino.rewards.label_release import Judged, _KnownSum, countable_rows
 from sordino.rewards.metrics import slope_of_sum
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metrics import (
+    _estimates,
     _MarginSums,
-    _NoisedSums,
     measure_labels,
     measure_records,
     record_metrics_mechanism,
@@ -557,14 +557,13 @@ def label_runs(*, forgets=False):
     margins, chance = rows @ WEIGHTS, expit(rows @ TRUE)
     vectors_, known = vectors_of(Rows.of(margins), 0.5)
     design = LABELS.prepare(vectors_.held)
-    public = _KnownSum(used=None, factor=design.factor, scale=design.scale)
+    factor = 0 * design.factor if forgets else design.factor
+    public = _KnownSum(used=None, factor=factor, scale=design.scale)
     for run in range(RUNS):
         labels = (generator.random(300) < chance).astype(np.int8)
         released = design.release(labels, entropy=_random.entropy(run))
         paid = SimpleNamespace(value=released, known=public)
-        sums = _NoisedSums.of(paid, Rows.of(margins), known, 0.5)
-        sums = dataclasses.replace(sums, variances=np.zeros(3)) if forgets else sums
-        found = sums.estimates()
+        found = _estimates(paid, Rows.of(margins), known, 0.5)
         names = ("accuracy", "win_rate", "negative_log_likelihood", "calibration_slope")
         yield tuple(found[name] for name in names)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import calibration
 import numpy as np
 import pytest
+from calibration import plain_logistic_scale
 from scipy.special import expit
 
 import sordino
-from sordino.environments.values import plain_logistic_scale
 from sordino.rewards.pair_losses import debias
 
 N = 200_000

@@ -27,11 +27,12 @@ from sordino._random import Entropy
 from sordino.environments.values import Environment, feature_bound_of
 from sordino.errors import DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.randomized_response import NonPrivate
 from sordino.mechanisms.regressions.base import LeastSquares, Oracle
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy, coverage_of
 from sordino.privacy import accounting
-from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, NonPrivateEvent, merge
+from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
 from sordino.rewards.release_checks import entropy_of, weighed
@@ -129,21 +130,17 @@ class GradientUpdate:
 
     # Source: docs/policy_optimization.md, "Updates".
 
-    # Clips every part and noises their sum, on a grid; None adds no noise.
-    noise: GaussianMechanism | None
+    # Clips every part and noises their sum, on a grid; or adds no noise.
+    noise: GaussianMechanism | NonPrivate
     radius: float  # W; a longer direction is projected
 
     @property
     def event(self) -> Event:
         """Return what one gradient does."""
-        return NonPrivateEvent() if self.noise is None else self.noise.event
+        return self.noise.event
 
     def guarantee(self, neighbors: NeighboringRelation) -> Guarantee:
         """Return what one gradient promises to a person: each person is one of its parts."""
-        if self.noise is None:
-            return Guarantee(
-                math.inf, delta=0.0, unit="person", neighbors=neighbors, trust="central"
-            )
         return self.noise.guarantee(unit="person", neighbors=neighbors, trust="central")
 
     def direction(self, batch: Batch, *, entropy: Entropy) -> Direction:
@@ -156,7 +153,7 @@ class GradientUpdate:
         """
         parts = (batch.advantages * batch.ratios)[:, None] * batch.scores()
         m, d = parts.shape
-        if self.noise is None:
+        if isinstance(self.noise, NonPrivate):
             total, variance = parts.sum(axis=0), 0.0
         else:
             total = self.noise.release(parts, entropy=entropy, persons=np.arange(m))
@@ -187,7 +184,7 @@ def update_of(
 ) -> Update:
     """Return the update of that name, calibrated for one batch."""
     if _validate.one_of("update", name, UPDATES) == "pg":
-        noise = None  # nothing is to be hidden
+        noise: GaussianMechanism | NonPrivate = NonPrivate()  # nothing is to be hidden
         if epsilon < math.inf:
             noise = GaussianMechanism.calibrated(
                 epsilon,

@@ -9,8 +9,9 @@ that no raw judgment is seen here.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,7 +34,7 @@ from .values import (
 )
 
 # Streams of one seed, which share nothing: those of linear worlds, then those of hard instances.
-_WEIGHTS, _CONTEXTS, _COMPARISONS = 1, 2, 3
+_WEIGHTS, _COMPARISONS = 1, 3
 _SIGNS, _HARD_COMPARISONS = 1, 2
 _WIDEST = 30.0  # a gap beyond which answers change no more
 
@@ -60,12 +61,29 @@ class Judgments:
         return Pairs.from_features(self.differences, self.labels)
 
 
+class _Followers(ABC):
+    """People who follow a known reward with Bradley–Terry noise."""
+
+    @abstractmethod
+    def rewards(self, contexts: ActionFeatures) -> PerAction:
+        """Return the true reward of every action."""
+
+    def prefer(
+        self, contexts: ActionFeatures, first: Actions, second: Actions, rng: np.random.Generator
+    ) -> Actions:
+        """Return 1 where the first action is preferred, else 0."""
+        # Source: Bradley & Terry 1952.
+        rows, rewards = np.arange(len(contexts)), self.rewards(contexts)
+        return prefer_first(rewards[rows, first] - rewards[rows, second], rng)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LinearPreferences:
+class LinearPreferences(_Followers):
     """Contexts with k actions, each a random unit vector, and a reward that is linear in it.
 
     People follow the reward with Bradley–Terry noise. The reference is uniform over the actions
-    of a context, and both answers of a comparison are drawn from it.
+    of a context, and both answers of a comparison are drawn from it. They can be asked round by
+    round too.
 
     Attributes:
         weights: θ*, shape (d,); rewards are θ*ᵀφ.
@@ -77,7 +95,7 @@ class LinearPreferences:
 
     Example:
         >>> world = LinearPreferences.random(dimension=8, actions=4, size=2.0, seed=0)
-        >>> contexts = world.contexts(100, seed=1)
+        >>> contexts = world.contexts(generator(1), 100)
         >>> best = world.best_policy(contexts, temperature=0.25)
         >>> round(world.regret(best, contexts, temperature=0.25), 12)
         0.0
@@ -85,6 +103,7 @@ class LinearPreferences:
 
     weights: Float[np.ndarray, " d"]
     actions: int
+    feature_bound: ClassVar[float] = 1.0  # the norm of every action's features
 
     def __post_init__(self) -> None:
         weights = _validate.finite_array("weights", self.weights, ndim=1)
@@ -100,11 +119,10 @@ class LinearPreferences:
         direction = _unit(np.random.default_rng((seed, _WEIGHTS)), (dimension,))
         return cls(weights=_validate.positive("size", size) * direction, actions=actions)
 
-    def contexts(self, n: int, *, seed: int) -> ActionFeatures:
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
         """Return the features of all actions in n contexts, all of norm 1."""
         _validate.integer("n", n, at_least=1)
-        generator = np.random.default_rng((seed, _CONTEXTS))
-        return _unit(generator, (n, self.actions, len(self.weights)))
+        return _unit(rng, (n, self.actions, len(self.weights)))
 
     def rewards(self, contexts: ActionFeatures) -> PerAction:
         """Return the true reward of every action."""
@@ -448,68 +466,24 @@ class ContextStream:
 
 
 @dataclass(frozen=True)
-class _LinearTruth:
-    """People who follow a linear reward with Bradley–Terry noise."""
-
-    truth: LinearPreferences | HardInstance
-
-    @property
-    def weights(self) -> Float[np.ndarray, " d"]:
-        return self.truth.weights
-
-    def rewards(self, contexts: ActionFeatures) -> PerAction:
-        return np.asarray(contexts @ self.weights)
-
-    def prefer(
-        self, contexts: ActionFeatures, first: Actions, second: Actions, rng: np.random.Generator
-    ) -> Actions:
-        """Return 1 where the first action is preferred, else 0."""
-        # Source: Bradley & Terry 1952.
-        rows, rewards = np.arange(len(contexts)), self.rewards(contexts)
-        return prefer_first(rewards[rows, first] - rewards[rows, second], rng)
-
-
-@dataclass(frozen=True)
-class LinearRounds(_LinearTruth):
-    """The contexts of :class:`LinearPreferences`, whose reference is uniform, round by round.
-
-    Example:
-        >>> truth = LinearPreferences.random(dimension=4, actions=8, size=1.0, seed=0)
-        >>> LinearRounds(truth).contexts(generator(1), 3).shape
-        (3, 8, 4)
-    """
-
-    truth: LinearPreferences
-
-    @property
-    def feature_bound(self) -> float:
-        """Return 1, the norm of every action's features."""
-        return 1.0
-
-    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
-        """Return n contexts of k random unit vectors."""
-        return _unit(rng, (n, self.truth.actions, len(self.weights)))
-
-
-@dataclass(frozen=True)
-class HardRounds(_LinearTruth):
+class HardRounds(_Followers):
     """The contexts of :class:`HardInstance` round by round, each as often as any other."""
 
     # Features are centered in every context, which changes no choice and no regret and halves
     # their norm: rewards are those of the instance up to a number that both actions share.
 
     truth: HardInstance
+    feature_bound: ClassVar[float] = 0.5  # the norm of every action's centered features
+
+    def rewards(self, contexts: ActionFeatures) -> PerAction:
+        """Return the true reward of every action, less what both share."""
+        return np.asarray(contexts @ self.truth.weights)
 
     def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
         """Return the features of both actions in n uniform contexts."""
         features = self.truth.features
         centered = features - features.mean(axis=1, keepdims=True)
-        return np.asarray(centered[rng.integers(0, len(self.weights), size=n)])
-
-    @property
-    def feature_bound(self) -> float:
-        """Return 1/2, the norm of every action's centered features."""
-        return 0.5
+        return np.asarray(centered[rng.integers(0, len(self.truth.weights), size=n)])
 
     def reference(self, contexts: ActionFeatures) -> PerAction:
         """Return the reference, which takes the rare action with probability 1/C."""

@@ -48,8 +48,6 @@ from .grid import (
 from .objective_perturbation import ObjectivePerturbation, usable_bound
 
 _DEFAULT_GRID = 2.0**-20  # of the bound
-_STEPS_OF_BOUND = (2**10, 2**26)
-_LARGEST_GRID = 2.0**900  # so that every 64-bit number of steps is a float
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,9 @@ class _OnGrid(ABC):
     grid: float | None = None  # step γ of the grid of a vector; by default `bound`·2^-20
 
     _power: ClassVar[int] = 1  # of γ: the step of the grid of the sum
+    # So that every 64-bit number of steps is a float.
+    _grids: ClassVar[tuple[float, float]] = (0.0, 2.0**900)
+    _steps_of_bound: ClassVar[tuple[int, int]] = (2**10, 2**26)
 
     def __post_init__(self) -> None:
         _validate.settle(self, delta=_validate.fraction, neighbors=_known)
@@ -81,6 +82,11 @@ class _OnGrid(ABC):
         # It covers every promise that `guarantee` makes under that relation.
         return GaussianEvent(self.mu(self.neighbors))
 
+    @property
+    def _has_noise(self) -> bool:
+        """Return whether anything is hidden: public vectors need no noise."""
+        return True
+
     @abstractmethod
     def mu(self, neighbors: NeighboringRelation) -> float:
         """Return the sensitivity divided by the standard deviation, with what the grid costs."""
@@ -92,6 +98,25 @@ class _OnGrid(ABC):
         step, sides = self.step**self._power, (case.one, case.other)
         one, other = (self._sum(side).ravel() * step for side in sides)
         return gaussian_log_ratio(outputs, one, other, self.standard_deviation)
+
+    def _refuse_coarse_or_fine(self) -> None:
+        """Refuse a grid on which the promise would not hold or the arithmetic not be exact."""
+        least_grid, largest = self._grids
+        if not least_grid < self.step <= largest:
+            raise UsageError(
+                f"grid must be above {least_grid:.3g} and at most 2^{math.log2(largest):.0f}, got "
+                f"{self.step!r}. Measure the values in another unit."
+            )
+        limits = [("standard_deviation", self._power, STEPS_OF_NOISE)] if self._has_noise else []
+        limits.append(("bound", 1, self._steps_of_bound))
+        for name, power, (least, most) in limits:
+            size, step = Fraction(getattr(self, name)), Fraction(self.step) ** power
+            if not least * step <= size <= most * step:
+                square = "" if power == 1 else " (its square for the matrix)"
+                raise UsageError(
+                    f"{name} must be between {least} and {most} steps of the grid, got "
+                    f"{name}={float(size)!r} with grid={self.step!r}{square}. Choose another grid."
+                )
 
     @property
     def _most(self) -> int:
@@ -276,24 +301,6 @@ class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
             )
         return (most or 1) if unit == "person" else 1
 
-    def _refuse_coarse_or_fine(self) -> None:
-        """Refuse a grid on which the promise would not hold or the arithmetic not be exact."""
-        if not 0 < self.step <= _LARGEST_GRID:
-            raise UsageError(
-                f"grid must be above 0 and at most 2^900, got {self.step!r}. Measure the values "
-                "in another unit."
-            )
-        for name, (least, most) in (
-            ("standard_deviation", STEPS_OF_NOISE),
-            ("bound", _STEPS_OF_BOUND),
-        ):
-            size = getattr(self, name)
-            if not least <= Fraction(size) / Fraction(self.step) <= most:
-                raise UsageError(
-                    f"{name} must be between {least} and {most} steps of the grid, got "
-                    f"{name}={size!r} with grid={self.step!r}. Choose another grid."
-                )
-
     def _sum(self, values: np.ndarray, persons: PersonIds | None = None) -> Int64[np.ndarray, " d"]:
         """Return the exact sum of the clipped vectors that count, in steps of the grid."""
         vectors = vector_array(values, most=self._most)
@@ -368,6 +375,8 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
     _: KW_ONLY
     unit: Literal["label", "record"]  # `"record"`, or `"label"` if the vectors are public
     _power: ClassVar[int] = 2
+    _grids: ClassVar[tuple[float, float]] = (2.0**-400, 2.0**400)
+    _steps_of_bound = _STEPS_OF_MOMENT_BOUND
 
     def __post_init__(self) -> None:
         """Refuse what cannot be computed exactly, and noise where none is needed or too little."""
@@ -404,6 +413,10 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         make = partial(cls, bound=bound, unit=unit, neighbors=neighbors, delta=delta, grid=grid)
         terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": "central"}
         return least_that_keeps(size, make, lambda made: made.guarantee(**terms).epsilon <= epsilon)
+
+    @property
+    def _has_noise(self) -> bool:
+        return self.unit == "record"
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change moves the sum in Frobenius norm, at most."""
@@ -463,22 +476,6 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
             REPLACE_ONE: np.array([[0.0, self.bound]]),
         }
         return WorstCase(np.array([[self.bound, 0.0]]), others[_known("neighbors", neighbors)])
-
-    def _refuse_coarse_or_fine(self) -> None:
-        """Refuse a grid on which the promise would not hold or the arithmetic not be exact."""
-        limits = [("bound", Fraction(self.bound), Fraction(self.step), _STEPS_OF_MOMENT_BOUND)]
-        if self.unit == "record":
-            noise, square = Fraction(self.standard_deviation), Fraction(self.step) ** 2
-            limits.append(("standard_deviation", noise, square, STEPS_OF_NOISE))
-        for name, size, step, (least, most) in limits:
-            if not least * step <= size <= most * step:
-                raise UsageError(
-                    f"{name} must be between {least} and {most} steps of its grid, got "
-                    f"{name}={getattr(self, name)!r} with grid={self.step!r} for a vector (its "
-                    "square for the matrix). Choose another grid."
-                )
-        if not 2.0**-400 < self.step < 2.0**400:
-            raise UsageError(f"grid={self.step!r} is extreme. Measure the values in another unit.")
 
     def _releases(
         self, values: Float[np.ndarray, "n d"], trials: int, entropy: Entropy

@@ -153,6 +153,8 @@ class Tilt(Described, ABC):
 
     # Kinds differ in how far one record moves the gradient and bends the objective.
 
+    dimension: ClassVar[int | None] = None  # number of features, where a kind is made for one
+
     epsilon: float
     _: KW_ONLY
     delta: float
@@ -253,6 +255,8 @@ class Tilt(Described, ABC):
             None by itself: the tilt is as secret as the data. Only what :meth:`finish` returns may
             leave.
         """
+        if self.dimension not in (None, d):
+            raise UsageError(f"d must be dimension={self.dimension}, got {d!r}. Nothing was drawn.")
         return self.standard_deviation * normals(entropy, _validate.integer("d", d, at_least=1))
 
     def finish(
@@ -269,7 +273,8 @@ class Tilt(Described, ABC):
                 f"The minimizer was not found to atol={self.atol!r}. Nothing was released. Allow "
                 "more steps, or a larger atol, which adds more noise to the output."
             )
-        if theta.ndim != 1 or not np.isfinite(theta).all():
+        wrong = theta.ndim != 1 or not np.isfinite(theta).all()
+        if wrong or self.dimension not in (None, len(theta)):
             raise DataError("theta must be one finite number for each feature.")
         return theta + self.output_standard_deviation * normals(entropy, len(theta))
 
@@ -737,7 +742,7 @@ class RankingObjectivePerturbation(Tilt):
 
     _: KW_ONLY
     candidates: int
-    dimension: int
+    dimension: int  # type: ignore[misc]  # a setting of this kind
     name: ClassVar[str] = "ranked-perturbation"
     public: ClassVar[tuple[str, ...]] = (
         "bound",
@@ -795,30 +800,6 @@ class RankingObjectivePerturbation(Tilt):
                 f"A record ranks more than candidates={self.candidates}. Nothing was released. "
                 "Leave out candidates by a rule that reads only their record, or allow more."
             )
-
-    def draw(self, d: int, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
-        """Return the tilt b; draws noise, so the spend must already be on a ledger.
-
-        Guarantee:
-            None by itself: the tilt is as secret as the data. Only what :meth:`finish` returns may
-            leave.
-        """
-        if d != self.dimension:
-            raise UsageError(f"d must be dimension={self.dimension}, got {d!r}. Nothing was drawn.")
-        return super().draw(d, entropy=entropy)
-
-    def finish(
-        self, theta: Float[np.ndarray, " d"], gradient_norm: float, *, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
-        """Return a minimizer with the noise that hides its inexactness, of ``dimension`` weights.
-
-        Guarantee:
-            What :meth:`guarantee` returns, if the tilt came from :meth:`draw` and records were
-            clipped.
-        """
-        if theta.shape != (self.dimension,):
-            raise DataError("theta must be one finite number for each feature.")
-        return super().finish(theta, gradient_norm, entropy=entropy)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs on which much of the stated loss is attained."""

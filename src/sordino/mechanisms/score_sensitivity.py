@@ -199,12 +199,6 @@ def shrunken_mean_range(
     # f(a) = (S_a + λ·center)/(N_a + λ) − β/√(N_a + λ), with S_a the sum of N_a rewards in [0, R].
     # One more record of one arm, for `ADD_OR_REMOVE_ONE` and `REPLACE_SPECIAL`:
     #     range ≤ c/(λ + 1) + β·(1/√λ − 1/√(λ + 1)),   c = max(center, R − center).
-    # Proof. Only the arm of the record moves. With N records before, a reward r moves its mean by
-    # (r − m)/(N + λ + 1), where m = (S + λ·center)/(N + λ). For any S in [0, N·R] and r in [0, R],
-    # |r − m| ≤ (N·R + λ·c)/(N + λ). So the mean moves by at most
-    # F(N) = (N·R + λ·c)/((N + λ)(N + λ + 1)), and F(N) ≤ F(0) = c/(λ + 1): multiplied out, this
-    # says N·R·(λ + 1) ≤ c·N·(N + 2λ + 1), which is true for N ≥ 1 because c ≥ R/2. The step of the
-    # penalty falls with N too, so it is at most that at N = 0.
     # Attained, for `center` ≤ R/2 or without a penalty, by the first record of an arm whose reward
     # is as far from `center` as can be. Above R/2 the penalty works against that record.
     # Source: KLDP, Theorem 1; docs/intrinsic.md, "Multi-armed bandits". Differs: the bound of the

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, overload, runtime_checkable
 
@@ -34,7 +34,9 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
-from sordino.rewards.release_checks import entropy_of, weighed
+from sordino.rewards.confidence import Ellipsoid
+from sordino.rewards.finite import DisagreementSet
+from sordino.rewards.release_checks import entropy_of, paying, weighed
 from sordino.rewards.withheld import WithheldFit
 
 _MOST = 100_000_000  # draws of one call, which are held in memory
@@ -186,11 +188,7 @@ class WithheldPolicy(Withholding):
         simulate_seed: int | None,
     ) -> Int64[np.ndarray, " n"]:
         """Return what is drawn for every question, one after the other, after one entry."""
-        if not isinstance(ledger, Ledger):
-            raise UsageError(
-                "Each draw from a withheld estimate spends, so a ledger is needed to record it. "
-                "Nothing was drawn. Pass ledger=sordino.Ledger.open(...)."
-            )
+        ledger = paying(ledger, "Each draw from a withheld estimate spends", "drawn")
         known = {row.release_id for row in ledger.rows}
         if any(release_id not in known for release_id, _ in self.estimate.payments):
             raise PrivacyError(
@@ -228,7 +226,7 @@ class WithheldPolicy(Withholding):
         return promise.with_caveats(*held.caveats)
 
     def _sampling(
-        self, options: Any, reference: Sequence[float] | None, draws: int = 1
+        self, options: Sized, reference: Sequence[float] | None, draws: int = 1
     ) -> SoftmaxMechanism:
         """Return how one question is drawn from; warn where that protects nobody."""
         k = len(options)
@@ -508,21 +506,6 @@ Kind = Literal["pessimistic", "optimistic"]
 _SIGNS: dict[str, float] = {"pessimistic": -1.0, "optimistic": 1.0}
 
 
-@runtime_checkable
-class _ConfidenceSet(Protocol):
-    """Rewards, linear in the features, among which the truth is with stated confidence."""
-
-    @property
-    def center(self) -> Float[np.ndarray, " d"]:
-        """Return the weights in the middle."""
-
-    def radius(self, confidence: float) -> float:
-        """Return how large the set is."""
-
-    def widths(self, rows: Any) -> Float[np.ndarray, " m"]:
-        """Return how far the set reaches in the direction of each row, per unit of radius."""
-
-
 def suboptimality_bound(
     widths: Float[np.ndarray, " k"],
     probabilities: Float[np.ndarray, " k"],
@@ -655,7 +638,7 @@ class ConfidencePolicy(CandidatePolicy):
             estimates[here], widths[here] = rows @ known.center, known.widths(centered)
         return estimates, widths
 
-    def _confidence_set(self) -> _ConfidenceSet:
+    def _confidence_set(self) -> Ellipsoid | DisagreementSet:
         """Return the set that the bonus is made of; refuse a reward that has none."""
         # a finite class shapes its set by the confidence, an ellipsoid has one shape for all
         shaped = getattr(self.reward, "confidence_set", None)
@@ -666,7 +649,7 @@ class ConfidencePolicy(CandidatePolicy):
                 "it with fit_reward(..., ellipsoid=True), or use gibbs_policy, which takes it at "
                 "its word."
             )
-        found: _ConfidenceSet = known
+        found: Ellipsoid | DisagreementSet = known
         return found
 
 

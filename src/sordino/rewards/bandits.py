@@ -38,7 +38,7 @@ from sordino.privacy.guarantee import Event, NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 
-from .release_checks import entropy_of, weighed
+from .release_checks import entropy_of, paying, weighed
 from .withheld import WithheldFit, changes_of, linear_scores, refuse_other_terms
 
 _BLOCK = 1 << 20  # numbers held at once
@@ -489,11 +489,7 @@ class ScreenedMeans(ArmMeans):
             That of the test: unit ``"record"``, trust ``"central"``. Shown by
             tests/soundness/test_minimum_count.py.
         """
-        if not isinstance(ledger, Ledger):
-            raise UsageError(
-                "The test of counts spends, so a ledger is needed to record it. Nothing was "
-                "drawn. Pass ledger=sordino.Ledger.open(...)."
-            )
+        ledger = paying(ledger, "The test of counts spends", "drawn")
         if self.least_count is not None:
             raise UsageError("These means were screened before. Nothing was drawn.")
         entropy = entropy_of(simulate_seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
@@ -34,7 +35,7 @@ from .label_release import release_labels
 from .model import RewardModel
 from .ranking_fit import RankingMechanism, fit_choices, fit_rankings
 from .record_release import fit_records
-from .release_checks import refuse_own_rows
+from .release_checks import paying, refuse_own_rows
 from .reward_fit import BALL, METHODS, fit
 from .withheld import WithheldReward
 
@@ -230,7 +231,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         return fit_rankings(
             pairs,
             _for_rankings(mechanism),
-            ledger=_paying(ledger),
+            ledger=_spends(ledger),
             features=features,
             ridge=ridge,
             ball=ball,
@@ -242,7 +243,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
             return fit_records(
                 records,
                 mechanism,
-                ledger=_paying(ledger),
+                ledger=_spends(ledger),
                 features=features,
                 ball=ball,
                 second_moment=second_moment,
@@ -255,7 +256,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
             released = release_labels(
                 judgments,
                 mechanism,
-                ledger=_paying(ledger),
+                ledger=_spends(ledger),
                 features=features,
                 held_out=held_out,
                 simulate_seed=simulate_seed,
@@ -342,14 +343,7 @@ def _refuse_what_does_not_apply(pairs: object, given: Mapping[str, object]) -> N
         _validate.refuse_unholdable("dimension", d, 4 * d**2)  # of a set: spreads and metric
 
 
-def _paying(ledger: Ledger | None) -> Ledger:
-    """Return where the spend is recorded; refuse to go without."""
-    if isinstance(ledger, Ledger):
-        return ledger
-    raise UsageError(
-        "The mechanism spends, so a ledger is needed to record it. Nothing was spent. Pass "
-        "ledger=sordino.Ledger.open(...)."
-    )
+_spends = partial(paying, what="The mechanism spends", undone="spent")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from sordino._validate import Square, Vector
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.ellipsoid import stacked
-from sordino.mechanisms.grid import Matrix, row_weights
+from sordino.mechanisms.grid import Matrix, each_added, row_weights
 from sordino.preferences.chunk_reading import judged_vectors
 from sordino.preferences.chunk_survey import ChunkSurvey, digest_of_chunk
 from sordino.preferences.chunks import Chunk, Chunks
@@ -374,45 +374,28 @@ def width_of(chunks: Chunks, features: Features | None) -> int:
     return d
 
 
-@dataclass(eq=False)
-class _Sums:
-    """What some answers add up to."""
-
-    agreed: Vector  # Σ zx, z the randomized answer
-    total: Vector  # Σ x
-    longest: float  # the largest ‖x‖²
-    rows: int  # how many
-
-    def plus(self, other: _Sums) -> _Sums:
-        """Return the sums of both."""
-        return _Sums(
-            self.agreed + other.agreed,
-            self.total + other.total,
-            max(self.longest, other.longest),
-            self.rows + other.rows,
-        )
-
-
-def _sums(_first: int, block: Any, answers: Integer[np.ndarray, " n"]) -> _Sums:
-    """Return what the answers of one block add up to."""
+def _sums(_first: int, block: Any, answers: Integer[np.ndarray, " n"]) -> list[np.ndarray]:
+    """Return Σ zx, Σ x, how many rows and the largest ‖x‖² of one block; z are the answers."""
     lengths = block.power(2).sum(axis=1) if issparse(block) else (block**2).sum(axis=1)
-    return _Sums(
-        np.asarray(block.T @ answers.astype(np.float64)).ravel(),
-        np.asarray(block.sum(axis=0)).ravel(),
-        float(np.max(lengths)),
-        len(answers),
-    )
+    agreed, total = block.T @ answers.astype(np.float64), block.sum(axis=0)
+    sums = [np.asarray(agreed).ravel(), np.asarray(total).ravel(), np.array(len(answers))]
+    return [*sums, np.max(lengths)]
+
+
+def _added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
+    """Return what two blocks add up to."""
+    return [*each_added(one[:-1], other[:-1]), np.maximum(one[-1], other[-1])]
 
 
 def evidence_of_answers(rows: Rows, features: Features | None, flips: float) -> Evidence:
     """Return what a fit sees: Σ ỹx = (Σ zx − f Σ x)/κ, and the bound of the features."""
-    found = rows.fold(_sums, _Sums.plus)
-    if found.rows != rows.shape[0]:
+    agreed, total, count, longest = rows.fold(_sums, _added)
+    if count != rows.shape[0]:
         raise DataError("The input changed while it was read. Nothing was fitted.")
-    bound = float(np.sqrt(found.longest)) / 2 if features is None else features.feature_bound
+    bound = float(np.sqrt(longest)) / 2 if features is None else features.feature_bound
     return Evidence(
         differences=rows,
-        statistic=(found.agreed - flips * found.total) / (1 - 2 * flips),
+        statistic=(agreed - flips * total) / (1 - 2 * flips),
         feature_bound=bound,
         flip_probability=flips,
     )

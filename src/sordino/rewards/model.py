@@ -151,11 +151,14 @@ def _bends(
 REWARD_FORMAT = "sordino.reward"
 REWARD_FILE = "reward.json"
 _FITTED = ("debiased", "mixture", *CURATOR_MECHANISMS, "randomized-choice", "plackett-luce")
-_OF_ITEMS: dict[str, Any] = {
-    "items": None,
-    "item_features": None,
-    "worth_intervals": None,
-    "unoffered": [],
+_ARRAYS = ("standard_errors", "statistic", "item_features", "worth_intervals")
+_SIZES = ("ridge", "ball", "gradient_norm", "atol")
+_FIELDS = (
+    "features", "weights", "standard_errors", "ellipsoid", "method", *_SIZES, "pairs", "guarantee",
+    "caveats", "release_ids", "artifact", "statistic", "moment",
+)  # fmt: skip
+_OF_ITEMS: dict[str, Any] = dict.fromkeys(("items", "item_features", "worth_intervals")) | {
+    "unoffered": []
 }
 REWARD_VERSION = 3
 
@@ -333,33 +336,10 @@ class RewardModel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON holds it."""
-        of_items = {
-            "items": self.items and list(self.items),
-            "item_features": _listed(self.item_features),
-            "worth_intervals": _listed(self.worth_intervals),
-            "unoffered": list(self.unoffered),
-        }
-        return {
-            "format": REWARD_FORMAT,
-            "version": REWARD_VERSION,
-            "features": None if self.features is None else self.features.to_dict(),
-            "weights": self.weights.tolist(),
-            "standard_errors": _listed(self.standard_errors),
-            "ellipsoid": None if self.ellipsoid is None else self.ellipsoid.to_dict(),
-            "method": self.method,
-            "ridge": self.ridge,
-            "ball": self.ball,
-            "gradient_norm": self.gradient_norm,
-            "atol": self.atol,
-            "pairs": self.pairs,
-            "guarantee": self.guarantee.to_dict(),
-            "caveats": list(self.guarantee.caveats),
-            "release_ids": list(self.release_ids),
-            "artifact": self.artifact,
-            "statistic": _listed(self.statistic),
-            "moment": None if self.moment is None else self.moment.to_dict(),
-            **({} if self.items is None else of_items),
-        }
+        values = vars(self) | {"caveats": self.guarantee.caveats}
+        names = _FIELDS if self.items is None else (*_FIELDS, *_OF_ITEMS)
+        kind = {"format": REWARD_FORMAT, "version": REWARD_VERSION}
+        return kind | {name: _plain(values[name]) for name in names}
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
         """Write the model as JSON: weights, features, promise; nothing of the data.
@@ -439,34 +419,26 @@ class RewardModel:
                 "This reward was fitted on feature differences: leave features and function out."
             )
         try:
-            weights, pairs = np.array(values["weights"], dtype=np.float64), values["pairs"]
-            guarantee = Guarantee.from_dict(values["guarantee"], values["caveats"])
-            plain = {
-                name: _validate.non_negative(name, values[name])
-                for name in ("ridge", "ball", "gradient_norm", "atol")
-            }
-            moment = values["moment"]
-            moment = None if moment is None else ReleasedMoment.from_dict(moment)
-            ellipsoid = values["ellipsoid"]
-            if ellipsoid is not None:
-                of_records = ellipsoid.get("kind") == "record"
-                kind = RecordEllipsoid if of_records else ConfidenceEllipsoid
-                ellipsoid = kind.from_dict(ellipsoid)
+            pairs, moment, ellipsoid, items = (
+                values[name] for name in ("pairs", "moment", "ellipsoid", "items")
+            )
+            given = {name: values[name] for name in _ARRAYS if values[name] is not None}
+            plain: dict[str, Any] = dict.fromkeys(_ARRAYS)
+            plain |= {name: np.array(given[name], dtype=np.float64) for name in given}
+            plain |= {name: _validate.non_negative(name, values[name]) for name in _SIZES}
+            of_records = ellipsoid is not None and ellipsoid.get("kind") == "record"
+            kind = RecordEllipsoid if of_records else ConfidenceEllipsoid
             model = cls(
-                weights=weights,
+                weights=np.array(values["weights"], dtype=np.float64),
                 features=features,
-                guarantee=guarantee,
+                guarantee=Guarantee.from_dict(values["guarantee"], values["caveats"]),
                 pairs=None if pairs is None else _validate.integer("pairs", pairs, at_least=1),
                 method=_validate.one_of("method", values["method"], _FITTED),
-                standard_errors=_array(values["standard_errors"]),
-                ellipsoid=ellipsoid,
+                ellipsoid=None if ellipsoid is None else kind.from_dict(ellipsoid),
                 release_ids=_texts(values["release_ids"]),
                 artifact=_texts([values["artifact"]])[0],
-                statistic=_array(values["statistic"]),
-                moment=moment,
-                items=None if values["items"] is None else _texts(values["items"]),
-                item_features=_array(values["item_features"]),
-                worth_intervals=_array(values["worth_intervals"]),
+                moment=None if moment is None else ReleasedMoment.from_dict(moment),
+                items=None if items is None else _texts(items),
                 unoffered=_texts(values["unoffered"]),
                 **plain,
             )
@@ -477,14 +449,13 @@ class RewardModel:
         return model
 
 
-def _listed(values: Float[np.ndarray, "*size"] | None) -> list[Any] | None:
-    """Return an array as JSON holds it."""
-    return None if values is None else values.tolist()
-
-
-def _array(values: object) -> Float[np.ndarray, "*size"] | None:
-    """Return what :func:`_listed` wrote."""
-    return None if values is None else np.array(values, dtype=np.float64)
+def _plain(value: object) -> object:
+    """Return a field as JSON holds it."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return list(value)
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _texts(values: object) -> tuple[str, ...]:

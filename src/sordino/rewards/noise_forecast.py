@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -81,22 +82,38 @@ def _filled(rows: Matrix) -> Float[np.ndarray, "m d"]:
     return np.asarray(rows, dtype=np.float64)
 
 
+def _pictured(
+    cut: Matrix,
+    seen: Matrix,
+    n: float,
+    *,
+    ridge: float,
+    scatter: Square | None = None,
+    tried: tuple[float, ...] = (1.0,),
+    temperature: float | None = None,
+) -> Picture:
+    """Return the fit of n judgments of which rows are used that differ from what is seen."""
+    bend = _moment(cut, cut) / 4
+    return Picture(
+        mean=_moment(cut, seen) / 4,
+        bend=bend,
+        scatter=bend / n if scatter is None else scatter,
+        ridge=ridge / n,
+        n=n,
+        tried=tried,
+        temperature=temperature,
+    )
+
+
 def of_answers(
     rows: Matrix, n: float, *, flip_probability: float, ridge: float | None = None
 ) -> Picture:
     """Return the fit of n answers that were flipped with a known chance."""
     # Source: docs/local.md, "Debiased likelihood": (ỹ − ½)² = 1/(4κ²). The usual ridge is L²/κ².
     seen, kappa = dense(rows), 1 - 2 * flip_probability
-    bend = _moment(seen, seen) / 4
-    usual = 1 / kappa**2 if ridge is None else ridge
-    return Picture(
-        mean=bend,
-        bend=bend,
-        scatter=bend / (kappa**2 * n),
-        ridge=usual / n,
-        n=n,
-        tried=_TRIED if ridge is None else (1.0,),
-    )
+    scatter = _moment(seen, seen) / 4 / (kappa**2 * n)
+    usual, tried = (1 / kappa**2, _TRIED) if ridge is None else (ridge, (1.0,))
+    return _pictured(seen, seen, n, ridge=usual, scatter=scatter, tried=tried)
 
 
 def of_sum(
@@ -111,48 +128,29 @@ def of_sum(
     added, square = float(np.sum(shape**2)), float(np.mean(np.sum(seen**2, axis=1)))
     usual = 1 + 4 * added / (n * max(square, _SMALL)) if ridge is None else ridge
     bend = _moment(shorter, seen) / 4
-    return Picture(
-        mean=bend,
-        bend=bend,
-        scatter=_moment(shorter, shorter) / (4 * n) + shape @ shape.T / n**2,
-        ridge=usual / n,
-        n=n,
-        tried=_TRIED if ridge is None else (1.0,),
-    )
+    scatter = _moment(shorter, shorter) / (4 * n) + shape @ shape.T / n**2
+    tried = _TRIED if ridge is None else (1.0,)
+    return Picture(mean=bend, bend=bend, scatter=scatter, ridge=usual / n, n=n, tried=tried)
 
 
 def of_records(rows: Matrix, n: float, mechanism: ObjectivePerturbation) -> Picture:
     """Return the minimizer of a tilted objective over n records, each cut to the bound."""
     # Source: docs/central.md, "Objective perturbation".
     seen = dense(rows)
-    cut = mechanism.clipped(seen)
-    bend, noise = _moment(cut, cut) / 4, mechanism.standard_deviation / n
-    return Picture(
-        mean=_moment(cut, seen) / 4,
-        bend=bend,
-        scatter=bend / n + noise**2 * np.eye(len(bend)),
-        ridge=(mechanism.ridge or 0.0) / n,
-        n=n,
-    )
+    cut, noise = mechanism.clipped(seen), mechanism.standard_deviation / n
+    scatter = _moment(cut, cut) / 4 / n + noise**2 * np.eye(cut.shape[1])
+    return _pictured(cut, seen, n, ridge=mechanism.ridge or 0.0, scatter=scatter)
 
 
 def of_draws(
     rows: Matrix, n: float, *, ridge: float, temperature: float, bound: float | None = None
 ) -> Picture:
     """Return the fit of n judgments as they are, from which answers are drawn one by one."""
-    seen = dense(rows)
-    cut = seen
+    cut = seen = dense(rows)
     if bound is not None:
-        cut = seen * np.minimum(1, bound / np.maximum(_norms(seen), _SMALL))[:, np.newaxis]
-    bend = _moment(cut, cut) / 4
-    return Picture(
-        mean=_moment(cut, seen) / 4,
-        bend=bend,
-        scatter=bend / n,
-        ridge=ridge / n,
-        n=n,
-        temperature=temperature,
-    )
+        norms = np.linalg.norm(seen, axis=1, keepdims=True)
+        cut = seen * np.minimum(1, bound / np.maximum(norms, _SMALL))
+    return _pictured(cut, seen, n, ridge=ridge, temperature=temperature)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -170,7 +168,8 @@ class Signal:
         """Return the reward of the stated population, on features that differ as these rows do."""
         moment, (values, directions) = _spectrum(dense(rows))
         generator, weights = np.random.Generator(np.random.PCG64(0)), []
-        for power, accuracy in _cycle(DRAWS):
+        both = [(power, accuracy) for accuracy in _ACCURACIES for power in _POWERS]
+        for power, accuracy in islice(cycle(both), DRAWS):  # all alike often
             size = _linear(_spread(accuracy)) ** 2
             drawn = generator.normal(size=len(values)) * values ** ((power - 1) / 2)
             drawn *= np.sqrt(size / np.sum(drawn**2 * values))
@@ -277,22 +276,12 @@ def dense(rows: Matrix) -> Float[np.ndarray, "m d"]:
     return _filled(rows[:: max(1, -(-rows.shape[0] // ROWS))])
 
 
-def _norms(rows: Float[np.ndarray, "m d"]) -> Vector:
-    return np.asarray(np.linalg.norm(rows, axis=1))
-
-
 def _spectrum(rows: Matrix) -> tuple[Square, tuple[Vector, Square]]:
     """Return E xxᵀ, and its values and directions without those in which nothing differs."""
     moment = _moment(rows, rows)
     values, directions = np.linalg.eigh(moment)
     there = values > max(_FLAT * values[-1], _SMALL**2)
     return moment, (values[there], directions[:, there])
-
-
-def _cycle(count: int) -> list[tuple[float, float]]:
-    """Return so many powers and accuracies of the population, all alike often."""
-    both = [(power, accuracy) for accuracy in _ACCURACIES for power in _POWERS]
-    return [both[place % len(both)] for place in range(count)]
 
 
 def _prior(values: Vector, power: float, accuracy: float) -> Vector:

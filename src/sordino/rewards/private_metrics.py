@@ -204,7 +204,7 @@ def measure_labels(
         entropy=entropy,
     )
     return PrivateMetrics(
-        **_NoisedSums.of(released, margins, known, temperature).estimates(),
+        **_estimates(released, margins, known, temperature),
         event=mechanism.event,
         guarantee=promise,
         release_id=released.release_id,
@@ -313,64 +313,44 @@ def _slope_sums(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _NoisedSums:
-    """The released Σ y v with its noise, and all that is public of the margins it is about."""
+def _estimates(
+    released: LabelSum, margins: Rows, known: _MarginSums, temperature: float
+) -> dict[str, Any]:
+    """Return numbers of :class:`PrivateMetrics`, by name, of the released Σ y v with its noise."""
+    # Source: docs/central.md, "Metrics that are paid for". A row is right 0 or 1 times (or ½). Of
+    # one that wins with 1 − p + y(2p − 1) the square is (1 − p)² + y(2p − 1) for y = 0 and 1, and
+    # less for ½. How far losses spread is taken at chances σ(bm), b the slope, which have the same
+    # mean loss.
+    sizes, counted = known.sizes, released.known.counted(margins)
+    if counted is not margins:
+        known = _MarginSums.of_all(counted, temperature)
+    totals, factor, k = released.value * sizes, released.known.factor, known.rows
+    variances = np.diagonal(factor @ factor.T) * sizes**2  # of the noise
 
-    known: _MarginSums  # sums of the margins of all rows that count
-    totals: Float[np.ndarray, " 3"]  # the released sum, on the scale of the columns
-    variances: Float[np.ndarray, " 3"]  # of its noise
-    slope: float | None  # the root b of Σ σ(bm)m = Σ ym; None where there is none
-    bent: Float[np.ndarray, " 4"]  # sums at that slope; at 0 where there is none
-
-    @classmethod
-    def of(
-        cls, released: LabelSum, margins: Rows, whole: _MarginSums, temperature: float
-    ) -> _NoisedSums:
-        """Return all sums that go with a released one, from the sums of all margins."""
-        known, sizes, counted = whole, whole.sizes, released.known.counted(margins)
-        if counted is not margins:
-            known = _MarginSums.of_all(counted, temperature)
-        totals, factor = released.value * sizes, released.known.factor
-        slope = _slope(counted, known, float(totals[2]))
-        return cls(
-            known=known,
-            totals=totals,
-            variances=np.diagonal(factor @ factor.T) * sizes**2,
-            slope=slope,
-            bent=counted.fold(partial(_slope_sums, slope or 0.0), add),
-        )
-
-    def estimates(self) -> dict[str, Any]:
-        """Return numbers of :class:`PrivateMetrics`, by name."""
-        # Source: docs/central.md, "Metrics that are paid for". A row is right 0 or 1 times (or ½).
-        # Of one that wins with 1 − p + y(2p − 1) the square is (1 − p)² + y(2p − 1) for y = 0 and
-        # 1, and less for ½. How far losses spread is taken at chances σ(bm), b the slope, which
-        # have the same mean loss.
-        known, k = self.known, self.known.rows
-        right = (known.below + self.totals[0]) / k
-        share = min(max(right, 0.0), 1.0)
-        won = (known.loses + self.totals[1]) / k
-        square = (known.loses_squared + self.totals[1]) / k
-        loss = (known.softplus - self.totals[2]) / k
-        _, information, *losses = self.bent.tolist()
-        (mean, spread), slope = (total / k for total in losses), None
-        if self.slope is not None:
-            error = float(np.sqrt(information + self.variances[2]))
-            slope = Estimate(self.slope, error / information if information else np.inf)
-        wins = self._estimate(won, square - won**2, self.variances[1])
-        return {
-            "accuracy": self._estimate(right, share * (1 - share), self.variances[0]),
-            "negative_log_likelihood": self._estimate(loss, spread - mean**2, self.variances[2]),
-            "calibration_slope": slope,
-            "win_rate": wins.interval(lower=0.0, upper=1.0),
-            "pairs": k,
-        }
-
-    def _estimate(self, value: float, variance: float, noise: float) -> Estimate:
+    def estimate(value: float, variance: float, noise: float) -> Estimate:
         """Return a mean over rows, from the variance of one row and that of the summed noise."""
-        k = self.known.rows
         return Estimate(float(value), float(np.sqrt(max(variance, 0.0) / k + noise / k**2)))
+
+    root = _slope(counted, known, float(totals[2]))
+    bent = counted.fold(partial(_slope_sums, root or 0.0), add)
+    right = (known.below + totals[0]) / k
+    share = min(max(right, 0.0), 1.0)
+    won = (known.loses + totals[1]) / k
+    square = (known.loses_squared + totals[1]) / k
+    loss = (known.softplus - totals[2]) / k
+    _, information, *losses = bent.tolist()
+    (mean, spread), slope = (total / k for total in losses), None
+    if root is not None:
+        error = float(np.sqrt(information + variances[2]))
+        slope = Estimate(root, error / information if information else np.inf)
+    wins = estimate(won, square - won**2, variances[1])
+    return {
+        "accuracy": estimate(right, share * (1 - share), variances[0]),
+        "negative_log_likelihood": estimate(loss, spread - mean**2, variances[2]),
+        "calibration_slope": slope,
+        "win_rate": wins.interval(lower=0.0, upper=1.0),
+        "pairs": k,
+    }
 
 
 def _slope(margins: Rows, known: _MarginSums, total: float) -> float | None:

@@ -11,9 +11,10 @@ ballots there are, and no release of records depends on that number or tells it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -21,10 +22,10 @@ from scipy.sparse import csr_array
 
 from sordino import _validate
 from sordino._random import Entropy
+from sordino._validate import Square, Vector
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.randomized_response import (
-    KaryRandomizedResponse,
     NonPrivate,
     debiased_choices,
 )
@@ -130,211 +131,133 @@ def _centered_squares(rows: Matrix, starts: Int64[np.ndarray, " s"]) -> Float[np
 # What a fit sees.
 
 
-class _BallotEvidence(ABC):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _BallotEvidence:
     """An objective that is fitted, and how much it varies; all that a fit sees of ballots."""
 
-    method: ClassVar[str]  # how a reward says that it was fitted
-    feature_bound: float  # bound L on how far a candidate is from the middle of its slate
+    method: str  # how a reward says that it was fitted
     loss: BallotLoss  # the objective
+    n: int  # how many ballots count
+    feature_bound: float  # bound L on how far a candidate is from the middle of its slate
     items: Items | None
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of ballots that count."""
-
-    @property
-    @abstractmethod
-    def inflation(self) -> float:
-        """Return how many times as much the objective's sum varies as its curvature says, about."""
-
-    @abstractmethod
-    def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the objective's sum if the weights were θ."""
-
-    @abstractmethod
-    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
-        """Return the asymptotic covariance of the weights, estimated as θ."""
-
-    def hessian(self, theta: Float[np.ndarray, " d"], loss: BallotLoss | None = None) -> np.ndarray:
-        """Return the objective's Hessian, from enough evenly spaced ballots to choose a ridge."""
-        loss = self.loss if loss is None else loss
-        n, d = len(loss.starts) - 1, loss.rows.shape[1]
-        cheap = _FLOPS // (d**2 * int(np.diff(loss.starts).max()))
-        step = max(1, n // max(_ROWS * d, cheap))
-        return gram(loss.features, loss.terms, np.asarray(loss.features @ theta), step=step)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _RankingEvidence(_BallotEvidence):
-    """What a fit sees after all rankings were released as one sum; all of it is public."""
-
-    method = "ranking-gaussian"
-
-    rows: Float[np.ndarray, "m d"] | csr_array  # φ of every flat candidate of the slates
-    starts: Int64[np.ndarray, " s"]  # slate i holds the candidates `starts[i]:starts[i+1]`
-    counts: Int64[np.ndarray, " slates"]  # how many ballots that count rank each slate
-    kind: str  # which sum it is, `"borda"` or `"first-choice"`
-    statistic: Float[np.ndarray, " d"]  # T̃, that sum with noise
-    factor: Float[np.ndarray, "d r"]  # F; the noise has covariance V = FFᵀ
-    feature_bound: float
-    rounding: float  # how far the grid moved the sum at most, in standard deviations of the noise
-    items: Items | None = None
-    # The objective that rankings enter through their sum alone.
-    loss: PairwiseComposite | FirstChoice = field(init=False)
-
-    def __post_init__(self) -> None:
-        kind = FirstChoice if self.kind == "first-choice" else PairwiseComposite
-        known = {"statistic": self.statistic, "counts": self.counts}
-        object.__setattr__(self, "loss", kind(self.rows, starts=self.starts, **known))
-
-    def __len__(self) -> int:
-        return int(self.counts.sum())
-
-    def __repr__(self) -> str:
-        return f"RankingEvidence(n={len(self)}, d={len(self.statistic)})"
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Return V, the covariance of the noise."""
-        return np.asarray(self.factor @ self.factor.T)
-
-    @property
-    def inflation(self) -> float:
-        """Return how many times as much T̃ varies as H says, were all candidates as good."""
-        # It is tr(spread)/tr H at θ = 0, for which no matrix is made.
-        sizes = np.diff(self.starts)
-        squares = _centered_squares(self.rows, self.starts)
-        within = np.add.reduceat(squares, self.starts[:-1]) * self.counts
-        composite = self.kind == "borda"
-        bend = within / (2 * (sizes - 1)) if composite else within / sizes
-        drawn = bend * _agreement(sizes) if composite else bend
-        return float((drawn.sum() + np.sum(self.factor**2)) / bend.sum())
-
-    def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of T̃ if the weights were θ, the noise included."""
-        # Source: docs/central.md, "Rankings": H for first choices. The pairs of a ballot agree with
-        # each other, so that their sum varies less than H says: for candidates that are all as good
-        # exactly 2(K + 1)/(3K(K − 1)) times, since ranks have variance (K² − 1)/12 and covariance
-        # −(K + 1)/12; the same factor is taken elsewhere. It is 1 for K = 2.
-        loss = self.loss
-        if isinstance(loss, PairwiseComposite):
-            loss = replace(loss, counts=self.counts * _agreement(np.diff(self.starts)))
-        return np.asarray(self.hessian(theta, loss) + self.covariance)
-
-    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the weights, whatever ballots people gave."""
-        return ranking_covariance(self.loss, theta, self.covariance, ridge=ridge)
-
-
-def _agreement(sizes: Int64[np.ndarray, " slates"]) -> Float[np.ndarray, " slates"]:
-    """Return 2(K + 1)/(3K(K − 1))."""
-    return np.asarray(2 * (sizes + 1) / (3 * sizes * (sizes - 1)))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _ChoiceEvidence(_BallotEvidence):
-    """First choices that were randomized one by one, as a sum that the coin is taken out of."""
-
-    # Source: docs/central.md, "Rankings": the first choice, on the sum of docs/local.md,
-    # "Randomized response".
-
-    method = "randomized-choice"
-
-    loss: FirstChoice
-    coin: KaryRandomizedResponse
-    n: int
-    feature_bound: float
-    items: Items | None
-
-    @classmethod
-    def of(cls, private: PrivateChoices, features: Features | None) -> _ChoiceEvidence:
-        """Return the likelihood of first choices on the debiased sum."""
-        slates, coin = _slate_rows(private, features), private.mechanism
-        rows, starts, counts = slates.of_ballots(np.arange(len(private)))
-        weights = np.zeros((len(counts), coin.categories))
-        np.add.at(weights, slates.slates, debiased_choices(private.answers, coin))
-        statistic = np.asarray(rows.T @ weights.ravel())
-        loss = FirstChoice(rows, starts=starts, statistic=statistic, counts=counts)
-        return cls(
-            loss=loss,
-            coin=coin,
-            n=len(private),
-            feature_bound=slates.bound(features),
-            items=Items.of(private),
-        )
+    # How many times as much the objective's sum varies as its curvature says, about.
+    inflation: float = 1.0
+    spread: Callable[[Vector], Square]  # the covariance of that sum if the weights were θ
+    scatter: Callable[[Vector, float], Square]  # that of the weights, by θ and the ridge
+    covariance: Square | None = None  # V, of the noise that was added to the sum
+    rounding: float = 0.0  # how far the grid moved it at most, in standard deviations of the noise
 
     def __len__(self) -> int:
         return self.n
 
-    @property
-    def _other(self) -> float:
-        """Return q, the chance of each candidate that was not chosen."""
-        return self.coin.flip_probability / (self.coin.categories - 1)
+    def __repr__(self) -> str:
+        return f"BallotEvidence({self.method}, n={self.n}, d={self.loss.rows.shape[1]})"
 
-    @property
-    def _kept(self) -> float:
-        """Return 1 − f − q: how much likelier an answer is the choice than another candidate."""
-        return 1 - self.coin.flip_probability - self._other
 
-    @property
-    def inflation(self) -> float:
-        """Return by how much randomization raises the variance, about."""
-        return 1 / self._kept**2
+def _rough_hessian(loss: BallotLoss, theta: Vector) -> Square:
+    """Return an objective's Hessian, from enough evenly spaced ballots to choose a ridge."""
+    n, d = len(loss.starts) - 1, loss.rows.shape[1]
+    cheap = _FLOPS // (d**2 * int(np.diff(loss.starts).max()))
+    step = max(1, n // max(_ROWS * d, cheap))
+    return gram(loss.features, loss.terms, np.asarray(loss.features @ theta), step=step)
 
-    def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the debiased sum if the weights were θ."""
-        # Source: docs/local.md, "Randomized response": an answer is j with probability p_j = q +
-        # (1 − f − q)π_j, so that a ballot varies by Φᵀ(diag p − ppᵀ)Φ/(1 − f − q)²: the curvature
-        # of log Σ p.
-        loss = self.loss
+
+def _evidence_of_sum(
+    loss: PairwiseComposite | FirstChoice,
+    factor: Float[np.ndarray, "d r"],
+    *,
+    feature_bound: float,
+    rounding: float,
+    items: Items | None = None,
+) -> _BallotEvidence:
+    """Return what a fit sees after all rankings were released as one sum; all of it is public."""
+    # Source: docs/central.md, "Rankings": H for first choices. The pairs of a ballot agree with
+    # each other, so that their sum varies less than H says: for candidates that are all as good
+    # exactly 2(K + 1)/(3K(K − 1)) times, since ranks have variance (K² − 1)/12 and covariance
+    # −(K + 1)/12; the same factor is taken elsewhere. It is 1 for K = 2.
+    sizes, noise = np.diff(loss.starts), np.asarray(factor @ factor.T)
+    squares = _centered_squares(loss.features, loss.starts)
+    within = np.add.reduceat(squares, loss.starts[:-1]) * loss.counts
+    bend, drawn, varying = within / sizes, within / sizes, loss
+    if isinstance(loss, PairwiseComposite):
+        agreement = 2 * (sizes + 1) / (3 * sizes * (sizes - 1))
+        bend = within / (2 * (sizes - 1))
+        drawn, varying = bend * agreement, replace(loss, counts=loss.counts * agreement)
+    return _BallotEvidence(
+        method="ranking-gaussian",
+        loss=loss,
+        n=int(loss.counts.sum()),
+        feature_bound=feature_bound,
+        items=items,
+        # tr(spread)/tr H at θ = 0, for which no matrix is made
+        inflation=float((drawn.sum() + np.sum(factor**2)) / bend.sum()),
+        spread=lambda theta: np.asarray(_rough_hessian(varying, theta) + noise),
+        scatter=lambda theta, ridge: ranking_covariance(loss, theta, noise, ridge=ridge),
+        covariance=noise,
+        rounding=rounding,
+    )
+
+
+def _evidence_of_choices(private: PrivateChoices, features: Features | None) -> _BallotEvidence:
+    """Return first choices that were randomized one by one, as a sum without their coin."""
+    # Source: docs/central.md, "Rankings": the first choice, on the sum of docs/local.md,
+    # "Randomized response": an answer is j with probability p_j = q + (1 − f − q)π_j, so that a
+    # ballot varies by Φᵀ(diag p − ppᵀ)Φ/(1 − f − q)²: the curvature of log Σ p. Here q is the
+    # chance of each candidate that was not chosen.
+    slates, coin = _slate_rows(private, features), private.mechanism
+    rows, starts, counts = slates.of_ballots(np.arange(len(private)))
+    weights = np.zeros((len(counts), coin.categories))
+    np.add.at(weights, slates.slates, debiased_choices(private.answers, coin))
+    statistic = np.asarray(rows.T @ weights.ravel())
+    loss = FirstChoice(rows, starts=starts, statistic=statistic, counts=counts)
+    other = coin.flip_probability / (coin.categories - 1)
+    kept = 1 - coin.flip_probability - other
+
+    def spread(theta: Vector) -> Square:
         ballots = np.repeat(loss.counts, np.diff(loss.starts))
         chances = loss.slopes(np.asarray(loss.features @ theta)) / ballots
-        drawn = gram(loss.features, loss.terms, np.log(self._other + self._kept * chances))
-        return np.asarray(drawn / self._kept**2)
+        drawn = gram(loss.features, loss.terms, np.log(other + kept * chances))
+        return np.asarray(drawn / kept**2)
 
-    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the weights, whatever people chose."""
-        drawn = self.spread(theta) - self.loss.hessian(theta)
-        return ranking_covariance(self.loss, theta, drawn, ridge=ridge)
+    def scatter(theta: Vector, ridge: float) -> Square:
+        return ranking_covariance(loss, theta, spread(theta) - loss.hessian(theta), ridge=ridge)
+
+    return _BallotEvidence(
+        method="randomized-choice",
+        loss=loss,
+        n=len(private),
+        feature_bound=slates.bound(features),
+        items=Items.of(private),
+        inflation=1 / kept**2,
+        spread=spread,
+        scatter=scatter,
+    )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _OpenBallots(_BallotEvidence):
-    """Ballots as they are, with the Plackett–Luce likelihood."""
+def _evidence_of_ballots(rankings: Rankings, features: Features | None) -> _BallotEvidence:
+    """Return ballots as they are, with the Plackett–Luce likelihood; as if the model held."""
+    if rankings.items is None:
+        rows: Any = rankings.flat_features(features)
+    else:  # items without features have one entry in each row
+        rows = rankings.item_features(features)
+        rows = (csr_array(rows) if _plain(rankings, features) else rows)[rankings.offered]
+    loss = PlackettLuce(rows, starts=rankings.starts, ranks=rankings.ranks)
 
-    method = "plackett-luce"
-    inflation = 1.0
-
-    loss: PlackettLuce
-    feature_bound: float
-    items: Items | None
-
-    @classmethod
-    def of(cls, rankings: Rankings, features: Features | None) -> _OpenBallots:
-        """Return the likelihood; items without features have one entry in each row."""
-        if rankings.items is None:
-            rows: Any = rankings.flat_features(features)
-        else:
-            rows = rankings.item_features(features)
-            rows = csr_array(rows) if _plain(rankings, features) else rows
-            rows = rows[rankings.offered]
-        loss = PlackettLuce(rows, starts=rankings.starts, ranks=rankings.ranks)
-        bound = _slate_rows(rankings, features).bound(features)
-        return cls(loss=loss, feature_bound=bound, items=Items.of(rankings))
-
-    def __len__(self) -> int:
-        return len(self.loss.starts) - 1
-
-    def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the score if the model holds."""
-        return self.hessian(theta)
-
-    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the weights if the model holds."""
+    def scatter(theta: Vector, ridge: float) -> Square:
         # Source: (H + ΛI)⁻¹H(H + ΛI)⁻¹ at the estimate.
-        bend = self.loss.hessian(theta)
+        bend = loss.hessian(theta)
         inverse = np.linalg.inv(bend + ridge * np.eye(len(bend)))
         return np.asarray(inverse @ bend @ inverse)
+
+    return _BallotEvidence(
+        method="plackett-luce",
+        loss=loss,
+        n=len(rankings),
+        feature_bound=_slate_rows(rankings, features).bound(features),
+        items=Items.of(rankings),
+        spread=partial(_rough_hessian, loss),
+        scatter=scatter,
+    )
 
 
 # A fit of what was released.
@@ -365,7 +288,7 @@ def _fit_released_rankings(
         # in Λ and without the direction of θ̂, in which a fit on the sphere cannot move.
         tics = []
         for size, found in zip(tried, path, strict=True):
-            bend = evidence.hessian(found.theta)
+            bend = _rough_hessian(loss, found.theta)
             response = np.linalg.inv(bend + (size + found.multiplier) * np.eye(len(bend)))
             if found.multiplier > 0:
                 along = response @ found.theta
@@ -383,11 +306,12 @@ def _fit_released_rankings(
     if items is not None and released.features is None and items.features is None:
         offered = offered_items(loss)
     weights = centered_weights(solution.theta, offered)
-    kept = intervals = None
-    if isinstance(evidence, _RankingEvidence):
+    kept = intervals = statistic = None
+    if evidence.covariance is not None and isinstance(loss, PairwiseComposite | FirstChoice):
+        statistic = loss.statistic
         if ellipsoid:  # ballots were declared to be complete and strict
             kept = confidence_ellipsoid(
-                evidence.loss,
+                loss,
                 solution,
                 ball=ball,
                 ridge=ridge,
@@ -398,11 +322,10 @@ def _fit_released_rankings(
         # A short list of three or more ties the others below it, which draws worths together by a
         # part that is as private as the length. Of two candidates the better one says all. So there
         # are intervals where ballots are known, in public, to be about all they were offered.
-        told = evidence.loss
-        known = items is not None and (items.named or np.diff(evidence.starts).max() == 2)  # noqa: PLR2004
-        if offered is not None and known and isinstance(told, PairwiseComposite):
+        known = items is not None and (items.named or np.diff(loss.starts).max() == 2)  # noqa: PLR2004
+        if offered is not None and known and isinstance(loss, PairwiseComposite):
             intervals = worth_intervals(
-                told, evidence.covariance, weights, rounding=evidence.rounding
+                loss, evidence.covariance, weights, rounding=evidence.rounding
             )
     return RewardModel(
         weights=weights,
@@ -418,7 +341,7 @@ def _fit_released_rankings(
         ellipsoid=kept,
         release_ids=released.release_ids,
         artifact=released.artifact,
-        statistic=evidence.statistic if isinstance(evidence, _RankingEvidence) else None,
+        statistic=statistic,
         items=None if items is None else items.names,
         item_features=None if items is None else items.features,
         worth_intervals=intervals,
@@ -479,13 +402,10 @@ def release_rankings(
         details=None if most is None else {"cap": most},
     )
     rows, starts, counts = slates.of_ballots(np.flatnonzero(design.used))
-    evidence = _RankingEvidence(
-        rows=rows,
-        starts=starts,
-        counts=counts,
-        kind=mechanism.statistic,
-        statistic=released.value,
-        factor=design.factor,
+    kind = FirstChoice if mechanism.statistic == "first-choice" else PairwiseComposite
+    evidence = _evidence_of_sum(
+        kind(rows, starts=starts, statistic=released.value, counts=counts),
+        design.factor,
         feature_bound=slates.bound(features),
         rounding=design.rounding,
         items=Items.of(rankings),
@@ -649,34 +569,11 @@ def fit_rankings(
         )
     if simulate_seed is not None:
         raise UsageError("simulate_seed: NonPrivate draws nothing. Leave it out.")
-    return fit_unprotected_rankings(
-        rankings, mechanism, ledger=ledger, features=features, ridge=ridge, ball=ball
-    )
-
-
-def fit_unprotected_rankings(
-    rankings: Rankings,
-    mechanism: NonPrivate,
-    *,
-    ledger: Ledger,
-    features: Features | None = None,
-    ridge: float | None = None,
-    ball: float,
-) -> RewardModel:
-    """Return the weights that are most likely under Plackett–Luce, after an infinite spend.
-
-    Guarantee:
-        None: ε = ∞ per ballot. Shown by tests/unit/rewards/test_ranking_release.py.
-    """
-    if not isinstance(rankings, Rankings) or not isinstance(mechanism, NonPrivate):
-        raise PrivacyError(
-            "fit_unprotected_rankings takes raw rankings and NonPrivate(). Nothing was fitted."
-        )
-    ball = _validate.workable("ball", ball)
+    _refuse_others("fit_rankings", rankings, mechanism, ledger, NonPrivate)
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     digest = rankings.public_digest
-    ballots = _OpenBallots.of(rankings, features)
-    released = ledger.charge(
+    ballots = _evidence_of_ballots(rankings, features)
+    paid = ledger.charge(
         mechanism.event,
         lambda: ballots,
         digest=lambda _: digest,  # of the public fields: raw ranks are not digested
@@ -688,7 +585,7 @@ def fit_unprotected_rankings(
     outright: Released[_BallotEvidence] = Released(
         evidence=ballots,
         guarantee=promise,
-        release_ids=(released.release_id,),
+        release_ids=(paid.release_id,),
         artifact=digest,
         features=features,
         pairs=len(rankings),
@@ -711,7 +608,7 @@ def fit_choices(
             "the sum of rankings with mechanism=RankingGaussian(...)."
         )
     released: Released[_BallotEvidence] = Released(
-        evidence=_ChoiceEvidence.of(private, features),
+        evidence=_evidence_of_choices(private, features),
         guarantee=private.guarantee,
         release_ids=private.release_ids,
         artifact=private.artifact,

@@ -37,6 +37,16 @@ def entropy_of(simulate_seed: int | None) -> _random.Entropy:
     return _random.entropy(simulate_seed)
 
 
+def paying(ledger: object, what: str, undone: str) -> Ledger:
+    """Return where a spend is recorded; refuse to go without."""
+    if isinstance(ledger, Ledger):
+        return ledger
+    raise UsageError(
+        f"{what}, so a ledger is needed to record it. Nothing was {undone}. Pass "
+        "ledger=sordino.Ledger.open(...)."
+    )
+
+
 def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
     """Refuse a δ that allows what nobody means by privacy; call it before anything is spent."""
     if not promise.may_publish(n):

@@ -52,7 +52,7 @@ from sordino.privacy.persons import People
 from .candidates import Candidates
 from .model import RewardModel
 from .pair_losses import DebiasedLogistic
-from .release_checks import record_differences
+from .release_checks import paying, record_differences
 from .reward_fit import BALL
 from .solver import nearest_minimum
 
@@ -294,7 +294,7 @@ class WithheldFit(Withholding, ABC):
         return ()
 
     @abstractmethod
-    def options(self, context: Any, candidates: Any) -> Any:
+    def options(self, context: object, candidates: object) -> Any:
         """Return one public question as the estimate reads it; its length is that of a choice."""
 
     @abstractmethod
@@ -566,11 +566,7 @@ class WithheldReward(WithheldFit):
         Guarantee:
             None: ε = ∞. Shown by tests/unit/rewards/test_withheld.py.
         """
-        if not isinstance(ledger, Ledger):
-            raise UsageError(
-                "Revealing spends without end, so a ledger is needed to record it. Nothing was "
-                "revealed. Pass ledger=sordino.Ledger.open(...), whose budget is infinite."
-            )
+        ledger = paying(ledger, "Revealing spends without end", "revealed")
         outright = NonPrivate()
         promise = outright.guarantee(unit=self.unit, neighbors=self.neighbors, trust="central")
         promise = promise.with_caveats(*self.caveats)

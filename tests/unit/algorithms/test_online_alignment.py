@@ -19,12 +19,11 @@ from sordino.environments.preference_worlds import (
     HardInstance,
     HardRounds,
     LinearPreferences,
-    LinearRounds,
 )
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.rewards.pair_losses import answer_probability, debias
 
-LINEAR = LinearRounds(LinearPreferences.random(dimension=3, actions=4, size=1.0, seed=0))
+LINEAR = LinearPreferences.random(dimension=3, actions=4, size=1.0, seed=0)
 
 
 @dataclass

@@ -19,6 +19,7 @@ from sordino.algorithms.policy_optimization import (
 from sordino.algorithms.user_slots import interact
 from sordino.environments.linear_worlds import Sphere
 from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms.randomized_response import NonPrivate
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy
 from sordino.privacy.guarantee import NonPrivateEvent
@@ -97,7 +98,7 @@ def test_parts_of_a_gradient_are_clipped_one_by_one():
 
 
 def test_long_gradients_are_projected():
-    found = GradientUpdate(None, 1e-3).direction(played(), entropy=SimulatedEntropy(0))
+    found = GradientUpdate(NonPrivate(), 1e-3).direction(played(), entropy=SimulatedEntropy(0))
     assert np.linalg.norm(found.weights) == pytest.approx(1e-3)
     assert found.projected
 

@@ -30,8 +30,8 @@ def test_the_same_seed_gives_the_same_world_and_equal_seeds_share_no_numbers():
     world = linear()
     assert np.array_equal(world.weights, linear().weights)
     assert not np.array_equal(world.weights, linear(seed=1).weights)
-    contexts = world.contexts(5, seed=0)
-    assert np.array_equal(contexts, world.contexts(5, seed=0))
+    contexts = world.contexts(np.random.default_rng((0, 2)), 5)
+    assert np.array_equal(contexts, world.contexts(np.random.default_rng((0, 2)), 5))
     # the first action must not point where the weights of the same seed do
     assert abs(contexts[0, 0] @ world.weights) < 1.99
     one, other = (world.comparisons(50, seed=4) for _ in range(2))
@@ -62,7 +62,7 @@ def test_comparisons_leave_out_identical_answers_and_follow_the_reward():
 
 def test_regret_is_zero_for_the_best_policy_only():
     world = linear()
-    contexts = world.contexts(50, seed=3)
+    contexts = world.contexts(np.random.default_rng((3, 2)), 50)
     best = world.best_policy(contexts, temperature=TEMPERATURE)
     assert 0 <= world.regret(best, contexts, temperature=TEMPERATURE) < 1e-15
     reference = world.reference(contexts)
@@ -77,7 +77,7 @@ def test_regret_is_zero_for_the_best_policy_only():
 def test_comparisons_cross_by_the_front_door(ledger):
     # Power: with labels ignored or turned, the regret is above the reference's (1.1).
     world = linear()
-    contexts = world.contexts(200, seed=9)
+    contexts = world.contexts(np.random.default_rng((9, 2)), 200)
     pairs = world.comparisons(4000, seed=1).pairs()
     coin = sordino.RandomizedResponse(2.0)
     answers = sordino.privatize(pairs, coin, ledger=ledger(2.0), simulate_seed=7)
@@ -219,7 +219,7 @@ def test_too_few_comparisons_have_no_hardest_gap():
         (lambda: LinearPreferences(weights=np.array([]), actions=2), "weights"),
         (lambda: LinearPreferences(weights=np.array([np.nan]), actions=2), "weights"),
         (lambda: linear().comparisons(0, seed=0), "n must be"),
-        (lambda: linear().contexts(0, seed=0), "n must be"),
+        (lambda: linear().contexts(np.random.default_rng((0, 2)), 0), "n must be"),
         (lambda: hard(concentrability=1.0), "concentrability"),
         (lambda: hard(gap=-0.1), "gap"),
         (lambda: hard(gap=np.inf), "gap"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from calibration import plain_logistic_scale, population_slope
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, softmax
 
@@ -10,8 +11,6 @@ from sordino.environments.values import (
     best_value,
     gibbs_rows,
     kl_regret,
-    plain_logistic_scale,
-    population_slope,
     prefer_first,
     regularized_value,
 )

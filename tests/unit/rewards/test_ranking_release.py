@@ -18,7 +18,6 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SP
 from sordino.rewards.ranking_fit import (
     fit_ranked_records,
     fit_rankings,
-    fit_unprotected_rankings,
     ranking_promise,
     release_rankings,
 )
@@ -72,11 +71,13 @@ def test_the_sum_of_an_election_is_that_of_its_ranks(tmp_path, monkeypatch):
     rankings = election()
     released = release_rankings(rankings, NOISE, ledger=account(tmp_path))
     evidence = released.evidence
-    np.testing.assert_allclose(evidence.statistic, borda(rankings, range(60)), atol=1e-3)
-    assert (evidence.starts.tolist(), evidence.counts.tolist()) == ([0, 4], [60])
-    assert evidence.rows.tolist() == np.eye(4).tolist()
+    np.testing.assert_allclose(evidence.loss.statistic, borda(rankings, range(60)), atol=1e-3)
+    assert (evidence.loss.starts.tolist(), evidence.loss.counts.tolist()) == ([0, 4], [60])
+    assert evidence.loss.features.tolist() == np.eye(4).tolist()
     assert released.evidence.items.names == tuple(sorted(NAMES))
-    assert repr(released).startswith("Released(RankingEvidence(n=60, d=4), epsilon=")
+    assert repr(released).startswith(
+        "Released(BallotEvidence(ranking-gaussian, n=60, d=4), epsilon="
+    )
 
 
 def test_items_with_features_and_candidates_of_their_own(tmp_path, monkeypatch):
@@ -85,7 +86,7 @@ def test_items_with_features_and_candidates_of_their_own(tmp_path, monkeypatch):
     for index, rankings in enumerate((election(features=given), slates())):
         released = release_rankings(rankings, NOISE, ledger=account(tmp_path / str(index)))
         wanted = borda(rankings, range(len(rankings)))
-        np.testing.assert_allclose(released.evidence.statistic, wanted, atol=1e-3)
+        np.testing.assert_allclose(released.evidence.loss.statistic, wanted, atol=1e-3)
         assert len(released.evidence) == len(rankings)
         assert (released.evidence.items is None) == (rankings.items is None)
 
@@ -99,7 +100,7 @@ def test_texts_are_read_with_features(tmp_path):
     released = release_rankings(
         read_rankings(records), NOISE, ledger=account(tmp_path), features=features
     )
-    assert released.evidence.statistic.shape == (8,)
+    assert released.evidence.loss.statistic.shape == (8,)
     assert released.evidence.feature_bound == features.feature_bound
     assert released.features is features
 
@@ -110,7 +111,9 @@ def test_a_repeat_of_one_person_is_not_counted(tmp_path, monkeypatch):
     rankings = election(persons=persons)
     released = release_rankings(rankings, NOISE, ledger=account(tmp_path))
     assert len(released.evidence) == 20
-    np.testing.assert_allclose(released.evidence.statistic, borda(rankings, range(20)), atol=1e-3)
+    np.testing.assert_allclose(
+        released.evidence.loss.statistic, borda(rankings, range(20)), atol=1e-3
+    )
     assert "person-group" in released.guarantee.caveats
 
 
@@ -247,7 +250,7 @@ def test_errors_without_privacy_cover_the_truth(tmp_path):
     """4 × 50 intervals at 95 %: mean 10 misses; more than 24 have a chance below 1e-4."""
     ledger, misses = account(tmp_path), 0
     for seed in range(50):
-        reward = fit_unprotected_rankings(
+        reward = fit_rankings(
             drawn_election(seed=seed),
             sordino.NonPrivate(),
             ledger=ledger,
@@ -320,7 +323,7 @@ def test_a_mechanism_needs_a_ledger_and_raw_rankings(tmp_path, linear_world):
     with pytest.raises(PrivacyError):
         sordino.fit_reward(linear_world(9, 2)[0], mechanism=SUM, ledger=account(tmp_path))
     with pytest.raises(PrivacyError):
-        fit_unprotected_rankings(
+        fit_rankings(
             linear_world(9, 2)[0],
             sordino.NonPrivate(),
             ledger=account(tmp_path / "b"),

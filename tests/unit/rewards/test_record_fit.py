@@ -12,9 +12,9 @@ import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.policies.gibbs import _ConfidenceSet
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.confidence import (
+    Ellipsoid,
     RecordEllipsoid,
     ReleasedMoment,
     least_ridge,
@@ -222,7 +222,7 @@ def some_ellipsoid(**settings):
 
 def test_it_is_a_confidence_set():
     found = some_ellipsoid()
-    assert isinstance(found, _ConfidenceSet)
+    assert isinstance(found, Ellipsoid)
     np.testing.assert_allclose(found.widths(np.array([[2.0, 0.0], [0.0, 2.0]])), [math.sqrt(2), 1])
     assert found.distance(np.array([2.0, -1.0])) == pytest.approx(math.sqrt(2))
     assert found.contains(found.center, 0.5)
