@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import expit
+from thumbs import THRESHOLDS, Spaces, judged
 
 import sordino
 from sordino._random import SimulatedEntropy
@@ -32,6 +33,7 @@ from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.mechanisms.score_sensitivity import withheld_ridge_label_range
 from sordino.preferences.features import differences
+from sordino.preferences.pairs import number_labels
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.evidence import Design, Evidence
 from sordino.rewards.noise_forecast import (
@@ -60,12 +62,17 @@ SETTINGS = (  # world, n, d, epsilon; 28 features are the shape of answers witho
     ("judge", 500, 28, 0.5),
     ("judge", 2000, 28, 0.1),
     ("judge", 5000, 128, 1.0),
+    *(("thumbs", n, 29, e) for n, e in ((2000, 0.5), (2000, 2.0), (5000, 8.0), (20_000, 0.5))),
+    *(("ratings", n, 29, e) for n, e in ((2000, 0.5), (2000, 8.0), (20_000, 2.0))),
     ("simulated", 500, 16, 2.0),
     ("simulated", 2000, 64, 1.0),
     ("simulated", 5000, 512, 2.0),
     ("simulated", 20_000, 28, 0.1),
     ("simulated", 20_000, 128, 0.5),
 )
+ALONE = {"thumbs": THRESHOLDS["above .001"], "ratings": None}
+"""What is judged singly, with the threshold of a thumb."""
+PARTS = 4  # of a rating of five levels
 Rows2 = tuple[csr_array, np.ndarray]
 
 
@@ -83,7 +90,12 @@ def told(rows: csr_array, labels: Any) -> Rows2:
 
 @functools.cache
 def world(name: str, d: int) -> tuple[Rows2, Rows2]:
-    """Return private judgments and public ones."""
+    """Return private judgments and public ones; of single answers labels are shares."""
+    if name in ALONE:
+        spaces = Spaces(*judged(ALONE[name], DATA))
+        kept = spaces.truth != 0.5
+        one, other = csr_array(spaces.rows), csr_array(spaces.unseen[kept])
+        return (one, spaces.labels), (other, spaces.truth[kept])
     if name == "people":
         both = [
             sordino.read_pairs(DATA / f"hh_helpful_{part}.jsonl.gz", drop=("identical",))
@@ -160,7 +172,8 @@ def design(rows: csr_array, answers: np.ndarray, flips: float) -> Design:
 
 def realized(kind: str, noise: Any, rows: csr_array, labels: np.ndarray, seed: int) -> np.ndarray:
     """Return the weights that one release teaches, or those that are withheld."""
-    entropy, labels = SimulatedEntropy(seed), labels.astype(np.int8)
+    entropy, parts = SimulatedEntropy(seed), 2 if set(np.unique(labels)) <= {0, 1} else PARTS
+    labels = number_labels(labels, len(labels), parts)
     if kind == "labels":
         answers = noise.release(labels, entropy=entropy)
         seen = design(rows, answers, noise.flip_probability)
@@ -171,7 +184,7 @@ def realized(kind: str, noise: Any, rows: csr_array, labels: np.ndarray, seed: i
         cut = Rows.of(noise.clipped(rows.toarray()), labels)
         terms: dict[str, Any] = {"ball": 10 * BALL, "second_moment": None, "entropy": entropy}
         return release_records(cut, noise, **terms)[0]
-    ready = noise.prepare(rows)
+    ready = noise.prepare(rows, parts=parts)
     known = Evidence(
         differences=Rows.of(rows),
         statistic=ready.release(labels, entropy=entropy),
@@ -186,14 +199,17 @@ def compare(name: str, n: int, d: int, epsilon: float, *, seeds: int) -> dict[st
     """Return forecasts of all kinds of noise in one setting, and the means of what came out."""
     (rows, labels), public = world(name, d)
     n = min(n, len(labels))
-    signal = Signal.of_public(public[0], public[1])
+    alone = name in ALONE
+    signal = Signal.of_public(public[0], public[1].astype(np.float64), alone=alone)
     found: dict[str, Any] = {"world": name, "n": n, "d": d, "epsilon": epsilon}
     for kind, (noise, picture) in plans(rows, n, epsilon).items():
+        if alone and kind in {"draws", "records"}:  # of which a plan says nothing, or no label
+            continue
         reached = []
         for seed in range(1 if d > 128 and n > 2000 and kind == "draws" else seeds):
             chosen = np.random.default_rng(seed).choice(len(labels), n, replace=False)
             weights = realized(kind, noise, rows[chosen], labels[chosen], seed)
-            margins = public[0] @ weights * (2 * public[1] - 1)
+            margins = public[0] @ weights * np.sign(2 * public[1] - 1)
             right = expit(margins / noise[1]) if kind == "draws" else margins > 0
             reached.append(float(np.mean(right)))
         foreseen = signal.foresee(picture)

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from noise_forecast import compare
+from noise_forecast import compare, plans, realized
+from scipy.sparse import csr_array
 
 import sordino
 from sordino import cli
@@ -142,6 +143,65 @@ def test_auto_takes_the_best_kind_that_is_permitted(judgments, tmp_path, capsys,
         assert why in kinds[name]["left_out"]
     told = told_of(judgments, tmp_path, capsys, *words, "--simulate-seed", "1")
     assert (told["noise"], told["chosen"]["kinds"]) == (taken, kinds)
+
+
+def thumbs(n, seed):
+    """Return features of single answers with a bar, of which seven in ten are liked, and thumbs."""
+    draw = np.random.default_rng(seed)
+    rows = np.hstack([draw.normal(size=(n, 8)) * 0.2, np.full((n, 1), 0.5)])
+    rewards = rows @ np.array([4.0, -2.0, 1.0, *[0.0] * 5, 2.2])
+    return csr_array(rows), (draw.random(n) < 1 / (1 + np.exp(-rewards))).astype(float)
+
+
+@pytest.mark.parametrize("kind", ["labels", "estimate"])
+def test_of_thumbs_what_is_foreseen_comes_out(kind):
+    """Always yes is right in .7; symmetric rewards would be foreseen to do .03 worse or more."""
+    (rows, _), (unseen, truth) = thumbs(1500, 1), thumbs(4000, 2)
+    signal = Signal.of_public(unseen, truth, alone=True)
+    noise, picture = plans(rows, 1500, 1.0)[kind]
+    foreseen = signal.foresee(picture)
+    reached = []
+    for seed in range(6):
+        mine, said = thumbs(1500, 10 + seed)
+        weights = realized(kind, noise, mine, said, seed)
+        reached.append(np.mean((unseen @ weights > 0) == (truth > 0.5)))
+    assert foreseen.tells
+    assert abs(foreseen.accuracy - np.mean(reached)) <= LEAST
+    assert np.mean(reached) > 0.7
+
+
+@pytest.mark.parametrize("kind", ["thumbs", "ratings", "pieces", "rankings"])
+def test_what_else_is_judged_gets_a_forecast_in_which_no_label_counts(kind, tmp_path, capsys):
+    draw, words = np.random.default_rng(0), ["--noise", "auto", "--epsilon", "2"]
+    words += {"ratings": ["--levels", "1..5"], "pieces": ["--engine", "process"]}.get(kind, [])
+    plans = []
+    for name in ("one", "other"):
+        rows = []
+        for n in range(200):
+            said = {"label": bool(draw.random() < 0.5)}
+            if kind == "ratings":
+                said = {"rating": int(draw.integers(1, 6))}
+            about = {"completion": f"an answer {n} " * (n % 7 + 1)}
+            if kind == "pieces":
+                about = {"first": f"a {n}", "second": f"an answer {n} " * (n % 7 + 1)}
+                said = {"label": int(said["label"])}
+            rows.append({"prompt": f"q{n}", **about, **said})
+        if kind == "rankings":
+            names = [["a", "b", "c"], ["b", "a", "c"]]
+            ballots = [{"ranking": names[n % 2 if name == "one" else 0]} for n in range(200)]
+            rows = [{"items": names[0]}, *ballots]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        plans.append(planned(tmp_path / name, tmp_path / "runs", capsys, *words)["forecast"])
+    assert plans[0] == plans[1]
+    kinds = plans[0]["kinds"]
+    assert plans[0]["n"] == 200
+    if kind == "rankings":
+        assert kinds["estimate"] == {"accuracy": None}
+        return
+    assert 0.5 < kinds["estimate"]["accuracy"] < 0.8
+    assert ("accuracy" in kinds["labels"]) == (kind != "pieces")
 
 
 def test_auto_says_why_where_nothing_is_permitted(judgments, tmp_path):

@@ -162,9 +162,11 @@ class Signal:
     scale: float = 1.0  # of what public judgments were predicted better than the picture says
     error: float = 0.0  # standard error of their accuracy
     tells: bool = False  # whether they are enough
+    # Of single answers, whose rewards are not symmetric around the bar: those that will be judged.
+    alone: Float[np.ndarray, "m d"] | None = None
 
     @classmethod
-    def of_population(cls, rows: Matrix) -> Signal:
+    def of_population(cls, rows: Matrix, *, alone: bool = False) -> Signal:
         """Return the reward of the stated population, on features that differ as these rows do."""
         moment, (values, directions) = _spectrum(dense(rows))
         generator, weights = np.random.Generator(np.random.PCG64(0)), []
@@ -174,10 +176,13 @@ class Signal:
             drawn = generator.normal(size=len(values)) * values ** ((power - 1) / 2)
             drawn *= np.sqrt(size / np.sum(drawn**2 * values))
             weights.append(directions @ drawn)
-        return cls(moment=moment, weights=np.array(weights))
+        answers = dense(rows) if alone else None
+        return cls(moment=moment, weights=np.array(weights), alone=answers)
 
     @classmethod
-    def of_public(cls, rows: Matrix, labels: Float[np.ndarray, " n"]) -> Signal:
+    def of_public(
+        cls, rows: Matrix, labels: Float[np.ndarray, " n"], *, alone: bool = False
+    ) -> Signal:
         """Return what public judgments say of the reward that made them."""
         # Empirical Bayes: weights with variances τ²λ^{a−1} along the directions of E xxᵀ, τ and a
         # by their likelihood. Source: docs/central.md, "Which noise".
@@ -196,8 +201,9 @@ class Signal:
             left = widths[chosen] * (1 - gain * values / 4)
             drawn = gain * score + np.sqrt(left) * generator.normal(size=len(values))
             weights.append(directions @ drawn)
-        found = cls(moment=moment, weights=np.array(weights))
-        reached = _held_out(rows, labels)
+        answers = dense(rows) if alone else None
+        found = cls(moment=moment, weights=np.array(weights), alone=answers)
+        reached = _held_out(rows, labels, apart=alone)
         pictured = found.foresee(of_answers(rows, n * (1 - 1 / _FOLDS), flip_probability=0.0))
         scale = (reached - _HALF) / max(pictured.accuracy - _HALF, _SMALL)
         return cls(
@@ -206,6 +212,7 @@ class Signal:
             scale=float(np.clip(scale, 0.5, 1.5)),
             error=float(np.sqrt(reached * (1 - reached) / n)),
             tells=n >= _ENOUGH_PUBLIC,
+            alone=answers,
         )
 
     def foresee(self, picture: Picture) -> Foreseen:
@@ -221,6 +228,12 @@ class Signal:
         runs = []
         for times in picture.tried:
             found = drawn @ directions / (values + times * picture.ridge) @ directions.T
+            if self.alone is not None:
+                scale = np.interp(size, *_curve()) / size
+                runs.append(
+                    _rightness(theta @ self.alone.T * scale[:, np.newaxis], found @ self.alone.T)
+                )
+                continue
             turned = found @ moment
             length = np.sqrt(np.maximum(np.sum(turned * found, axis=1), _SMALL**2))
             agreement = np.sum(turned * theta, axis=1) / (size * length)
@@ -256,7 +269,7 @@ def narrowed(features: HashedText) -> HashedText:
     return replace(features, dimension=min(features.dimension, _WIDEST))
 
 
-def population_rows(features: HashedText | None, given: Matrix | None) -> Matrix:
+def population_rows(features: HashedText | None, given: Matrix | None, *, bars: int = 0) -> Matrix:
     """Return feature differences as the stated population has them, where none may be looked at."""
     if features is None:  # of vectors their number is public alone
         assert given is not None  # noqa: S101 - for the type checker
@@ -268,7 +281,8 @@ def population_rows(features: HashedText | None, given: Matrix | None) -> Matrix
     squares[: len(shares)] = _SQUARE * shares / np.sum(_SHARES)
     squares[len(shares) :] = 2 * words**2 / max(d - len(shares), 1)
     generator = np.random.Generator(np.random.PCG64(2))
-    return np.asarray(generator.normal(size=(ROWS, d)) * np.sqrt(squares))
+    drawn = generator.normal(size=(ROWS, d)) * np.sqrt(squares)
+    return np.hstack([drawn, np.full((ROWS, bars), _HALF)])  # of single answers, as high as a bar
 
 
 def dense(rows: Matrix) -> Float[np.ndarray, "m d"]:
@@ -306,15 +320,22 @@ def _curve() -> tuple[Vector, Vector]:
     return np.array([_linear(spread) for spread in spreads]), spreads
 
 
-def _held_out(rows: Matrix, labels: Float[np.ndarray, " m"]) -> float:
+def _held_out(rows: Matrix, labels: Float[np.ndarray, " m"], *, apart: bool) -> float:
     """Return the accuracy of linear fits on the fifth that each did not see."""
-    place, right = np.arange(len(labels)) % _FOLDS, np.zeros(len(labels))
+    # Answers to one prompt, which tell of each other, stand together: then fifths are of one piece.
+    order, right = np.arange(len(labels)), np.zeros(len(labels))
+    place = order * _FOLDS // len(labels) if apart else order % _FOLDS
     for fold in range(_FOLDS):
         seen, out = rows[place != fold], place == fold
         bend = _moment(seen, seen) * (seen.shape[0] / 4) + np.eye(rows.shape[1])
         weights = np.linalg.solve(bend, seen.T @ (labels[~out] - _HALF))
         right[out] = (rows[out] @ weights > 0) == (labels[out] > _HALF)
     return float(np.mean(right))
+
+
+def _rightness(truth: Float[np.ndarray, "k m"], found: Float[np.ndarray, "k m"]) -> Vector:
+    """Return how often each of several fits is right about single answers, E σ(±Δ)."""
+    return np.asarray(_HALF + np.mean(np.tanh(truth / 2) * np.sign(found), axis=1) / 2)
 
 
 def _accuracies(

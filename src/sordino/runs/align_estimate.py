@@ -199,7 +199,9 @@ class _Estimate(LearningRun):
     def text_features(self) -> HashedText:
         """Return what texts are read with; of records that may not be counted, the usual."""
         hidden = self.settings.relation == ADD_OR_REMOVE_ONE
-        return self.settings.features(None if hidden else len(self.inputs.data))
+        data = self.inputs.data
+        n = data.rows if isinstance(data, Chunks) else len(data)
+        return self.settings.features(None if hidden else n)
 
     def features(self, n: int | None) -> Features | None:
         """Return the features of a reward that so many judgments teach; None for vectors."""
@@ -340,16 +342,21 @@ class _OfLabels(_Estimate):
     @cached_property
     def noise(self) -> _Noise:
         """Return noise for labels, or all of a person, made for their number where it is known."""
-        settings, data, survey = self.settings, self.inputs.data, self.survey
-        delta, wanted, n, most = settings.failure, settings.metrics_epsilon, None, None
+        data, n = self.inputs.data, None
+        if isinstance(data, Pairs):
+            n = len(data)
+        elif self.survey is not None and self.dimension is None:
+            n = self.survey.counted
+        return self._noise_for(n)
+
+    def _noise_for(self, n: int | None) -> _Noise:
+        """Return the noise that suits so many judgments."""
+        settings, data = self.settings, self.inputs.data
+        delta, wanted, most = settings.failure, settings.metrics_epsilon, None
         if settings.unit is Unit.person:
             most = settings.cap  # which many files need
             if most is None and isinstance(data, Pairs):
                 most = questions_of_one_person(data)
-        if isinstance(data, Pairs):
-            n = len(data)
-        elif survey is not None and self.dimension is None:
-            n = survey.counted
         terms: dict[str, Any] = {"delta": delta, "records_per_person": most}
         if n is None:
             estimate = LabelGaussian(settings.total, **terms)
@@ -368,10 +375,15 @@ class _OfLabels(_Estimate):
 
     def picture(self, rows: Matrix) -> Picture:
         """Return the fit of one noised sum of labels."""
-        data = self.inputs.data
-        assert isinstance(data, Pairs)  # noqa: S101 - of files in chunks nothing is foreseen
-        n = self.counted(data) - (0 if self.held_out is None else int(self.held_out.sum()))
-        return of_sum(rows, max(n, 1), self.mechanism, ridge=self.settings.ridge)
+        data, mechanism = self.inputs.data, self.mechanism
+        if isinstance(data, Pairs):
+            n = self.counted(data) - (0 if self.held_out is None else int(self.held_out.sum()))
+        else:  # as if none were left out, which only reading all of them tells
+            assert isinstance(data, Chunks)  # noqa: S101 - for the type checker
+            made = self._noise_for(n := data.rows or 1).estimate
+            assert isinstance(made, LabelMechanism)  # noqa: S101 - for the type checker
+            n, mechanism = round(n * (1 if self.noise.metrics is None else 1 - SHARE)), made
+        return of_sum(rows, max(n, 1), mechanism, ridge=self.settings.ridge)
 
     @property
     def mechanism(self) -> LabelMechanism:

@@ -113,6 +113,14 @@ class AlignRun(FolderRun):
         """Return what texts are read with."""
         return HashedText(self.settings.text_dimension)
 
+    @property
+    def pictured(self) -> bool:
+        """Return whether how many judgments there are is known, so that a fit can be pictured."""
+        data = self.inputs.data
+        if isinstance(data, Chunks):  # of one person not all rows may count
+            return data.rows is not None and self.settings.cap is None
+        return isinstance(data, Pairs)
+
     @abstractmethod
     def picture(self, rows: Matrix) -> Picture:
         """Return the fit that this run would make of judgments with feature differences as these.

@@ -22,11 +22,13 @@ from sordino import _random, _validate
 from sordino._markup import card
 from sordino.environments.annotators import TrueReward
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
+from sordino.mechanisms.randomized_response import label_shares
 from sordino.policies.gibbs import CandidatePolicy
+from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.comparisons import warn_swapped
 from sordino.preferences.containers import files_of
-from sordino.preferences.features import HashedText, Matrix
+from sordino.preferences.features import Features, Intercept, Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
 from sordino.preferences.rankings import Rankings
@@ -68,6 +70,7 @@ _WORDS: Mapping[str, type[StrEnum]] = {
 }
 _PATHS = {"evaluate", "truth", "scratch", "update"}
 _BY_CURATOR = (NoiseOn.estimate, NoiseOn.auto)  # what rankings and files in pieces go to
+_HALF = 0.5
 _TRUSTLESS = 0.002  # accuracy that nobody having to be trusted is worth
 _FLAG = re.compile(r"--([a-z][a-z-]*)")
 
@@ -388,33 +391,27 @@ def _foreseen(
         name: {"left_out": str(error)} for name, error in refused.items()
     }
     taught = None
-    if isinstance(data, Pairs) and data.levels is None and not data.alone:
-        signals: dict[HashedText | None, tuple[Matrix, Signal]] = {}
-        usual = set(np.linspace(0, len(data) - 1, min(len(data), ROWS)).astype(int).tolist())
-        seen = None if hidden else data.part(sorted(usual))
-        if public is not None:
-            taught = public.part(np.flatnonzero(public.labels < UNDECIDED).tolist())
-        for name, run in runs.items():
-            features = None if data.given is not None else narrowed(run.text_features)
-            if features not in signals:
-                if seen is not None:
-                    rows = seen.differences(features)
-                elif taught is not None:
-                    rows = taught.differences(features)
-                else:
-                    rows = population_rows(features, data.given)
-                signals[features] = (
-                    rows,
-                    (
-                        Signal.of_population(rows)
-                        if taught is None
-                        else Signal.of_public(taught.differences(features), taught.labels)
-                    ),
-                )
-            rows, signal = signals[features]
-            told[name] = signal.foresee(run.picture(rows)).to_dict()
-    else:
-        told |= {name: {"accuracy": None} for name in runs}
+    known: Pairs | Chunks | None = data if isinstance(data, Pairs) else None
+    if isinstance(data, Chunks) and data.dimension is None:
+        known = data
+    alone = known is not None and bool(runs) and settings.judges_alone(known)
+    signals: dict[Features | None, tuple[Matrix, Signal]] = {}
+    seen = None if hidden or known is None else _looked_at(known)
+    if public is not None:
+        decided = np.flatnonzero(label_shares(public.labels) != _HALF)
+        taught = public.part(decided.tolist())
+    for name, run in runs.items():
+        told[name] = {"accuracy": None}
+        # Of what draws from a reward of thumbs choose between, thumbs say nothing.
+        if known is None or not run.pictured or (alone and name == "draws"):
+            continue
+        features = None
+        if getattr(known, "given", None) is None:
+            features = settings.suited(narrowed(run.text_features), known)
+        if features not in signals:
+            signals[features] = _population(run, features, known, seen, taught)
+        rows, signal = signals[features]
+        told[name] = signal.foresee(run.picture(rows)).to_dict()
 
     def merit(name: str) -> tuple[bool, float]:
         """Return whether it was paid for already, and how well it is foreseen to do."""
@@ -431,10 +428,42 @@ def _foreseen(
     return {
         "best": max(runs, key=merit) if runs else settings.noise.value,
         "kinds": {kind: told[kind] for kind in settings.kinds},
-        "n": None if private or not isinstance(data, Pairs) else len(data),
+        "n": None if private else data.rows if isinstance(data, Chunks) else len(data),
         "from": "the stated population" if taught is None else "public judgments",
         "first_record": first,
     }
+
+
+def _population(
+    run: AlignRun,
+    features: Features | None,
+    data: Pairs | Chunks,
+    seen: Pairs | None,
+    taught: Pairs | None,
+) -> tuple[Matrix, Signal]:
+    """Return how questions differ in some features, and what is known of the true reward."""
+    alone = isinstance(features, Intercept)
+    public = None if taught is None else taught.differences(features)
+    if seen is not None:
+        rows = seen.differences(features)
+    elif public is not None:
+        rows = public
+    else:
+        plain = None if features is None else narrowed(run.text_features)
+        bars = len(features.families) if isinstance(features, Intercept) else 0
+        rows = population_rows(plain, getattr(data, "given", None), bars=bars)
+    if taught is None or public is None:
+        return rows, Signal.of_population(rows, alone=alone)
+    return rows, Signal.of_public(public, label_shares(taught.labels), alone=alone)
+
+
+def _looked_at(data: Pairs | Chunks) -> Pairs:
+    """Return so many public questions as say how features differ; of files the first batch's."""
+    if isinstance(data, Chunks):
+        batches = (pairs for chunk in data for pairs in judgments(data, chunk))
+        data = next(pairs for pairs in batches if len(pairs))
+    usual = set(np.linspace(0, len(data) - 1, min(len(data), ROWS)).astype(int).tolist())
+    return data.part(sorted(usual))
 
 
 def align(

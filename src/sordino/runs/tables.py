@@ -278,7 +278,7 @@ def forecast_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         if "left_out" in row:
             lines.append(f"{name}: {_left_out(row)}")
         elif row["accuracy"] is None:
-            lines.append(f"{name}: nothing is foreseen of rankings, or of what is private already")
+            lines.append(f"{name}: nothing is foreseen of it")
         else:
             low, high = row["interval"]
             reach = f"{_number(row['accuracy'])} [{_number(low)}, {_number(high)}]"
