@@ -8,6 +8,7 @@ import tomllib
 
 import pytest
 
+import sordino
 from sordino import errors
 from sordino._version import __version__
 from sordino.privacy.guarantee import CAVEATS, EVENTS
@@ -108,11 +109,30 @@ def test_tests_that_are_named_exist(path):
     assert not missing, "\n".join(missing)
 
 
-@pytest.mark.parametrize("name", ["local.md", "privacy.md"])
+EXAMPLES = ["local.md", "privacy.md", "by_example.md"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_come_out(name):
     result = doctest.testfile(str(ROOT / "docs" / name), module_relative=False)
     assert result.attempted >= 2
     assert result.failed == 0
+
+
+def test_every_public_name_is_in_an_example_that_runs():
+    """Examples of docstrings run as those of pages do: every public definition is in one."""
+    pages = "\n".join(re.findall(r"^ *(?:>>>|\.\.\.) (.*)$", "".join(
+        page(f"docs/{name}") for name in EXAMPLES), re.MULTILINE))  # fmt: skip
+    missing = []
+    for name in sordino.__all__:
+        found = getattr(sordino, name)
+        if not callable(found) or (isinstance(found, type) and issubclass(found, Exception)):
+            continue
+        own = re.findall(r"^ *>>> (.*)$", found.__doc__ or "", re.MULTILINE)
+        runs = [line for line in own if "+SKIP" not in line]
+        if not runs and not re.search(rf"\bsordino\.{name}\b", pages):
+            missing.append(name)
+    assert not missing, f"no example that runs: {', '.join(missing)}"
 
 
 def test_changelog_has_this_version_with_privacy_first():
