@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections import Counter
@@ -20,7 +19,7 @@ from sordino.privacy import accounting, exports
 from sordino.privacy.books import EVERY
 from sordino.privacy.guarantee import Guarantee, anchor, merge, promise_rows, size
 from sordino.privacy.ledger import Head, Ledger
-from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
+from sordino.privacy.ledger_chain import Row, digest_of_json, event_of, promise_of
 
 __all__ = [
     "Certificate",
@@ -198,7 +197,7 @@ def claims_more(claimed: Guarantee, paid: Guarantee) -> bool:
 
 def digest_of(artifact: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the canonical JSON of what an artifact's ``to_dict`` returned."""
-    return hashlib.sha256(canonical_json(artifact).encode()).hexdigest()
+    return digest_of_json(artifact)
 
 
 @runtime_checkable

@@ -34,7 +34,7 @@ PUBLIC_BEYOND_EXPORTS = {
 }  # fmt: skip
 MOST_OTHERS = 1_165  # public definitions that are neither exported nor in the set above
 MOST_LINES = 73_000  # 70,000 is the rule: what the front door brought is to be made up for
-MOST_FILES = 215
+MOST_FILES = 206
 MOST_USED_ONCE = 614
 MOST_ANY = 109
 LONGEST_FILE = 900

@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkabl
 import numpy as np
 from jaxtyping import Bool, Float, UInt64
 from scipy.special import expit
+from scipy.stats import binom, chi2
 
 from sordino import _random, _validate
 from sordino._random import Entropy
@@ -346,8 +347,6 @@ def _detectable_in_one_run(
     claimed: float, canaries: int, guesses: int, *, delta: float, confidence: float
 ) -> float:
     """Return the smallest epsilon that so many guesses refute with probability .95."""
-    from scipy.stats import binom  # noqa: PLC0415 (slow to import)
-
     tried = np.arange(_validate.non_negative("claimed", claimed), 50.0, 0.05)
     counts = binom.ppf(1 - POWER, guesses, expit(tried)).astype(int)
 
@@ -508,8 +507,6 @@ class _Draws(NamedTuple):
     @property
     def p_value(self) -> float:
         """Return twice the smaller tail of the binomial, at most 1."""
-        from scipy.stats import binom  # noqa: PLC0415 (slow to import)
-
         low = binom.cdf(self.hits, self.trials, self.chance)
         high = binom.sf(self.hits - 1, self.trials, self.chance)
         return float(min(1.0, 2 * min(low, high)))
@@ -527,8 +524,6 @@ def sampling_finding(
     # shuffles and cuts batches of one size draws each unit as often as a Poisson sample does, and
     # is found by its sizes and by who comes back in the next batch.
     # Source: docs/auditing.md, "Training".
-    from scipy.stats import binom  # noqa: PLC0415 (slow to import)
-
     sampling_threshold(probability)
     q, trials = probability, 2 * (integer("trials", trials, at_least=20) // 2)
     units = min(_MOST, max(4, math.ceil(_EXPECTED / q)))
@@ -801,8 +796,6 @@ def _scores(
 
 def _noise_finding(trainer: Trainer, level: float, entropy: Entropy) -> Finding:
     """Return whether every tensor gets as much noise as is stated; more is no leak."""
-    from scipy.stats import chi2  # noqa: PLC0415 (slow to import)
-
     # The step is the trainer's own, with nobody in it; squares are in units of the variance that is
     # stated, so that each sum is that of so many squared standard normal numbers.
     terms = trainer._privacy  # noqa: SLF001

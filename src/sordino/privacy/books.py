@@ -93,11 +93,7 @@ def event_for(use: Use, unit: Unit, relation: NeighboringRelation) -> Event:
     # another person, and then two persons change.
     touched = 2 if (unit, use.unit) == ("record", "person") else use.labels
     # What is replaced goes away and comes back, if that is what the release was analyzed for.
-    return _of_steps(use.event, touched * (1 if use.neighbors is REPLACE_ONE else 2), touched)
-
-
-def _of_steps(event: Event, steps: int, touched: int) -> Event:
-    """Return the event of some changes after one another, which touch so many units."""
+    event, steps = use.event, touched * (1 if use.neighbors is REPLACE_ONE else 2)
     if type(event) in _SIZES:
         name, power = _SIZES[type(event)]
         # rounded up as accounting reads it: by the decimal that is printed

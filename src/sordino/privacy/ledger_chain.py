@@ -493,17 +493,15 @@ def _settled(payload: str) -> dict[str, Any]:
 
 def request_of(settings: Mapping[str, Any]) -> str:
     """Return the name of a command: one digest of its settings."""
-    said = {
-        name: str(value.absolute()) if isinstance(value, Path) else _plain(value)
-        for name, value in settings.items()
-    }
-    return hashlib.sha256(canonical_json(said).encode()).hexdigest()
+    return digest_of_json({name: _plain(value) for name, value in settings.items()})
 
 
 def _plain(value: object) -> object:
     """Return what JSON can hold."""
+    if isinstance(value, Path):
+        return str(value.absolute())
     if isinstance(value, (list, tuple)):
-        return [str(part.absolute()) if isinstance(part, Path) else _plain(part) for part in value]
+        return [_plain(part) for part in value]
     return value if value is None or isinstance(value, (bool, int)) else repr(value)
 
 
