@@ -186,9 +186,11 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     losses: Counter[float] = Counter()
     for event, count in counts.items():
         if isinstance(event, RandomizedResponseEvent | PureEvent):
-            coin = isinstance(event, RandomizedResponseEvent)
-            loss = randomized_response_loss(event, neighbors) if coin else event.epsilon
-            losses[loss] += count
+            losses[
+                randomized_response_loss(event, neighbors)
+                if isinstance(event, RandomizedResponseEvent)
+                else event.epsilon
+            ] += count
     pure = {loss: count for loss, count in losses.items() if loss > 0}
     ranges = {e: n for e, n in counts.items() if isinstance(e, BoundedRangeEvent)}
     rough = [(e, n) for e, n in counts.items() if isinstance(e, ApproximateEvent)]
