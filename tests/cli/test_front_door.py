@@ -139,7 +139,8 @@ def test_answers_of_any_container_are_lines_with_a_manifest(folder):
         assert folder.run(*words, "--ledger", f"{name}.db", "--simulate-seed", "1").code == 0
         found.append((folder / f"{name}.private.jsonl").read_bytes())
     assert len({*found}) == 1
-    assert set(json.loads(found[0].splitlines()[0])) == {"prompt", "first", "second", "answer"}
+    kept = {"prompt", "first", "second", "first_name", "second_name", "answer"}
+    assert set(json.loads(found[0].splitlines()[0])) == kept
 
 
 ROW = {"prompt": "p", "first": f"{CANARY} a", "second": f"{CANARY} b", "label": 1}

@@ -283,7 +283,7 @@ def test_the_table_of_records_is_each_record_once():
 @pytest.mark.parametrize(("change", "said"), [
     ({"groups": ("de", "fr")}, "Groups and style are read from records"),
     ({"style": ("length",)}, "Groups and style are read from records"),
-    ({"items": ("a", "b", "c", "other")}, "A record names no item, or one that was not declared"),
+    ({"items": ("a", "b", "c", "other")}, "A record cannot be used"),
 ])  # fmt: skip
 def test_nothing_of_a_record_is_read_or_told(tmp_path, change, said):
     items = ItemDifferences(**({"items": NAMES} | change))

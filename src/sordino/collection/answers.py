@@ -351,7 +351,8 @@ def _answers(connection: Connection, questions: Sequence[Question]) -> Iterator[
     rows = connection.execute(chosen)
     for place, person, answer in sorted((places[row[0]], row[1], row[2]) for row in rows):
         asked = questions[place]
-        yield line_of(asked.prompt, asked.first, asked.second, answer, person)
+        texts = asked.prompt, asked.first, asked.second
+        yield line_of(*texts, answer, person, names=asked.names)
 
 
 MOST_ANSWERS: Final = 50

@@ -28,7 +28,7 @@ from sordino._random import new_release_id
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.files import read_rows
-from sordino.preferences.records import FIELDS, Text, canonical, read_text
+from sordino.preferences.records import FIELDS, Names, Text, canonical, names_of, read_text
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more, weak_caveats
 from sordino.privacy.ledger_chain import digest_of_json
 
@@ -49,6 +49,7 @@ class Question:
     prompt: Text  # what the two answers answer
     first: Text  # the answer whose preference is written as 1
     second: Text  # the other one
+    names: Names | None = None  # whose answers they are: beside answers that are exported, not here
 
     def to_dict(self) -> dict[str, Any]:
         """Return the question as the page is told it."""
@@ -81,7 +82,9 @@ def _read_questions(path: Path) -> tuple[Question, ...]:
         if not key:
             raise DataError(f"{where}: a text is not valid Unicode.")
         first, second = (other, one) if swap else (one, other)
-        question = Question(key.hex()[:32], prompt, first, second)
+        names = names_of(row, where)
+        names = names and names.turned(swap=swap)
+        question = Question(key.hex()[:32], prompt, first, second, names)
         if question.id in found:
             raise DataError(f"{where}: this question stands in {found[question.id]} already.")
         if len(found) == _MOST:

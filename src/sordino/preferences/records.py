@@ -97,6 +97,10 @@ class Names(NamedTuple):
     second: str  # nothing where a single answer was judged
     group: str = ""
 
+    def turned(self, *, swap: bool) -> Names:
+        """Return the same of two answers that were swapped, or not."""
+        return Names(self.second, self.first, self.group) if swap else self
+
 
 @dataclass(frozen=True, slots=True)
 class Levels:
@@ -326,7 +330,7 @@ def _parse_record(
                 "as they were declared, if they were."
             )
         levels = said
-    names = _names_of(row, where)
+    names = names_of(row, where)
     if names is not None and not {"first", "chosen", "completion"} & row.keys():
         # No texts: the names stand for them, and what was asked may be a number.
         about = "" if row.get("prompt") is None else row["prompt"]
@@ -342,8 +346,7 @@ def _parse_record(
         raise DataError(f"{where}: a text is not valid Unicode.")
     first, second = (other, one) if swap and not isinstance(other, Absent) else (one, other)
     outcome = turned(outcome, swap=swap)
-    if names is not None and swap:
-        names = Names(names.second, names.first, names.group)
+    names = names and names.turned(swap=swap and not isinstance(other, Absent))
     rated = levels if "rating" in row or (privatized and own is not None) else None
     asked = () if rated is None else (key,)
     key, cut = rated_key(key, str(rated or "")), "prompt" not in row
@@ -358,7 +361,7 @@ def named_fields(names: Names | None) -> dict[str, str]:
     return {name: value for name, value in said if value}
 
 
-def _names_of(row: Mapping[str, Any], where: str) -> Names | None:
+def names_of(row: Mapping[str, Any], where: str) -> Names | None:
     """Return whose answers a record holds, if both are named, or the only one is."""
     named = [name for name in ("first_name", "second_name") if row.get(name) is not None]
     if len(named) < (1 if "completion" in row else 2):

@@ -742,7 +742,7 @@ def _single_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | N
 
 _NEEDED: Final = {
     PAIRS: "a prompt and two answers, with which is better (prompt, first, second, label; or "
-    "prompt, chosen, rejected), or two names and who won (model_a, model_b, winner)",
+    "prompt, chosen, rejected), or two names and who won (first_name, second_name, winner)",
     RANKINGS: "a prompt, candidates and their order (prompt, candidates, ranking or ranks)",
     THUMBS: "a prompt, an answer and a thumb (prompt, completion, label)",
     RATINGS: "a prompt, an answer and its rating (prompt, completion, rating)",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -27,6 +26,7 @@ from sordino.mechanisms.randomized_response import NonPrivate
 from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk
+from sordino.preferences.files import untold
 from sordino.preferences.items import ItemDifferences
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.records import turned
@@ -207,60 +207,49 @@ class _Met:
     rows: Float[np.ndarray, "m d"]  # the first that is not 0 is above it; marks of ties behind
     outcomes: Int64[np.ndarray, "m 3"]  # lost, tied and won; or all that met in the first column
     total: Float[np.ndarray, " d"]  # Σ x, as rows were given
-    once: bool  # whether equal rows are put together
 
     @classmethod
     def of(cls, rows: Rows, items: ItemDifferences, *, openly: bool = False) -> _Met:
         """Return who met whom in all rows."""
-        width = items.dimension - items.counters
-        task = partial(cls._block, width=width, once=not items.style, openly=openly)
+        task = partial(cls._block, items.dimension - items.counters, openly)
         return rows.fold(task, cls.plus)
 
     @classmethod
     def _block(
         cls,
+        width: int,
+        openly: object,
         _first: int,
         block: Any,
         labels: Integer[np.ndarray, " n"] | None = None,
-        *,
-        width: int,
-        once: bool,
-        openly: bool,
     ) -> _Met:
         parts = []
         for part, given in dense_parts(block):
-            values = given.copy()
-            leads = values[np.arange(len(values)), (values[:, :width] != 0).argmax(axis=1)]
+            values, n = given.copy(), np.arange(len(given))
+            leads = values[n, (values[:, :width] != 0).argmax(axis=1)]
             values[:, :width] *= np.where(leads < 0, -1, 1)[:, np.newaxis]
             outcomes = np.zeros((len(values), 3), dtype=np.int64)
             said = np.zeros(len(values), dtype=np.int64)
             if openly and labels is not None:
-                codes = np.asarray(turned(labels[part], swap=leads < 0))
-                said = np.array([0, 2, 1])[codes]
-            outcomes[np.arange(len(values)), said] = 1
-            made = cls(values + 0.0, outcomes, given.sum(axis=0), once)  # no −0.0
-            parts.append(made.put_together() if once else made)
-        whole = parts[0]
-        for one in parts[1:]:
-            whole = whole.plus(one)
-        return whole
+                said = np.array([0, 2, 1])[turned(labels[part], swap=leads < 0)]
+            outcomes[n, said] = 1
+            made = cls(values + 0.0, outcomes, given.sum(axis=0))  # no −0.0
+            parts.append(made.together())
+        return parts[0].together(*parts[1:])
 
     def plus(self, other: _Met) -> _Met:
         """Return who met whom in both."""
-        rows, outcomes = (
-            np.concatenate(two)
-            for two in ((self.rows, other.rows), (self.outcomes, other.outcomes))
-        )
-        both = _Met(rows, outcomes, self.total + other.total, self.once)
-        return both.put_together() if self.once else both
+        return self.together(other)
 
-    def put_together(self) -> _Met:
-        """Return the same with each row once."""
-        bytes_ = np.ascontiguousarray(self.rows).view(f"V{8 * self.rows.shape[1]}").ravel()
+    def together(self, *others: _Met) -> _Met:
+        """Return who met whom in all of these, each row once."""
+        every = (self, *others)
+        rows = np.concatenate([one.rows for one in every])
+        bytes_ = np.ascontiguousarray(rows).view(f"V{8 * rows.shape[1]}").ravel()
         _, first, which = np.unique(bytes_, return_index=True, return_inverse=True)
         outcomes = np.zeros((len(first), 3), dtype=np.int64)
-        np.add.at(outcomes, which, self.outcomes)
-        return _Met(self.rows[first], outcomes, self.total, self.once)
+        np.add.at(outcomes, which, np.concatenate([one.outcomes for one in every]))
+        return _Met(rows[first], outcomes, np.sum([one.total for one in every], axis=0))
 
 
 def _boards(
@@ -280,8 +269,7 @@ def _boards(
         inside = met.rows[:, columns]
         mine = met.rows[:, d + at] > 0 if items.ties else inside.any(axis=1)
         mine |= at == 0
-        own = _Met(inside[mine], met.outcomes[mine], met.total, met.once)
-        own = own.put_together() if own.once else own
+        own = _Met(inside[mine], met.outcomes[mine], met.total).together()
         kept = [*range(columns.start, columns.stop), *([d + at] if items.ties else [])]
         boards[group] = Votes(
             items=items.items,
@@ -416,38 +404,21 @@ def _release_records(
 
 
 def _record_rows(battles: Pairs | ChunkSurvey, items: ItemDifferences) -> Rows:
-    """Return who met whom in every record, with who won beside it; nothing tells which is amiss."""
+    """Return who met whom in every record, with who won; nothing tells which is amiss."""
     if isinstance(battles, Pairs):
-        return Rows.of(_hidden_rows(battles, items), battles.labels)
-    survey = battles
-
-    return Rows(
-        survey.engine,
-        survey.chunks,
-        partial(_blocks, survey, items),
-        (survey.n, items.dimension),
-    )
+        with untold(hides_records=True):
+            return Rows.of(battles.differences(items), battles.labels)
+    read = partial(_blocks, battles, items)
+    return Rows(battles.engine, battles.chunks, read, (battles.n, items.dimension))
 
 
 def _blocks(
     survey: ChunkSurvey, items: ItemDifferences, chunk: Chunk
 ) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
     yield 0, sparse.csr_array((0, items.dimension)), np.zeros(0, np.int8)
-    for pairs in judgments(survey.chunks, chunk):
-        if len(pairs):
-            yield 0, _hidden_rows(pairs, items), pairs.labels
-
-
-def _hidden_rows(pairs: Pairs, items: ItemDifferences) -> Any:
-    rows = None
-    with suppress(DataError):
-        rows = pairs.differences(items)
-    if rows is None:
-        raise DataError(
-            "A record names no item, or one that was not declared. Nothing was released. Which one "
-            "is not said, for records are private."
-        )
-    return rows
+    with untold(hides_records=True):
+        for pairs in judgments(survey.chunks, chunk):
+            yield 0, pairs.differences(items), pairs.labels
 
 
 def _table(

@@ -241,3 +241,18 @@ def several(engine, study, people):
     ]
     with engine.begin() as connection:
         connection.execute(insert(ANSWERS), rows)
+
+
+def test_whose_answers_met_stands_beside_answers_and_not_on_the_page(tmp_path, engine):
+    rows = [{"prompt": f"p {n}", "first": f"a {n}", "second": f"b {n}", "first_name": "x",
+             "second_name": "y"} for n in range(6)]  # fmt: skip
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    study = new_study(
+        tmp_path / "s.toml", title="T", questions=tmp_path / "q.jsonl", epsilon=1.0, cap=4
+    )
+    assert study.questions[0].to_dict().keys() == {"id", "prompt", "first", "second"}
+    fill(frozen(engine, study, create=True), study, 3)
+    export_answers(engine, study, tmp_path / "out.jsonl", unit="person")
+    found = read_pairs(tmp_path / "out.jsonl")
+    for first, names in zip(found.first, found.names, strict=True):
+        assert names[:2] == (("x", "y") if first.startswith("a") else ("y", "x"))
