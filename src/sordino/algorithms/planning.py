@@ -19,6 +19,7 @@ from sordino.errors import DataError, UsageError
 from sordino.policies.gibbs import ReleasedReward
 from sordino.policies.robust import Solver, WorstCaseResult, confidence_ellipsoid_of, vector_of
 from sordino.policies.worst_case import (
+    Ellipsoidal,
     FlowProgram,
     Mixture,
     PlausibleRewards,
@@ -27,7 +28,6 @@ from sordino.policies.worst_case import (
     refuse_gap,
     solve_flows,
 )
-from sordino.rewards.confidence import Ellipsoid
 
 _SUM = 1e-8  # how far probabilities may be from summing to 1
 
@@ -408,7 +408,7 @@ class Plan(WorstCaseResult):
 
 
 def plan(  # noqa: PLR0913 (each is one choice of the user)
-    reward: ReleasedReward | Ellipsoid,
+    reward: ReleasedReward | Ellipsoidal,
     environment: object,
     *,
     horizon: int | None = None,

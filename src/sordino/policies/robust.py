@@ -24,10 +24,10 @@ from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.preferences.features import Features
 from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
-from sordino.rewards.confidence import Ellipsoid
 
 from .gibbs import ReleasedReward, drawn_indices, tilt
 from .worst_case import (
+    Ellipsoidal,
     FlowProgram,
     PlausibleRewards,
     Response,
@@ -406,7 +406,7 @@ _DIGITS = 1e-9  # what an interior-point solver gives less is given nothing
 
 
 def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
-    reward: ReleasedReward | Ellipsoid,
+    reward: ReleasedReward | Ellipsoidal,
     prompts: Prompts,
     candidates: CandidateLists,
     *,
@@ -501,9 +501,9 @@ def _context_program(contexts: Contexts, *, temperature: float | None = None) ->
     )
 
 
-def confidence_ellipsoid_of(reward: object) -> Ellipsoid:
+def confidence_ellipsoid_of(reward: object) -> Ellipsoidal:
     """Return the ellipsoid that a reward keeps; refuse one that keeps none."""
-    if isinstance(reward, Ellipsoid):
+    if isinstance(reward, Ellipsoidal):
         return reward
     if not isinstance(reward, ReleasedReward):
         raise PrivacyError(
@@ -516,7 +516,7 @@ def confidence_ellipsoid_of(reward: object) -> Ellipsoid:
             "This reward keeps no ellipsoid, so nothing says how wrong it may be. Fit it with "
             "fit_reward(..., ellipsoid=True). Finite classes have pessimistic_policy instead."
         )
-    found: Ellipsoid = known
+    found: Ellipsoidal = known
     return found
 
 

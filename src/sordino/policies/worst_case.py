@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import clarabel
 import numpy as np
@@ -25,7 +25,6 @@ from scipy.optimize import brentq
 from sordino import _validate
 from sordino._validate import Square, Vector
 from sordino.errors import ConvergenceError, DataError, UsageError
-from sordino.rewards.confidence import Ellipsoid
 
 _SPAN = 300.0  # range of the logarithm of a multiplier, around the largest curvature
 
@@ -61,6 +60,22 @@ def _shortest(values: Vector, middle: Vector, radius: float) -> Vector:
 
 
 _FLAT = 1e-9  # relative: a direction is unbounded only where more than rounding points there
+
+
+@runtime_checkable
+class Ellipsoidal(Protocol):
+    """A confidence set that is an ellipsoid, as a fitted reward keeps one or a user makes it."""
+
+    @property
+    def center(self) -> Vector:
+        """Return the weights in the middle."""
+
+    @property
+    def metric(self) -> Square:
+        """Return M, in whose norm the set is a ball."""
+
+    def radius(self, confidence: float) -> float:
+        """Return how large the set is, in the metric."""
 
 
 class WorstCase(NamedTuple):
@@ -113,7 +128,7 @@ class PlausibleRewards:
     @classmethod
     def of(
         cls,
-        known: Ellipsoid,
+        known: Ellipsoidal,
         *,
         confidence: float,
         radius_scale: float = 1.0,
