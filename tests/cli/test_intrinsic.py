@@ -170,7 +170,9 @@ def test_a_dry_run_of_answers(prepared):
     before = prepared.state()
     plan = prepared.run(*CHOOSE, "--dry-run", "--json")
     assert (plan.code, plan.err, prepared.state()) == (0, "", before)
-    assert "would spend" in prepared.run(*CHOOSE, "--dry-run").out
+    planned = prepared.run(*CHOOSE, "--dry-run").out
+    assert "would spend" in planned
+    assert "nothing (dry run)" in planned
     assert prepared.run(*CHOOSE, "--json").value["guarantee"]["epsilon"] == plan.value["spend"]
 
 

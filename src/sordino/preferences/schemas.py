@@ -29,24 +29,6 @@ COMPARED: Final = (PAIRS, THUMBS, RATINGS)
 """What is read as comparisons: of two answers, or of one with an absent one."""
 
 _UNDECIDED: Final = 0.5
-_WORDS: Final[Mapping[str, float]] = {
-    **dict.fromkeys(
-        ("a", "model a", "response a", "answer a", "assistant a", "output a", "completion a"), 1
-    ),
-    **dict.fromkeys(
-        ("b", "model b", "response b", "answer b", "assistant b", "output b", "completion b"), 0
-    ),
-    **dict.fromkeys(("left", "first", "a is better", "response 1", "answer 1", "output 1"), 1),
-    **dict.fromkeys(("right", "second", "b is better", "response 2", "answer 2", "output 2"), 0),
-    **dict.fromkeys(("model 1", "completion 1", "text 1"), 1),
-    **dict.fromkeys(("model 2", "completion 2", "text 2"), 0),
-    **dict.fromkeys(("tie", "ties", "draw", "equal", "same", "tie (bothbad)", "skip"), _UNDECIDED),
-    **dict.fromkeys(("both", "both good", "bothgood", "both equal"), _UNDECIDED),
-    **dict.fromkeys(("neither", "both bad", "bothbad", "none"), _UNDECIDED),
-}
-"""What a winner may be called. "Both bad" and ties stay in, undecided: to drop rows by their
-outcome would publish it."""
-
 _SAID: Final = (
     "'model_a' or 'model_b', 'A' or 'B', 'left' or 'right', 'response_1' or 'response_2', 'tie', "
     "'both bad', 'both good', 'neither' or 'skip'"
@@ -464,6 +446,12 @@ def _loaded(
 
 
 _TABLE: Final = tomllib.loads(Path(__file__).with_name("schemas.toml").read_text("utf-8"))
+_WORDS: Final[Mapping[str, float]] = {
+    word: value
+    for name, value in (("first", 1), ("second", 0), ("undecided", _UNDECIDED))
+    for word in _TABLE["winners"][name].split("|")
+}
+"""What a winner may be called."""
 PUBLIC: Final = tuple(_loaded(**each) for each in _TABLE["schema"])
 """Public schemas: the first whose columns are all there counts."""
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
