@@ -38,10 +38,6 @@ class Share:
     high: float
     n: int  # comparisons behind it
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the share as JSON holds it."""
-        return asdict(self)
-
     def __str__(self) -> str:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
@@ -244,7 +240,7 @@ class WinRate:
         promise, matched = self.guarantee, self.length_matched
         return {
             **{name: value for name, value in vars(self).items() if name not in _NESTED},
-            "length_matched": matched and matched.to_dict(),
+            "length_matched": matched and asdict(matched),
             "judge_guarantee": promise and {**promise.to_dict(), "caveats": list(promise.caveats)},
         }
 
@@ -316,7 +312,7 @@ def win_rate(
     ratios = np.log(np.maximum(sizes, 1)) - np.log(np.maximum(others, 1))
     share = _share_won(won, clusters, confidence=level)
     return WinRate(
-        **share.to_dict(),
+        **asdict(share),
         prompts=int(clusters.max()) + 1,
         ties=int(np.sum(won == 0.5)),  # noqa: PLR2004 (a tie is one half)
         length_matched=_length_matched_share(won, ratios, clusters, confidence=level),

@@ -365,14 +365,12 @@ def _or_name(words: Callable[..., float]) -> Callable[..., float]:
     return rule
 
 
-def _sign(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
-    number = _number(row, paths[0], place, "a number: below 0 where the first answer is better")
-    return _UNDECIDED if number == 0 else float(number < 0)
+def _below(middle: float, wanted: str) -> Callable[..., float]:
+    def rule(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
+        number = _number(row, paths[0], place, f"a number: {wanted}")
+        return _UNDECIDED if number in (0, middle) else float(number < middle)
 
-
-def _middle(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
-    number = _number(row, paths[0], place, "a number: 1 where the first answer is better, or 2")
-    return _UNDECIDED if number in (0, 1.5) else float(number < 1.5)  # noqa: PLR2004 (halfway)
+    return rule
 
 
 def _greater(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
@@ -412,13 +410,13 @@ _RULES: Final[Mapping[str, Callable[..., Any]]] = {
     "winner": _winner,
     "name or winner": _or_name(_winner),
     "first if 1": _one_of({1: 1, 0: 0, _UNDECIDED: _UNDECIDED}, "1 (the first answer), 0 or 0.5"),
-    "number from 1": _middle,
+    "number from 1": _below(1.5, "1 where the first answer is better, or 2"),
     "from 1": _words_or(_one_of({1: 1, 2: 0, 1.5: _UNDECIDED}, f"1, 2 or {_SAID}")),
     "from 0": _words_or(_one_of({0: 1, 1: 0, _UNDECIDED: _UNDECIDED}, f"0, 1 or {_SAID}")),
     "name or from 1": _or_name(
         _words_or(_one_of({1: 1, 2: 0, 1.5: _UNDECIDED}, f"1, 2 or {_SAID}"))
     ),
-    "sign": _sign,
+    "sign": _below(0, "below 0 where the first answer is better"),
     "greater": _greater,
     "only": _only,
     "model": _named_model,

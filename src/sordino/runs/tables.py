@@ -10,7 +10,7 @@ from typing import Any, cast
 from sordino.mechanisms.catalogue import hides_ballots, is_noised_sum
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less
 from sordino.reporting.result import MEANINGLESS
-from sordino.reporting.wording import judged
+from sordino.reporting.wording import is_of_rankings, judged
 from sordino.rewards.metrics import REACH
 
 _UNBOUGHT = "not measured (--metrics-epsilon buys it)"
@@ -103,7 +103,7 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
     if "persons" in data and result["guarantee"]["unit"] == "person":
         counted["persons"] = f"{data['persons']:,}"
     if data["capped"]:
-        what = "ballots" if _of_rankings(result) else judged(result)
+        what = "ballots" if is_of_rankings(result) else judged(result)
         counted["left out"] = f"{data['capped']:,} {what}, by the cap for one person"
     rows = {
         **promise_rows(result),
@@ -145,10 +145,6 @@ def _in_files(data: Mapping[str, Any]) -> str:
     return f" in {data['files']:,} files{rest}"
 
 
-def _of_rankings(told: Mapping[str, Any]) -> bool:
-    return hides_ballots((told.get("mechanism") or {}).get("name"))
-
-
 def _ballot_rows(told: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
     ballots, items = data.get("ballots"), told.get("items") or []
     rows = {} if ballots is None else {"ballots": f"{ballots:,}"}
@@ -185,7 +181,7 @@ def _wins(policy: Mapping[str, Any]) -> str:
 
 def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
     """Return lines on what a curator bought, and on what came free with one noised sum."""
-    if _of_rankings(result):
+    if is_of_rankings(result):
         return {"accuracy": _UNSCORED}
     if _in_files(result["data"]) and not _is_for_sale(result):
         return {"accuracy": UNREAD}
@@ -316,7 +312,7 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         if "files" in plan and not _is_for_sale(plan):
             rows["accuracy"] = UNREAD
         elif plan["metrics"] is None:
-            rows["accuracy"] = _UNSCORED if _of_rankings(plan) else _UNBOUGHT
+            rows["accuracy"] = _UNSCORED if is_of_rankings(plan) else _UNBOUGHT
     rows |= _ballot_rows(plan, plan) | dropped_row(plan.get("dropped"))
     if "largest_person_epsilon" in plan:
         rows["most about one person"] = (
