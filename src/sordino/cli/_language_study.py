@@ -346,10 +346,9 @@ class Releases:
         return private
 
     def _parts(self, private: PrivatePairs) -> tuple[PrivatePairs, PrivatePairs]:
-        part = language_module("studies.comparison_table").part_of_answers
         rows = range(len(private))
-        training = part(private, [row for row in rows if row not in self.held_out])
-        return training, part(private, [row for row in rows if row in self.held_out])
+        training = private.part([row for row in rows if row not in self.held_out])
+        return training, private.part([row for row in rows if row in self.held_out])
 
 
 _MARGIN = 1 + 1e-6  # the search that fits a budget, and the sum, differ in their last digits

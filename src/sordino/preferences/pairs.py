@@ -387,6 +387,10 @@ class PrivatePairs(Comparisons):
             )
         return {}
 
+    def part(self, rows: Sequence[int]) -> PrivatePairs:
+        """Return some of the answers, under the promise and the entries of them all."""
+        return self._part(rows, ("prompts", "first", "second", "given", "answers"), seal=None)
+
     def received(self, release_id: str) -> PrivatePairs:
         """Return the same answers, tied to the ledger entry that recorded their arrival."""
         return replace(self, release_ids=(*self.release_ids, release_id))

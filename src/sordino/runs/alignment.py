@@ -548,8 +548,8 @@ def perform_call(
     if isinstance(ledger, Ledger):
         given |= {"data_name": given.get("data_name", ledger.data or None)}
         ledger = ledger.path
-    problem: SordinoError | None = None
-    try:
+    # options have no dashes here
+    with reworded(lambda said: _FLAG.sub(lambda flag: flag[1].replace("-", "_"), said)):
         settings = kind(
             out=None if out is None else Path(out),
             ledger=None if ledger is None else Path(ledger),
@@ -560,8 +560,4 @@ def perform_call(
         with prepare(settings, None if files else data).ready() as run:
             assert isinstance(run, FolderRun)  # noqa: S101 - for the type checker
             (told, made), paid = run.perform(run.finish)
-    except SordinoError as error:
-        problem = error
-    if problem is not None:  # options have no dashes here
-        raise type(problem)(_FLAG.sub(lambda flag: flag[1].replace("-", "_"), str(problem)))
     return told, made, paid

@@ -28,7 +28,7 @@ from sordino._files import (
     sole_holder,
     to_json,
 )
-from sordino.errors import PrivacyError, PrivacyWarning, SordinoError, UsageError
+from sordino.errors import PrivacyError, PrivacyWarning, UsageError
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy import accounting
 from sordino.privacy.accounting import EVERYTHING
@@ -49,7 +49,7 @@ from sordino.privacy.ledger_chain import ledger_path as project_ledger
 from sordino.privacy.persons import People
 from sordino.reporting.result import judge
 
-from .settings import Budget, IntoFolder, Paying, Spending
+from .settings import Budget, IntoFolder, Paying, Spending, reworded
 from .tables import plan_rows, verdict_rows
 
 RESULT = "result.json"
@@ -307,7 +307,9 @@ class Run(ABC):
         self.planned()
         with self.place():
             ledger = self.account(planning=False)
-            with _add_spend_to_errors(ledger), ledger.attempt(self.request):
+            stays = f" What was spent before stays on {ledger.path.name}."
+            says = reworded(lambda said: f"{said}{stays if ledger.spends else ''}")
+            with says, ledger.attempt(self.request):
                 told = spend(ledger)
         return told, ledger
 
@@ -408,16 +410,3 @@ def publish(
         for draft in drafts:
             draft.finish()
         clear(folder / names[-1], force=force)  # no old result beside a new reward
-
-
-@contextmanager
-def _add_spend_to_errors(ledger: Ledger) -> Iterator[None]:
-    """Add to an error that the spend before it stays recorded."""
-    try:
-        yield
-    except SordinoError as error:
-        problem = error
-    else:
-        return
-    stays = f" What was spent before stays on {ledger.path.name}." if ledger.spends else ""
-    raise type(problem)(f"{problem}{stays}")

@@ -12,7 +12,7 @@ import os
 import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import KW_ONLY, Field, dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property, partial
@@ -159,15 +159,20 @@ def terms_of(settings: Any, make: Callable[..., T], **more: Any) -> T:
 
 
 @contextmanager
-def named_option(option: str) -> Iterator[None]:
-    """Say in an error which option it is about."""
+def reworded(say: Callable[[str], str]) -> Iterator[None]:
+    """Say an error in other words."""
     problem: SordinoError | None = None
     try:
         yield
     except SordinoError as error:
         problem = error
     if problem is not None:
-        raise type(problem)(f"{option}: {problem}")
+        raise type(problem)(say(str(problem)))
+
+
+def named_option(option: str) -> AbstractContextManager[None]:
+    """Say in an error which option it is about."""
+    return reworded(lambda said: f"{option}: {said}")
 
 
 # What is private, and of whom.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,8 +17,7 @@ from scipy.special import stdtrit
 
 from sordino._validate import number
 from sordino.errors import DataError, UsageError
-from sordino.preferences.comparisons import Comparisons, PublicDigest
-from sordino.preferences.pairs import PrivatePairs
+from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.records import Text, encoded
 from sordino.privacy.guarantee import float_from_json, float_to_json, never_less
 
@@ -208,23 +207,6 @@ def split_by_prompt(
             "done. Take more pairs."
         )
     return parts
-
-
-def part_of_answers(private: PrivatePairs, rows: Sequence[int]) -> PrivatePairs:
-    """Return some of the randomized answers, under the promise and the entries of them all."""
-    columns: dict[str, Any] = {}
-    for name in ("keys", "prompts", "first", "second", "persons"):
-        column = getattr(private, name)
-        columns[name] = tuple(column[row] for row in rows) if column else column
-    if private.given is not None:
-        columns["given"] = private.given[list(rows)]
-    return replace(
-        private,
-        **columns,
-        answers=private.answers[list(rows)],
-        public_digest=PublicDigest.of(columns["keys"], columns["persons"], columns["second"]),
-        seal=None,
-    )
 
 
 def unique_prompts(prompts: Sequence[Text]) -> list[Text]:
