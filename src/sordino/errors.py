@@ -24,6 +24,10 @@ Beside the tree stands one warning, PrivacyWarning: the promise is kept, and it 
 
 from __future__ import annotations
 
+import warnings
+from importlib import import_module
+from typing import Any
+
 
 class SordinoError(Exception):
     """The root: catch this to catch everything that the library raises on purpose."""
@@ -39,6 +43,18 @@ class UsageError(SordinoError, ValueError):
 
 class MissingExtra(UsageError, ImportError):
     """An optional dependency is not installed; the message says which command installs it."""
+
+
+def modules_of_extra(extra: str, need: str, *names: str) -> tuple[Any, ...]:
+    """Return modules that need an extra, or say what is missing and how to install it."""
+    try:
+        with warnings.catch_warnings():  # those of its libraries say nothing about the user's job
+            warnings.simplefilter("ignore")
+            return tuple(map(import_module, names))
+    except ImportError as error:
+        if (error.name or "").startswith("sordino"):
+            raise
+    raise MissingExtra(f"{need} Install it with: pip install 'sordino[{extra}]'")
 
 
 class PrivacyError(SordinoError):

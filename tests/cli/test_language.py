@@ -494,10 +494,10 @@ def test_the_command_line_loads_no_deep_learning():
 
 
 def test_a_missing_library_is_named_with_its_remedy(ready, monkeypatch):
-    from sordino.runs import settings
+    from sordino import errors
 
     def missing(name):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr(settings, "import_module", missing)
+    monkeypatch.setattr(errors, "import_module", missing)
     refused(ready, [*REWARD, *PAID], 2, "MissingExtra", "pip install 'sordino[language]'")

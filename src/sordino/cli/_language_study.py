@@ -347,8 +347,8 @@ class Releases:
 
     def _parts(self, private: PrivatePairs) -> tuple[PrivatePairs, PrivatePairs]:
         rows = range(len(private))
-        training = private.part([row for row in rows if row not in self.held_out])
-        return training, private.part([row for row in rows if row in self.held_out])
+        training = private.subset([row for row in rows if row not in self.held_out])
+        return training, private.subset([row for row in rows if row in self.held_out])
 
 
 _MARGIN = 1 + 1e-6  # the search that fits a budget, and the sum, differ in their last digits

@@ -6,11 +6,10 @@ Example:
     >>> from sordino.language import SentenceEmbeddings
 """
 
-from importlib import import_module
 from typing import Any
 
 from sordino import _read_stub
-from sordino.errors import MissingExtra
+from sordino.errors import modules_of_extra
 
 _HOME = _read_stub(__file__)
 __all__ = list(_HOME)
@@ -20,12 +19,6 @@ def __getattr__(name: str) -> Any:
     """Load what is asked for, and only then the libraries that it needs."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    except ImportError as error:
-        if (error.name or "").startswith("sordino"):
-            raise
-        raise MissingExtra(
-            f"{name} needs libraries that are not installed. Make sure you have installed "
-            "everything with: pip install 'sordino[language]'"
-        ) from error
+    need = f"{name} needs libraries that are not installed."
+    (home,) = modules_of_extra("language", need, f"{__name__}.{_HOME[name]}")
+    return getattr(home, name)

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from sordino._files import explained, sha256_of
 from sordino._validate import integer, number, one_of
-from sordino.errors import MissingExtra, UsageError
+from sordino.errors import UsageError, modules_of_extra
 from sordino.language.models.loading import (
     FOREIGN,
     existing_folder,
@@ -88,16 +88,11 @@ def model_digest(folder: Path) -> str:
 
 
 def _load_sentence_model(folder: Path, device: str | None) -> SentenceTransformer:
-    try:
-        import sentence_transformers as library  # noqa: PLC0415 (heavy: no one else must wait)
-    except ImportError as error:
-        raise MissingExtra(
-            "Sentence embeddings need libraries that are not installed. Make sure you have "
-            "installed everything with: pip install 'sordino[language]'"
-        ) from error
+    need = "Sentence embeddings need libraries that are not installed."
+    (library,) = modules_of_extra("language", need, "sentence_transformers")
     try:
         with offline(), quiet(), seeded():
-            model = library.SentenceTransformer(
+            model: SentenceTransformer = library.SentenceTransformer(
                 str(folder),
                 device=device,
                 local_files_only=True,

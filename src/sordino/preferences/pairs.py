@@ -20,7 +20,7 @@ from jaxtyping import Float, Integer
 
 from sordino import _validate
 from sordino._files import read_json, sha256_of
-from sordino.errors import DataError, MissingExtra, PrivacyError, UsageError
+from sordino.errors import DataError, PrivacyError, UsageError, modules_of_extra
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
 from sordino.privacy.guarantee import (
     CAVEATS,
@@ -312,13 +312,8 @@ class PrivatePairs(Comparisons):
             Exactly what ``guarantee`` says: this is post-processing. Shown by
             tests/language/test_trl_datasets.py.
         """
-        try:
-            from datasets import Dataset, DatasetInfo  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise MissingExtra(
-                "A Dataset needs the library datasets. Nothing was made. Install it with: "
-                "pip install 'sordino[language]'"
-            ) from error
+        need = "A Dataset needs the library datasets. Nothing was made."
+        (library,) = modules_of_extra("language", need, "datasets")
         if self.given is not None:
             raise DataError("A Dataset for trl holds texts, and these pairs hold feature vectors.")
         liked, name = (self.answers == 1).tolist(), "label" if self.alone else "chosen"
@@ -343,10 +338,9 @@ class PrivatePairs(Comparisons):
             usage="" if self.alone else f"DPOConfig(..., **{self.trl_arguments()!r})",
             front={"flip_probability": flips, "release_ids": self.release_ids},
         )
-        return Dataset.from_dict(
-            {name: list(column) for name, column in columns.items()},
-            info=DatasetInfo(description=card),
-        )
+        told = {name: list(column) for name, column in columns.items()}
+        made: Dataset = library.Dataset.from_dict(told, info=library.DatasetInfo(description=card))
+        return made
 
     def trl_arguments(self, kind: Literal["dpo", "reward"] = "dpo") -> dict[str, Any]:
         """Return the settings under which a trainer of trl is right for labels that are flipped.
@@ -387,7 +381,7 @@ class PrivatePairs(Comparisons):
             )
         return {}
 
-    def part(self, rows: Sequence[int]) -> PrivatePairs:
+    def subset(self, rows: Sequence[int]) -> PrivatePairs:
         """Return some of the answers, under the promise and the entries of them all."""
         return self._part(rows, ("prompts", "first", "second", "given", "answers"), seal=None)
 

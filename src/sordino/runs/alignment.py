@@ -57,6 +57,7 @@ from .settings import (
     is_large,
     named_option,
     refuse_given,
+    reworded,
 )
 from .tables import align_rows, shortened, verdict_rows
 

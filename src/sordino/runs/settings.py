@@ -10,19 +10,17 @@ from __future__ import annotations
 import inspect
 import os
 import signal
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import KW_ONLY, Field, dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property, partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 from sordino import _validate
 from sordino._files import refuse_existing, sha256_of
-from sordino.errors import MissingExtra, SordinoError, UsageError
+from sordino.errors import SordinoError, UsageError, modules_of_extra
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.comparisons import TextRules
 from sordino.preferences.files import RATINGS
@@ -127,29 +125,14 @@ def refuse_given(options: Mapping[str, object], why: str) -> None:
         raise UsageError(f"{' and '.join(given)}: {why}. Nothing was done. Leave it out.")
 
 
-def language_module(name: str) -> Any:
-    """Return a module of ``sordino.language``, which needs an extra."""
-    return _module_of_extra(f"sordino.language.{name}", "language")
+def _module_of(package: str, extra: str) -> Callable[[str], Any]:
+    """Return what loads modules of a package that needs an extra."""
+    need = f"The {extra} commands need libraries that are not installed. Nothing was done."
+    return lambda name: modules_of_extra(extra, need, f"sordino.{package}.{name}")[0]
 
 
-def collection_module(name: str) -> Any:
-    """Return a module of ``sordino.collection``, which needs an extra."""
-    return _module_of_extra(f"sordino.collection.{name}", "collect")
-
-
-def _module_of_extra(name: str, extra: str) -> Any:
-    """Return a module, and say what to install if it cannot be loaded."""
-    try:
-        with warnings.catch_warnings():  # those of its libraries say nothing about the user's job
-            warnings.simplefilter("ignore")
-            return import_module(name)
-    except ImportError as error:
-        if (error.name or "").startswith("sordino"):
-            raise
-        raise MissingExtra(
-            f"The {extra} commands need libraries that are not installed. Nothing was done. Make "
-            f"sure you have installed everything with: pip install 'sordino[{extra}]'"
-        ) from error
+language_module = _module_of("language", "language")
+collection_module = _module_of("collection", "collect")
 
 
 def terms_of(settings: Any, make: Callable[..., T], **more: Any) -> T:
