@@ -33,6 +33,7 @@ from sordino.runs.settings import (
     Option,
     Output,
     PersonField,
+    RunLedger,
     Unit,
     language_module,
     refuse_records,
@@ -308,13 +309,7 @@ class _AuditedRun(_Audit):
     """Which run is derived anew."""
 
     folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="DIR")]
-    ledger: Annotated[
-        Path | None,
-        Option(
-            "The run's ledger; by default spend.db in that folder, or else its project's.",
-            metavar="DB",
-        ),
-    ] = None
+    ledger: RunLedger = None
 
 
 @command(audit, _AuditedRun)

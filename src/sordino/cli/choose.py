@@ -49,9 +49,9 @@ from sordino.runs.run import Limit, Run, describe_draw, paid_here, quiet
 from sordino.runs.settings import (
     Argument,
     Budget,
-    LedgerOption,
     Option,
     PrivacyOption,
+    RunLedger,
     Spending,
     refuse_given,
 )
@@ -82,14 +82,7 @@ class Choose(Spending):
             metavar="PREFS",
         ),
     ] = None
-    ledger: Annotated[
-        Path | None,
-        LedgerOption(
-            "With --noise draws: what answers are charged to; by default spend.db in RUN, or else "
-            "the ledger of the project that RUN lies in.",
-            metavar="DB",
-        ),
-    ] = None
+    ledger: RunLedger = None
     simulate_seed: Annotated[int | None, PrivacyOption("A seed, to repeat the draws.", min=0)] = (
         None
     )

@@ -12,7 +12,7 @@ from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import ledger_of_run
 from sordino.runs.align_run import page
-from sordino.runs.settings import Argument, LedgerPath, Option, Output
+from sordino.runs.settings import Argument, Option, Output, RunLedger
 
 from ._app import app, command, finish
 
@@ -25,7 +25,7 @@ class Report(Output):
     out: Annotated[
         Path | None, Option("Page to write; RUN/report.html by default.", metavar="FILE")
     ] = None
-    ledger: LedgerPath = None
+    ledger: RunLedger = None
 
 
 @command(app, Report)

@@ -31,10 +31,10 @@ from sordino.runs.progress import Bar
 from sordino.runs.run import made_folder, publish
 from sordino.runs.settings import (
     Argument,
-    LedgerOption,
     Option,
     Output,
     PrivacyOption,
+    RunLedger,
     language_module,
 )
 from sordino.runs.tables import promise_rows
@@ -86,14 +86,7 @@ class _Synthesize(Output):
             "where the promise covers them too (--unit record)."
         ),
     ] = False
-    ledger: Annotated[
-        Path | None,
-        LedgerOption(
-            "The ledger that paid for the reward, for the certificate; by default spend.db beside "
-            "it, or the project's, if it did.",
-            metavar="DB",
-        ),
-    ] = None
+    ledger: RunLedger = None
 
 
 @command(app, _Synthesize)

@@ -25,10 +25,8 @@ from sordino.errors import UsageError, modules_of_extra
 from sordino.language.models.loading import (
     FOREIGN,
     existing_folder,
-    offline,
-    quiet,
+    loading,
     refuse_pickles,
-    seeded,
 )
 from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText, flatten
 from sordino.preferences.records import Text
@@ -90,22 +88,15 @@ def model_digest(folder: Path) -> str:
 def _load_sentence_model(folder: Path, device: str | None) -> SentenceTransformer:
     need = "Sentence embeddings need libraries that are not installed."
     (library,) = modules_of_extra("language", need, "sentence_transformers")
-    try:
-        with offline(), quiet(), seeded():
-            model: SentenceTransformer = library.SentenceTransformer(
-                str(folder),
-                device=device,
-                local_files_only=True,
-                trust_remote_code=False,
-                model_kwargs={"use_safetensors": True},
-            )
+    with loading(f"The sentence model {str(folder)!r} cannot be loaded with device={device!r}"):
+        model: SentenceTransformer = library.SentenceTransformer(
+            str(folder),
+            device=device,
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"use_safetensors": True},
+        )
         return model.float().eval()
-    except Exception as error:  # a loader raises whatever it meets
-        reason = (str(error).splitlines() or [""])[0]
-        raise UsageError(
-            f"The sentence model {str(folder)!r} cannot be loaded with device={device!r}: "
-            f"{type(error).__name__}: {reason}"
-        ) from error
 
 
 def _read(folder: Path) -> Iterator[str]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Integral, Real
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
 
 import numpy as np
 
@@ -72,7 +72,8 @@ def turned(outcome: Any, *, swap: Any) -> Any:
 _TURNED: Final = np.array([CODES[1 - share] for share in SHARES], dtype=np.int8)
 
 
-def _is_list(value: object) -> bool:
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether a value is a list, and no text."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
@@ -304,9 +305,9 @@ def parse_records(
             f"{LABELS!r} is one judgment for each of several people, who are named in {people!r}."
         )
     labels, persons = row[LABELS], row.get(people)
-    if not _is_list(labels) or not labels:
+    if not is_list(labels) or not labels:
         raise DataError(f"{where}: field {LABELS!r} must be a list of at least one label.")
-    if persons is not None and (not _is_list(persons) or len(persons) != len(labels)):
+    if persons is not None and (not is_list(persons) or len(persons) != len(labels)):
         raise DataError(f"{where}: field {people!r} must be a list of one id for each label.")
     question = {name: row[name] for name in _QUESTION if name in row}
     for index, label in enumerate(labels):

@@ -17,12 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from sordino._markup import harmless
 from sordino.errors import DataError, UsageError
 
-from .records import FIELDS, JUDGING_FIELDS, LABELS, PERSON
+from .records import FIELDS, JUDGING_FIELDS, LABELS, PERSON, is_list
 
 PAIRS, RANKINGS, THUMBS, RATINGS = "pairs", "rankings", "thumbs", "ratings"
 COMPARED: Final = (PAIRS, THUMBS, RATINGS)
@@ -122,7 +122,7 @@ class Schema:
             return
         # How many there are is public, as the number of labels of a record is.
         lists = [_value(row, name, place) for name in self.each]
-        if not all(_is_list(one) and len(one) == len(lists[0]) for one in lists):
+        if not all(is_list(one) and len(one) == len(lists[0]) for one in lists):
             raise DataError(f"{place}: {_named(self.each)} must be lists, all as long.")
         for number, parts in enumerate(zip(*lists, strict=True), start=1):
             known = parts[0] if isinstance(parts[0], Mapping) else {}
@@ -165,10 +165,6 @@ _TEXTS: Final = ("prompt", "first", "second", *_RANKED_TEXTS, "completion")
 _PEOPLE_OF_OURS: Final = (PERSON, f"{PERSON}s")
 
 
-def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-
-
 def _named(names: Collection[str]) -> str:
     return " and ".join(f"column {name!r}" for name in names)
 
@@ -185,7 +181,7 @@ def _value(row: Mapping[str, Any], path: str, place: str, said: str = "") -> Any
         for part in (one,) if one in row else one.split("."):
             if isinstance(value, Mapping):
                 value = value.get(part, _MISSING)
-            elif _is_list(value) and part.isdigit() and int(part) < len(value):
+            elif is_list(value) and part.isdigit() and int(part) < len(value):
                 value = value[int(part)]
             else:
                 value = _MISSING
@@ -207,7 +203,7 @@ def _text(value: Any) -> Any:
             (value[n] for n in ("content", "value", "text", "full_text") if n in value), None
         )
         return said if isinstance(said, str) and "role" not in value else _text([value])
-    if not _is_list(value):
+    if not is_list(value):
         return value
     if value and all(isinstance(one, str) or one is None for one in value):
         return value[0] if len(value) == 1 else "\n\n".join(one or "" for one in value)
@@ -220,7 +216,7 @@ _ROLES: Final = {"human": "user", "prompter": "user", "gpt": "assistant", "bot":
 def _message(one: Mapping[str, Any]) -> dict[str, Any]:
     role = one.get("role", one.get("from"))
     said = next((one[n] for n in ("content", "value", "text") if one.get(n) is not None), None)
-    if _is_list(said):  # parts of a message, of which texts count
+    if is_list(said):  # parts of a message, of which texts count
         said = "".join(part.get("text") or "" for part in said if isinstance(part, Mapping))
     return {"role": _ROLES.get(role, role) if isinstance(role, str) else role, "content": said}
 
@@ -235,7 +231,7 @@ def _says_its_prompt(row: Mapping[str, Any]) -> bool:
     said = [
         side[0].get("content") if isinstance(side[0], Mapping) else None
         for side in sides
-        if _is_list(side) and len(side) > 1
+        if is_list(side) and len(side) > 1
     ]
     return len(said) == len(sides) == 2 and said[0] == said[1] and said[0] is not None  # noqa: PLR2004
 
@@ -250,7 +246,7 @@ def _turns(row: Mapping[str, Any], paths: Sequence[str], place: str) -> Any:
         with suppress(ValueError, RecursionError, TypeError):
             said[index] = json.loads(one)
     asked, given = ([one] if isinstance(one, str) else one for one in said)
-    if not _is_list(asked) or not _is_list(given) or len(asked) != len(given):
+    if not is_list(asked) or not is_list(given) or len(asked) != len(given):
         raise DataError(f"{place}: {_named(paths)} must be lists of texts, both as long.")
     both = zip(asked, given, strict=True)
     return [

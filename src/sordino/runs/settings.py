@@ -219,6 +219,12 @@ LedgerPath = Annotated[
         metavar="DB",
     ),
 ]
+RunLedger = Annotated[
+    Path | None,
+    LedgerOption(
+        "The run's ledger; by default spend.db beside it, or else its project's.", metavar="DB"
+    ),
+]
 DELTA = 1e-6  # the failure probability where none is given
 
 

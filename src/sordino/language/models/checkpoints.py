@@ -27,10 +27,8 @@ from sordino._files import explained
 from sordino.errors import UsageError
 from sordino.language.models.loading import (
     existing_folder,
-    offline,
-    quiet,
+    loading,
     refuse_pickles,
-    seeded,
     upstream,
 )
 from sordino.language.models.promises import PROMISED
@@ -78,11 +76,8 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     # Where it has no padding token the end-of-text token pads, as is usual; a reward then reads the
     # last token before the end.
     folder = Path(path)
-    try:
-        with offline(), quiet():
-            tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    except Exception as error:  # a loader raises whatever it meets
-        raise UsageError(f"The tokenizer of {str(folder)!r} cannot be loaded.") from error
+    with loading(f"The tokenizer of {str(folder)!r} cannot be loaded"):
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     return _ready_tokenizer(tokenizer, name=str(folder))
 
 
@@ -140,22 +135,16 @@ def load_reward_checkpoint(
 
 
 def _loaded(kind: type[Any], folder: Path, device: str | None, **settings: int) -> PreTrainedModel:
-    try:
-        with offline(), quiet(), seeded():
-            model = kind.from_pretrained(
-                str(folder),
-                local_files_only=True,
-                use_safetensors=True,
-                dtype=torch.float32,
-                **settings,
-            )
-            return model.to(device or default_device())
-    except Exception as error:  # a loader raises whatever it meets
-        reason = (str(error).splitlines() or [""])[0]
-        raise UsageError(
-            f"The checkpoint {str(folder)!r} cannot be loaded on {device or default_device()!r}: "
-            f"{type(error).__name__}: {reason}"
-        ) from error
+    place = device or default_device()
+    with loading(f"The checkpoint {str(folder)!r} cannot be loaded on {place!r}"):
+        model = kind.from_pretrained(
+            str(folder),
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.float32,
+            **settings,
+        )
+        return model.to(place)
 
 
 def context_length(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

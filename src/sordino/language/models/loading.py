@@ -79,6 +79,17 @@ def seeded() -> Iterator[None]:
 
 
 @contextmanager
+def loading(problem: str) -> Iterator[None]:
+    """Load a model in silence, or say what could not be done, and why."""
+    try:
+        with offline(), quiet(), seeded():
+            yield
+    except Exception as error:  # a loader raises whatever it meets
+        reason = (str(error).splitlines() or [""])[0]
+        raise UsageError(f"{problem}: {type(error).__name__}: {reason}") from error
+
+
+@contextmanager
 def upstream() -> Iterator[None]:
     """Let trl neither ask a hub nor warn of a name that transformers has changed since."""
     with offline(), warnings.catch_warnings():
