@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import numpy as np
 
 from sordino import _random, _validate
-from sordino.errors import EngineError, SordinoError, UsageError, modules_of_extra
+from sordino.errors import EngineError, MissingExtra, SordinoError, UsageError
 
 from .engine import Node, Reduction, Taken
 from .exchange import passing_folder
@@ -486,4 +486,15 @@ def _unheard(ray: Any) -> Iterator[None]:
 
 
 def _library() -> Any:
-    return modules_of_extra("scale", "This needs Ray. Nothing was read.", "ray", "ray.data")[0]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray  # noqa: PLC0415 - an extra
+            import ray.data  # noqa: PLC0415
+    except ImportError:
+        pass
+    else:
+        return ray
+    raise MissingExtra(
+        "This needs Ray. Nothing was read. Install it with: pip install 'sordino[scale]'"
+    )

@@ -25,8 +25,8 @@ from sordino.errors import UsageError, modules_of_extra
 from sordino.language.models.loading import (
     FOREIGN,
     existing_folder,
-    loading,
     refuse_pickles,
+    safe_loading,
 )
 from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText, flatten
 from sordino.preferences.records import Text
@@ -88,7 +88,9 @@ def model_digest(folder: Path) -> str:
 def _load_sentence_model(folder: Path, device: str | None) -> SentenceTransformer:
     need = "Sentence embeddings need libraries that are not installed."
     (library,) = modules_of_extra("language", need, "sentence_transformers")
-    with loading(f"The sentence model {str(folder)!r} cannot be loaded with device={device!r}"):
+    with safe_loading(
+        f"The sentence model {str(folder)!r} cannot be loaded with device={device!r}"
+    ):
         model: SentenceTransformer = library.SentenceTransformer(
             str(folder),
             device=device,

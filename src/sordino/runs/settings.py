@@ -135,9 +135,10 @@ language_module = _module_of("language", "language")
 collection_module = _module_of("collection", "collect")
 
 
-def terms_of(settings: Any, make: Callable[..., T], **more: Any) -> T:
+def terms_of(settings: object, make: Callable[..., T], **more: object) -> T:
     """Return what is made of public settings, whose names are those of a command's options."""
-    named = inspect.signature(make).parameters.keys() & {each.name for each in fields(settings)}
+    known = {each.name for each in fields(settings)}  # type: ignore[arg-type]  # a dataclass
+    named = inspect.signature(make).parameters.keys() & known
     return make(**{name: getattr(settings, name) for name in named} | more)
 
 

@@ -27,8 +27,8 @@ from sordino._files import explained
 from sordino.errors import UsageError
 from sordino.language.models.loading import (
     existing_folder,
-    loading,
     refuse_pickles,
+    safe_loading,
     upstream,
 )
 from sordino.language.models.promises import PROMISED
@@ -76,7 +76,7 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     # Where it has no padding token the end-of-text token pads, as is usual; a reward then reads the
     # last token before the end.
     folder = Path(path)
-    with loading(f"The tokenizer of {str(folder)!r} cannot be loaded"):
+    with safe_loading(f"The tokenizer of {str(folder)!r} cannot be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     return _ready_tokenizer(tokenizer, name=str(folder))
 
@@ -136,7 +136,7 @@ def load_reward_checkpoint(
 
 def _loaded(kind: type[Any], folder: Path, device: str | None, **settings: int) -> PreTrainedModel:
     place = device or default_device()
-    with loading(f"The checkpoint {str(folder)!r} cannot be loaded on {place!r}"):
+    with safe_loading(f"The checkpoint {str(folder)!r} cannot be loaded on {place!r}"):
         model = kind.from_pretrained(
             str(folder),
             local_files_only=True,

@@ -79,7 +79,7 @@ def seeded() -> Iterator[None]:
 
 
 @contextmanager
-def loading(problem: str) -> Iterator[None]:
+def safe_loading(problem: str) -> Iterator[None]:
     """Load a model in silence, or say what could not be done, and why."""
     try:
         with offline(), quiet(), seeded():
