@@ -275,8 +275,8 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
 
     Guarantee:
         As :func:`privatize`, where the manifest states the promise of this file alone; the
-        output holds prompt, first, second, answer and person only, in the order of the input,
-        which counts as public.
+        output holds prompt, first, second, answer, person and whose answers met only, in the order
+        of the input, which counts as public.
     """
     # The file is read twice: once to refuse what cannot be used and to see what will be spent, once
     # to randomize.
