@@ -702,14 +702,18 @@ class CentralPolicyTrainer(CentralTraining):
         self._run.check(first)
         batch = first // self._privacy.updates_per_batch
         policy = self.accelerator.unwrap_model(self.model)
-        coins = self._entropy(f"answers/{batch}")
-        self._units = self._rounds.answers(policy, self._people[batch], entropy=coins)
+        people, coins = self._people[batch], self._coins(batch)
+        self._units = self._rounds.answers(policy, people, entropy=coins)
 
     def _until(self, first: int) -> int:
         return first + self._privacy.updates_per_batch
 
     def _drawn(self, entropy: Entropy) -> Sequence[int]:  # noqa: ARG002 (of those who draw)
         return range(len(self._units))
+
+    def _coins(self, batch: int) -> Entropy:
+        """Return system entropy for the answers of a batch, or for study a stream of its own."""
+        return self._entropy(f"answers/{batch}")
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Write no state of a generator: reward functions may have moved it for each answer."""
