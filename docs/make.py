@@ -207,10 +207,36 @@ def mutant_rows() -> str:
     return "\n".join([*head, *rows])
 
 
+def board_rows() -> str:
+    """Return how well private boards order language models, for every unit and ε."""
+    path = ROOT / "benchmarks" / "results" / "ranking_judged.json"
+    found = json.loads(path.read_text("utf-8"))
+    said = {"label": "a vote", "person": "a person", "none": "nothing"}
+    lines = [
+        "| hidden | noise on | ε | Spearman | ± | 95%, points | ranks in range |",
+        "|---|---|---|---|---|---|---|",
+        *(
+            f"| {said[row['unit']]} | {row['noise'] if row['epsilon'] else '–'} | "
+            f"{'–' if row['epsilon'] is None else format(row['epsilon'], 'g')} | "
+            f"{row['spearman']:.3f} | {row['spread']:.3f} | ± {row['points']:.0f} | "
+            f"{100 * row['inside']:.1f}% |"
+            for row in found["results"]
+        ),
+    ]
+    setting = (
+        f"{found['battles']:,} battles of {found['models']} language models on {found['prompts']} "
+        f"prompts, {found['votes_per_person']} of one person, δ = {found['delta']:g}; order against "
+        f"the mean preference on all prompts; mean and standard deviation of {found['seeds']} runs "
+        "(`benchmarks/utility/ranking_judged.py`, which says how a battle is made)."
+    )
+    return "\n".join([*lines, "", setting])
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"tree": tree, "figures": figures},
     "docs/auditing.md": {"mutants": mutant_rows},
     "docs/privacy.md": {"support": support_rows},
+    "docs/ranking.md": {"judged": board_rows},
 }
 
 

@@ -45,7 +45,6 @@ from .rewards.finite import FiniteRewards as FiniteRewards
 from .rewards.model import RewardModel as RewardModel
 from .rewards.withheld import WithheldReward as WithheldReward
 from .rewards.forecast import estimate as estimate
-from .policies.gibbs import GibbsPolicy as GibbsPolicy
 from .policies.gibbs import gibbs_policy as gibbs_policy
 from .policies.gibbs import optimistic_policy as optimistic_policy
 from .policies.gibbs import pessimistic_policy as pessimistic_policy
@@ -62,3 +61,4 @@ from .auditing.dispatch import audit as audit
 from .reporting.html import write_report as write_report
 from .runs.alignment import Aligned as Aligned
 from .runs.alignment import align as align
+from .runs.rank_run import rank as rank

@@ -58,7 +58,6 @@ PUBLIC = [
     "RewardModel",
     "WithheldReward",
     "estimate",
-    "GibbsPolicy",
     "gibbs_policy",
     "optimistic_policy",
     "pessimistic_policy",
@@ -78,6 +77,7 @@ PUBLIC = [
     # all of it in one call
     "Aligned",
     "align",
+    "rank",
 ]
 MOST = 60
 HEAVY = (

@@ -46,6 +46,7 @@ COMMANDS = {
     "language": "Train language models on randomized preferences; needs the extra 'language'.",
     "ledger": "Show and verify the record of what was spent.",
     "privatize": "Randomize every label once, and write answers with a manifest that says how.",
+    "rank": "Rate and rank what was voted on, privately, with intervals, ledger and report.",
     "report": "Write the report of a run again, with its ledger as it stands now.",
     "simulate": "Generate judgments of simulated people.",
     "synthesize": "Label public prompts and answers by a released reward; written as a data set of "

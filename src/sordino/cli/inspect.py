@@ -57,10 +57,12 @@ class _Seen:
     persons: Counter[str] = field(default_factory=Counter)
     texts: list[tuple[Any, Any, Any]] = field(default_factory=list)
     kind: str = ""
+    named: bool = False  # whether it is said whose answers met
 
     def add(self, record: Record, dropped: TextRules) -> None:
         """Count one record."""
         self.kind = "randomized answers" if record.privatized else self.kind
+        self.named |= record.names is not None
         if len(self.shown) < _SHOWN:
             self.shown.append(_described(record))
         self.counts["judgments"] += 1
@@ -161,7 +163,7 @@ def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
         for record in records:
             seen.add(record, rules)
     finally:
-        yield {"kind": seen.kind, "rows": seen.shown}
+        yield {"kind": seen.kind, "rows": seen.shown, "named": seen.named}
     counts = seen.told()
     yield {
         "counts": _public(counts, settings.unit),
@@ -215,24 +217,36 @@ def _units(counts: Mapping[str, int], people: list[str], field_: str | None) -> 
     }
 
 
+def _terms(settings: _Inspect, told: Mapping[str, Any]) -> list[str]:
+    """Return what to say of noise and unit; what hidden rows would tell must be said."""
+    record, named = settings.unit is Unit.record, told.get("named")
+    estimate = told["kind"] == RANKINGS or record or "counts" not in told
+    return [
+        *(["--noise estimate"] if estimate and not named else []),
+        "--epsilon 1",
+        *([f"--unit {settings.unit}"] if settings.unit is not Unit.label else []),
+        *(["--items NAMES"] if record and named else []),
+        *(
+            ["--intercept one"]
+            if record and not named and told["kind"] in {THUMBS, RATINGS}
+            else []
+        ),
+    ]
+
+
 def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
     """Return the command to type next."""
     data = " ".join(str(path) for path in settings.sources)
     if told["kind"] == "randomized answers":
-        return f"sordino fit {data} --out reward.json"
+        way = f"sordino rank {data} --out board"
+        return way if told["named"] else f"sordino fit {data} --out reward.json"
     if told["kind"] == "a log of pulls":
         return "sordino bandit --help"
-    words, counts = ["sordino align", data], told.get("counts", {})
-    if told["kind"] == RANKINGS or settings.unit is Unit.record or "counts" not in told:
-        words.append("--noise estimate")
-    words += [
-        "--epsilon 1",
-        *([f"--unit {settings.unit}"] if settings.unit is not Unit.label else []),
-    ]
+    counts = told.get("counts", {})
+    verb = "sordino rank" if told.get("named") else "sordino align"
+    words = [verb, data, *_terms(settings, told)]
     words += [f"--columns {settings.columns}"] if settings.columns else []
     words += [f"--levels {settings.levels}"] if settings.levels else []
-    if settings.unit is Unit.record and told["kind"] in {THUMBS, RATINGS}:
-        words.append("--intercept one")  # which rows hide: it must be said
     if settings.person_field != "person":
         words.append(f"--person-field {settings.person_field}")
     elif settings.no_persons:

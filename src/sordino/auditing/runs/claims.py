@@ -47,7 +47,8 @@ _COIN_NOISE, _COIN = "labels", "randomized-response"
 _CURATOR_NOISE = "estimate"
 _LABELS, _RECORDS = "label-gaussian", "objective-perturbation"
 _RANKINGS, _RANKED = "ranking-gaussian", "ranked-perturbation"
-_METRICS = (_LABELS, "gaussian")
+_GAUSSIAN = "gaussian"
+_METRICS = (_LABELS, _GAUSSIAN)
 _FAIR = 0.5
 _SLACK = 1e-9  # of rounding: a share of a person's promise is a quotient
 _CALIBRATED = 1e-3  # how exactly a noise is found again from its settings, on any machine
@@ -459,6 +460,7 @@ _Noise = _StatedGaussian | _StatedObjective
 _KINDS: Mapping[str, type[_Noise]] = {
     _LABELS: _StatedGaussian,
     _RANKINGS: _StatedGaussian,
+    _GAUSSIAN: _StatedGaussian,
     _RECORDS: _StatedObjective,
     _RANKED: _StatedObjective,
 }
@@ -522,7 +524,8 @@ def check_board(
         known = isinstance(noise, _StatedGaussian) and stated.place == _CURATOR_NOISE
         found = noise.compared(event, paid.neighbors) if known else _Differences([_OTHER])
         votes = board.releases[-1].votes
-        if known and len(votes) == 1 and noise.records_per_person is None:
+        single = len(votes) == 1 and paid.unit == "label"
+        if known and single:
             moved = max(map(_moved, votes.values()))
             other = "Another noise of the sum is described than was paid for."
             found.refute(other, when=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))

@@ -1,0 +1,742 @@
+"""A private leaderboard from votes, as one call: plan, account, release, fit, publish.
+
+``sordino rank`` and :func:`sordino.rank` are the same run. Noise is drawn once, on a sum of labels
+or on every label; ratings, intervals, ranks and the history of the board follow for nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+import numpy as np
+
+from sordino import _random, _validate
+from sordino._files import finite, to_json
+from sordino._markup import card
+from sordino._version import __version__
+from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
+from sordino.certificates import certify_paid, digest_of, paid_guarantee
+from sordino.errors import SordinoError, UsageError
+from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
+from sordino.preferences.chunks import Chunks, find_chunks
+from sordino.preferences.items import STYLE, ItemDifferences
+from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
+from sordino.preferences.ranking_files import holds_rankings
+from sordino.privacy.books import names_persons
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, size
+from sordino.privacy.ledger import Ledger
+from sordino.reporting.leaderboard import ends_in_points, rank_words
+from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.rewards.board_files import BOARD, Board, BoardRelease
+from sordino.rewards.label_release import label_promise, promise_of
+from sordino.rewards.leaderboard import POINTS, Leaderboard
+from sordino.rewards.metrics import REACH
+from sordino.rewards.release_checks import entropy_of, record_promise
+from sordino.rewards.vote_release import (
+    ReleasedVotes,
+    record_mechanism,
+    release_votes,
+    votes_of_answers,
+)
+
+from .align_labels import Randomizing
+from .align_run import page, questions_of_one_person
+from .align_settings import Delta, Epsilon, Promised, Relation, WhichUnit
+from .alignment import Outcome, perform_call
+from .progress import Bar, Passes
+from .run import (
+    FolderRun,
+    Limit,
+    Run,
+    quiet,
+    refuse_randomized,
+    spending_limit,
+    with_spend,
+)
+from .settings import (
+    Argument,
+    Cap,
+    FitOption,
+    IntoFolder,
+    ManyFiles,
+    PrivacyOption,
+    Rated,
+    Unit,
+    refuse_given,
+    refuse_records,
+    refuse_relation,
+)
+from .tables import describe_promise, verdict_rows
+
+_NOISES: Final = ("auto", "labels", "estimate")
+_TIES: Final = ("davidson", "half")
+_EVEN = 0.25  # variance of a vote between equals
+_LISTED = 10  # items of a closing summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank(Promised, IntoFolder, Rated, ManyFiles):
+    """What the user chose for one board; None where an option was left out."""
+
+    title = "sordino rank"
+
+    votes: Annotated[
+        list[Path],
+        Argument(
+            "Votes: two names and a winner, or a tie, with or without texts; thumbs of named "
+            "answers; randomized answers with names. Files, or folders of them.",
+            metavar="DATA...",
+        ),
+    ]
+    noise: Annotated[
+        str,
+        PrivacyOption(
+            "Where the noise is: on every single vote, or on one sum of them that a curator "
+            "releases. auto takes the kind with the smaller foreseen error of ratings.",
+            choices=_NOISES,
+        ),
+    ] = "auto"
+    epsilon: Epsilon = None
+    delta: Delta = None
+    unit: WhichUnit = Unit.label
+    cap: Cap = None
+    neighbors: Relation = None
+    items: Annotated[
+        str | None,
+        FitOption(
+            "The names that the board has, separated by commas, or a file with one in each line. "
+            "Needed with --unit record, where it is private who met; else those in the votes.",
+            metavar="NAMES|FILE",
+        ),
+    ] = None
+    ties: Annotated[
+        str | None,
+        FitOption(
+            "A tie is an outcome of its own (Davidson's model), whose number is released with the "
+            "sum at no further cost; or half a win for both. davidson where it can be.",
+            choices=_TIES,
+        ),
+    ] = None
+    groups: Annotated[
+        str | None,
+        FitOption(
+            "A public column, such as a category or a language: each of its values gets a board "
+            "too. Half of what is spent is for the board of all, half for the groups.",
+            metavar="COLUMN",
+        ),
+    ] = None
+    style: Annotated[
+        str | None,
+        FitOption(
+            "Hold the style of the two answers apart from who gave them: all, or some of "
+            f"{','.join(STYLE)}.",
+            metavar="all|NAME,...",
+        ),
+    ] = None
+    anchor: Annotated[
+        str | None,
+        FitOption(
+            "An item and its points, such as NAME=1000; by default the mean has 1000.",
+            metavar="NAME=POINTS",
+        ),
+    ] = None
+    update: Annotated[
+        Path | None,
+        FitOption(
+            "A board of earlier votes (its folder, or its leaderboard.json), to which these are "
+            "added; the new one has the history of both.",
+            metavar="BOARD",
+        ),
+    ] = None
+    updates: Annotated[
+        int | None,
+        FitOption(
+            "How many updates are planned in all: the plan says how their noise adds up.", min=1
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse unusable settings before a file is opened."""
+        if self.epsilon is not None:
+            _validate.telling("--epsilon", self.epsilon)
+        _validate.failure_probability("--delta", self.failure, zero=False)
+        _ = self.styles, self.anchored, self.declared_items
+        if self.unit is not Unit.person:
+            refuse_given({"--cap": self.cap}, "A cap is for --unit person")
+        if self.hides_texts:
+            if self.noise == "labels":
+                refuse_records(self.unit)
+            refuse_given(
+                {"--groups": self.groups, "--style": self.style},
+                "with --unit record no column of a vote is public",
+            )
+            if self.declared_items is None:
+                raise UsageError(
+                    "--unit record hides which items met, so a board cannot take them from the "
+                    "votes. Nothing was done. Say which there are: --items NAMES or FILE."
+                )
+        else:
+            refuse_relation(self.neighbors)
+        if self.noise == "labels":
+            refuse_given(
+                {"--ties davidson": self.ties == "davidson", "--groups": self.groups},
+                "a vote that is randomized by itself is a win or a loss, and a tie a fair coin "
+                "before; --noise estimate counts ties, and makes boards of groups",
+            )
+        self.refuse_folder()
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Return how votes are read, with the column of groups if there is one."""
+        told = super().reading
+        if self.groups is not None:
+            told["columns"] = {**(told["columns"] or {}), "family": self.groups}
+        return told
+
+    @property
+    def asked(self) -> tuple[Path | None, ...]:
+        """Return the files beside the votes that decide what is released."""
+        return (*super().asked, None if self.update is None else _board_path(self.update))
+
+    @property
+    def styles(self) -> tuple[str, ...]:
+        """Return which columns of style stand beside the items."""
+        if self.style is None:
+            return ()
+        names = tuple(STYLE) if self.style == "all" else tuple(self.style.split(","))
+        if not {*names} <= {*STYLE}:
+            raise UsageError(
+                f"--style must be all, or some of {', '.join(STYLE)}, got {self.style!r}. Nothing "
+                "was done."
+            )
+        return names
+
+    @property
+    def anchored(self) -> tuple[str, float] | None:
+        """Return the item whose points are fixed, and these."""
+        if self.anchor is None:
+            return None
+        name, _, points = self.anchor.rpartition("=")
+        try:
+            return name or points, float(points) if name else 1000.0
+        except ValueError:
+            raise UsageError(
+                f"--anchor must be NAME=POINTS, got {self.anchor!r}. Nothing was done."
+            ) from None
+
+    @cached_property
+    def declared_items(self) -> tuple[str, ...] | None:
+        """Return the names that the user declared."""
+        if self.items is None:
+            return None
+        path = Path(self.items)
+        named = path.read_text("utf-8").splitlines() if path.is_file() else self.items.split(",")
+        found = tuple(name.strip() for name in named if name.strip())
+        if len(set(found)) < max(2, len(found)):
+            raise UsageError("--items must be at least two names, each once. Nothing was done.")
+        return found
+
+    @property
+    def counts_ties(self) -> bool:
+        """Return whether ties are counted, and not half a win for both."""
+        return self.noise != "labels" and self.ties != "half"
+
+
+def _board_path(path: Path) -> Path:
+    return path / BOARD if path.is_dir() else path
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRun(FolderRun):
+    """A run on votes, wherever its noise is: what differs is how they are released."""
+
+    settings: Rank
+    votes: Pairs | PrivatePairs | Chunks
+    started: float  # when, by the clock of `_random`
+    source: Path | None = None  # the file of votes that arrived private
+    earlier: Board | None = None  # to which the new votes are added
+    survey: ChunkSurvey | None = None  # all that is public of many files, once it was read
+    foreseen: Mapping[str, Any] | None = None  # of each kind of noise, where a plan shows it
+
+    @property
+    def request(self) -> str | None:
+        """Return the name of the run; votes in memory have none that another run could give."""
+        return self.settings.request if self.settings.votes else None
+
+    @abstractmethod
+    def released(self, ledger: Ledger) -> ReleasedVotes:
+        """Spend, and return what was released, with what it promises."""
+
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """Return the mechanism as results tell it."""
+
+    @abstractmethod
+    def widening(self) -> tuple[float, float]:
+        """Return by what a coin widens, and the standard deviation of what is added to the sum."""
+
+    @cached_property
+    def features(self) -> ItemDifferences:
+        """Return which numbers a vote has: a difference of two items, in style, for each group."""
+        settings, source = self.settings, self.survey or self.votes
+        terms = {"style": settings.styles, "ties": settings.counts_ties}
+        if settings.declared_items is not None and settings.groups is None:
+            return ItemDifferences(settings.declared_items, **terms)
+        if isinstance(source, Chunks | ChunkSurvey):
+            raise UsageError(
+                "These votes are read in pieces, so which items and groups there are has to be "
+                "said. Nothing was done. Give --items, and leave --groups out."
+            )
+        names = source.names or ()
+        groups = tuple(sorted({name.group for name in names} - {""})) if settings.groups else ()
+        if settings.declared_items is not None:
+            return ItemDifferences(settings.declared_items, groups=groups, **terms)
+        known = () if self.earlier is None else self.earlier.items
+        found = ItemDifferences.of(source, groups=groups, **terms)
+        items = tuple(dict.fromkeys((*known, *found.items)))
+        return ItemDifferences(items, groups=groups, **terms)
+
+    @property
+    def number(self) -> int | None:
+        """Return how many votes there are; None where that is private, or not known yet."""
+        if isinstance(self.votes, Chunks):
+            return None if self.survey is None else self.survey.counted
+        return None if self.settings.relation == ADD_OR_REMOVE_ONE else len(self.votes)
+
+    def planned(self) -> dict[str, Any]:
+        """Return what the run would spend, and what each kind of noise would teach."""
+        features = self.features
+        board = {"items": len(features.items), "groups": list(features.groups)}
+        told = super().planned() | {"votes": self.number, "board": board, "forecast": self.foreseen}
+        planned = self.settings.updates
+        return told | ({} if planned is None else {"updates": plan_updates(planned)})
+
+    def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+        """Release, fit, and certify."""
+        settings, released = self.settings, self.released(ledger)
+        before = () if self.earlier is None else self.earlier.releases
+        release = BoardRelease(
+            name=_random.today()[:10],
+            votes=released.boards,
+            release_ids=released.release_ids,
+            artifact=released.artifact,
+            styles=settings.styles,
+        )
+        board = Board(
+            releases=(*before, release), guarantee=released.guarantee, anchor=settings.anchored
+        )
+        board = replace(board, guarantee=paid_guarantee(board, ledger))
+        told, values = board.told, finite(board.to_dict())
+        certificate = certify_paid(
+            board, ledger, kind="leaderboard", digest=digest_of(values), for_study=True
+        )
+        text = to_json(values)
+        timed = not self.settings.hides_texts
+        result: dict[str, Any] = finite(
+            {
+                "format": RESULT_FORMAT,
+                "version": RESULT_VERSION,
+                "sordino": __version__,
+                "noise": self.settings.noise,
+                **describe_guarantee_and_caveats(certificate.guarantee),
+                "mechanism": self.described(),
+                "metrics": None,
+                "data": {"name": ledger.data, "pairs": self.number},
+                "leaderboard": told,
+                "certificate": certificate.to_dict(),
+                "leaderboard_sha256": hashlib.sha256(text.encode()).hexdigest(),
+                "seconds": round(_random.clock() - self.started, 3) if timed else None,
+            }
+        )
+        files = {"leaderboard.csv": _table(told), "report.html": page(result, ledger)}
+        return result, {BOARD: text} | files
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        """Return the board in lines."""
+        del ledger
+        return board_rows(told, self.settings.out)
+
+    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
+        """Return a plan in lines."""
+        board, rows = plan["board"], super().plan_rows(plan)
+        rows |= {} if plan["votes"] is None else {"votes": f"{plan['votes']:,}"}
+        rows |= {"items": f"{board['items']:,}", "groups": ", ".join(board["groups"]) or "none"}
+        for name, kind in (plan["forecast"] or {}).items():
+            rows[f"foreseen, {name}"] = (
+                f"a rating is off by about ± {kind['points']:.0f} points (95%), without privacy by "
+                f"{kind['without_privacy']:.0f}"
+                if "points" in kind
+                else f"not possible here ({kind['left_out'].partition('. ')[0]})"
+            )
+        rows |= {"updates": plan["updates"]["says"]} if "updates" in plan else {}
+        return rows | {"touched": rows.pop("touched")}
+
+
+class _Sum(RankRun):
+    """One noised sum of votes, and with Davidson's model of the ties among them."""
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger: what this run spends."""
+        settings = self.settings
+        return spending_limit(
+            settings.total,
+            settings.limits,
+            unit=settings.unit.whose,
+            trust="central",
+            delta=settings.failure,
+            neighbors=settings.relation,
+        )
+
+    @cached_property
+    def mechanism(self) -> LabelGaussian | GaussianMechanism:
+        """Return the noise that hides who won a vote, all of a person's votes, or a whole vote."""
+        settings, most = self.settings, None
+        if settings.hides_texts:
+            k, relation = len(self.features.items), settings.relation
+            return record_mechanism(
+                settings.total, delta=settings.failure, items=k, neighbors=relation
+            )
+        if settings.unit is Unit.person:
+            most = settings.cap
+            if most is None and isinstance(self.votes, Pairs):
+                most = questions_of_one_person(self.votes)
+        return LabelGaussian(
+            settings.total,
+            delta=settings.failure,
+            records_per_person=most,
+            ties=self.features.counters,
+        )
+
+    def described(self) -> dict[str, Any]:
+        mechanism, settings = self.mechanism, self.settings
+        if isinstance(mechanism, LabelGaussian):
+            return mechanism.describe()
+        terms = {"name": mechanism.name, "epsilon": settings.total, "delta": settings.failure}
+        noise = {"mu": mechanism.event.mu, "standard_deviation": mechanism.standard_deviation}
+        return terms | noise | {"bound": mechanism.bound, "records_per_person": None}
+
+    def widening(self) -> tuple[float, float]:
+        most = self.mechanism.records_per_person or 1
+        return 1.0, 2.0 * self.features.feature_bound * most / self.mechanism.event.mu
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        mechanism, votes, survey = self.mechanism, self.votes, self.survey
+        entropy, known = entropy_of(self.settings.simulate_seed), survey or votes
+        if isinstance(mechanism, GaussianMechanism):
+            n = None if isinstance(known, Chunks) else len(votes) + votes.dropped
+            promise = record_promise(mechanism, ledger, entropy, n=n, features=self.features)
+        elif isinstance(votes, Pairs):
+            promise = label_promise(votes, mechanism, ledger, entropy)
+        else:
+            linked, repeats = (
+                survey is not None and survey.linked,
+                survey is not None and survey.repeats,
+            )
+            promise = promise_of(
+                mechanism, ledger, entropy, linked=linked, repeats=repeats, n=self.number
+            )
+        asked = getattr(known, "questions", None) if promise.unit == "label" else None
+        people = None
+        if names_persons(promise) and isinstance(votes, Pairs):
+            people = votes.people(most=mechanism.records_per_person)
+        elif names_persons(promise) and survey is not None:
+            people = survey.people
+        with_spend(ledger, mechanism.event, promise, questions=asked, people=people)
+        return {
+            "spend": promise.epsilon,
+            "mechanism": self.described(),
+            "metrics": None,
+            **describe_guarantee_and_caveats(promise),
+        }
+
+    def released(self, ledger: Ledger) -> ReleasedVotes:
+        return release_votes(
+            cast("Pairs | ChunkSurvey", self.survey or self.votes),
+            self.mechanism,
+            items=self.features,
+            ledger=ledger,
+            simulate_seed=self.settings.simulate_seed,
+        )
+
+    @contextmanager
+    def ready(self) -> Iterator[Run]:
+        """Read all that is public of many files once, with an engine that stays until the end."""
+        if not isinstance(self.votes, Chunks):
+            yield self
+            return
+        self.planned()
+        settings = self.settings
+        with settings.started_engine() as engine, Bar.shown("Reading") as bar:
+            taken = Passes(bar, None)
+            most, scratch = settings.cap, settings.scratch
+            with survey_chunks(
+                self.votes, engine, most=most, hold_out=False, scratch=scratch, taken=taken
+            ) as survey:
+                yield replace(self, survey=survey)
+
+
+class _Coins(RankRun):
+    """Every vote randomized by itself, here or before it came."""
+
+    @cached_property
+    def randomizing(self) -> Randomizing:
+        """Return the votes, with what is done to each of them."""
+        pairs = cast("Pairs | PrivatePairs", self.votes)
+        return Randomizing(settings=self.settings, pairs=pairs, source=self.source)
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger: the first spend, or what arrived private."""
+        return self.randomizing.limit
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Return what may be too weak a promise; nothing where votes arrived private."""
+        return () if isinstance(self.votes, PrivatePairs) else super().losses
+
+    @cached_property
+    def _loss(self) -> tuple[float, float]:
+        """Return flip rate and loss of one vote."""
+        votes = self.votes
+        if isinstance(votes, PrivatePairs):
+            return votes.flip_probability, votes.label_epsilon
+        coin = self.randomizing.coin(cast("Pairs", votes))
+        return coin.flip_probability, coin.epsilon
+
+    def described(self) -> dict[str, Any]:
+        flips, loss = self._loss
+        return {
+            "name": "randomized-response",
+            "flip_probability": flips,
+            "epsilon_per_label": loss,
+        }
+
+    def widening(self) -> tuple[float, float]:
+        return 1 / (1 - 2 * self._loss[0]) ** 2, 0.0
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        return self.randomizing.plan(ledger)
+
+    def released(self, ledger: Ledger) -> ReleasedVotes:
+        return votes_of_answers(self.randomizing.answers(ledger), self.features)
+
+
+def plan_updates(planned: int) -> dict[str, Any]:
+    """Return how the noise of so many updates adds up, in units of the variance of one.
+
+    Source:
+        Chan, Shi, Song 2011: in a tree over T updates the first t are the sum of popcount(t)
+        nodes, and every update lies in ⌊log₂ T⌋ + 1 of them.
+    """
+    tree = max(at.bit_count() for at in range(1, planned + 1)) * planned.bit_length()
+    better = "a tree" if tree < planned else "single releases"
+    says = (
+        f"single releases, of which {planned} together have {planned} times the variance of one; a "
+        f"tree over them would have at most {tree} times: {better} would have less noise"
+    )
+    return {"planned": planned, "used": "single", "single": planned, "tree": tree, "says": says}
+
+
+_COLUMNS = ("rating", "interval", "points", "field_win_rate")
+
+
+def _table(told: Mapping[str, Any]) -> str:
+    """Return every board as CSV, one line for each item."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    ends = ("rank_best", "rank_worst"), ("rating", "rating_lower", "rating_upper")
+    writer.writerow(["board", *ends[0], "item", *ends[1], *_COLUMNS[2:]])
+    for board, held in {"": told, **told["groups"]}.items():
+        for item in held["items"]:
+            numbers = np.hstack([np.array(item[name], dtype=float) for name in _COLUMNS]).tolist()
+            shown = ["" if math.isnan(value) else f"{value:.6g}" for value in numbers]
+            writer.writerow([board, *item["rank"], item["name"], *shown])
+    return text.getvalue()
+
+
+def board_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
+    """Return the closing summary of a board in lines."""
+    board, ledger, votes = told["leaderboard"], told["certificate"]["ledger"], told["data"]["pairs"]
+    rated = [item for item in board["items"] if item["rating"] is not None]
+    lines = [_line(item) for item in rated[:_LISTED]]
+    if len(rated) > _LISTED:
+        lines.append(f"and {len(rated) - _LISTED:,} more")
+    silent = len(board["items"]) - len(rated)
+    rows = {
+        "guarantee": describe_promise(told["guarantee"]),
+        "caveats": ", ".join(told["caveats"]) or "none",
+        **({} if votes is None else {"votes": f"{votes:,}"}),
+        "board": "\n".join(lines) or "nothing can be said of any item",
+        **({"too few data": f"{silent:,} items"} if silent else {}),
+        **({"groups": ", ".join(board["groups"])} if board["groups"] else {}),
+        **({"updates": f"{len(board['history']):,}"} if len(board["history"]) > 1 else {}),
+        "ledger head": ledger["head"],
+        "ledger rows": f"{ledger['rows']} (note the head elsewhere)",
+    }
+    return rows | ({} if folder is None else {"report": str(folder / "report.html")})
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    """Return one item as a line: its range of ranks, name, points, and their interval."""
+    ends = " to ".join("open" if end is None else f"{end:,.0f}" for end in ends_in_points(item))
+    name = " ".join(item["name"].split())
+    return f"{rank_words(item['rank'])}: {name}, {item['points']:,.0f} points [{ends}]"
+
+
+def _foreseen(settings: Rank, votes: Pairs) -> dict[str, dict[str, Any]]:
+    """Return how far ratings will be off with each kind of noise, from who met alone."""
+    # Votes between equals are taken: each then teaches most, and has the largest variance. What
+    # options or the ledger would refuse is said instead.
+    told: dict[str, dict[str, Any]] = {}
+    inverse = np.zeros((0, 0))
+    for kind in ("labels", "estimate"):
+        try:
+            run = _run(replace(settings, noise=kind), votes, 0.0)
+            with quiet():
+                run.planned()
+            if not len(inverse):
+                rows = run.features.rows(votes)[:, : len(run.features.items)]
+                inverse = np.linalg.pinv((rows.T @ rows).toarray() * _EVEN, hermitian=True)
+            inflation, spread = run.widening()
+            variance = np.diag(inverse) * inflation + np.diag(inverse @ inverse) * spread**2
+        except SordinoError as error:
+            told[kind] = {"left_out": str(error)}
+            continue
+        reach = [REACH * POINTS * math.sqrt(part.mean()) for part in (variance, np.diag(inverse))]
+        told[kind] = dict(zip(("points", "without_privacy"), reach, strict=True))
+    return told
+
+
+def _read(settings: Rank) -> Pairs | PrivatePairs | Chunks:
+    """Return the votes of files, in memory or to be read in pieces."""
+    source: Any = settings.votes[0] if len(settings.votes) == 1 else settings.votes
+    if settings.noise != "labels" and settings.reads_chunks(settings.votes):
+        return find_chunks(
+            settings.votes, hides_records=settings.hides_texts, **settings.reading_in_chunks
+        )
+    if holds_rankings(source):
+        raise UsageError(
+            "These are ballots, and a board is made of votes between two. Nothing was done. Worths "
+            "of ballots, with intervals: sordino align --noise estimate."
+        )
+    with Bar.shown("Reading") as bar:
+        return read_pairs(
+            source, **settings.reading, hides_records=settings.hides_texts, progress=bar
+        )
+
+
+def prepare(settings: Rank, data: object = None) -> RankRun:
+    """Return the run of the noise that was asked for, on files or on votes in memory."""
+    started, foreseen, reading = _random.clock(), None, settings.reading
+    if data is None:
+        votes = _read(settings)
+    elif isinstance(data, Pairs | PrivatePairs):
+        votes = data
+    else:
+        votes = read_pairs(cast("Any", data), **reading, hides_records=settings.hides_texts)
+    if isinstance(votes, PrivatePairs) and settings.noise == "estimate":
+        refuse_randomized(votes)
+    kind = "labels" if isinstance(votes, PrivatePairs) else settings.noise
+    auto = kind == "auto"
+    if isinstance(votes, Pairs) and not settings.hides_texts and (auto or settings.dry_run):
+        foreseen = _foreseen(settings, votes)
+    if auto:
+        able = {name: told["points"] for name, told in (foreseen or {}).items() if "points" in told}
+        kind = min(able, key=able.__getitem__, default="estimate")
+    run = _run(replace(settings, noise=kind), votes, started)
+    files = data is None and isinstance(votes, PrivatePairs)
+    return replace(run, foreseen=foreseen, source=settings.votes[0] if files else None)
+
+
+def _run(settings: Rank, votes: Pairs | PrivatePairs | Chunks, started: float) -> RankRun:
+    kind = _Coins if settings.noise == "labels" else _Sum
+    earlier = None if settings.update is None else Board.load(_board_path(settings.update))
+    return kind(settings=settings, votes=votes, started=started, earlier=earlier)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PrivateLeaderboard(Leaderboard, Outcome):
+    """What one call of :func:`sordino.rank` made: a leaderboard, its promise, and its files.
+
+    Attributes:
+        groups: The board of every group.
+        result: Everything that is told, as ``result.json`` holds it.
+        files: Every file by its name: ``leaderboard.json``, ``leaderboard.csv``, ``report.html``
+            and ``result.json``.
+        ledger: The ledger that paid.
+    """
+
+    groups: Mapping[str, Leaderboard]
+
+    def __repr__(self) -> str:
+        return f"PrivateLeaderboard({len(self.items)} items, {size(self.guarantee)})"
+
+    def _repr_html_(self) -> str:
+        rows = verdict_rows(self.result) | board_rows(self.result, None)
+        return card("Leaderboard", rows.items(), simulated=self.guarantee.simulated)
+
+
+def rank(
+    data: object,
+    *,
+    epsilon: float | None = None,
+    unit: str = "label",
+    noise: str = "auto",
+    ledger: Ledger | str | Path | None = None,
+    out: str | Path | None = None,
+    **options: Any,
+) -> PrivateLeaderboard:
+    """Return a private leaderboard of whatever was voted on: what ``sordino rank`` does.
+
+    Args:
+        data: Votes between two named items: a file, a folder or several of them; a data frame, a
+            table, a list of mappings (``model_a``, ``model_b``, ``winner``); or
+            :class:`sordino.Pairs` with names.
+        epsilon: Privacy loss allowed, for each ``unit``; needed for raw votes.
+        unit: Whose change is hidden: ``"label"`` (a vote), ``"person"`` or ``"record"``.
+        noise: Where the noise is: ``"labels"``, ``"estimate"``, or ``"auto"``.
+        ledger: The ledger that pays, or its path; by default the project's, as for the command.
+        out: A folder to write the results to; without one they stay in memory.
+        **options: Every other option of the command, with ``_`` for ``-``: ``delta``, ``cap``,
+            ``items``, ``ties``, ``groups``, ``style``, ``anchor``, ``update``, ``simulate_seed``
+            and so on. ``--data`` is ``data_name`` here.
+
+    Raises:
+        UsageError: A setting cannot be met; nothing was spent.
+        BudgetExceeded: The ledger has not enough left; nothing was released.
+        DataError: The votes cannot be used.
+
+    Guarantee:
+        What ``guarantee`` of the result says, for each ``unit``; it was reserved on the ledger
+        before noise was drawn. Shown by tests/soundness/test_leaderboards.py: this is the
+        command's own run.
+
+    Example:
+        >>> import sordino, tempfile
+        >>> votes = [{"model_a": "x", "model_b": "y", "winner": "model_a" if i % 4 else "tie",
+        ...           "question_id": i} for i in range(400)]
+        >>> board = sordino.rank(votes, epsilon=2, ledger=f"{tempfile.mkdtemp()}/spend.db",
+        ...                      simulate_seed=0)
+        >>> board.items[board.order[0]], board.ranks.tolist(), board.guarantee.unit
+        ('x', [[1, 1], [2, 2]], 'label')
+    """
+    given = {"epsilon": epsilon, "unit": unit, "noise": noise, **options}
+    told, made, paid = perform_call(Rank, prepare, "votes", data, given, ledger=ledger, out=out)
+    boards = Board.of(json.loads(made[BOARD])).boards
+    board = boards.pop("")
+    own = {each.name: getattr(board, each.name) for each in fields(board)}
+    return PrivateLeaderboard(**own, result=told, files=made, ledger=paid, groups=boards)

@@ -1,0 +1,222 @@
+"""``sordino rank``: from votes to a board whose every number follows from what was paid for."""
+
+import json
+
+import pytest
+
+import sordino
+from sordino.environments.annotators import simulate_battles
+
+FILES = {"leaderboard.json", "leaderboard.csv", "report.html", "result.json"}
+
+
+def battles(folder, name="in.jsonl", n=3000, **world):
+    rows, ratings = simulate_battles(
+        n, **{"seed": 3, "items": 5, "people": 300, "spread": 1.5} | world
+    )
+    folder.write(name, list(rows))
+    return ratings
+
+
+@pytest.fixture
+def voted(folder):
+    """A folder with votes, of which the board is known."""
+    folder.ratings = battles(folder)
+    return folder
+
+
+def rank(folder, *words, code=0):
+    said = folder.run("rank", *words, "--json")
+    assert said.code == code, said.err
+    return said.value if code == 0 else said.err
+
+
+def test_a_board_is_planned_released_audited_checked_and_drawn_again(voted):
+    plan = rank(voted, "in.jsonl", "--epsilon", 1, "--out", "run", "--updates", 8, "--dry-run")
+    assert plan["board"] == {"items": 5, "groups": []}
+    assert {*plan["forecast"]} == {"labels", "estimate"}
+    assert plan["updates"]["single"] == 8
+    assert plan["updates"]["tree"] == 3 * 4
+    assert not (voted / "run").exists()
+    told = rank(voted, "in.jsonl", "--epsilon", 1, "--out", "run")
+    assert told["noise"] == min(plan["forecast"], key=lambda kind: plan["forecast"][kind]["points"])
+    assert {path.name for path in (voted / "run").iterdir()} >= FILES
+    best = max(voted.ratings, key=voted.ratings.get)
+    items = told["leaderboard"]["items"]
+    assert items[0]["name"] == best
+    held = [voted.ratings[item["name"]] for item in items]
+    inside = [
+        low <= true <= high
+        for true, (low, high) in zip(held, (i["band"] for i in items), strict=True)
+    ]
+    assert all(inside)
+    assert json.loads((voted / "run/leaderboard.json").read_text())["items"] == items
+    assert (voted / "run/leaderboard.csv").read_text().count("\n") == 6
+    audit = voted.run("audit", "run", "run", "--json")
+    assert audit.code == 0, audit.err
+    outcomes = {one["attack"]: one["outcome"] for one in audit.value["findings"]}
+    assert outcomes["mechanism"] == outcomes["digests"] == outcomes["report"] == "clear"
+    assert voted.run("report", "run", "--force").code == 0
+    assert voted.run("check").code == 0
+
+
+@pytest.mark.parametrize("where", ["result.json", "leaderboard.json"])
+def test_a_board_that_does_not_follow_from_what_was_released_is_refuted(voted, where):
+    rank(voted, "in.jsonl", "--epsilon", 1, "--out", "run", "--noise", "estimate")
+    path = voted / "run" / where
+    told = json.loads(path.read_text())
+    items = (told["leaderboard"] if where == "result.json" else told)["items"]
+    items[0]["rank"], items[1]["rank"] = items[1]["rank"], items[0]["rank"]
+    items[0]["rating"] += 0.25
+    path.write_text(json.dumps(told))
+    assert voted.run("audit", "run", "run").code == 5
+
+
+def test_less_noise_than_was_drawn_is_refuted(voted):
+    rank(voted, "in.jsonl", "--epsilon", 1, "--out", "run", "--noise", "estimate")
+    path = voted / "run/leaderboard.json"
+    told = json.loads(path.read_text())
+    noise = told["releases"][0]["votes"][""]["noise"]
+    told["releases"][0]["votes"][""]["noise"] = [[cell / 4 for cell in row] for row in noise]
+    path.write_text(json.dumps(told))
+    said = voted.run("audit", "run", "run", "--json")
+    assert said.code == 5
+    (found,) = (one for one in said.value["findings"] if one["attack"] == "mechanism")
+    assert "Another noise of the sum" in found["summary"]
+
+
+def test_next_weeks_votes_add_up_and_pay_for_themselves(voted):
+    terms = ("--unit", "person", "--epsilon", 8, "--ledger", "spend.db")
+    rank(voted, "in.jsonl", *terms, "--out", "one")
+    rows = [json.loads(line) for line in (voted / "in.jsonl").read_text().splitlines()]
+    fresh = [
+        row | {"question_id": f"n{at}", "person": f"new {at % 300}"} for at, row in enumerate(rows)
+    ]
+    voted.write("two.jsonl", fresh)
+    told = rank(voted, "two.jsonl", *terms, "--update", "one", "--out", "two")
+    assert told["guarantee"]["epsilon"] == pytest.approx(8, rel=1e-3)  # nobody is in both
+    assert told["spent"]["person"]["epsilon"] == pytest.approx(8, rel=1e-3)
+    first, after = told["leaderboard"]["history"]
+    known = json.loads((voted / "one/leaderboard.json").read_text())["items"]
+    assert first["items"] == known
+    assert after["items"] == told["leaderboard"]["items"]
+    widths = [
+        sum(i["interval"][1] - i["interval"][0] for i in one["items"]) for one in (first, after)
+    ]
+    assert widths[1] < widths[0]
+    assert voted.run("audit", "run", "two", "--ledger", "spend.db").code == 0
+    assert "Over time" in (voted / "two/report.html").read_text()
+    voted.write("again.jsonl", [row | {"question_id": f"r{at}"} for at, row in enumerate(rows)])
+    refused = rank(voted, "again.jsonl", *terms, "--update", "two", "--out", "three", code=3)
+    assert "budget" in refused  # they would have twice as much
+
+
+def test_groups_style_anchor_and_ties_are_on_one_board(voted):
+    rows = [json.loads(line) for line in (voted / "in.jsonl").read_text().splitlines()]
+    rows = [
+        row
+        | {
+            "prompt": row.pop("question_id"),
+            "response_a": "word " * (at % 7),
+            "response_b": "- a\n- b",
+        }
+        | {"category": ["code", "talk"][at % 2]}
+        for at, row in enumerate(rows)
+    ]
+    voted.write("texts.jsonl", rows)
+    words = ("--groups", "category", "--style", "length,lists", "--anchor", "model-01=700")
+    told = rank(voted, "texts.jsonl", "--epsilon", 4, "--out", "run", *words)
+    board = told["leaderboard"]
+    assert set(board["groups"]) == {"code", "talk"}
+    assert [row["name"] for row in board["style"]] == ["length", "lists"]
+    points = {item["name"]: item["points"] for item in board["items"]}
+    assert points["model-01"] == pytest.approx(700)
+    assert board["tie_rate"] > 0
+    assert json.loads((voted / "run/leaderboard.json").read_text())["releases"][0]["styles"]
+
+
+def test_a_tie_may_be_half_a_win(voted):
+    told = rank(voted, "in.jsonl", "--epsilon", 4, "--out", "run", "--ties", "half")
+    assert told["leaderboard"]["tie_rate"] is None
+    assert "ties" not in told["mechanism"] or not told["mechanism"]["ties"]
+
+
+def test_randomized_votes_are_ranked_for_nothing_further(voted):
+    made = voted.run("privatize", "in.jsonl", "--epsilon", 2, "--out", "answers.jsonl")
+    assert made.code == 0, made.err
+    told = rank(voted, "answers.jsonl", "--out", "run")
+    assert told["noise"] == "labels"
+    assert voted.run("audit", "run", "run").code in (0, 6)
+    direct = rank(voted, "in.jsonl", "--epsilon", 2, "--noise", "labels", "--out", "direct")
+    assert direct["guarantee"]["delta"] == 0
+    assert voted.run("audit", "run", "direct").code == 0
+
+
+def test_records_need_declared_items_and_tell_no_number_of_votes(voted):
+    words = ("in.jsonl", "--unit", "record", "--epsilon", 4, "--neighbors", "add-remove")
+    refused = rank(voted, *words, "--out", "run", code=2)
+    assert "--items" in refused
+    names = ",".join(voted.ratings)
+    told = rank(voted, *words, "--out", "run", "--items", names)
+    assert told["data"]["pairs"] is None
+    assert told["seconds"] is None
+    assert voted.run("audit", "run", "run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--noise", "labels", "--groups", "x"], "--groups"),
+        (["--noise", "labels", "--ties", "davidson"], "--ties davidson"),
+        (["--style", "loud"], "--style"),
+        (["--anchor", "model-01=high"], "--anchor"),
+        (["--items", "one"], "--items"),
+        (["--unit", "record", "--items", "a,b", "--groups", "x"], "--groups"),
+        (["--cap", "3"], "--cap"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_refused_before_a_file_is_opened(folder, words, said):
+    found = folder.run("rank", "nowhere.jsonl", "--epsilon", 1, "--out", "run", *words)
+    assert found.code == 2
+    assert said in found.err
+    assert "Nothing was done" in found.err
+    assert not (folder / "run").exists()
+
+
+def test_bad_votes_are_named_before_anything_is_spent(voted):
+    rows = [json.loads(line) for line in (voted / "in.jsonl").read_text().splitlines()]
+    voted.write("words.jsonl", [*rows[:5], rows[5] | {"winner": "sideways"}])
+    found = voted.run("rank", "words.jsonl", "--epsilon", 1, "--out", "run")
+    assert found.code == 4
+    assert "sideways" not in found.err
+    assert "tie" in found.err  # of the words that are known
+    assert not (voted / "run").exists()
+
+
+def test_a_model_with_wins_only_is_finite_and_open_upwards_and_parts_are_said(folder):
+    rows = []
+    for at in range(300):
+        pair = [("best", "mid"), ("mid", "low"), ("one", "other")][at % 3]
+        won = "model_a" if at % 3 == 0 or at % 2 else "model_b"
+        rows.append({"question_id": at, "model_a": pair[0], "model_b": pair[1], "winner": won})
+    folder.write("in.jsonl", rows)
+    told = rank(folder, "in.jsonl", "--epsilon", 8, "--out", "run")
+    items = {item["name"]: item for item in told["leaderboard"]["items"]}
+    assert items["best"]["rank"] == [1, 1]
+    assert items["best"]["rating"] is not None
+    assert items["best"]["interval"][1] is None
+    assert items["one"]["component"] != items["mid"]["component"]
+    assert "never met" in told["verdict"]["says"]
+
+
+def test_the_call_is_the_commands_own_run_and_gives_a_board(folder):
+    rows, _ = simulate_battles(400, seed=0, items=4)
+    board = sordino.rank(list(rows), epsilon=2, ledger=folder / "spend.db", simulate_seed=0)
+    assert board.guarantee.simulated
+    assert board.win_rates.shape == (4, 4)
+    board.save(folder / "saved")
+    assert {path.name for path in (folder / "saved").iterdir()} == FILES
+    assert "SIMULATED" in board._repr_html_()
+    assert "SIMULATED" in board.report
+    pytest.importorskip("pandas")
+    assert list(board.to_frame()["competitors"]) == [board.items[i] for i in board.order]
