@@ -79,7 +79,7 @@ from .settings import (
     refuse_records,
     refuse_relation,
 )
-from .tables import describe_promise, verdict_rows
+from .tables import describe_promise, ledger_rows, verdict_rows
 
 _NOISES: Final = ("auto", "labels", "estimate")
 _TIES: Final = ("davidson", "half")
@@ -381,8 +381,7 @@ class RankRun(FolderRun):
                 if "points" in kind
                 else f"not possible here ({kind['left_out'].partition('. ')[0]})"
             )
-        rows |= {"updates": plan["updates"]["says"]} if "updates" in plan else {}
-        return rows | {"touched": rows.pop("touched")}
+        return rows | ({"updates": plan["updates"]["says"]} if "updates" in plan else {})
 
 
 class _Sum(RankRun):
@@ -584,8 +583,7 @@ def board_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
         **({"too few data": f"{silent:,} items"} if silent else {}),
         **({"groups": ", ".join(board["groups"])} if board["groups"] else {}),
         **({"updates": f"{len(board['history']):,}"} if len(board["history"]) > 1 else {}),
-        "ledger head": ledger["head"],
-        "ledger rows": f"{ledger['rows']} (note the head elsewhere)",
+        **ledger_rows(ledger["head"], ledger["rows"]),
     }
     return rows | ({} if folder is None else {"report": str(folder / "report.html")})
 
