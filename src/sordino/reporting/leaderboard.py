@@ -156,7 +156,7 @@ def _width(item: Json) -> float:
 def is_tied(one: Json, other: Json) -> bool:
     """Return whether it is not settled which of two is ahead: their ranks overlap."""
     overlap = one["rank"][0] <= other["rank"][1] and other["rank"][0] <= one["rank"][1]
-    return overlap and one["component"] == other["component"]
+    return bool(overlap and one["component"] == other["component"])
 
 
 def _notes(source: Json, items: Sequence[Json], silent: Sequence[Json]) -> list[str]:
@@ -206,7 +206,8 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
     across = [
         left + 14 + (right - left - 28) * at / (len(updates) - 1) for at in range(len(updates))
     ]
-    last, lines = sorted(told[-1], key=lambda name: -told[-1][name]["points"]), []
+    last = sorted(told[-1], key=lambda name: -told[-1][name]["points"])
+    lines: list[dict[str, Any]] = []
     for rank, name in enumerate(last):
         seen = [(x, items[name]) for x, items in zip(across, told, strict=True) if name in items]
         ends = [(x, *ends_in_points(item)) for x, item in seen]
@@ -215,7 +216,9 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
                 "name": name,
                 "kind": f"s{rank}" if rank < _LINES else "rest",
                 "dots": [(x, y.at(item["points"])) for x, item in seen],
-                "whiskers": [(x, y.at(a), y.at(b)) for x, a, b in ends if None not in (a, b)],
+                "whiskers": [
+                    (x, y.at(a), y.at(b)) for x, a, b in ends if a is not None and b is not None
+                ],
             }
         )
     floor = -math.inf  # names stand below each other

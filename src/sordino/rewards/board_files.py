@@ -88,15 +88,17 @@ def _votes_to_dict(votes: Votes) -> dict[str, Any]:
 
 
 def _votes_of(told: Mapping[str, Any]) -> Votes:
-    arrays = {name: np.asarray(told[name], float) for name in ("counts", "statistic", "noise")}
+    given: dict[str, Any] = {
+        name: np.asarray(told[name], float) for name in ("counts", "statistic", "noise")
+    }
+    given |= {name: float(told[name]) for name in ("inflation", "count_variance")}
     places = np.asarray(told["places"], dtype=int)
-    shape = len(arrays["counts"]), int(told["columns"])
+    shape = len(given["counts"]), int(told["columns"])
     return Votes(
         items=tuple(map(str, told["items"])),
         rows=sparse.csr_array((np.asarray(told["values"], float), tuple(places)), shape=shape),
         ties=None if told["ties"] is None else float(told["ties"]),
-        **arrays,
-        **{name: float(told[name]) for name in ("inflation", "count_variance")},
+        **given,
     )
 
 

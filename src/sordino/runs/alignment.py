@@ -549,13 +549,14 @@ def perform_call(
     if isinstance(ledger, Ledger):
         given |= {"data_name": given.get("data_name", ledger.data or None)}
         ledger = ledger.path
+    given = {named.get(name, name): value for name, value in given.items()}
+    given[argument] = [Path(str(each)) for each in paths] if files else []
     # options have no dashes here
     with reworded(lambda said: _FLAG.sub(lambda flag: flag[1].replace("-", "_"), said)):
         settings = kind(
             out=None if out is None else Path(out),
             ledger=None if ledger is None else Path(ledger),
-            **{argument: [Path(str(each)) for each in paths] if files else []},
-            **{named.get(name, name): value for name, value in given.items()},
+            **given,
         )
         settings.refuse_nothing_to_resume()
         with prepare(settings, None if files else data).ready() as run:

@@ -292,7 +292,7 @@ class RankRun(FolderRun):
     def features(self) -> ItemDifferences:
         """Return which numbers a vote has: a difference of two items, in style, for each group."""
         settings, source = self.settings, self.survey or self.votes
-        terms = {"style": settings.styles, "ties": settings.counts_ties}
+        terms: dict[str, Any] = {"style": settings.styles, "ties": settings.counts_ties}
         if settings.declared_items is not None and settings.groups is None:
             return ItemDifferences(settings.declared_items, **terms)
         if isinstance(source, Chunks | ChunkSurvey):
@@ -436,18 +436,15 @@ class _Sum(RankRun):
         mechanism, votes, survey = self.mechanism, self.votes, self.survey
         entropy, known = entropy_of(self.settings.simulate_seed), survey or votes
         if isinstance(mechanism, GaussianMechanism):
-            n = None if isinstance(known, Chunks) else len(votes) + votes.dropped
+            n = None  # of files before they were read
+            if not isinstance(known, Chunks):
+                n = (known.n if isinstance(known, ChunkSurvey) else len(known)) + known.dropped
             promise = record_promise(mechanism, ledger, entropy, n=n, features=self.features)
         elif isinstance(votes, Pairs):
             promise = label_promise(votes, mechanism, ledger, entropy)
         else:
-            linked, repeats = (
-                survey is not None and survey.linked,
-                survey is not None and survey.repeats,
-            )
-            promise = promise_of(
-                mechanism, ledger, entropy, linked=linked, repeats=repeats, n=self.number
-            )
+            links = {name: bool(survey and getattr(survey, name)) for name in ("linked", "repeats")}
+            promise = promise_of(mechanism, ledger, entropy, n=self.number, **links)
         asked = getattr(known, "questions", None) if promise.unit == "label" else None
         people = None
         if names_persons(promise) and isinstance(votes, Pairs):

@@ -519,13 +519,11 @@ def check_board(
         widening = 1 / (1 - 2 * stated.flips) ** 2
         held = (votes.inflation for votes in board.releases[-1].votes.values())
         found.refute(_OTHER, when=not all(math.isclose(one, widening) for one in held))
-    elif len(events) == 1 and isinstance(events[0], GaussianEvent):
-        (event,), noise = events, stated.noise
-        known = isinstance(noise, _StatedGaussian) and stated.place == _CURATOR_NOISE
-        found = noise.compared(event, paid.neighbors) if known else _Differences([_OTHER])
-        votes = board.releases[-1].votes
-        single = len(votes) == 1 and paid.unit == "label"
-        if known and single:
+    elif len(events) == 1 and isinstance(event := events[0], GaussianEvent):
+        votes, found = board.releases[-1].votes, _Differences([_OTHER])
+        if isinstance(stated.noise, _StatedGaussian) and stated.place == _CURATOR_NOISE:
+            found = stated.noise.compared(event, paid.neighbors)
+        if len(votes) == 1 and paid.unit == "label":
             moved = max(map(_moved, votes.values()))
             other = "Another noise of the sum is described than was paid for."
             found.refute(other, when=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))
