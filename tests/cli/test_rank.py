@@ -109,6 +109,10 @@ def test_next_weeks_votes_add_up_and_pay_for_themselves(voted):
     voted.write("again.jsonl", [row | {"question_id": f"r{at}"} for at, row in enumerate(rows)])
     refused = rank(voted, "again.jsonl", *terms, "--update", "two", "--out", "three", code=3)
     assert "budget" in refused  # they would have twice as much
+    more = ("--update", "two", "--out", "three", "--budget", 40)
+    told = rank(voted, "again.jsonl", *terms, *more)
+    assert told["guarantee"]["epsilon"] > 10  # of whoever came back
+    assert voted.run("audit", "run", "three", "--ledger", "spend.db").code == 0
 
 
 def test_groups_style_anchor_and_ties_are_on_one_board(voted):
