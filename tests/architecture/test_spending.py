@@ -67,7 +67,8 @@ def test_a_keyword_ledger_means_that_it_spends(functions):
         and function.public
         and function.module.stage != "cli"
     }
-    assert takes == SPENDERS | BY_TRANSFORMERS | {"sordino.runs.alignment.align"}
+    calls = {"sordino.runs.alignment.align", "sordino.runs.rank_run.rank"}
+    assert takes == SPENDERS | BY_TRANSFORMERS | calls
 
 
 def test_nobody_else_reaches_a_reservation(functions):

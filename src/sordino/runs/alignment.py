@@ -513,7 +513,7 @@ def align(
         ('label', 400, ['report.html', 'result.json', 'reward.json'])
     """
     given: dict[str, Any] = {"epsilon": epsilon, "noise": noise, "unit": unit, **options}
-    told, made, paid = perform_call(Align, prepare, "prefs", data, given, ledger=ledger, out=out)
+    told, made, paid = perform_call(Align, prepare, "prefs", data, given, ledger, out)
     return Aligned(result=told, files=made, ledger=paid)
 
 
@@ -523,7 +523,6 @@ def perform_call(
     argument: str,
     data: object,
     given: dict[str, Any],
-    *,
     ledger: Ledger | str | Path | None,
     out: str | Path | None,
 ) -> tuple[dict[str, Any], dict[str, str], Ledger]:

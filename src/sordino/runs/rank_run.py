@@ -717,8 +717,8 @@ def rank(
 
     Guarantee:
         What ``guarantee`` of the result says, for each ``unit``; it was reserved on the ledger
-        before noise was drawn. Shown by tests/soundness/test_leaderboards.py: this is the
-        command's own run.
+        before noise was drawn. Shown by tests/soundness/test_votes_release.py and
+        tests/cli/test_rank.py: this is the command's own run.
 
     Example:
         >>> import sordino, tempfile
@@ -730,7 +730,7 @@ def rank(
         ('x', [[1, 1], [2, 2]], 'label')
     """
     given = {"epsilon": epsilon, "unit": unit, "noise": noise, **options}
-    told, made, paid = perform_call(Rank, prepare, "votes", data, given, ledger=ledger, out=out)
+    told, made, paid = perform_call(Rank, prepare, "votes", data, given, ledger, out)
     boards = Board.of(json.loads(made[BOARD])).boards
     board = boards.pop("")
     own = {each.name: getattr(board, each.name) for each in fields(board)}
