@@ -225,8 +225,8 @@ def board_rows() -> str:
     ]
     setting = (
         f"{found['battles']:,} battles of {found['models']} language models on {found['prompts']} "
-        f"prompts, {found['votes_per_person']} of one person, δ = {found['delta']:g}; order against "
-        f"the mean preference on all prompts; mean and standard deviation of {found['seeds']} runs "
+        f"prompts, {found['votes_per_person']} of one person, δ = {found['delta']:g}; order "
+        f"against the mean preference on all prompts; mean and standard deviation of {found['seeds']} runs "
         "(`benchmarks/utility/ranking_judged.py`, which says how a battle is made)."
     )
     return "\n".join([*lines, "", setting])
