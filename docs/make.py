@@ -226,8 +226,9 @@ def board_rows() -> str:
     setting = (
         f"{found['battles']:,} battles of {found['models']} language models on {found['prompts']} "
         f"prompts, {found['votes_per_person']} of one person, δ = {found['delta']:g}; order "
-        f"against the mean preference on all prompts; mean and standard deviation of {found['seeds']} runs "
-        "(`benchmarks/utility/ranking_judged.py`, which says how a battle is made)."
+        "against the mean preference on all prompts; mean and standard deviation of "
+        f"{found['seeds']} runs (`benchmarks/utility/ranking_judged.py`, which says how a battle "
+        "is made)."
     )
     return "\n".join([*lines, "", setting])
 
