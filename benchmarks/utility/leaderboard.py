@@ -1,0 +1,151 @@
+"""How good a private leaderboard is, and how often its intervals and ranks hold.
+
+Prints one JSON object. Ratings are normal with standard deviation 1, every two items meet equally
+often, and ties follow Davidson's model. Each board is drawn from the exact mean and covariance of
+the mechanism's own noise, and is held against the same votes without privacy.
+
+    python benchmarks/utility/leaderboard.py --boards 300
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import platform
+import time
+
+import numpy as np
+from scipy import sparse
+
+import sordino
+from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.rewards.leaderboard import Votes, fit_board
+
+DELTA = 1e-6
+SIZES = (
+    (5, 2_000),
+    (5, 20_000),
+    (30, 2_000),
+    (30, 20_000),
+    (30, 200_000),
+    (100, 20_000),
+    (100, 200_000),
+)
+PROMISES = (("label", 1.0, None), ("person", 2.0, 1), ("person", 2.0, 7), ("person", 2.0, 50))
+
+
+def pairs_of(k: int) -> sparse.csr_array:
+    """Return one row for each two items."""
+    one, two = np.triu_indices(k, 1)
+    m = len(one)
+    ends = np.concatenate([np.ones(m), -np.ones(m)])
+    places = np.tile(np.arange(m), 2), np.concatenate([one, two])
+    return sparse.csr_array((ends, places), shape=(m, k))
+
+
+def noise_of(k: int, unit: str, epsilon: float, most: int | None, *, ties: bool) -> np.ndarray:
+    """Return F, the factor of the noise: as the mechanism has it for any number of such votes."""
+    rows = pairs_of(k).toarray()
+    if ties:
+        rows = np.hstack([rows, np.ones((len(rows), 1))])
+    made = LabelGaussian(
+        epsilon, delta=DELTA, shaped=False, ties=int(ties),
+        records_per_person=most if unit == "person" else None,
+    )  # fmt: skip
+    persons = None
+    if unit == "person":  # one person holds as many rows as count, so that the bound is met
+        rows = np.tile(rows, (1 + most // len(rows), 1))
+        persons = np.arange(len(rows)) // most
+    return made.prepare(rows, persons=persons).factor
+
+
+def cell(k: int, n: int, tie: float, promise: tuple, boards: int, seed: int) -> dict:
+    """Return what many boards of one world and one promise were worth."""
+    unit, epsilon, most = promise
+    rng, rows = np.random.default_rng(seed), pairs_of(k)
+    factor = noise_of(k, unit, epsilon, most, ties=tie > 0)
+    nu = 2.2 * tie / (1 - tie)
+    errors, plain, inside, band, ranks, said, seconds = [], [], [], [], [], [], 0.0
+    for _ in range(boards):
+        theta = rng.normal(size=k)
+        theta -= theta.mean()
+        counts = rng.multinomial(n, np.full(rows.shape[0], 1 / rows.shape[0])).astype(float)
+        half = np.exp(rows @ theta / 2)
+        odds = np.stack([1 / half, np.full_like(half, nu), half], axis=1)
+        won = rng.multinomial(counts.astype(int), odds / odds.sum(axis=1, keepdims=True))
+        sums = rows.T @ ((won[:, 2] - won[:, 0]) / 2)
+        if tie:
+            sums = np.append(sums, won[:, 1].sum())
+        drawn = sums + factor @ rng.normal(size=factor.shape[1])
+        given = {"items": tuple(map(str, range(k))), "rows": rows, "counts": counts}
+        size = len(sums)
+        start = time.process_time()
+        board = fit_board(
+            Votes(
+                statistic=drawn[:k], ties=float(drawn[k]) if tie else None,
+                noise=factor @ factor.T, **given,
+            )
+        )  # fmt: skip
+        seconds += time.process_time() - start
+        free = fit_board(
+            Votes(
+                statistic=sums[:k], ties=float(sums[k]) if tie else None,
+                noise=np.zeros((size, size)), outcomes=won.astype(float), **given,
+            )
+        )  # fmt: skip
+        rated = np.isfinite(board.ratings)
+        low, high = board.intervals.T
+        inside.append(((low <= theta) & (theta <= high))[rated])
+        band.append(bool(((board.bands[:, 0] <= theta) & (theta <= board.bands[:, 1])).all()))
+        place = 1 + (theta[None, :] > theta[:, None]).sum(axis=1)
+        ranks.append(bool(((board.ranks[:, 0] <= place) & (place <= board.ranks[:, 1])).all()))
+        said.append(rated.mean())
+        both = rated & np.isfinite(free.ratings)
+        errors.append((board.ratings - theta)[both] ** 2)
+        plain.append((free.ratings - theta)[both] ** 2)
+    spoken = np.concatenate(inside)
+    rmse, without = (
+        float(np.sqrt(np.concatenate(one).mean())) if len(spoken) else None
+        for one in (errors, plain)
+    )
+    return {
+        "items": k, "votes": n, "ties": tie, "unit": unit, "epsilon": epsilon,
+        "votes_of_a_person": most, "rated": float(np.mean(said)), "rmse": rmse,
+        "rmse_without_privacy": without, "ratio": rmse / without if rmse else None,
+        "interval_coverage": float(spoken.mean()) if len(spoken) else None,
+        "band_coverage": float(np.mean(band)), "rank_coverage": float(np.mean(ranks)),
+        "seconds": seconds / boards,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Print the result as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--boards", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    rows = [
+        cell(k, n, tie, promise, given.boards, given.seed)
+        for (k, n), promise in itertools.product(SIZES, PROMISES)
+        for tie in ((0.0, 0.1, 0.3) if (k, n) == (30, 20_000) else (0.1,))
+    ]
+    worst = min(row["interval_coverage"] for row in rows if row["interval_coverage"])
+    print(
+        json.dumps(
+            {
+                "name": "leaderboard", "boards": given.boards, "seed": given.seed, "results": rows,
+                "least_interval_coverage": worst,
+                "least_rank_coverage": min(row["rank_coverage"] for row in rows),
+                "versions": {
+                    "sordino": sordino.__version__, "numpy": np.__version__,
+                    "python": platform.python_version(),
+                },
+            },
+            indent=2,
+        )
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
