@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -101,7 +101,7 @@ class Ellipsoid(ABC):
         return plain if self._kind is None else {"kind": self._kind} | plain
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+    def from_dict(cls: type[_E], values: Mapping[str, Any]) -> _E:  # noqa: PYI019 (Self cannot be checked at run time)
         """Return what :meth:`to_dict` wrote."""
         try:
             plain = {name: values[name] for name in cls.__dataclass_fields__}
@@ -144,6 +144,9 @@ def _quadratic_tail(trace: float, trace_of_square: float, largest: float, t: flo
     # Source: Hsu, Kakade & Zhang 2012, Theorem 2.1; docs/local.md, confidence and pessimism: h(K,
     # t) = tr K + 2√(tr(K²)t) + 2‖K‖t.
     return trace + 2 * math.sqrt(trace_of_square * t) + 2 * largest * t
+
+
+_E = TypeVar("_E", bound="Ellipsoid")
 
 
 @dataclass(frozen=True, kw_only=True)

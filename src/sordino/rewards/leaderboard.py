@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
 from sordino import _validate
+from sordino._random import SimulatedEntropy, normals
 from sordino.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -529,7 +530,7 @@ def _at_once(
     shape = covariance[np.ix_(rated, rated)]
     values, vectors = np.linalg.eigh(shape)
     root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T  # the same on every machine
-    normal = np.random.default_rng(0).standard_normal((_DRAWS, len(rated)))
+    normal = normals(SimulatedEntropy(0), _DRAWS * len(rated)).reshape(_DRAWS, -1)
     draws = normal @ root.T
     z_all = np.quantile(np.abs(draws / np.sqrt(np.diag(shape))).max(axis=1), confidence)
     place = votes.components[rated]
