@@ -221,3 +221,14 @@ def test_the_call_is_the_commands_own_run_and_gives_a_board(folder):
     assert "SIMULATED" in board.report
     pytest.importorskip("pandas")
     assert list(board.to_frame()["competitors"]) == [board.items[i] for i in board.order]
+
+
+def test_files_that_are_read_in_pieces_make_the_same_kind_of_board(folder):
+    ratings = battles(folder, "a.jsonl", n=400)
+    rows = [json.loads(line) for line in (folder / "a.jsonl").read_text().splitlines()]
+    folder.write("b.jsonl", [row | {"question_id": f"r{at}"} for at, row in enumerate(rows)])
+    both = ("a.jsonl", "b.jsonl", "--epsilon", 2, "--out", "run")
+    assert "--items" in rank(folder, *both, code=2)
+    told = rank(folder, *both, "--items", ",".join(ratings))
+    assert told["data"]["pairs"] == 800
+    assert folder.run("audit", "run", "run").code == 0
