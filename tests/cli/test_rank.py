@@ -6,6 +6,7 @@ import pytest
 
 import sordino
 from sordino.environments.annotators import simulate_battles
+from sordino.privacy.ledger import Ledger
 
 FILES = {"leaderboard.json", "leaderboard.csv", "report.html", "result.json"}
 
@@ -162,6 +163,47 @@ def test_records_need_declared_items_and_tell_no_number_of_votes(voted):
     assert told["data"]["pairs"] is None
     assert told["seconds"] is None
     assert voted.run("audit", "run", "run").code == 0
+
+
+@pytest.mark.parametrize("relation", ["replace", "zero-out", "add-remove"])
+def test_no_record_decides_how_many_votes_a_board_tells(voted, relation):
+    rows = [json.loads(line) for line in (voted / "in.jsonl").read_text().splitlines()][:200]
+    other = [dict(row) for row in rows]
+    other[7]["model_a"] = other[7]["model_b"]  # it met itself
+    known = None if relation == "add-remove" else 200
+    for name, said in (("one", rows), ("other", other)):
+        voted.write(f"{name}.jsonl", said)
+        (voted / f"{name}s").mkdir()
+        for part in (0, 1):
+            voted.write(f"{name}s/{part}.jsonl", said[part::2])
+        for source in (f"{name}.jsonl", f"{name}s"):
+            words = ("--unit", "record", "--epsilon", 4, "--neighbors", relation, "--items")
+            words = (source, *words, ",".join(voted.ratings), "--out", f"{source}.run")
+            plan = voted.run("rank", *words, "--ledger", f"{source}.db", "--dry-run")
+            assert plan.code == 0, plan.err
+            told = rank(voted, *words, "--ledger", f"{source}.db")
+            assert told["data"]["pairs"] == known
+            if source == f"{name}.jsonl":
+                again = rank(voted, *words, "--ledger", "new.db", "--force", "--dry-run")
+                assert again["votes"] == known
+
+
+def test_votes_that_cannot_be_added_to_a_board_are_refused_before_anything_is_spent(voted):
+    terms = ("in.jsonl", "--epsilon", 1, "--noise", "estimate", "--out", "two")
+    rank(voted, *terms[:-1], "one", "--ledger", "spend.db")
+    paid = Ledger.read(voted / "spend.db").head
+    for words, said in (
+        (("--ledger", "other.db"), "did not pay for the board"),
+        (("--ledger", "spend.db", "--ties", "half"), "counts ties otherwise"),
+        (("--ledger", "spend.db", "--noise", "labels"), "another coin"),
+        (("--ledger", "spend.db", "--anchor", "nobody=1"), "not among the items"),
+    ):
+        refused = voted.run("rank", *terms, "--update", "one", "--budget", 50, *words)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+        assert "Nothing was released" in refused.err
+    assert Ledger.read(voted / "spend.db").head == paid
+    assert not (voted / "other.db").exists()
+    assert not (voted / "two").exists()
 
 
 @pytest.mark.parametrize(

@@ -406,9 +406,9 @@ def paired_ratings(records: Iterable[Record]) -> Iterator[Record]:
             gap = SHARES[first.outcome] - SHARES[second.outcome]
             outcome = UNDECIDED if gap == 0 else int(gap > 0)
             asked = one.asked + other.asked  # by them a ledger knows that these are their ratings
-            yield replace(
-                first, second=second.first, outcome=outcome, key=key, levels=None, asked=asked
-            )
+            names = first.names and second.names and first.names._replace(second=second.names.first)
+            made = replace(first, second=second.first, outcome=outcome, key=key, names=names)
+            yield replace(made, levels=None, asked=asked)
 
 
 def refuse_person_field(name: str, fields: Sequence[str] = FIELDS) -> None:

@@ -27,7 +27,7 @@ from sordino._markup import card
 from sordino._version import __version__
 from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify_paid, digest_of, paid_guarantee
-from sordino.errors import SordinoError, UsageError
+from sordino.errors import PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
@@ -312,9 +312,45 @@ class RankRun(FolderRun):
     @property
     def number(self) -> int | None:
         """Return how many votes there are; None where that is private, or not known yet."""
-        if isinstance(self.votes, Chunks):
-            return None if self.survey is None else self.survey.counted
-        return None if self.settings.relation == ADD_OR_REMOVE_ONE else len(self.votes)
+        source = self.survey or self.votes
+        if isinstance(source, Chunks) or self.settings.relation == ADD_OR_REMOVE_ONE:
+            return None
+        if self.settings.hides_texts:  # which of them are left out is private
+            return self._all_records(source)
+        return source.counted if isinstance(source, ChunkSurvey) else len(source)
+
+    @staticmethod
+    def _all_records(source: Pairs | PrivatePairs | ChunkSurvey) -> int:
+        return (source.n if isinstance(source, ChunkSurvey) else len(source)) + source.dropped
+
+    def account(self, *, planning: bool) -> Ledger:
+        """Return the ledger that pays; refuse a board that these votes cannot be added to."""
+        ledger, settings = super().account(planning=planning), self.settings
+        if settings.anchored is not None and settings.anchored[0] not in self.features.items:
+            raise UsageError(
+                f"--anchor names {settings.anchored[0]!r}, which is not among the items. Nothing "
+                "was released. Name one of the board."
+            )
+        if self.earlier is None:
+            return ledger
+        if not {row.release_id for row in ledger.rows}.issuperset(self.earlier.release_ids):
+            raise PrivacyError(
+                f"{ledger.path.name} did not pay for the board that is updated, so what both "
+                "promise together is not known. Nothing was released. Give the ledger that did: "
+                "--ledger FILE."
+            )
+        newest = self.earlier.releases[-1]
+        votes, widened = newest.votes[""], self.widening()[0]
+        held = votes.ties is not None, newest.styles, votes.count_variance > 0
+        asked = settings.counts_ties, settings.styles, settings.hides_texts
+        if held != asked or not math.isclose(votes.inflation, widened):
+            raise UsageError(
+                "The board that is updated hides whole records where this one does not, or counts "
+                "ties otherwise, has another style, or another coin, so its votes cannot be added "
+                "to these. Nothing was released. Give the same --unit, --ties, --style, --noise "
+                "and, for coins, --epsilon; or leave --update out."
+            )
+        return ledger
 
     def planned(self) -> dict[str, Any]:
         """Return what the run would spend, and what each kind of noise would teach."""
@@ -436,9 +472,7 @@ class _Sum(RankRun):
         mechanism, votes, survey = self.mechanism, self.votes, self.survey
         entropy, known = entropy_of(self.settings.simulate_seed), survey or votes
         if isinstance(mechanism, GaussianMechanism):
-            n = None  # of files before they were read
-            if not isinstance(known, Chunks):
-                n = (known.n if isinstance(known, ChunkSurvey) else len(known)) + known.dropped
+            n = None if isinstance(known, Chunks) else self._all_records(known)
             promise = record_promise(mechanism, ledger, entropy, n=n, features=self.features)
         elif isinstance(votes, Pairs):
             promise = label_promise(votes, mechanism, ledger, entropy)
@@ -619,7 +653,9 @@ def _foreseen(settings: Rank, votes: Pairs) -> dict[str, dict[str, Any]]:
 def _read(settings: Rank) -> Pairs | PrivatePairs | Chunks:
     """Return the votes of files, in memory or to be read in pieces."""
     source: Any = settings.votes[0] if len(settings.votes) == 1 else settings.votes
-    if settings.noise != "labels" and settings.reads_chunks(settings.votes):
+    # how many there are may be private, and nothing is done by it then
+    known = {"most": -1} if settings.relation == ADD_OR_REMOVE_ONE else {}
+    if settings.noise != "labels" and settings.reads_chunks(settings.votes, **known):
         return find_chunks(
             settings.votes, hides_records=settings.hides_texts, **settings.reading_in_chunks
         )

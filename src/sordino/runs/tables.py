@@ -230,6 +230,8 @@ def _mechanism(told: Mapping[str, Any]) -> str:
             f"weights of a tilted objective, {_loss(told)}, features cut to {told['bound']:g}, at "
             f"most {told['candidates']:,} candidates of a ballot, ridge {told['ridge']:.4g}"
         )
+    if "second_moment" not in told:
+        return f"one noised sum of records, {_loss(told)}"
     moment = ", and the second moment" if told["second_moment"] else ""
     return (
         f"weights of a tilted objective{moment}, {_loss(told)}, records cut to {told['bound']:g}, "

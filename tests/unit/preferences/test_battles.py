@@ -270,3 +270,17 @@ def test_one_name_may_be_a_word_for_its_own_side():
     whole = read_pairs([{"model_a": "x", "model_b": "y", "winner": "x", "is_code": True}],
                        columns={"family": "is_code"})  # fmt: skip
     assert whole.names[0].group == "True"
+
+
+def test_pairs_of_ratings_hold_both_names():
+    rated = [
+        {"prompt": f"q{row // 2}", "completion": f"by {name} {row}", "first_name": name,
+         "rating": 1 + 3 * (name == "good")}
+        for row, name in enumerate(["good", "bad"] * 8)
+    ]  # fmt: skip
+    pairs = read_pairs(rated, levels=(1, 5), ratings="pairs")
+    assert len(pairs) == 8
+    assert {frozenset(names[:2]) for names in pairs.names} == {frozenset({"good", "bad"})}
+    for names, text, label in zip(pairs.names, pairs.first, pairs.labels, strict=True):
+        assert names.first in text
+        assert label == (names.first == "good")
