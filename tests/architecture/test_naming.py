@@ -22,6 +22,7 @@ ABOUT_PRIVACY_ALSO = {
     "sordino.rewards.forecast",  # what an epsilon would cost
     "sordino.rewards.pair_losses",  # the likelihood of a randomized answer
     "sordino.rewards.private_metrics",  # what metrics may cost
+    "sordino.rewards.vote_release",  # what votes may cost
     "sordino.reporting.wording",  # how a spend reads
     "sordino.reporting.result",  # what an epsilon was foreseen to give
 }
