@@ -223,12 +223,12 @@ class Record:
         )
 
 
-def family_of(text: Any) -> str:
+def family_of(text: object) -> str:
     """Return the public group of a prompt, which stands for the answer that is absent."""
     return text.family if isinstance(text, Absent) else ""
 
 
-def told_beside(text: Any, names: Names | None) -> str:
+def told_beside(text: object, names: Names | None) -> str:
     """Return what is public of a record beside its question and person, or nothing."""
     return family_of(text) if names is None else json.dumps(["names", family_of(text), *names])
 

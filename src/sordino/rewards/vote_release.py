@@ -20,7 +20,7 @@ from sordino._random import Entropy
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.grid import dense_parts
+from sordino.mechanisms.grid import Matrix, dense_parts
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism
 from sordino.mechanisms.randomized_response import NonPrivate
 from sordino.preferences.chunk_reading import judgments
@@ -220,7 +220,7 @@ class _Met:
         width: int,
         openly: object,
         _first: int,
-        block: Any,
+        block: Matrix,
         labels: Integer[np.ndarray, " n"] | None = None,
     ) -> _Met:
         parts = []
@@ -422,7 +422,7 @@ def _blocks(
 
 
 def _table(
-    k: int, _first: int, block: Any, labels: Integer[np.ndarray, " n"]
+    k: int, _first: int, block: Matrix, labels: Integer[np.ndarray, " n"]
 ) -> Int64[np.ndarray, " cells"]:
     """Return how often the first of each two items lost, won and tied: as secret as the records."""
     counts = np.zeros(3 * (k * (k - 1) // 2), dtype=np.int64)
