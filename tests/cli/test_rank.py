@@ -274,3 +274,24 @@ def test_files_that_are_read_in_pieces_make_the_same_kind_of_board(folder):
     told = rank(folder, *both, "--items", ",".join(ratings))
     assert told["data"]["pairs"] == 800
     assert folder.run("audit", "run", "run").code == 0
+
+
+@pytest.mark.parametrize("each", [[1] * 300 + [400], [6] * 400, [1] * 50 + [60] * 40])
+def test_as_many_votes_of_a_person_count_as_serve_the_board_best(each, folder):
+    """By the variance written out for every bound; one who votes all day does not set the noise."""
+    rows, k = [], 8
+    for person, votes in enumerate(each):
+        for vote in range(votes):
+            names = {"model_a": f"m{vote % k}", "model_b": f"m{(vote + 1 + person % (k - 1)) % k}"}
+            rows.append({"question_id": f"q{vote}-{person}", "person": f"p{person}", **names})
+            rows[-1]["winner"] = "model_a"
+    folder.write("in.jsonl", rows)
+    terms = ("--unit", "person", "--epsilon", 2, "--noise", "estimate")
+    plan = rank(folder, "in.jsonl", *terms, "--out", "run", "--dry-run")
+    noise = plan["mechanism"]
+
+    def variance(most):
+        known = sum(min(votes, most) for votes in each) / (2 * k)
+        return (known + 2 * (most / noise["mu"]) ** 2) / known**2
+
+    assert noise["records_per_person"] == min(range(1, max(each) + 1), key=variance)

@@ -333,7 +333,7 @@ def test_discrete_noise_is_continuous_noise_rounded_at_random(scale, rounding):
 def test_the_constants_are_those_of_the_proof():
     sigma, rounding = gaussian.STEPS_OF_NOISE[0], 4
     assert sigma == LEAST_NOISE
-    assert gaussian._STEPS_OF_BOUND[0] == LEAST_BOUND
+    assert gaussian.GaussianMechanism._steps_of_bound[0] == LEAST_BOUND
     with mpmath.workdps(60):
         cost = 1 / mpmath.sqrt(1 - mpmath.mpf(rounding) ** 2 / sigma**2)
         assert cost - 1 < mpmath.mpf(2) ** -21 * (1 + mpmath.mpf(2) ** -18)

@@ -12,10 +12,12 @@ import io
 import json
 import math
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
@@ -38,6 +40,7 @@ from sordino.preferences.ranking_files import holds_rankings
 from sordino.privacy.books import names_persons
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, size
 from sordino.privacy.ledger import Ledger
+from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.leaderboard import ends_in_points, rank_words
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.board_files import BOARD, Board, BoardRelease
@@ -53,7 +56,7 @@ from sordino.rewards.vote_release import (
 )
 
 from .align_labels import Randomizing
-from .align_run import page, questions_of_one_person
+from .align_run import page
 from .align_settings import Delta, Epsilon, Promised, Relation, WhichUnit
 from .alignment import Outcome, perform_call
 from .progress import Bar, Passes
@@ -448,7 +451,8 @@ class _Sum(RankRun):
         if settings.unit is Unit.person:
             most = settings.cap
             if most is None and isinstance(self.votes, Pairs):
-                most = questions_of_one_person(self.votes)
+                mu = LabelGaussian(settings.total, delta=settings.failure).mu
+                most = _usable_votes(self.votes, self.features, mu)
         return LabelGaussian(
             settings.total,
             delta=settings.failure,
@@ -624,6 +628,21 @@ def _line(item: Mapping[str, Any]) -> str:
     ends = " to ".join("open" if end is None else f"{end:,.0f}" for end in ends_in_points(item))
     name = " ".join(item["name"].split())
     return f"{rank_words(item['rank'])}: {name}, {item['points']:,.0f} points [{ends}]"
+
+
+def _usable_votes(votes: Pairs, features: ItemDifferences, mu: float) -> int:
+    """Return how many votes of one person are to count, from how many each gave (it is public)."""
+    # More votes say more, and need more noise for each person: if items meet equally often, s of
+    # whose votes count for one, its rating has about the variance (s/4 + noise²)/(s/4)².
+    # Source: docs/ranking.md, "How it is private".
+    if votes.persons is None:
+        refuse_unlinked("a budget for each person")
+    each = Counter(compress(votes.persons, votes.first_rows()))
+    givers = np.cumsum(np.bincount([*each.values()])[:0:-1])[::-1]  # of 1, 2, … votes at least
+    most = np.arange(1, len(givers) + 1)
+    known = np.cumsum(givers) / (2 * len(features.items))
+    noise = 2 * features.feature_bound * most / mu
+    return int(most[np.argmin((known + noise**2) / known**2)])
 
 
 def _foreseen(settings: Rank, votes: Pairs) -> dict[str, dict[str, Any]]:
