@@ -137,6 +137,17 @@ def test_groups_style_anchor_and_ties_are_on_one_board(voted):
     assert json.loads((voted / "run/leaderboard.json").read_text())["releases"][0]["styles"]
 
 
+def test_votes_that_do_not_count_are_not_told_as_votes(voted):
+    rows = [json.loads(line) for line in (voted / "in.jsonl").read_text().splitlines()]
+    voted.write("twice.jsonl", rows + rows[:50])
+    told = rank(voted, "twice.jsonl", "--epsilon", 4, "--noise", "estimate", "--out", "run")
+    assert told["data"]["pairs"] == len(rows)
+    capped = ("--unit", "person", "--cap", 2, "--ledger", "other.db", "--out", "capped")
+    told = rank(voted, "twice.jsonl", "--epsilon", 4, *capped)
+    people = [row["person"] for row in rows]
+    assert told["data"]["pairs"] == sum(min(people.count(who), 2) for who in set(people))
+
+
 def test_a_tie_may_be_half_a_win(voted):
     told = rank(voted, "in.jsonl", "--epsilon", 4, "--out", "run", "--ties", "half")
     assert told["leaderboard"]["tie_rate"] is None
@@ -163,6 +174,46 @@ def test_records_need_declared_items_and_tell_no_number_of_votes(voted):
     assert told["data"]["pairs"] is None
     assert told["seconds"] is None
     assert voted.run("audit", "run", "run").code == 0
+
+
+def seen(folder, run):
+    """All that is told of a run but what was drawn, and what follows from it."""
+    told = json.loads((folder / run / "leaderboard.json").read_text())
+    result = json.loads((folder / run / "result.json").read_text())
+    drawn = {"statistic", "ties"}
+    return (
+        told["anchor"],
+        sorted((item["name"], item["component"]) for item in told["items"]),
+        [
+            {group: {name: votes[name] for name in votes.keys() - drawn}
+             for group, votes in one["votes"].items()}
+            for one in told["releases"]
+        ],
+        {name: result[name] for name in ("guarantee", "caveats", "mechanism", "data", "noise")},
+        {path.name for path in (folder / run).iterdir()},
+        [(row.kind, row.parameters) for row in Ledger.read(folder / f"{run}.db").rows],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [
+    ("--noise", "estimate"), ("--noise", "labels"), ("--unit", "person", "--cap", 3),
+    ("--groups", "category", "--noise", "estimate"),
+])  # fmt: skip
+def test_nothing_but_the_released_sum_depends_on_who_won(voted, words):
+    rows = [json.loads(line) for line in (voted / "in.jsonl").read_text().splitlines()][:300]
+    runs = []
+    for name, won in (("as it was", None), ("one wins", "best"), ("all tied", "tie"), ("bad", "b")):
+        said = []
+        for at, row in enumerate(rows):
+            pair = sorted((row["model_a"], row["model_b"]))
+            who = {None: row["winner"], "best": pair[0], "b": "tie (bothbad)"}.get(won, won)
+            said.append(row | {"winner": who, "category": "xy"[at % 2]})
+        voted.write("votes.jsonl", said)
+        told = ("votes.jsonl", "--epsilon", 4, "--ledger", f"{name}.db", "--out", name, *words)
+        plan = rank(voted, *told, "--dry-run")
+        rank(voted, *told)
+        runs.append((plan, seen(voted, name)))
+    assert all(run == runs[0] for run in runs[1:])
 
 
 @pytest.mark.parametrize("relation", ["replace", "zero-out", "add-remove"])

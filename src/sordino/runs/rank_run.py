@@ -383,7 +383,9 @@ class RankRun(FolderRun):
             board, ledger, kind="leaderboard", digest=digest_of(values), for_study=True
         )
         text = to_json(values)
-        timed = not self.settings.hides_texts
+        hidden = self.settings.hides_texts
+        # a repeat, or a vote beyond the cap of its person, is not on the board
+        votes = self.number if hidden else round(released.boards[""].counts.sum())
         result: dict[str, Any] = finite(
             {
                 "format": RESULT_FORMAT,
@@ -393,11 +395,11 @@ class RankRun(FolderRun):
                 **describe_guarantee_and_caveats(certificate.guarantee),
                 "mechanism": self.described(),
                 "metrics": None,
-                "data": {"name": ledger.data, "pairs": self.number},
+                "data": {"name": ledger.data, "pairs": votes},
                 "leaderboard": told,
                 "certificate": certificate.to_dict(),
                 "leaderboard_sha256": hashlib.sha256(text.encode()).hexdigest(),
-                "seconds": round(_random.clock() - self.started, 3) if timed else None,
+                "seconds": None if hidden else round(_random.clock() - self.started, 3),
             }
         )
         files = {"leaderboard.csv": _table(told), "report.html": page(result, ledger)}
