@@ -3,11 +3,13 @@
 import csv
 import gzip
 import json
+import shlex
 
 import pyarrow as pa
 import pytest
 from pyarrow import feather, parquet
 
+import sordino
 from sordino.runs.align_settings import Align, NoiseOn
 from sordino.runs.alignment import _reads_chunks
 from sordino.runs.settings import Neighbors, Unit
@@ -97,13 +99,78 @@ def test_every_container_with_every_kind_goes_into_every_command(folder, name, k
     assert seen.value["counts"]["judgments"] == {"count": N, "public": True}
     assert seen.value["kind"] == ("pairs" if kind == "battles" else kind)
     assert len(seen.value["rows"]) == 3
-    assert seen.value["next"].startswith(f"sordino align {name} ")
+    verb = "rank" if kind == "battles" else "align"
+    assert seen.value["next"].startswith(f"sordino {verb} {name} ")
     said = folder.run("align", name, "--epsilon", "2", "--out", "o", "--dry-run", "--json")
     assert (said.code, said.value["pairs"]) == (0, N), said.err
     out = "o" if name == "saved" else "o.jsonl"
     said = folder.run("privatize", name, "--epsilon", "2", "--out", out, "--dry-run", "--json")
     assert (said.code, said.value["pairs"]) == (0, N), said.err
     assert folder.state() == state  # nothing is spent, and nothing is left on disk
+
+
+LISTED = {
+    "rankings": [
+        {"prompt": f"ask {i}", "candidates": [f"yes {i}", "no", "well"], "annotator": f"w{i % 5}",
+         "ranking": [1, 0, 2][: 2 + i % 2]}
+        for i in range(N)
+    ],
+    "trajectories": [
+        {"first": [[1.0, 0.0], [0.5, i]], "second": [[0.0, 1.0], [0.5, 2.0]], "label": i % 2}
+        for i in map(float, range(N))
+    ],
+}  # fmt: skip
+TABLES = ("x.csv", "y.csv", "x.tsv", "x.txt")
+
+
+@pytest.mark.parametrize("kind", LISTED)
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_where_a_kind_is_not_taken_the_way_on_is_named(folder, name, kind):
+    CONTAINERS[name](folder / name, LISTED[kind])
+    state = folder.state()
+    seen = folder.run("inspect", name, "--json")
+    others = [
+        folder.run("align", name, "--epsilon", "2", "--out", "o", "--dry-run"),
+        folder.run("privatize", name, "--epsilon", "2", "--out", "o.jsonl", "--dry-run"),
+    ]
+    assert folder.state() == state
+    if kind == "rankings":
+        assert all("--noise estimate" in said.err and said.code in (2, 4) for said in others)
+        assert seen.value["kind"] == kind
+        assert len(seen.value["columns"]) == 4
+        words = ["align", name, "--noise", "estimate", "--epsilon", "1", "--no-persons"]
+        if name in TABLES:
+            more = folder.run(*words, "--out", "o", "--dry-run")
+            assert all("Convert it to JSON Lines" in said.err for said in (seen, more))
+            return
+        assert seen.value["next"].endswith("--person-field annotator --out run --dry-run")
+        counts = seen.value["counts"]
+        assert counts["with ties, or not all listed"] == {"count": N // 2, "public": False}
+        assert counts["most candidates of one"] == {"count": 3, "public": True}
+        assert folder.run(*seen.value["next"].split()[1:], "--json").value["ballots"] == N
+        return
+    if name in TABLES:  # texts of numbers are texts: nobody knows what they mean
+        assert "trajectories are read from JSON Lines" in folder.run("inspect", name).out
+        return
+    assert all(said.code == 4 and "sordino inspect shows how" in said.err for said in others)
+    assert seen.value["kind"] == kind
+    assert seen.value["counts"]["steps of each"] == {"count": 2, "public": True}
+    assert {row["label"] for row in seen.value["rows"]} <= {"0.0", "1.0"}
+    if name in ("x.json", "saved"):
+        command, flag, code = shlex.split(seen.value["next"])
+        assert (command, flag) == ("python", "-c")
+        exec(code, {})  # noqa: S102 (it is what a user would type)
+        assert sordino.RewardModel.load(folder / "reward.json").weights.shape == (2,)
+
+
+def test_inspect_says_how_ballots_over_items_and_states_are_read(folder):
+    folder.write("votes.jsonl", [{"items": ["a", "b", "c"]}, {"ranking": ["a"]}, {"ranking": []}])
+    seen = folder.run("inspect", "votes.jsonl", "--json").value
+    assert "--all-offered" in seen["next"]
+    walk = {"states": [0, 1], "actions": [1, 1]}
+    folder.write("walks.jsonl", [{"chosen": walk, "rejected": {**walk, "actions": [0, 1]}}])
+    seen = folder.run("inspect", "walks.jsonl", "--json").value
+    assert "features=TABLE" in seen["next"]
 
 
 @pytest.mark.parametrize("noise", ["labels", "estimate", "draws"])
@@ -205,7 +272,7 @@ def test_inspect_says_that_it_is_raw_and_what_is_public(folder):
     told = folder.run("inspect", "in.jsonl", "--unit", "record", "--json").value
     assert not any(one["public"] for one in told["counts"].values())
     words = value["next"].replace("--out run --dry-run", "--out run --dry-run --json").split()
-    assert folder.run(*words[1:]).value["pairs"] == N
+    assert folder.run(*words[1:]).value["votes"] == N
 
 
 def test_prompts_and_answers_that_look_swapped_are_asked_about(folder):

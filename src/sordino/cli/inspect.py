@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from sordino.errors import SordinoError
+import numpy as np
+
+from sordino.errors import SordinoError, UsageError
+from sordino.preferences.ballots import UNSAID
 from sordino.preferences.comparisons import TextRules, looks_swapped
 from sordino.preferences.containers import contained
 from sordino.preferences.files import COMPARISONS, records_of
-from sordino.preferences.ranking_files import holds_rankings, read_rankings
-from sordino.preferences.records import Absent, Record
+from sordino.preferences.ranking_files import is_preflib, read_rankings
+from sordino.preferences.records import JUDGING_FIELDS, Absent, Record, looks_like_steps
 from sordino.preferences.schemas import (
     COMPARED,
+    PAIRS,
     RANKINGS,
     RATINGS,
     THUMBS,
@@ -24,6 +31,7 @@ from sordino.preferences.schemas import (
     decide,
     people_among,
 )
+from sordino.preferences.trajectories import read_trajectories
 from sordino.privacy.guarantee import SHARES, UNDECIDED
 from sordino.runs.settings import Argument, Json, PrivacyOption, Rated, Unit
 
@@ -32,6 +40,9 @@ from ._app import app, command, finish, grid
 _RAW = "raw: it shows texts and judgments that are private. Keep it as you keep the data."
 _SHOWN, _LONGEST = 3, 60  # records, and characters of a text
 _LOGGED = ("arm", "action", "a")
+_SIDES = ("first", "second", "chosen", "rejected")
+_TRAJECTORIES = "trajectories"
+_OF_LABELS = ("ties or undecided", "with ties, or not all listed")  # counts that no unit publishes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +114,12 @@ def _described(record: Record) -> dict[str, str]:
     }
 
 
+def _shortened(row: Any) -> dict[str, str]:
+    return {name: _short(value) for name, value in row.items()} if isinstance(row, Mapping) else {}
+
+
 def _short(text: Any) -> str:
-    if isinstance(text, list):
+    if isinstance(text, list) and all(isinstance(turn, Mapping) for turn in text):
         text = " | ".join(f"{turn['role']}: {turn['content']}" for turn in text)
     text = " ".join(str(text).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
@@ -132,14 +147,14 @@ def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
     """Yield what is known, part after part, as far as the data can be read."""
     reading = settings.reading
     asked = {name: reading[name] for name in ("columns", "person_field")}
-    preflib = isinstance(source, Path) and source.suffix in {".soc", ".soi", ".toc", ".toi"}
-    if preflib or (not reading["columns"] and holds_rankings(source)):
-        ballots = read_rankings(source, **asked, offered="named" if preflib else None)
-        yield {"format": "PrefLib" if preflib else contained(source).what, "kind": RANKINGS}
-        yield {"counts": _public({"ballots": len(ballots)}, settings.unit)}
+    if isinstance(source, Path) and is_preflib(source):
+        yield {"format": "PrefLib", "kind": RANKINGS}
+        yield _listed(settings, RANKINGS, source, asked)
         return
     found = contained(source)
     first: Any = next(found.rows, ("", {}))[1]
+    if isinstance(first, Mapping) and {*first} == {"items"}:  # which everybody ranks
+        first = next(found.rows, ("", first))[1]
     names = found.names or (tuple(first) if isinstance(first, Mapping) else ())
     yield {"format": found.what, "columns": dict.fromkeys(names, "not used")}
     if {"reward"} <= {*names} and {*_LOGGED} & {*names}:
@@ -148,12 +163,22 @@ def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
     yield {"people": people_among(names)}
     schema = decide(names, **asked, asks=False, table=found.table)
     people = people_among(names, schema)
+    sides = [first.get(name) for name in _SIDES] if isinstance(first, Mapping) else []
+    walks = schema.kind == PAIRS and sum(map(looks_like_steps, sides)) > 1
+    kind = _TRAJECTORIES if walks else schema.kind
     yield {
         "people": people,
         "schema": schema.name,
-        "kind": schema.kind,
+        "kind": kind,
         "columns": _roles(schema, names),
     }
+    if kind in (RANKINGS, _TRAJECTORIES):
+        start = islice(contained(source).rows, _SHOWN)
+        yield {"rows": [{"place": at, **_shortened(row)} for at, row in start]}
+        if asked["person_field"] == "person" and "person" not in names:
+            asked["person_field"] = None  # nobody is asked whose they are: it is said
+        yield _listed(settings, kind, source, asked, people, sides)
+        return
     if schema.name == "vectors" or schema.kind not in COMPARED:
         return
     seen, rules = _Seen(kind=schema.kind), TextRules.of(reading["drop"], reading["longest"])
@@ -168,7 +193,57 @@ def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
     yield {
         "counts": _public(counts, settings.unit),
         "swapped": looks_swapped(seen.texts),
+        "numbers": all(str(text).startswith("[[") for text in seen.texts[0][1:]),
         "units": _units(counts, people, reading["person_field"]),
+    }
+
+
+def _listed(
+    settings: _Inspect,
+    kind: str,
+    source: Any,
+    asked: Mapping[str, Any],
+    people: Sequence[str] = (),
+    sides: Sequence[Any] = (),
+) -> dict[str, Any]:
+    """Return what is counted of rankings or trajectories, and what their command must say."""
+    words: list[str] = []
+    if kind == RANKINGS:
+        try:
+            ballots = read_rankings(source, **asked)
+        except UsageError as error:
+            if str(error) != UNSAID:
+                raise
+            words = ["--all-offered"]  # of the two ways on the one that publishes less
+            ballots = read_rankings(source, **asked, offered="all")
+        counts = {
+            "judgments": len(ballots),
+            "different questions": len({*ballots.keys}),
+            "most candidates of one": int(ballots.sizes.max()),
+            "with ties, or not all listed": int(np.sum(~ballots.complete)),
+        }
+        persons = ballots.persons
+    elif any(isinstance(side, Mapping) for side in sides):
+        words, persons = ["features=TABLE"], None
+        counts = {"judgments": sum(1 for _ in contained(source).rows)}
+    else:
+        walks = read_trajectories(source, person_field=asked["person_field"], drop=["identical"])
+        pairs, persons = walks.pairs, walks.pairs.persons
+        counts = {
+            "judgments": len(walks) + pairs.dropped,
+            "of the same sum": pairs.dropped,
+            "ties or undecided": int(np.sum(pairs.labels == UNDECIDED)),
+            "steps of each": walks.horizon,
+            "features of a step": pairs.differences(None).shape[1],
+        }
+        words = ['drop=["identical"]'] if pairs.dropped else []
+    if persons is not None:
+        of = Counter(persons)
+        counts |= {"persons": len(of), "most of one": max(of.values())}
+    return {
+        "counts": _public(counts, settings.unit),
+        "units": _units(counts, people, settings.reading["person_field"]),
+        "words": words,
     }
 
 
@@ -176,7 +251,7 @@ def _roles(schema: Schema, names: tuple[str, ...]) -> dict[str, str]:
     """Return what each column is taken for."""
     roles = dict.fromkeys(names, "not used")
     for name in names if not schema.fields else ():
-        roles[name] = name if name in COMPARISONS.fields else "not used"
+        roles[name] = name if name in JUDGING_FIELDS else "not used"
     parts = [(path, name) for name, path in schema.fields]
     parts += [(path, "label, which is private") for path in schema.label[1:]]
     parts += [(path, "one judgment for each element") for path in schema.each]
@@ -195,12 +270,12 @@ def _public(counts: Mapping[str, int], unit: Unit) -> dict[str, dict[str, Any]]:
     """Return counts, each with whether it is public where the unit is what is hidden."""
     public = unit is not Unit.record
     return {
-        name: {"count": count, "public": public and name != "ties or undecided"}
+        name: {"count": count, "public": public and name not in _OF_LABELS}
         for name, count in counts.items()
     }
 
 
-def _units(counts: Mapping[str, int], people: list[str], field_: str | None) -> dict[str, str]:
+def _units(counts: Mapping[str, int], people: Sequence[str], field_: str | None) -> dict[str, str]:
     n = counts["judgments"]
     person = "needs ids: name their column with --person-field"
     if "persons" in counts:
@@ -242,9 +317,12 @@ def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
         return way if told["named"] else f"sordino fit {data} --out reward.json"
     if told["kind"] == "a log of pulls":
         return "sordino bandit --help"
+    if told["kind"] == _TRAJECTORIES:
+        return _in_python(settings, told)
     counts = told.get("counts", {})
     verb = "sordino rank" if told.get("named") else "sordino align"
     words = [verb, data, *_terms(settings, told)]
+    words += told.get("words", [])
     words += [f"--columns {settings.columns}"] if settings.columns else []
     words += [f"--levels {settings.levels}"] if settings.levels else []
     if settings.person_field != "person":
@@ -261,6 +339,26 @@ def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
     return " ".join([*words, "--out run --dry-run"])
 
 
+def _in_python(settings: _Inspect, told: Mapping[str, Any]) -> str:
+    """Return what learns a reward of trajectories: no command takes them."""
+    if settings.unit is not Unit.label:
+        return "Python, see docs/rankings.md (records need feature_bound=, persons need ids)"
+    paths, who = [str(path) for path in settings.sources], settings.reading["person_field"]
+    several = f"[*map(pathlib.Path, {json.dumps(paths)})]"  # what is in JSON is so in Python
+    words = [json.dumps(paths[0]) if len(paths) == 1 else several, *told["words"]]
+    if who != "person" or told["people"]:
+        words.append(f"person_field={None if who in (None, 'person') else json.dumps(who)}")
+    code = (
+        "import pathlib, sordino; from sordino.preferences.trajectories import read_trajectories; "
+        f"walks = read_trajectories({', '.join(words)}); "
+        "budget = sordino.Guarantee.per_label(1.0, delta=1e-6); "
+        'ledger = sordino.Ledger.open("spend.db", data="trajectories", budget=budget); '
+        "noise = sordino.LabelGaussian(1.0, delta=1e-6); "
+        'sordino.fit_reward(walks, mechanism=noise, ledger=ledger).save("reward.json")'
+    )
+    return f"python -c {shlex.quote(code)}"
+
+
 def _say(told: dict[str, Any], *, as_json: bool) -> None:
     """Print what is known, in tables or as JSON."""
     rows = {"this output": told["output"], "format": told.get("format", "not known")}
@@ -269,6 +367,8 @@ def _say(told: dict[str, Any], *, as_json: bool) -> None:
         rows["ids of people?"] = ", ".join(told["people"])
     if told.get("swapped"):
         rows["beware"] = "prompts look like answers and answers like prompts: are they swapped?"
+    if told.get("numbers"):
+        rows["beware"] = "answers are texts of numbers: trajectories are read from JSON Lines"
     rows |= {f"unit {name}": said for name, said in told.get("units", {}).items()}
     if told["next"]:
         rows["next"] = told["next"]

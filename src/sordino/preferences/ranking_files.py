@@ -52,7 +52,8 @@ _ALTERNATIVES, _VOTERS, _ORDERS = "NUMBER ALTERNATIVES", "NUMBER VOTERS", "NUMBE
 _Lines = Sequence[tuple[int, str]]
 
 
-def _is_preflib(path: Path) -> bool:
+def is_preflib(path: Path) -> bool:
+    """Return whether a file is one of PrefLib, by its name; refuse one that holds no ballots."""
     kind = _kind(path)
     if kind in _OTHERS:
         raise DataError(
@@ -223,7 +224,7 @@ BALLOTS = Kind(
 
 def holds_rankings(source: Path | Sequence[Path]) -> bool:
     """Return whether files look like rankings: by their ending, or by the fields of their start."""
-    return (isinstance(source, Path) and _is_preflib(source)) or kind_of(source) == RANKINGS
+    return (isinstance(source, Path) and is_preflib(source)) or kind_of(source) == RANKINGS
 
 
 def read_rankings(
@@ -278,7 +279,7 @@ def read_rankings(
     """
     refuse_person_field(person_field or "person", BALLOTS.fields)
     _validate.one_of("offered", offered, (None, *OFFERS, "each"))
-    if isinstance(source, (str, Path)) and _is_preflib(Path(source)):
+    if isinstance(source, (str, Path)) and is_preflib(Path(source)):
         if items is not None or person_field not in ("person", None):
             raise UsageError(
                 "items and person_field must be left out for a PrefLib file: it names its "

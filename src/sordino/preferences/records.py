@@ -77,6 +77,14 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
+def looks_like_steps(side: object) -> bool:
+    """Return whether an answer is a trajectory: steps of numbers, or states and actions."""
+    if isinstance(side, Mapping):
+        return {"states", "actions"} <= side.keys()
+    step = side[0] if is_list(side) and side else None
+    return is_list(step) and bool(step) and isinstance(step[0], Real)
+
+
 Text: TypeAlias = str | list[dict[str, Any]]
 """A text, or a list of chat messages with ``role`` and ``content``."""
 
@@ -499,7 +507,15 @@ def question_of(
     first, second = _as_text(row[one]), _as_text(row[other])
     alike = isinstance(first, str) == isinstance(second, str)
     if first is None or second is None or first == [] or second == [] or not alike:
-        raise DataError(f"{where}: fields {one!r} and {other!r} must both be {_TEXT_OR_MESSAGES}.")
+        walks = looks_like_steps(row[one]) and looks_like_steps(row[other])
+        way = (
+            " They look like trajectories, which no command takes. Nothing was read. Learn from "
+            "them in Python (sordino.preferences.trajectories); sordino inspect shows how."
+        )
+        raise DataError(
+            f"{where}: fields {one!r} and {other!r} must both be {_TEXT_OR_MESSAGES}."
+            + (way if walks else "")
+        )
     if "prompt" in row:
         return read_text(row, "prompt", where), first, second
     cut = _shared(first, second)

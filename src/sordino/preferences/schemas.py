@@ -762,9 +762,10 @@ def _unknown(
     """Return what is said of columns that were not understood."""
     needed = "; or ".join(_NEEDED[kind] for kind in _NEEDED if kind in kinds)
     if found is not None:
+        ways = {RANKINGS: " A reward of rankings: sordino align --noise estimate."}
         return (
             f"These are {found.kind} ({found.name}), and {' or '.join(kinds)} are needed. Nothing "
-            f"was read. Found: {_listing(names)}. Needed: {needed}."
+            f"was read. Found: {_listing(names)}. Needed: {needed}.{ways.get(found.kind, '')}"
         )
     plain = {_plain_name(name): name for name in names}
     if table and not _known_names(names):  # they may be a record

@@ -222,7 +222,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     feature_bound: float | None = None,
     horizon: int | None = None,
     drop: Collection[str] = (),
-    person_field: str = "person",
+    person_field: str | None = "person",
     dimension: int | None = None,
     hides_records: bool = False,
     progress: Progress | None = None,
@@ -235,14 +235,14 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     numbers each, counted from 0. All trajectories have the same, publicly known length.
 
     Args:
-        source: A ``.jsonl`` file, also with ``.gz``, or mappings.
+        source: A source as :func:`sordino.read_pairs` takes it, but no table.
         features: A table of features, shape (S, A, d), or (H, S, A, d) if it changes with the step.
         feature_bound: L, to which each step is clipped. None leaves the steps as they are, which
             record privacy does not allow.
         horizon: H, if it is to be checked; else that of the table or of the first record.
         drop: ``["identical"]`` leaves out comparisons whose features sum to the same instead of
             refusing them.
-        person_field: Name of the optional public person id.
+        person_field: Name of the optional public person id; None if persons do not matter.
         dimension: d, where ``hides_records`` is said and there is no table.
         hides_records: Whether all of a record is private, as under unit ``"record"``. Then there
             may be none, those whose features sum to the same are left out, persons are known if
@@ -258,7 +258,9 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
         >>> read_trajectories([{"chosen": [[1.0], [1.0]], "rejected": [[0.0], [0.5]]}])
         Trajectories(n=1, horizon=2)
     """
-    rows = _TRAJECTORIES.rows(source, person_field=person_field, empty=True, progress=progress)
+    rows = _TRAJECTORIES.rows(
+        source, person_field=person_field, asks=not hides_records, empty=True, progress=progress
+    )
     table = None if features is None else _table(features)
     if horizon is None and table is not None and table.ndim == _BY_STEP:
         horizon = len(table)
@@ -273,7 +275,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     bound = None if feature_bound is None else usable_feature_bound(feature_bound)
     with untold(hides_records=hides_records):
         sums, labels, persons = [], [], list[str | None]()
-        parse = partial(_judgments, person_field=person_field)
+        parse = partial(_judgments, person_field=person_field or "person")
         for found in _TRAJECTORIES.judgments(rows, parse, hides_records=hides_records):
             one, other = (_steps(side, table, found.where) for side in found.sides)
             horizon = len(one) if horizon is None else horizon

@@ -173,7 +173,9 @@ class Aligned(Outcome):
 def _inputs(settings: Align) -> Inputs:
     """Return what the files of a run hold."""
     offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
-    if _reads_chunks(settings):
+    source = settings.prefs[0] if len(settings.prefs) == 1 else settings.prefs
+    rankings = settings.engine is None and holds_rankings(source)  # in memory, however many files
+    if _reads_chunks(settings) and not rankings:
         refuse_given(offers, "only a file of ballots over items has items to offer")
         _refuse_unsuited(settings.noise, Chunks)
         if settings.hides_texts and settings.metrics_epsilon is not None:
@@ -196,8 +198,7 @@ def _inputs(settings: Align) -> Inputs:
             **settings.reading_in_chunks,
         )
         return Inputs(data=chunks)
-    source = settings.prefs[0] if len(settings.prefs) == 1 else settings.prefs
-    if holds_rankings(source):
+    if rankings:
         return _rankings(settings, source)
     refuse_given(offers, "only ballots over items have items to offer, and these are pairs")
     return _pairs(settings, source)
@@ -251,6 +252,7 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
         "--metrics-epsilon": settings.metrics_epsilon,
         "--second-moment": settings.second_moment,
         "--confidence": settings.confidence,
+        "--scratch": settings.scratch,
     }
     refuse_given(given, "it is for pairs, and these are rankings")
     if isinstance(source, Rankings):
