@@ -523,10 +523,17 @@ def check_board(
         votes, found = board.releases[-1].votes, _Differences([_OTHER])
         if isinstance(stated.noise, _StatedGaussian) and stated.place == _CURATOR_NOISE:
             found = stated.noise.compared(event, paid.neighbors)
+        other = "Another noise of the sum is described than was paid for."
         if len(votes) == 1 and paid.unit == "label":
             moved = max(map(_moved, votes.values()))
-            other = "Another noise of the sum is described than was paid for."
             found.refute(other, when=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))
+        bought = {row.release_id: event_of(row) for row in rows if row.kind == "reserve"}
+        for one in board.releases:  # one vote is hidden at least as far as was paid for
+            most = min(
+                (getattr(bought.get(name), "mu", 0.0) for name in one.release_ids), default=0
+            )
+            less = any(_moved(votes) > most * (1 + _OF_NOISE) for votes in one.votes.values())
+            found.refute(other, when=less)
     else:
         return Finding.skipped(_ATTACK, "The entries are of a kind that no board is made of.")
     every = [votes for one in board.releases for votes in one.votes.values()]
@@ -548,11 +555,17 @@ def check_board(
 
 def _moved(votes: Votes) -> float:
     """Return how far the vote that moves the sum most does so, in units of the noise."""
-    d = votes.rows.shape[1]
-    rows = votes.rows[votes.counts > 0].toarray()
-    squares = np.einsum(
-        "ij,jk,ik->i", rows, np.linalg.pinv(votes.noise[:d, :d], hermitian=True), rows
-    )
+    d, records = votes.rows.shape[1], votes.count_variance > 0
+    rows = votes.rows.toarray() if records else votes.rows[votes.counts > 0].toarray()
+    noise = votes.noise[:d, :d]
+    turned = rows @ np.linalg.pinv(noise, hermitian=True)
+    squares = np.einsum("ij,ij->i", turned, rows)
+    squares[np.abs(turned @ noise - rows).max(axis=1, initial=0.0) > _NUMBER_SLACK] = math.inf
+    if records:  # half a row, or a tie as long, and the mark of who met
+        squares = squares / 4 + 1 / votes.count_variance
+    elif votes.ties is not None:  # or half a row, and a tie
+        tie = votes.noise[d, d]
+        squares = np.maximum(squares, squares / 4 + (1 / tie if tie > 0 else math.inf))
     return math.sqrt(float(squares.max(initial=0.0)))
 
 
