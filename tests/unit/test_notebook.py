@@ -10,7 +10,10 @@ import pytest
 import sordino
 from sordino._markup import card, harmless
 from sordino.certificates import Certificate
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse
+from sordino.preferences.ranking_files import read_rankings
 from sordino.privacy.ledger import Head
+from sordino.privatization.answers import privatize_choices
 
 from .reporting.pages import HOSTILE, Reader
 
@@ -171,6 +174,44 @@ def test_no_promise_is_infinite_and_a_row_without_a_value_is_left_out():
     assert "absent" not in text
     assert "zero" in text
     assert ">0<" in text
+
+
+def test_rankings_show_their_sizes_and_hand_out_ballots_when_asked(tmp_path):
+    rows = [
+        {"prompt": "SECRET ask", "candidates": [f"SECRET {name}" for name in names], **said}
+        for names, said in (
+            ("abc", {"ranks": [2, 1, 2], "person": "SECRET u"}),
+            ("dbe", {"ranks": [None, 1, None], "person": "SECRET v"}),
+        )
+    ]
+    over = [{"items": ["a", "b", "c"]}, {"ranking": ["c", "a"], "offered": ["a", "c"]}]
+    ballots, named = (
+        read_rankings(rows),
+        read_rankings([*over, {"ranking": [], "offered": [*"abc"]}]),
+    )
+    ledger = sordino.Ledger.open(
+        tmp_path / "spend.db", data="ballots", budget=sordino.Guarantee.per_label(9)
+    )
+    private = privatize_choices(ballots, KaryRandomizedResponse(1.0, categories=3), ledger=ledger)
+    shown = [_told(one) for one in (ballots, named, private)]
+    assert not any("SECRET" in text or "prompt" in text for text in shown)
+    others = read_rankings([row | {"ranks": [1, 2, 3]} for row in rows])
+    assert shown[0] == _told(others)  # nothing of it depends on a rank
+    assert all("raw|" in text for text in shown[:2])
+    assert "epsilon|" in shown[2]
+    assert "raw|" not in shown[2]
+    first, second = ballots
+    assert [first, second] == ballots[:2] == ballots.head() == [ballots[-2], ballots[1]]
+    best, tied = first["ranking"]
+    assert (first["candidates"][best], len(tied)) == ("SECRET b", 2)
+    assert len(second["ranking"]) == 1
+    assert second["candidates"][second["ranking"][0]] == "SECRET b"
+    assert named[0] == {"offered": ["a", "c"], "ranking": ["c", "a"]}
+    for made, items in ((ballots, None), (named, named.items)):
+        again = read_rankings(list(made), items=items)
+        assert again.keys == made.keys
+        assert (again.ranks == made.ranks).all()
+    assert {*private[0]} == {"prompt", "candidates", "answer", "person"}
 
 
 def test_judgments_show_their_sizes_and_hand_out_rows_when_asked(tmp_path):

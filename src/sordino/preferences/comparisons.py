@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from sordino import _validate
 from sordino._markup import card
 from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
-from sordino.privacy.guarantee import SHARES, Guarantee
+from sordino.privacy.guarantee import SHARES, Guarantee, promise_rows
 from sordino.privacy.persons import People
 
 from .features import Features, differences, refuse_other_features
@@ -74,6 +74,9 @@ def taken(column: Any, at: Sequence[int] | Integer[np.ndarray, " k"]) -> Any:
     return tuple(column[row] for row in at)
 
 
+RAW = ("raw", "yes: privatize them, or let a curator add noise")
+"""What a notebook says of judgments that nothing hides."""
+
 Q = TypeVar("Q", bound="Questions")
 
 _EITHER = {"prompts", "first", "second", "candidates", "given"}  # columns of texts, or features
@@ -112,6 +115,45 @@ class Questions:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={len(self)})"  # never data
+
+    def _question(self, row: int) -> dict[str, Any]:
+        """Return what one judgment is about."""
+        raise NotImplementedError
+
+    def _outcome(self, row: int) -> dict[str, Any]:
+        """Return what was said of one question."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        """Return a judgment as it was read, texts and all: whoever asks for it sees it."""
+        if isinstance(at, slice):
+            return [self[row] for row in range(*at.indices(len(self)))]
+        row = range(len(self))[at]
+        person = {} if self.persons is None else {"person": self.persons[row]}
+        return self._question(row) | self._outcome(row) | person
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[row] for row in range(len(self)))
+
+    def head(self, n: int = 5) -> list[dict[str, Any]]:
+        """Return the first judgments, as :meth:`__getitem__` does."""
+        return self[:n]
+
+    def _card(self) -> list[tuple[str, object]]:
+        """Return what a notebook may show: sizes, what is promised, and no text."""
+        people = None if self.persons is None else f"{len(set(self.persons)):,}"
+        promise: Guarantee | None = getattr(self, "guarantee", None)
+        promised = [] if promise is None else promise_rows(promise)
+        return [("judgments", f"{len(self):,}"), ("persons", people), *promised]
+
+    def _repr_html_(self) -> str:
+        promise: Guarantee | None = getattr(self, "guarantee", None)
+        simulated = promise is not None and promise.simulated
+        return card(type(self).__name__, self._card(), simulated=simulated)
 
     @cached_property
     def questions(self) -> UInt64[np.ndarray, " q"] | None:
@@ -257,49 +299,14 @@ class Comparisons(Questions):
             second=tuple(self.first[other] for _, other in both),
         )
 
-    def _outcome(self, row: int) -> dict[str, Any]:
-        """Return what was said of one question."""
-        raise NotImplementedError
-
-    @overload
-    def __getitem__(self, at: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        """Return a judgment as it was read, texts and all: whoever asks for it sees it."""
-        if isinstance(at, slice):
-            return [self[row] for row in range(*at.indices(len(self)))]
-        row = range(len(self))[at]
+    def _question(self, row: int) -> dict[str, Any]:
         columns = {"prompt": self.prompts, "first": self.first, "second": self.second}
         told: dict[str, Any] = {name: held[row] for name, held in columns.items() if held}
         if self.given is not None:
             told = {"difference": self.given[row]}
         if self.alone:
             del told["second"]
-        person = {} if self.persons is None else {"person": self.persons[row]}
-        return (
-            told
-            | named_fields(self.names[row] if self.names else None)
-            | self._outcome(row)
-            | person
-        )
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[row] for row in range(len(self)))
-
-    def head(self, n: int = 5) -> list[dict[str, Any]]:
-        """Return the first judgments, as :meth:`__getitem__` does."""
-        return self[:n]
-
-    def _card(self) -> list[tuple[str, object]]:
-        """Return what a notebook may show: sizes, and no text."""
-        people = None if self.persons is None else f"{len(set(self.persons)):,}"
-        return [("judgments", f"{len(self):,}"), ("persons", people)]
-
-    def _repr_html_(self) -> str:
-        promise: Guarantee | None = getattr(self, "guarantee", None)
-        simulated = promise is not None and promise.simulated
-        return card(type(self).__name__, self._card(), simulated=simulated)
+        return told | named_fields(self.names[row] if self.names else None)
 
     def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
         """Return φ(first) − φ(second) for every record."""

@@ -29,10 +29,9 @@ from sordino.privacy.guarantee import (
     SHARES,
     Guarantee,
     never_less,
-    promise_rows,
 )
 
-from .comparisons import Comparisons, PublicDigest, TextRules, gathered, outcomes
+from .comparisons import RAW, Comparisons, PublicDigest, TextRules, gathered, outcomes
 from .containers import Progress, frame_names
 from .files import line_of, read_records, untold
 from .records import Levels, alike, canonical, rated_key, turned
@@ -68,7 +67,7 @@ class Pairs(Comparisons):
         return {"label": float(SHARES[int(self.labels[row])])}
 
     def _card(self) -> list[tuple[str, object]]:
-        return [*super()._card(), ("raw", "yes: privatize them, or let a curator add noise")]
+        return [*super()._card(), RAW]
 
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its answers are in another order."""
@@ -283,7 +282,7 @@ class PrivatePairs(Comparisons):
 
     def _card(self) -> list[tuple[str, object]]:
         flips = ("flip probability", f"{self.flip_probability:.6g}")
-        return [*super()._card(), flips, *promise_rows(self.guarantee)]
+        return [*super()._card(), flips]
 
     @property
     def label_epsilon(self) -> float:

@@ -24,7 +24,7 @@ from .ballots import (
     order_ranks,
     row_order,
 )
-from .comparisons import PublicDigest, Questions, taken
+from .comparisons import RAW, PublicDigest, Questions, taken
 from .features import Features, Matrix, refuse_other_features
 from .pairs import Pairs, number_labels
 from .records import Text, candidate_order
@@ -87,6 +87,15 @@ class Slates(Questions):
     def sizes(self) -> Integer[np.ndarray, " n"]:
         """Return how many candidates each ballot has, listed or not; it is public."""
         return np.diff(self.starts)
+
+    def _question(self, row: int) -> dict[str, Any]:
+        here = slice(*self.starts[row : row + 2].tolist())
+        if self.items is not None:
+            assert self.offered is not None  # noqa: S101 (for the type checker; set at the start)
+            return {"offered": [self.items[number] for number in self.offered[here].tolist()]}
+        if self.given is not None:
+            return {"features": self.given[here]}
+        return {"prompt": self.prompts[row], "candidates": list(self.candidates[here])}
 
     def flat_features(self, features: Features | None) -> Matrix:
         """Return the features of all candidates of all ballots, shape (m, d), dense or sparse."""
@@ -179,6 +188,20 @@ class Rankings(Slates):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "ranks", flat_ranks(self.ranks, self.starts))
+
+    def _outcome(self, row: int) -> dict[str, Any]:
+        # Of items by their names, else by numbers of candidates; a list is a tie.
+        ranks = self.ranks[slice(*self.starts[row : row + 2].tolist())].tolist()
+        names = self._question(row).get("offered", range(len(ranks)))
+        places = [
+            [name for name, rank in zip(names, ranks, strict=True) if rank == place]
+            for place in range(1, max(ranks) + 1)
+        ]
+        return {"ranking": [tied[0] if len(tied) == 1 else tied for tied in places]}
+
+    def _card(self) -> list[tuple[str, object]]:
+        items = None if self.items is None else f"{len(self.items):,}"
+        return [*super()._card(), ("items", items), RAW]
 
     @property
     def complete(self) -> Bool[np.ndarray, " n"]:

@@ -406,6 +406,9 @@ class PrivateChoices(Slates):
     release_ids: tuple[str, ...] = field(default=(), kw_only=True)
     artifact: str = field(kw_only=True)  # SHA-256 of the released answers
 
+    def _outcome(self, row: int) -> dict[str, Any]:
+        return {"answer": int(self.answers[row])}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         _refuse_other_sizes(self, self.mechanism)
