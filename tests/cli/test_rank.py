@@ -186,6 +186,8 @@ def test_randomized_votes_are_ranked_for_nothing_further(voted):
     told = rank(voted, "answers.jsonl", "--out", "run")
     assert told["noise"] == "labels"
     assert voted.run("audit", "run", "run").code in (0, 6)
+    refused = rank(voted, "answers.jsonl", "--update", "run", "--out", "again", code=2)
+    assert "would count twice" in refused
     direct = rank(voted, "in.jsonl", "--epsilon", 2, "--noise", "labels", "--out", "direct")
     assert direct["guarantee"]["delta"] == 0
     assert voted.run("audit", "run", "direct").code == 0

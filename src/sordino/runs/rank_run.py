@@ -367,6 +367,11 @@ class RankRun(FolderRun):
         """Release, fit, and certify."""
         settings, released = self.settings, self.released(ledger)
         before = () if self.earlier is None else self.earlier.releases
+        if any({*one.release_ids} & {*released.release_ids} for one in before):
+            raise UsageError(
+                "Some of these randomized answers are on the board already, and would count twice. "
+                "Nothing was added to it. Give new votes alone; or leave --update out."
+            )
         release = BoardRelease(
             name=_random.today()[:10],
             votes=released.boards,
