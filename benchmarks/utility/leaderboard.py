@@ -124,10 +124,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--boards", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--items", type=int, nargs="*", default=[5, 30, 100], help="Sizes to run.")
+    parser.add_argument("--most", type=int, nargs="*", default=[1, 7, 50], help="Votes a person.")
     given = parser.parse_args()
     rows = [
         cell(k, n, tie, promise, given.boards, given.seed)
         for (k, n), promise in itertools.product(SIZES, PROMISES)
+        if k in given.items and promise[2] in {None, *given.most}
         for tie in ((0.0, 0.1, 0.3) if (k, n) == (30, 20_000) else (0.1,))
     ]
     worst = min(row["interval_coverage"] for row in rows if row["interval_coverage"])

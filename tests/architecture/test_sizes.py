@@ -32,11 +32,11 @@ PUBLIC_BEYOND_EXPORTS = {
     "debias", "dp_event", "exact_epsilon", "export", "gaussian_mu", "hashed_coin",
     "label_neighbors", "synthesize", "tilt",
 }  # fmt: skip
-MOST_OTHERS = 1_165  # public definitions that are neither exported nor in the set above
-MOST_LINES = 73_000  # 70,000 is the rule: what the front door brought is to be made up for
-MOST_FILES = 206
-MOST_USED_ONCE = 614
-MOST_ANY = 109
+MOST_OTHERS = 1_206  # public definitions that are neither exported nor in the set above
+MOST_LINES = 75_800  # 70,000 is the rule: front door and boards are to be made up for
+MOST_FILES = 208
+MOST_USED_ONCE = 626
+MOST_ANY = 119
 LONGEST_FILE = 900
 SMALL_FILE = 150
 LEAST_COMMENTS = 30  # per 1,000 lines

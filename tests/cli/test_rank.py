@@ -180,6 +180,23 @@ def test_a_tie_may_be_half_a_win(voted):
     assert "ties" not in told["mechanism"] or not told["mechanism"]["ties"]
 
 
+def test_weeks_that_arrive_randomized_are_believed_each_by_its_own_coin(folder):
+    """Together they promise 2; a coin of 1 is not fewer flips than was paid for."""
+    for week in "ab":
+        rows, _ = simulate_battles(600, seed=ord(week), items=4, people=None, spread=1.0)
+        named = [row | {"question_id": week + row["question_id"]} for row in rows]
+        folder.write(f"{week}.jsonl", named)
+        paid = ("--epsilon", 1, "--ledger", f"{week}.db")
+        assert (
+            folder.run("privatize", f"{week}.jsonl", "--out", f"{week}.out.jsonl", *paid).code == 0
+        )
+    rank(folder, "a.out.jsonl", "--out", "first")
+    told = rank(folder, "b.out.jsonl", "--update", "first", "--out", "second")
+    assert told["guarantee"]["epsilon"] == pytest.approx(2)
+    audit = folder.run("audit", "run", "second", "--json")
+    assert audit.code == 0, audit.err
+
+
 def test_randomized_votes_are_ranked_for_nothing_further(voted):
     made = voted.run("privatize", "in.jsonl", "--epsilon", 2, "--out", "answers.jsonl")
     assert made.code == 0, made.err

@@ -514,7 +514,9 @@ def check_board(
     events = [event_of(row) for row in behind if row.kind == "reserve"]
     if stated.place == _COIN_NOISE:
         found = _Differences()
-        coin = _check_coin(stated, paid, behind)
+        came = [json.loads(row.payload)["promise"] for row in behind if row.kind == "receive"]
+        newest_paid = replace(paid, epsilon=came[0]["epsilon"]) if len(came) == 1 else paid
+        coin = _check_coin(stated, newest_paid, behind)
         found.refute(coin.summary, when=coin.outcome == "refutes")
         widening = 1 / (1 - 2 * stated.flips) ** 2
         held = (votes.inflation for votes in board.releases[-1].votes.values())
