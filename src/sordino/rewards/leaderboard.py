@@ -277,7 +277,11 @@ class _Fit:
         k = len(votes.items)
         spread[:k, :k] += self.center @ noise[:k, :k] @ self.center - noise[:k, :k]
         inverse = np.linalg.inv(bend + ridge + self.level)
-        return np.asarray(inverse @ (spread + noise + ridge) @ inverse)
+        found = inverse @ (spread + noise + ridge) @ inverse
+        # The mean of a component is 0 and not estimated: what shrinking says of it is no error.
+        found[:k] = self.center @ found[:k]
+        found[:, :k] = found[:, :k] @ self.center
+        return np.asarray(found)
 
     def errors_if_even(self) -> Float[np.ndarray, " k"]:
         """Return the standard error that each rating would have if all opponents were equals."""
