@@ -347,7 +347,7 @@ def contained(
     if isinstance(source, (str, Path)):
         path = Path(source)
         if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
-            return _together(files_in(path), person_field=person_field, progress=progress)
+            return _together(files_of(path), person_field=person_field, progress=progress)
         terms: dict[str, Any] = {"answers": answers, "unnamed": unnamed, "part": part}
         return _file(path, person_field, **terms, progress=progress)
     if isinstance(source, Sequence) and source and all(isinstance(p, Path) for p in source):

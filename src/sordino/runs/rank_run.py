@@ -784,7 +784,7 @@ def rank(
 
     Example:
         >>> import sordino, tempfile
-        >>> votes = [{"model_a": "x", "model_b": "y", "winner": "model_a" if i % 4 else "tie",
+        >>> votes = [{"model_a": "x", "model_b": "y", "winner": "model_a" if i % 4 else "model_b",
         ...           "question_id": i} for i in range(400)]
         >>> board = sordino.rank(votes, epsilon=2, ledger=f"{tempfile.mkdtemp()}/spend.db",
         ...                      simulate_seed=0)
