@@ -7,6 +7,7 @@ import pytest
 
 import sordino
 from sordino._files import sha256_of
+from sordino._withholding import Withholding
 from sordino.rewards.estimation import fit_reward
 
 
@@ -159,3 +160,16 @@ def test_without_ids_or_a_cap_every_pair_is_answered(linear_world, ledger):
     pairs, _ = linear_world(37, 3)
     answers = sordino.privatize(pairs, sordino.RandomizedResponse(1.5), ledger=ledger(2.0))
     assert len(answers) == len(answers.answers) == 37
+
+
+def test_what_is_withheld_is_never_certified(ledger):
+    with pytest.raises(sordino.PrivacyError, match=r"nothing was certified.*ledger.total"):
+        sordino.certify(Withholding(), ledger())
+
+
+@pytest.mark.parametrize("stranger", [0.5, None, {"epsilon": 1.0}, object()])
+def test_what_is_neither_reward_nor_policy_is_never_certified(stranger, ledger, budget):
+    with pytest.raises(sordino.PrivacyError, match=r"RewardModel from fit_reward.*Nothing was"):
+        sordino.certify(stranger, ledger())
+    with pytest.raises(sordino.PrivacyError, match="got Guarantee"):
+        sordino.certify(budget(), ledger())
