@@ -25,7 +25,7 @@ from typer.main import get_command_from_info, get_group_from_info
 from sordino._files import finite
 from sordino._markup import harmless
 from sordino._version import __version__
-from sordino.runs.settings import Argument, Option, Spending, declared, flag_of
+from sordino.runs.settings import Declared, Spending, declared, flag_of
 
 COMMANDS = {
     "align": "Learn a private reward and policy from judgments, with ledger and report.",
@@ -115,8 +115,8 @@ S = TypeVar("S")
 _LITERAL: Any = Literal  # of words that a registry lists, which no type checker can read
 
 
-def _parameter(field: Field[Any], kind: Any, said: Argument | Option) -> inspect.Parameter:
-    if isinstance(said, Argument):
+def _parameter(field: Field[Any], kind: Any, said: Declared) -> inspect.Parameter:
+    if said.panel is None:
         info = typer.Argument(help=said.help, metavar=said.metavar)
     else:
         if said.choices:

@@ -67,9 +67,7 @@ app.add_typer(audit, name="audit")
 class _Audit(Output):
     """How an audit answers."""
 
-    out: Annotated[
-        Path | None, Option("Page to write (.html): claimed against measured.", metavar="PAGE")
-    ] = None
+    out: Path | None = Option("Page to write (.html): claimed against measured.", metavar="PAGE")
 
     def __post_init__(self) -> None:
         """Refuse a page that no browser would open, or that is there, before a long audit."""
@@ -128,8 +126,8 @@ def _tried(audit: Audit) -> list[list[str]]:
 class _Played(_Audit):
     """How often something is played to be told apart."""
 
-    confidence: Annotated[float, Option("Coverage of the bound that is shown.")] = 0.95
-    simulate_seed: Annotated[int | None, Option("Play with a seed, to repeat it.", min=0)] = None
+    confidence: float = Option("Coverage of the bound that is shown.", 0.95)
+    simulate_seed: int | None = Option("Play with a seed, to repeat it.", min=0)
 
 
 _Neighbors = Annotated[Neighbors, Option("What one change is; labels are replaced.")]
@@ -139,25 +137,18 @@ _Neighbors = Annotated[Neighbors, Option("What one change is; labels are replace
 class _AuditedRelease(_Audit):
     """What is known of a file that claims to be randomized."""
 
-    path: Annotated[
-        Path, Argument("Randomized answers (.jsonl, .csv, .tsv, .gz), or a folder.", metavar="FILE")
-    ]
-    epsilon: Annotated[float, Option("Privacy loss that is claimed.")]
-    manifest: Annotated[
-        Path | None, Option("What was published about the file; JSON of any kind.")
-    ] = None
-    raw: Annotated[
-        Path | None, Option("The raw judgments, if you hold them: many more attacks.")
-    ] = None
+    path: Path = Argument(
+        "Randomized answers (.jsonl, .csv, .tsv, .gz), or a folder.", metavar="FILE"
+    )
+    epsilon: float = Option("Privacy loss that is claimed.", required=True)
+    manifest: Path | None = Option("What was published about the file; JSON of any kind.")
+    raw: Path | None = Option("The raw judgments, if you hold them: many more attacks.")
     unit: LabelUnit = Unit.label
     person_field: PersonField = "person"
-    covariate: Annotated[
-        list[str] | None,
-        Option(
-            "A column that was fixed and public before anybody judged; may be repeated.",
-            metavar="COLUMN",
-        ),
-    ] = None
+    covariate: list[str] | None = Option(
+        "A column that was fixed and public before anybody judged; may be repeated.",
+        metavar="COLUMN",
+    )
 
 
 @command(audit, _AuditedRelease)
@@ -182,17 +173,13 @@ def release(settings: _AuditedRelease) -> None:
 class _AuditedMechanism(_Played):
     """Which mechanism is played, and what it claims."""
 
-    name: Annotated[
-        str, Argument(f"{', '.join(NAMES)}, or module:attribute of your own.", metavar="NAME")
-    ]
-    epsilon: Annotated[float, Option("Privacy loss that is claimed.")]
-    delta: Annotated[float, Option("Failure probability that is claimed.")] = 0.0
+    name: str = Argument(f"{', '.join(NAMES)}, or module:attribute of your own.", metavar="NAME")
+    epsilon: float = Option("Privacy loss that is claimed.", required=True)
+    delta: float = Option("Failure probability that is claimed.", 0.0)
     neighbors: _Neighbors = Neighbors.replace_one
-    unit: Annotated[
-        Unit | None, Option("Whose change it hides; by default label for a coin, else record.")
-    ] = None
-    trials: Annotated[int, Option("Releases of each of the two inputs; more detect less.")] = 20_000
-    processes: Annotated[int, Option("How many play at once, for a slow mechanism.")] = 1
+    unit: Unit | None = Option("Whose change it hides; by default label for a coin, else record.")
+    trials: int = Option("Releases of each of the two inputs; more detect less.", 20_000)
+    processes: int = Option("How many play at once, for a slow mechanism.", 1)
 
 
 @command(audit, _AuditedMechanism)
@@ -235,21 +222,19 @@ def mechanism(settings: _AuditedMechanism) -> None:
 class _AuditedTraining(_Played):
     """Which training is played before there are data."""
 
-    model: Annotated[Path, Argument("Checkpoint that is to be trained.", metavar="MODEL")]
-    epsilon: Annotated[float, Option("Privacy loss of all steps.")]
-    policy: Annotated[bool, Option("Train a policy by DPO; a reward otherwise.")] = False
+    model: Path = Argument("Checkpoint that is to be trained.", metavar="MODEL")
+    epsilon: float = Option("Privacy loss of all steps.", required=True)
+    policy: bool = Option("Train a policy by DPO; a reward otherwise.", False)
     lora: Lora = 0
-    raw: Annotated[
-        Path | None, Option("The records, if you hold them: has the model read them?")
-    ] = None
-    partners: Annotated[
-        int, Option("Made-up records that share a step with a long one.", min=2, max=2048)
-    ] = 32
-    delta: Annotated[float, Option("Failure probability.")] = DELTA
+    raw: Path | None = Option("The records, if you hold them: has the model read them?")
+    partners: int = Option(
+        "Made-up records that share a step with a long one.", 32, min=2, max=2048
+    )
+    delta: float = Option("Failure probability.", DELTA)
     neighbors: _Neighbors = Neighbors.add_remove
-    chance: Annotated[float, Option("Of each record to take part in a step.")] = 0.05
-    steps: Annotated[int, Option("How many there are.", min=1)] = 200
-    trials: Annotated[int, Option("Noisy steps on each side, at least 4000.")] = 10_000
+    chance: float = Option("Of each record to take part in a step.", 0.05)
+    steps: int = Option("How many there are.", 200, min=1)
+    trials: int = Option("Noisy steps on each side, at least 4000.", 10_000)
 
 
 @command(audit, _AuditedTraining)
@@ -308,7 +293,7 @@ def _audit_model(settings: _AuditedTraining) -> Audit:
 class _AuditedRun(_Audit):
     """Which run is derived anew."""
 
-    folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="DIR")]
+    folder: Path = Argument("Folder of an earlier align.", metavar="DIR")
     ledger: RunLedger = None
 
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -99,7 +99,7 @@ class Method(StrEnum):
     linear = "linear"
 
 
-_LinearOption = partial(DataOption, noise=(Method.linear,))
+_LINEAR = (Method.linear,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,148 +108,99 @@ class Bandit(IntoFolder):
 
     title = "sordino bandit"
 
-    logs: Annotated[
-        Path, Argument("Logged pulls (.jsonl, .csv or .tsv, also .gz), one in a record.")
-    ]
-    arm: Annotated[str, Option("Field of the pulled arm.", metavar="FIELD")]
-    reward: Annotated[str, Option("Field of its reward.", metavar="FIELD")]
-    arms: Annotated[
-        str | None,
-        Option(
-            "Needed: how many arms there are (named 0 to N-1), or a public file that names them. "
-            "Never read from the logs; records of other arms are left out silently.",
-            metavar="N|CATALOGUE:FIELD",
-        ),
-    ] = None
-    reward_range: Annotated[
-        tuple[float, float] | None,
-        Option(
-            "Needed: least and largest reward, such as 0 1. Never read from the logs; rewards "
-            "beyond are set to the nearer end silently.",
-            metavar="LOW HIGH",
-        ),
-    ] = None
-    method: Annotated[
-        Method,
-        FitOption(
-            "What is estimated: the mean reward of each arm, or a regression on features of arms "
-            "and contexts."
-        ),
-    ] = Method.multi_armed
-    epsilon: Annotated[
-        float | None,
-        PrivacyOption(
-            "Privacy loss allowed for all draws together, per --unit. Left out, it follows from "
-            "--temperature and --regularization."
-        ),
-    ] = None
-    delta: Annotated[float, PrivacyOption("Failure probability allowed; 0 for none.")] = DELTA
-    draws: Annotated[int, PrivacyOption("How many arms to draw, for every context.")] = 1
-    unit: Annotated[
-        Unit,
-        PrivacyOption(
-            "What one change is about: a whole record, or (label) its reward alone, if it is "
-            "public who was given which arm."
-        ),
-    ] = Unit.record
-    neighbors: Annotated[
-        Neighbors | None,
-        PrivacyOption(
-            "What one change is. Records are added or removed unless you say otherwise; rewards "
-            "alone are replaced."
-        ),
-    ] = None
-    reference: Annotated[
-        str,
-        FitOption(
-            "Public starting probabilities: a table of arm and probability, or .json.",
-            metavar="uniform|FILE",
-        ),
-    ] = _UNIFORM
-    temperature: Annotated[
-        float | None,
-        FitOption(
-            "KL strength of the policy, in units of reward; by default what --epsilon allows."
-        ),
-    ] = None
-    regularization: Annotated[
-        float | None,
-        FitOption(
-            "Made-up pulls of each arm (multi-armed), or ridge (linear); by default what "
-            "--epsilon asks for."
-        ),
-    ] = None
-    penalty: Annotated[float, FitOption("Pessimism about what was seen rarely.")] = 0.0
-    center: Annotated[
-        float | None,
-        FitOption(
-            "Multi-armed: reward of a made-up pull; the middle of --reward-range by default. "
-            "Where rewards are rare, a public guess of the typical one serves better, and costs "
-            "more.",
-            noise=(Method.multi_armed,),
-        ),
-    ] = None
-    ball: Annotated[
-        float | None,
-        FitOption(
-            "Linear: bound on the norm of the weights; by default HIGH less LOW.",
-            noise=(Method.linear,),
-        ),
-    ] = None
-    records: Annotated[
-        int | None,
-        FitOption(
-            "A public guess of how many records there are, to choose --regularization by. Never "
-            "count them: that is private.",
-            metavar="N",
-        ),
-    ] = None
-    action_features: Annotated[
-        Path | None, _LinearOption("Linear: public features of every arm.", metavar="CATALOGUE")
-    ] = None
-    action_columns: Annotated[
-        str | None,
-        _LinearOption(
-            "Its columns: numbers, or (B:8) texts hashed into 8 entries; by default all that hold "
-            "numbers only.",
-            metavar="A,B:8",
-        ),
-    ] = None
-    context_columns: Annotated[
-        str | None,
-        _LinearOption(
-            "Linear: fields of the logs that were known before the pull, likewise.", metavar="A,B:8"
-        ),
-    ] = None
-    context_bound: Annotated[
-        float | None,
-        _LinearOption(
-            "Norm to which contexts are shortened; by default the root of the number of fields, "
-            "which leaves fields within -1 and 1 as they are."
-        ),
-    ] = None
-    contexts: Annotated[
-        Path | None,
-        _LinearOption(
-            "Public contexts to draw for, --draws arms for each; without it, one of zeros.",
-            metavar="FILE",
-        ),
-    ] = None
-    test_epsilon: Annotated[
-        float | None,
-        PrivacyOption(
-            "Multi-armed: spend this part of --epsilon on a private test of how rare the rarest "
-            "arm is, and make the policy as sharp as that allows.",
-            noise=(Method.multi_armed,),
-            metavar="EPSILON",
-        ),
-    ] = None
-    test_delta: Annotated[
-        float | None,
-        PrivacyOption(
-            "Part of --delta for the test; half of it by default.", noise=(Method.multi_armed,)
-        ),
-    ] = None
+    logs: Path = Argument("Logged pulls (.jsonl, .csv or .tsv, also .gz), one in a record.")
+    arm: str = Option("Field of the pulled arm.", required=True, metavar="FIELD")
+    reward: str = Option("Field of its reward.", required=True, metavar="FIELD")
+    arms: str | None = Option(
+        "Needed: how many arms there are (named 0 to N-1), or a public file that names them. "
+        "Never read from the logs; records of other arms are left out silently.",
+        metavar="N|CATALOGUE:FIELD",
+    )
+    reward_range: tuple[float, float] | None = Option(
+        "Needed: least and largest reward, such as 0 1. Never read from the logs; rewards "
+        "beyond are set to the nearer end silently.",
+        metavar="LOW HIGH",
+    )
+    method: Method = FitOption(
+        "What is estimated: the mean reward of each arm, or a regression on features of arms "
+        "and contexts.",
+        Method.multi_armed,
+    )
+    epsilon: float | None = PrivacyOption(
+        "Privacy loss allowed for all draws together, per --unit. Left out, it follows from "
+        "--temperature and --regularization."
+    )
+    delta: float = PrivacyOption("Failure probability allowed; 0 for none.", DELTA)
+    draws: int = PrivacyOption("How many arms to draw, for every context.", 1)
+    unit: Unit = PrivacyOption(
+        "What one change is about: a whole record, or (label) its reward alone, if it is "
+        "public who was given which arm.",
+        Unit.record,
+    )
+    neighbors: Neighbors | None = PrivacyOption(
+        "What one change is. Records are added or removed unless you say otherwise; rewards "
+        "alone are replaced."
+    )
+    reference: str = FitOption(
+        "Public starting probabilities: a table of arm and probability, or .json.",
+        _UNIFORM,
+        metavar="uniform|FILE",
+    )
+    temperature: float | None = FitOption(
+        "KL strength of the policy, in units of reward; by default what --epsilon allows."
+    )
+    regularization: float | None = FitOption(
+        "Made-up pulls of each arm (multi-armed), or ridge (linear); by default what "
+        "--epsilon asks for."
+    )
+    penalty: float = FitOption("Pessimism about what was seen rarely.", 0.0)
+    center: float | None = FitOption(
+        "Multi-armed: reward of a made-up pull; the middle of --reward-range by default. "
+        "Where rewards are rare, a public guess of the typical one serves better, and costs "
+        "more.",
+        noise=(Method.multi_armed,),
+    )
+    ball: float | None = FitOption(
+        "Linear: bound on the norm of the weights; by default HIGH less LOW.", noise=_LINEAR
+    )
+    records: int | None = FitOption(
+        "A public guess of how many records there are, to choose --regularization by. Never "
+        "count them: that is private.",
+        metavar="N",
+    )
+    action_features: Path | None = DataOption(
+        "Linear: public features of every arm.", metavar="CATALOGUE", noise=_LINEAR
+    )
+    action_columns: str | None = DataOption(
+        "Its columns: numbers, or (B:8) texts hashed into 8 entries; by default all that hold "
+        "numbers only.",
+        metavar="A,B:8",
+        noise=_LINEAR,
+    )
+    context_columns: str | None = DataOption(
+        "Linear: fields of the logs that were known before the pull, likewise.",
+        metavar="A,B:8",
+        noise=_LINEAR,
+    )
+    context_bound: float | None = DataOption(
+        "Norm to which contexts are shortened; by default the root of the number of fields, "
+        "which leaves fields within -1 and 1 as they are.",
+        noise=_LINEAR,
+    )
+    contexts: Path | None = DataOption(
+        "Public contexts to draw for, --draws arms for each; without it, one of zeros.",
+        metavar="FILE",
+        noise=_LINEAR,
+    )
+    test_epsilon: float | None = PrivacyOption(
+        "Multi-armed: spend this part of --epsilon on a private test of how rare the rarest "
+        "arm is, and make the policy as sharp as that allows.",
+        noise=(Method.multi_armed,),
+        metavar="EPSILON",
+    )
+    test_delta: float | None = PrivacyOption(
+        "Part of --delta for the test; half of it by default.", noise=(Method.multi_armed,)
+    )
 
     @property
     def public(self) -> dict[str, Path | None]:

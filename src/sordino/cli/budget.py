@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -33,24 +32,18 @@ app.add_typer(budget, name="budget")
 class _SetBudget(Json):
     """Whose budget on which ledger, and how large."""
 
-    unit: Annotated[Unit, Argument("Whose changes are counted.", metavar="UNIT")]
-    epsilon: Annotated[float, Argument("Limit on what all releases may spend.", metavar="EPSILON")]
+    unit: Unit = Argument("Whose changes are counted.", metavar="UNIT")
+    epsilon: float = Argument("Limit on what all releases may spend.", metavar="EPSILON")
     ledger: LedgerPath = None
-    delta: Annotated[float | None, PrivacyOption("Limit on delta; by default as it was, or 0.")] = (
-        None
+    delta: float | None = PrivacyOption("Limit on delta; by default as it was, or 0.")
+    neighbors: Neighbors | None = PrivacyOption(
+        "What one change is, for a unit without a budget: labels are replaced, and so are "
+        "those of persons (replace) where releases of labels named persons; else records and "
+        "persons are made empty (zero-out), and labels of persons do not count."
     )
-    neighbors: Annotated[
-        Neighbors | None,
-        PrivacyOption(
-            "What one change is, for a unit without a budget: labels are replaced, and so are "
-            "those of persons (replace) where releases of labels named persons; else records and "
-            "persons are made empty (zero-out), and labels of persons do not count."
-        ),
-    ] = None
-    data: Annotated[
-        str | None,
-        LedgerOption("Only for the data set of this name; by default for each.", metavar="NAME"),
-    ] = None
+    data: str | None = LedgerOption(
+        "Only for the data set of this name; by default for each.", metavar="NAME"
+    )
 
 
 @command(budget, _SetBudget, name="set")

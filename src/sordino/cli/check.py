@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -22,20 +21,19 @@ from ._app import app, command, finish, grid
 class _Check(Output):
     """What is held against what."""
 
-    folder: Annotated[Path, Argument("Where the released files lie.", metavar="[FOLDER]")] = Path()
-    policy: Annotated[Path, Option("What must hold (docs/what_to_sign.md).", metavar="TOML")] = (
-        Path("sordino.toml")
+    folder: Path = Argument(
+        "Where the released files lie.", Path(), required=False, metavar="[FOLDER]"
     )
-    ledger: Annotated[
-        Path | None,
-        Option(f"The ledger; by default the nearest {LEDGER}, here or above.", metavar="DB"),
-    ] = None
-    strict: Annotated[
-        bool, Option("Let no warning pass, and need a policy: for continuous integration.")
-    ] = False
-    page: Annotated[
-        Path | None, Option("Page to write (.html), with a place to sign.", metavar="PAGE")
-    ] = None
+    policy: Path = Option(
+        "What must hold (docs/what_to_sign.md).", Path("sordino.toml"), metavar="TOML"
+    )
+    ledger: Path | None = Option(
+        f"The ledger; by default the nearest {LEDGER}, here or above.", metavar="DB"
+    )
+    strict: bool = Option(
+        "Let no warning pass, and need a policy: for continuous integration.", False
+    )
+    page: Path | None = Option("Page to write (.html), with a place to sign.", metavar="PAGE")
 
 
 @command(app, _Check)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -70,22 +70,17 @@ class Choose(Spending):
 
     title = _TITLE
 
-    folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="RUN")]
-    prompts: Annotated[Path, Argument('Lines of {"prompt": ..., "candidates": [...]}.')]
-    out: Annotated[Path | None, Option("Where to write; else printed.", metavar="FILE")] = None
-    temperature: Annotated[float | None, Option("Instead of the run's own.")] = None
-    judgments: Annotated[
-        Path | None,
-        PrivacyOption(
-            "With --noise draws: the raw judgments, from which the reward is fitted anew. Every "
-            "answer spends.",
-            metavar="PREFS",
-        ),
-    ] = None
-    ledger: RunLedger = None
-    simulate_seed: Annotated[int | None, PrivacyOption("A seed, to repeat the draws.", min=0)] = (
-        None
+    folder: Path = Argument("Folder of an earlier align.", metavar="RUN")
+    prompts: Path = Argument('Lines of {"prompt": ..., "candidates": [...]}.')
+    out: Path | None = Option("Where to write; else printed.", metavar="FILE")
+    temperature: float | None = Option("Instead of the run's own.")
+    judgments: Path | None = PrivacyOption(
+        "With --noise draws: the raw judgments, from which the reward is fitted anew. Every "
+        "answer spends.",
+        metavar="PREFS",
     )
+    ledger: RunLedger = None
+    simulate_seed: int | None = PrivacyOption("A seed, to repeat the draws.", min=0)
 
     @property
     def ledger_path(self) -> Path:

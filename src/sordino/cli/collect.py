@@ -184,26 +184,19 @@ class _Init(Output):
     """What a new study asks, and what it promises."""
 
     path: _StudyFile
-    title: Annotated[str, Option("What people read at the top of the page.")] = (
-        "Which answer is better?"
+    title: str = Option("What people read at the top of the page.", "Which answer is better?")
+    questions: Path | None = Option(
+        "JSON Lines with prompt, first, second. Without it questions.jsonl beside the study, "
+        "which is filled with examples if it is not there.",
+        metavar="FILE",
     )
-    questions: Annotated[
-        Path | None,
-        Option(
-            "JSON Lines with prompt, first, second. Without it questions.jsonl beside the study, "
-            "which is filled with examples if it is not there.",
-            metavar="FILE",
-        ),
-    ] = None
-    epsilon: Annotated[float, Option("Privacy loss allowed for one answer.")] = 1.0
-    cap: Annotated[int, Option("The most answers per invitation.", min=1)] = 20
-    accept_weak: Annotated[
-        bool,
-        Option(
-            f"Go on although epsilon is above {WEAKEST_EPSILON:g} for one answer, or for all of an "
-            "invitation together. Page, study and exports then say so."
-        ),
-    ] = False
+    epsilon: float = Option("Privacy loss allowed for one answer.", 1.0)
+    cap: int = Option("The most answers per invitation.", 20, min=1)
+    accept_weak: bool = Option(
+        f"Go on although epsilon is above {WEAKEST_EPSILON:g} for one answer, or for all of an "
+        "invitation together. Page, study and exports then say so.",
+        False,
+    )
 
 
 @command(collect, _Init)
@@ -266,13 +259,12 @@ class _Invite(Output):
     """Who is invited, and for how long."""
 
     path: _StudyFile
-    count: Annotated[int, Option("How many people.", min=1)] = 10
-    url: Annotated[str, Option("Where people will find the page.")] = "http://127.0.0.1:8000"
-    days: Annotated[float, Option("How long an invitation lasts.")] = 30.0
-    out: Annotated[
-        Path | None,
-        Option("File for the links, which only you can read (mode 600).", metavar="FILE"),
-    ] = None
+    count: int = Option("How many people.", 10, min=1)
+    url: str = Option("Where people will find the page.", "http://127.0.0.1:8000")
+    days: float = Option("How long an invitation lasts.", 30.0)
+    out: Path | None = Option(
+        "File for the links, which only you can read (mode 600).", metavar="FILE"
+    )
 
 
 @command(collect, _Invite)
@@ -320,7 +312,7 @@ class _Revoke(Json):
     """Which invitations are withdrawn."""
 
     path: _StudyFile
-    handles: Annotated[list[str], Argument("Names of invitations.", metavar="HANDLE...")]
+    handles: list[str] = Argument("Names of invitations.", metavar="HANDLE...")
 
 
 @command(collect, _Revoke)
@@ -340,7 +332,7 @@ class _Status(Json):
     """What is told of a study."""
 
     path: _StudyFile
-    invitations: Annotated[bool, Option("Also list every invitation by its handle.")] = False
+    invitations: bool = Option("Also list every invitation by its handle.", False)
 
 
 @command(collect, _Status)
@@ -388,17 +380,13 @@ class Export(Output):
     """What is written of the answers."""
 
     path: _StudyFile
-    out: Annotated[Path, Option("Answers to write (.jsonl, .jsonl.gz).", metavar="FILE")]
-    unit: Annotated[Unit, Option("What the manifest speaks about: one person, or one label.")] = (
-        Unit.person
+    out: Path = Option("Answers to write (.jsonl, .jsonl.gz).", required=True, metavar="FILE")
+    unit: Unit = Option("What the manifest speaks about: one person, or one label.", Unit.person)
+    forget: bool = Option(
+        "Afterwards drop every link from an invitation to answers. Nobody can send any more, "
+        "and nobody can tell who gave which.",
+        False,
     )
-    forget: Annotated[
-        bool,
-        Option(
-            "Afterwards drop every link from an invitation to answers. Nobody can send any more, "
-            "and nobody can tell who gave which."
-        ),
-    ] = False
 
 
 @command(collect, Export)
@@ -436,17 +424,14 @@ class _Serve(Json):
     """Where the page is."""
 
     path: _StudyFile
-    host: Annotated[str, Option("Address to listen at.")] = "127.0.0.1"
-    port: Annotated[int, Option("Its port.", min=1, max=65535)] = 8000
-    url: Annotated[str | None, Option("Where people find the page, if elsewhere.")] = None
-    admin_token_file: Annotated[
-        Path | None,
-        Option(
-            "File with the token of the admin view; made (mode 600) if it is not there. Without "
-            "it a new token each time.",
-            metavar="FILE",
-        ),
-    ] = None
+    host: str = Option("Address to listen at.", "127.0.0.1")
+    port: int = Option("Its port.", 8000, min=1, max=65535)
+    url: str | None = Option("Where people find the page, if elsewhere.")
+    admin_token_file: Path | None = Option(
+        "File with the token of the admin view; made (mode 600) if it is not there. Without "
+        "it a new token each time.",
+        metavar="FILE",
+    )
 
 
 @command(collect, _Serve)

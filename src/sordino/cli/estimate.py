@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from sordino.reporting.curves import describe_forecast, refuse_plot, write_curves
 from sordino.rewards import forecast
@@ -17,30 +16,18 @@ from ._app import app, command, finish
 class Estimate(Output):
     """What is asked about numbers that are public."""
 
-    n: Annotated[int, Option("Number of labels.")]
-    epsilon: Annotated[float, Option("Privacy loss of one label.")]
-    dimension: Annotated[
-        int,
-        Option(
-            "Number of directions in which answers differ alike; text features of `align` teach "
-            "as much as about 12."
-        ),
-    ] = 12
-    delta: Annotated[float, Option("Failure probability allowed; noise on labels needs none.")] = (
-        DELTA
+    n: int = Option("Number of labels.", required=True)
+    epsilon: float = Option("Privacy loss of one label.", required=True)
+    dimension: int = Option(
+        "Number of directions in which answers differ alike; text features of `align` teach "
+        "as much as about 12.",
+        12,
     )
-    accuracy: Annotated[
-        float, Option("ASSUMED share of judgments that the true reward predicts.")
-    ] = 0.65
-    target: Annotated[float | None, Option("Accuracy to reach: how many labels does it need?")] = (
-        None
-    )
-    labels_per_person: Annotated[
-        int | None, Option("What do so many labels of one person cost?")
-    ] = None
-    out: Annotated[
-        Path | None, Option("Picture to write (.svg, .png or .pdf).", metavar="PLOT")
-    ] = None
+    delta: float = Option("Failure probability allowed; noise on labels needs none.", DELTA)
+    accuracy: float = Option("ASSUMED share of judgments that the true reward predicts.", 0.65)
+    target: float | None = Option("Accuracy to reach: how many labels does it need?")
+    labels_per_person: int | None = Option("What do so many labels of one person cost?")
+    out: Path | None = Option("Picture to write (.svg, .png or .pdf).", metavar="PLOT")
 
 
 @command(app, Estimate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from sordino._files import refuse_output
 from sordino.errors import PrivacyError, UsageError
@@ -36,15 +36,12 @@ from ._app import app, command, finish
 class Fit(Output, Fitting, Reading, ManyFiles):
     """What the user chose for a fit."""
 
-    answers: Annotated[
-        list[Path],
-        Argument(
-            "Privatized file with its manifest beside it; or many, or folders of them.",
-            metavar="DATA...",
-        ),
-    ]
-    out: Annotated[Path, Option("Reward to write (.json).", metavar="FILE")]
-    dimension: Annotated[int, FitOption("Number of hashed text features.")] = 512
+    answers: list[Path] = Argument(
+        "Privatized file with its manifest beside it; or many, or folders of them.",
+        metavar="DATA...",
+    )
+    out: Path = Option("Reward to write (.json).", required=True, metavar="FILE")
+    dimension: int = FitOption("Number of hashed text features.", 512)
 
 
 @command(app, Fit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from sordino.errors import UsageError
 from sordino.privacy.ledger import Ledger
@@ -18,7 +17,7 @@ from ._app import app, command, finish
 class _Init(Json):
     """Where the project is."""
 
-    folder: Annotated[Path, Argument("The project's folder.", metavar="[FOLDER]")] = Path()
+    folder: Path = Argument("The project's folder.", Path(), required=False, metavar="[FOLDER]")
 
 
 @command(app, _Init)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
@@ -49,13 +49,12 @@ _OF_LABELS = ("ties or undecided", "with ties, or not all listed")  # counts tha
 class _Inspect(Json, Rated):
     """What is looked at, and for which unit."""
 
-    sources: Annotated[
-        list[Path], Argument("Judgments in any form: files, or folders of them.", metavar="DATA...")
-    ]
-    unit: Annotated[
-        Unit,
-        PrivacyOption("Whose change would be hidden, which decides what of it is public."),
-    ] = Unit.label
+    sources: list[Path] = Argument(
+        "Judgments in any form: files, or folders of them.", metavar="DATA..."
+    )
+    unit: Unit = PrivacyOption(
+        "Whose change would be hidden, which decides what of it is public.", Unit.label
+    )
 
 
 @dataclass

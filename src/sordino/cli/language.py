@@ -95,13 +95,13 @@ class Tiny(Output, Reading):
 
     source: Source
     out: Checkpoint
-    architecture: Annotated[Architecture, Option("What is built.")] = Architecture.llama
-    width: Annotated[int, Option("Numbers for one token.")] = 96
-    layers: Annotated[int, Option("Blocks.")] = 3
-    heads: Annotated[int, Option("Attention heads; divide the width.")] = 4
-    context: Annotated[int, Option("Most tokens that it reads.")] = 256
-    vocabulary: Annotated[int, Option("Tokens it knows.")] = 2048
-    steps: Annotated[int, Option("Of pretraining.", min=1)] = 300
+    architecture: Architecture = Option("What is built.", Architecture.llama)
+    width: int = Option("Numbers for one token.", 96)
+    layers: int = Option("Blocks.", 3)
+    heads: int = Option("Attention heads; divide the width.", 4)
+    context: int = Option("Most tokens that it reads.", 256)
+    vocabulary: int = Option("Tokens it knows.", 2048)
+    steps: int = Option("Of pretraining.", 300, min=1)
     seed: Seed = 0
 
 
@@ -159,21 +159,17 @@ def _read_prompts(path: Path, n: int | None = None) -> list[Text]:
 class _Improvement(Output):
     """Which policy follows which reward, and how."""
 
-    reward: Annotated[Path, Option("Reward of an earlier run.", metavar="DIR")]
+    reward: Path = Option("Reward of an earlier run.", required=True, metavar="DIR")
     model: Start
     prompts: Prompts
     out: Checkpoint
-    update: Annotated[Update, TrainingOption("How the policy follows the reward.")] = Update.rebel
+    update: Update = TrainingOption("How the policy follows the reward.", Update.rebel)
     temperature: Temperature = 0.1
-    pessimism: Annotated[
-        float, TrainingOption("Distrust of answers unlike those compared.", min=0)
-    ] = 0.0
-    steps: Annotated[int, TrainingOption("Updates.", min=1)] = 100
-    batch_size: Annotated[
-        int, TrainingOption("Prompts (rloo, grpo: answers) in a step.", min=1)
-    ] = 16
+    pessimism: float = TrainingOption("Distrust of answers unlike those compared.", 0.0, min=0)
+    steps: int = TrainingOption("Updates.", 100, min=1)
+    batch_size: int = TrainingOption("Prompts (rloo, grpo: answers) in a step.", 16, min=1)
     learning_rate: LearningRate = 1e-5
-    max_new_tokens: Annotated[int, TrainingOption("Longest answer that is tried.", min=1)] = 64
+    max_new_tokens: int = TrainingOption("Longest answer that is tried.", 64, min=1)
     seed: Seed = 0
 
 
@@ -223,26 +219,20 @@ def policy(settings: _Improvement) -> None:
 class Judging(Output):
     """What is compared, on which prompts, and who judges."""
 
-    policy: Annotated[Path, Argument("Checkpoint to measure.", metavar="POLICY")]
-    reference: Annotated[Path, Option("Checkpoint it is compared with.", metavar="DIR")]
+    policy: Path = Argument("Checkpoint to measure.", metavar="POLICY")
+    reference: Path = Option("Checkpoint it is compared with.", required=True, metavar="DIR")
     prompts: Prompts
-    judge: Annotated[
-        Path | None, Option("Reward that judges; not the one optimized.", metavar="DIR")
-    ] = None
-    judge_command: Annotated[str | None, Option("Program of yours that judges.", metavar="CMD")] = (
-        None
+    judge: Path | None = Option("Reward that judges; not the one optimized.", metavar="DIR")
+    judge_command: str | None = Option("Program of yours that judges.", metavar="CMD")
+    n: int | None = Option("Prompts that are used; all by default.", min=1)
+    max_new_tokens: int = Option("Longest answer.", 64, min=1)
+    seed: int = Option("Of the answers drawn.", 0, min=0)
+    declare_unread: bool = Option(
+        "Declare that judge and reference have read none of the records or persons that the "
+        "policy hides. Needed where it hides any; the promise tells it.",
+        False,
     )
-    n: Annotated[int | None, Option("Prompts that are used; all by default.", min=1)] = None
-    max_new_tokens: Annotated[int, Option("Longest answer.", min=1)] = 64
-    seed: Annotated[int, Option("Of the answers drawn.", min=0)] = 0
-    declare_unread: Annotated[
-        bool,
-        Option(
-            "Declare that judge and reference have read none of the records or persons that the "
-            "policy hides. Needed where it hides any; the promise tells it."
-        ),
-    ] = False
-    out: Annotated[Path | None, Option("Result to write (.json).", metavar="FILE")] = None
+    out: Path | None = Option("Result to write (.json).", metavar="FILE")
 
     def program(self) -> list[str]:
         """Return the words of the command that judges, if it is one; refuse no judge, and two."""
@@ -376,56 +366,39 @@ class _Comparison(Paying, Reading):
     measures_tokens = True
 
     source: Source
-    out: Annotated[Path, Option("Folder of the study.", metavar="DIR")]
-    model: Annotated[
-        Path | None, Option("Label-free checkpoint; a tiny one is built without.", metavar="DIR")
-    ] = None
-    quick: Annotated[bool, Option("A tiny model and few steps: minutes on two cores.")] = False
-    seeds: Annotated[int | None, Option("Releases at each epsilon.", min=1)] = None
-    epsilons: Annotated[str, PrivacyOption("Privacy losses, by commas.", metavar="LIST")] = (
-        "0.1,0.5,2"
+    out: Path = Option("Folder of the study.", required=True, metavar="DIR")
+    model: Path | None = Option(
+        "Label-free checkpoint; a tiny one is built without.", metavar="DIR"
     )
-    update: Annotated[str, Option("dpo, rebel or both, by commas.", metavar="LIST")] = "dpo"
-    central_epsilon: Annotated[
-        list[float] | None,
-        PrivacyOption(
-            "Privacy loss of one record in one run on raw judgments, whose gradients are clipped "
-            "and noised; may be given several times. 0.5, 2 and 8 by default.",
-            metavar="E",
-        ),
-    ] = None
-    no_central: Annotated[bool, PrivacyOption("No rows on raw judgments.")] = False
-    central_units: Annotated[
-        float | None,
-        PrivacyOption(
-            "A public guess of how many records are learned from; by default their number, which "
-            "the table tells.",
-            metavar="N",
-        ),
-    ] = None
-    declare_unread: Annotated[
-        bool,
-        PrivacyOption(
-            "Declare that --model and --judge have read none of these records, where they do not "
-            "say what they have read. Rows on raw judgments need it; their promise tells it."
-        ),
-    ] = False
-    judge: Annotated[
-        Path | None, Option("Reward that judges; by default one of half.", metavar="DIR")
-    ] = None
-    public_judge_half: Annotated[
-        bool,
-        PrivacyOption(
-            "Half of the judgments may be used unprotected, to train the judge: the ledger records "
-            "an infinite spend of that half, and its budget must allow it."
-        ),
-    ] = False
-    non_private: Annotated[
-        bool,
-        PrivacyOption(
-            "Also a row without privacy: the ledger then records an infinite spend. NOT PRIVATE."
-        ),
-    ] = False
+    quick: bool = Option("A tiny model and few steps: minutes on two cores.", False)
+    seeds: int | None = Option("Releases at each epsilon.", min=1)
+    epsilons: str = PrivacyOption("Privacy losses, by commas.", "0.1,0.5,2", metavar="LIST")
+    update: str = Option("dpo, rebel or both, by commas.", "dpo", metavar="LIST")
+    central_epsilon: list[float] | None = PrivacyOption(
+        "Privacy loss of one record in one run on raw judgments, whose gradients are clipped "
+        "and noised; may be given several times. 0.5, 2 and 8 by default.",
+        metavar="E",
+    )
+    no_central: bool = PrivacyOption("No rows on raw judgments.", False)
+    central_units: float | None = PrivacyOption(
+        "A public guess of how many records are learned from; by default their number, which "
+        "the table tells.",
+        metavar="N",
+    )
+    declare_unread: bool = PrivacyOption(
+        "Declare that --model and --judge have read none of these records, where they do not "
+        "say what they have read. Rows on raw judgments need it; their promise tells it.",
+        False,
+    )
+    judge: Path | None = Option("Reward that judges; by default one of half.", metavar="DIR")
+    public_judge_half: bool = PrivacyOption(
+        "Half of the judgments may be used unprotected, to train the judge: the ledger records "
+        "an infinite spend of that half, and its budget must allow it.",
+        False,
+    )
+    non_private: bool = PrivacyOption(
+        "Also a row without privacy: the ledger then records an infinite spend. NOT PRIVATE.", False
+    )
 
     def rows(self) -> tuple[float, ...]:
         """Return the epsilons of the table, the infinite one last."""

@@ -6,7 +6,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Any, cast, get_args
 
 import typer
 
@@ -32,12 +32,10 @@ app.add_typer(ledger, name="ledger")
 class _Show(Json):
     """Which ledger is meant."""
 
-    path: Annotated[
-        Path | None, Argument("The ledger; by default the project's.", metavar="[DB]")
-    ] = None
-    data: Annotated[
-        str | None, Option("Of which data set; by default of each.", metavar="NAME")
-    ] = None
+    path: Path | None = Argument(
+        "The ledger; by default the project's.", required=False, metavar="[DB]"
+    )
+    data: str | None = Option("Of which data set; by default of each.", metavar="NAME")
 
     @property
     def where(self) -> Path:
@@ -84,9 +82,7 @@ def _short(held: Account) -> str:
 class _Verify(_Show):
     """Which head must be in it."""
 
-    head: Annotated[
-        str | None, Option("A head noted earlier; it must be in it.", metavar="DIGEST")
-    ] = None
+    head: str | None = Option("A head noted earlier; it must be in it.", metavar="DIGEST")
 
 
 @command(ledger, _Verify, name="verify")
@@ -111,9 +107,9 @@ def _verify(settings: _Verify) -> None:
 class _Export(_Show):
     """In which form."""
 
-    form: Annotated[
-        str, Option("What to write it for.", choices=get_args(Form), metavar="FORM")
-    ] = "model-card"
+    form: str = Option(
+        "What to write it for.", "model-card", choices=get_args(Form), metavar="FORM"
+    )
 
 
 @command(ledger, _Export, name="export")

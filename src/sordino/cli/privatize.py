@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from sordino._files import refuse_output, refuse_unwritable
 from sordino.engines.engine import Engine
@@ -62,27 +62,22 @@ class Privatize(Paying, Rated, ManyFiles):
 
     title = "sordino privatize"
 
-    sources: Annotated[
-        list[Path],
-        Argument(
-            "Raw judgments (.jsonl, .csv or .tsv, also .gz). Or many files: .parquet, .jsonl, or "
-            "folders of them.",
-            metavar="DATA...",
-        ),
-    ]
-    out: Annotated[
-        Path,
-        Option("Privatized file to write; for many files the folder of theirs.", metavar="OUT"),
-    ]
-    epsilon: Annotated[float, PrivacyOption("Privacy loss allowed, per --unit.")]
+    sources: list[Path] = Argument(
+        "Raw judgments (.jsonl, .csv or .tsv, also .gz). Or many files: .parquet, .jsonl, or "
+        "folders of them.",
+        metavar="DATA...",
+    )
+    out: Path = Option(
+        "Privatized file to write; for many files the folder of theirs.",
+        required=True,
+        metavar="OUT",
+    )
+    epsilon: float = PrivacyOption("Privacy loss allowed, per --unit.", required=True)
     unit: LabelUnit = Unit.label
     cap: Cap = None
-    on_device: Annotated[
-        bool,
-        PrivacyOption(
-            "These are my own labels and this is my own device: nobody else sees them raw."
-        ),
-    ] = False
+    on_device: bool = PrivacyOption(
+        "These are my own labels and this is my own device: nobody else sees them raw.", False
+    )
 
     @property
     def limit(self) -> Limit:

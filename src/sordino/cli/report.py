@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from sordino._files import write_text
 from sordino.auditing.runs.replay import RESULT, malformed, read_result
@@ -21,10 +20,8 @@ from ._app import app, command, finish
 class Report(Output):
     """Which run, and where its page goes."""
 
-    folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="RUN")]
-    out: Annotated[
-        Path | None, Option("Page to write; RUN/report.html by default.", metavar="FILE")
-    ] = None
+    folder: Path = Argument("Folder of an earlier align.", metavar="RUN")
+    out: Path | None = Option("Page to write; RUN/report.html by default.", metavar="FILE")
     ledger: RunLedger = None
 
 

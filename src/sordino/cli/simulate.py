@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -27,19 +27,19 @@ app.add_typer(simulate, name="simulate")
 class _Simulated(Output):
     """Who judges, and how often."""
 
-    out: Annotated[Path, Option("Judgments to write.", metavar="FILE")]
-    n: Annotated[int, Option("Number of judgments.")] = 4000
-    truth: Annotated[Path | None, Option("Where to write what is true.", metavar="FILE")] = None
-    people: Annotated[int | None, Option("Spread them over so many person ids.")] = None
-    seed: Annotated[int, Option("Seed of the simulated world.")] = 0
+    out: Path = Option("Judgments to write.", required=True, metavar="FILE")
+    n: int = Option("Number of judgments.", 4000)
+    truth: Path | None = Option("Where to write what is true.", metavar="FILE")
+    people: int | None = Option("Spread them over so many person ids.")
+    seed: int = Option("Seed of the simulated world.", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SimulatedBattles(_Simulated):
     """And of what."""
 
-    items: Annotated[int, Option("Number of items that meet.")] = 20
-    ties: Annotated[float, Option("How often two equal items tie.")] = 0.2
+    items: int = Option("Number of items that meet.", 20)
+    ties: float = Option("How often two equal items tie.", 0.2)
 
 
 @command(simulate, _Simulated)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from sordino._files import refuse_existing, to_json
 from sordino.auditing.runs.replay import REWARD, read_result
@@ -57,35 +57,28 @@ _HOW = {
 class _Synthesize(Output):
     """What is labeled by which reward, and where it goes."""
 
-    reward: Annotated[
-        Path,
-        Argument("Folder of an earlier align, a reward.json, or the folder of a language reward."),
-    ]
-    prompts: Annotated[
-        Path, Argument('Public lines of {"prompt": ..., "candidates": [...]}, without judgments.')
-    ]
-    out: Annotated[Path, Option("Folder of the data set.", metavar="FOLDER")]
-    pairs: Annotated[
-        str,
-        Option(
-            "The answers with the highest and the lowest reward of each prompt, or every two.",
-            choices=("extremes", "all"),
-        ),
-    ] = "extremes"
-    labels: Annotated[
-        str,
-        Option(
-            "Draw which answer is chosen, as likely as the reward says; or take the likely one.",
-            choices=tuple(_HOW),
-        ),
-    ] = "drawn"
-    declare_public: Annotated[
-        bool,
-        PrivacyOption(
-            "Declare that no prompt and no answer in the file is from the private data: needed "
-            "where the promise covers them too (--unit record)."
-        ),
-    ] = False
+    reward: Path = Argument(
+        "Folder of an earlier align, a reward.json, or the folder of a language reward."
+    )
+    prompts: Path = Argument(
+        'Public lines of {"prompt": ..., "candidates": [...]}, without judgments.'
+    )
+    out: Path = Option("Folder of the data set.", required=True, metavar="FOLDER")
+    pairs: str = Option(
+        "The answers with the highest and the lowest reward of each prompt, or every two.",
+        "extremes",
+        choices=("extremes", "all"),
+    )
+    labels: str = Option(
+        "Draw which answer is chosen, as likely as the reward says; or take the likely one.",
+        "drawn",
+        choices=tuple(_HOW),
+    )
+    declare_public: bool = PrivacyOption(
+        "Declare that no prompt and no answer in the file is from the private data: needed "
+        "where the promise covers them too (--unit record).",
+        False,
+    )
     ledger: RunLedger = None
 
 

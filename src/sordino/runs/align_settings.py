@@ -132,35 +132,26 @@ class NoiseOn(StrEnum):
 class Fitting:
     """How a reward is fitted on randomized answers, and on whatever else teaches one."""
 
-    ball: Annotated[
-        float,
-        FitOption(
-            "Bound on the norm of the weights. A confidence set takes it as a promise about the "
-            "truth: choose it before you look."
-        ),
-    ] = 100.0
-    method: Annotated[
-        str,
-        FitOption(
-            "Likelihood of the fit; auto refines by the mixture where that clearly pays.",
-            noise=("labels",),
-            why="it is for answers that were randomized one by one, which only --noise labels does",
-            metavar="|".join(METHODS),
-        ),
-    ] = "auto"
-    ridge: Annotated[
-        float | None, FitOption("Penalty of the fit; by default chosen on held-out answers.")
-    ] = None
+    ball: float = FitOption(
+        "Bound on the norm of the weights. A confidence set takes it as a promise about the "
+        "truth: choose it before you look.",
+        100.0,
+    )
+    method: str = FitOption(
+        "Likelihood of the fit; auto refines by the mixture where that clearly pays.",
+        "auto",
+        noise=("labels",),
+        why="it is for answers that were randomized one by one, which only --noise labels does",
+        metavar="|".join(METHODS),
+    )
+    ridge: float | None = FitOption("Penalty of the fit; by default chosen on held-out answers.")
 
-    intercept: Annotated[
-        str | None,
-        FitOption(
-            "Of thumbs and ratings: one intercept, the bar that an answer must pass to be liked; "
-            "none; or one for each value of the public field 'family'. One by default; with --unit "
-            "record it must be said.",
-            choices=INTERCEPTS,
-        ),
-    ] = None
+    intercept: str | None = FitOption(
+        "Of thumbs and ratings: one intercept, the bar that an answer must pass to be liked; "
+        "none; or one for each value of the public field 'family'. One by default; with --unit "
+        "record it must be said.",
+        choices=INTERCEPTS,
+    )
 
     def suited(
         self,
@@ -208,119 +199,81 @@ class Align(Promised, IntoFolder, Fitting, Rated, ManyFiles):
 
     title = "sordino align"
 
-    prefs: Annotated[
-        list[Path],
-        Argument(
-            "Judgments (.jsonl, .csv or .tsv, also .gz); privatized ones as .jsonl. Or many "
-            "files: .parquet, .jsonl, or folders of them.",
-            metavar="DATA...",
-        ),
-    ]
-    noise: Annotated[
-        NoiseOn,
-        PrivacyOption(
-            "Where the noise is: on every single label; on one estimate that a curator makes of "
-            "raw judgments; or nowhere but in the draws of choose. auto takes the kind that is "
-            "foreseen to predict best, from what is public."
-        ),
-    ] = NoiseOn.labels
+    prefs: list[Path] = Argument(
+        "Judgments (.jsonl, .csv or .tsv, also .gz); privatized ones as .jsonl. Or many "
+        "files: .parquet, .jsonl, or folders of them.",
+        metavar="DATA...",
+    )
+    noise: NoiseOn = PrivacyOption(
+        "Where the noise is: on every single label; on one estimate that a curator makes of "
+        "raw judgments; or nowhere but in the draws of choose. auto takes the kind that is "
+        "foreseen to predict best, from what is public.",
+        NoiseOn.labels,
+    )
     epsilon: Epsilon = None
     delta: Delta = None
     unit: WhichUnit = Unit.label
     cap: Cap = None
     neighbors: Relation = None
-    bound: Annotated[
-        float | None,
-        PrivacyOption(
-            "Norm to which the features of every record are shortened, with --unit record. By "
-            "default 0.6 with --noise estimate, and 1 for a confidence set or --noise draws.",
-            noise=("estimate", "draws"),
-        ),
-    ] = None
-    second_moment: Annotated[
-        bool,
-        PrivacyOption(
-            "With --unit record: also release the noised second moment of the records, which "
-            "others can plan with. --confidence needs it and brings it along.",
-            noise=("estimate",),
-        ),
-    ] = False
-    metrics_epsilon: Annotated[
-        float | None,
-        PrivacyOption(
-            "With --noise estimate: hold out one question in five, and spend this much more on "
-            "measuring the result on them. Without it, what is not free is not told.",
-            noise=("estimate",),
-            metavar="EPSILON",
-        ),
-    ] = None
-    draws: Annotated[
-        int | None,
-        PrivacyOption(
-            "With --noise draws: how many answers choose may draw for --epsilon together.",
-            noise=("draws",),
-            why="only with --noise draws does each draw spend; here all are free",
-        ),
-    ] = None
-    dimension: Annotated[
-        int | None,
-        FitOption(
-            "Number of hashed text features. By default 512; for --noise estimate 28, without "
-            "words, unless 20,000 judgments or more can teach words."
-        ),
-    ] = None
-    temperature: Annotated[
-        float | None,
-        FitOption(
-            "KL strength of the policy, in units of reward. 0.5 by default; with --noise draws "
-            "and --ridge, the least that --epsilon allows."
-        ),
-    ] = None
-    confidence: Annotated[
-        float | None,
-        FitOption(
-            "Make the policy pessimistic: trust the reward as far as a confidence set of this "
-            "level allows. Without it, the reward is taken at its word.",
-            noise=("labels", "estimate"),
-        ),
-    ] = None
-    scale: Annotated[
-        float | None,
-        FitOption(
-            "Share of the proved bonus that is used; below 1 it is a heuristic.",
-            noise=("labels", "estimate"),
-        ),
-    ] = None
-    evaluate: Annotated[
-        Path | None,
-        DataOption(
-            "Judgments that you declare public.",
-            noise=("labels", "estimate"),
-            why=_WITHHELD,
-            metavar="PUBLIC",
-        ),
-    ] = None
-    truth: Annotated[
-        Path | None,
-        DataOption(
-            "True reward of simulated judgments.", noise=("labels", "estimate"), why=_WITHHELD
-        ),
-    ] = None
-    all_offered: Annotated[
-        bool,
-        DataOption(
-            "Of ballots without a field 'offered': everybody could list every item. Items that a "
-            "ballot leaves out tie below the others, and which they are stays private."
-        ),
-    ] = False
-    named_offered: Annotated[
-        bool,
-        DataOption(
-            "Of ballots without a field 'offered': each was offered just the items it names, "
-            "which makes public what it names (not the order). With neither option ballots must "
-            "name every item, and that they do is public."
-        ),
-    ] = False
+    bound: float | None = PrivacyOption(
+        "Norm to which the features of every record are shortened, with --unit record. By "
+        "default 0.6 with --noise estimate, and 1 for a confidence set or --noise draws.",
+        noise=("estimate", "draws"),
+    )
+    second_moment: bool = PrivacyOption(
+        "With --unit record: also release the noised second moment of the records, which "
+        "others can plan with. --confidence needs it and brings it along.",
+        False,
+        noise=("estimate",),
+    )
+    metrics_epsilon: float | None = PrivacyOption(
+        "With --noise estimate: hold out one question in five, and spend this much more on "
+        "measuring the result on them. Without it, what is not free is not told.",
+        noise=("estimate",),
+        metavar="EPSILON",
+    )
+    draws: int | None = PrivacyOption(
+        "With --noise draws: how many answers choose may draw for --epsilon together.",
+        noise=("draws",),
+        why="only with --noise draws does each draw spend; here all are free",
+    )
+    dimension: int | None = FitOption(
+        "Number of hashed text features. By default 512; for --noise estimate 28, without "
+        "words, unless 20,000 judgments or more can teach words."
+    )
+    temperature: float | None = FitOption(
+        "KL strength of the policy, in units of reward. 0.5 by default; with --noise draws "
+        "and --ridge, the least that --epsilon allows."
+    )
+    confidence: float | None = FitOption(
+        "Make the policy pessimistic: trust the reward as far as a confidence set of this "
+        "level allows. Without it, the reward is taken at its word.",
+        noise=("labels", "estimate"),
+    )
+    scale: float | None = FitOption(
+        "Share of the proved bonus that is used; below 1 it is a heuristic.",
+        noise=("labels", "estimate"),
+    )
+    evaluate: Path | None = DataOption(
+        "Judgments that you declare public.",
+        noise=("labels", "estimate"),
+        why=_WITHHELD,
+        metavar="PUBLIC",
+    )
+    truth: Path | None = DataOption(
+        "True reward of simulated judgments.", noise=("labels", "estimate"), why=_WITHHELD
+    )
+    all_offered: bool = DataOption(
+        "Of ballots without a field 'offered': everybody could list every item. Items that a "
+        "ballot leaves out tie below the others, and which they are stays private.",
+        False,
+    )
+    named_offered: bool = DataOption(
+        "Of ballots without a field 'offered': each was offered just the items it names, "
+        "which makes public what it names (not the order). With neither option ballots must "
+        "name every item, and that they do is public.",
+        False,
+    )
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened; auto takes any kind that is met."""

@@ -12,7 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import KW_ONLY, Field, dataclass, fields, replace
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
@@ -50,20 +50,12 @@ _PANELS = ("", PRIVACY, _JUDGMENTS, FIT, _TRAINING, LEDGER, FILES)
 
 
 @dataclass(frozen=True)
-class Argument:
-    """What a command is given without a name."""
-
-    help: str
-    metavar: str | None = None
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option, as the annotation of a field says it."""
+class Declared:
+    """What a field of settings says of its option, or of what is given without a name."""
 
     help: str
     _: KW_ONLY
-    panel: str = ""  # of `--help`; none for the first
+    panel: str | None = ""  # of `--help`; empty for the first, None for what has no name
     noise: tuple[str, ...] = ()  # the kinds with which it has a meaning; none for all
     why: str | None = None  # what is said of it elsewhere, if that is not said of all alike
     flag: str | None = None  # made of the field's name if it is left out
@@ -74,33 +66,41 @@ class Option:
     choices: tuple[str, ...] = ()  # the words that it takes; none for any
 
 
-PrivacyOption = partial(Option, panel=PRIVACY)
-DataOption = partial(Option, panel=_JUDGMENTS)
-FitOption = partial(Option, panel=FIT)
-TrainingOption = partial(Option, panel=_TRAINING)
-LedgerOption = partial(Option, panel=LEDGER)
-_FilesOption = partial(Option, panel=FILES)
+def _declare(said: str, default: object = None, *, required: bool = False, **more: Any) -> Any:
+    """Return a field that says how it is given; in an annotation it is one that commands share."""
+    default = MISSING if required else default
+    return field(default=default, metadata={"said": Declared(said, **more)})
 
 
-def declared(settings: Any) -> list[tuple[Field[Any], Any, Argument | Option]]:
-    """Return every field with its annotation and what it declares, panel by panel."""
+Argument = partial(_declare, panel=None, required=True)
+Option = partial(_declare, panel="")
+PrivacyOption = partial(_declare, panel=PRIVACY)
+DataOption = partial(_declare, panel=_JUDGMENTS)
+FitOption = partial(_declare, panel=FIT)
+TrainingOption = partial(_declare, panel=_TRAINING)
+LedgerOption = partial(_declare, panel=LEDGER)
+_FilesOption = partial(_declare, panel=FILES)
+
+
+def declared(settings: Any) -> list[tuple[Field[Any], Any, Declared]]:
+    """Return every field with its type and what it declares, panel by panel."""
     hints = get_type_hints(settings, include_extras=True)
     known = {each.name: each for each in fields(settings)}
     # what is a command's own comes before what it shares
     names = (name for home in settings.__mro__ for name in inspect.get_annotations(home))
-    found = [
-        (known[name], hints[name].__origin__, hints[name].__metadata__[0])
-        for name in dict.fromkeys(names)
-        if name in known
-    ]
-    return sorted(
-        found, key=lambda one: _PANELS.index(one[2].panel) if isinstance(one[2], Option) else -1
-    )
+    found = []
+    for name in dict.fromkeys(name for name in names if name in known):
+        own, kind = known[name], hints[name]
+        said = own
+        if not own.metadata:  # several commands share it
+            kind, said = kind.__origin__, kind.__metadata__[0]
+        found.append((own, kind, said.metadata["said"]))
+    return sorted(found, key=lambda one: (None, *_PANELS).index(one[2].panel))
 
 
-def flag_of(field: Field[Any], said: Option) -> str:
+def flag_of(own: Field[Any], said: Declared) -> str:
     """Return what an option is called on the command line."""
-    return said.flag or f"--{field.name.replace('_', '-')}"
+    return said.flag or f"--{own.name.replace('_', '-')}"
 
 
 def refuse_foreign(settings: object, here: str, why: str) -> None:
@@ -109,11 +109,10 @@ def refuse_foreign(settings: object, here: str, why: str) -> None:
     A value that is the option's default was not given.
     """
     wrong: dict[str, list[str]] = {}
-    for field, _, said in declared(type(settings)):
-        if isinstance(said, Argument) or not said.noise or here in said.noise:
-            continue
-        if getattr(settings, field.name) != field.default:
-            wrong.setdefault(said.why or why, []).append(flag_of(field, said))
+    for each, _, said in declared(type(settings)):
+        foreign = bool(said.noise) and here not in said.noise
+        if foreign and getattr(settings, each.name) != each.default:
+            wrong.setdefault(said.why or why, []).append(flag_of(each, said))
     for reason, names in wrong.items():
         refuse_given(dict.fromkeys(names, True), reason)
 
@@ -263,16 +262,14 @@ def choose_coin(
 class Json:
     """How a command answers."""
 
-    as_json: Annotated[bool, Option("Print one JSON object and nothing else.", flag="--json")] = (
-        False
-    )
+    as_json: bool = Option("Print one JSON object and nothing else.", False, flag="--json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Json):
     """Whether a command may overwrite."""
 
-    force: Annotated[bool, Option("Overwrite the output. A ledger is always kept.")] = False
+    force: bool = Option("Overwrite the output. A ledger is always kept.", False)
 
 
 def _data_name(name: str | None) -> str | None:
@@ -347,25 +344,21 @@ class Spending(Output):
 
     title: ClassVar[str]  # what the command is called
 
-    dry_run: Annotated[bool, Option("Print what would be spent; touch nothing.")] = False
-    resume: Annotated[
-        bool,
-        LedgerOption(
-            "Only finish what the same command paid for before it was interrupted, for nothing; "
-            "begin nothing. The same command does so without it, too."
-        ),
-    ] = False
-    simulate_seed: Annotated[
-        int | None, PrivacyOption("Draw coins from a seed, for study: NOT PRIVATE.", min=0)
-    ] = None
-    accept_weak: Annotated[
-        bool,
-        PrivacyOption(
-            f"Go on although next to nobody is protected: epsilon above {WEAKEST_EPSILON:g}, delta "
-            "not below 1 in the number of units, or a file declared public that shares questions "
-            "with the private one. A caveat then stays with what is released."
-        ),
-    ] = False
+    dry_run: bool = Option("Print what would be spent; touch nothing.", False)
+    resume: bool = LedgerOption(
+        "Only finish what the same command paid for before it was interrupted, for nothing; "
+        "begin nothing. The same command does so without it, too.",
+        False,
+    )
+    simulate_seed: int | None = PrivacyOption(
+        "Draw coins from a seed, for study: NOT PRIVATE.", min=0
+    )
+    accept_weak: bool = PrivacyOption(
+        f"Go on although next to nobody is protected: epsilon above {WEAKEST_EPSILON:g}, delta "
+        "not below 1 in the number of units, or a file declared public that shares questions "
+        "with the private one. A caveat then stays with what is released.",
+        False,
+    )
 
     def accepted(self, losses: Iterable[float]) -> tuple[str, ...] | None:
         """Return the caveats that were accepted, None without; refuse an ε that nobody accepted."""
@@ -411,24 +404,18 @@ class Spending(Output):
 class Limited(Spending):
     """What a command may spend on a data set."""
 
-    budget: Annotated[
-        float | None,
-        LedgerOption(
-            "Limit on everything spent on this ledger together; by default the epsilon of its "
-            "first release. On an existing ledger this changes the limit, and the ledger records "
-            "it.",
-            metavar="EPSILON",
-        ),
-    ] = None
-    budget_delta: Annotated[
-        float | None,
-        LedgerOption(
-            "Limit on the delta of everything spent on this ledger together; by default the "
-            "delta of its first release. On an existing ledger this changes the limit, and the "
-            "ledger records it.",
-            metavar="DELTA",
-        ),
-    ] = None
+    budget: float | None = LedgerOption(
+        "Limit on everything spent on this ledger together; by default the epsilon of its "
+        "first release. On an existing ledger this changes the limit, and the ledger records "
+        "it.",
+        metavar="EPSILON",
+    )
+    budget_delta: float | None = LedgerOption(
+        "Limit on the delta of everything spent on this ledger together; by default the "
+        "delta of its first release. On an existing ledger this changes the limit, and the "
+        "ledger records it.",
+        metavar="DELTA",
+    )
     data: _DataName = None
 
     @property
@@ -454,7 +441,7 @@ class IntoFolder(Paying):
     """Where a run goes."""
 
     # None for a call that keeps them in memory
-    out: Annotated[Path | None, Option("Folder for the results.", metavar="DIR")]
+    out: Path | None = Option("Folder for the results.", required=True, metavar="DIR")
 
     def refuse_folder(self) -> None:
         """Refuse a folder that holds anything but what an interrupted run left: no result."""
@@ -472,30 +459,21 @@ class IntoFolder(Paying):
 class Reading:
     """How pairs are read."""
 
-    columns: Annotated[
-        str | None,
-        DataOption(
-            "What our fields are called in the data, where their names do not say it: "
-            "prompt=question,first=response_a,second=response_b,winner=vote.",
-            metavar="FIELD=COLUMN,...",
-        ),
-    ] = None
+    columns: str | None = DataOption(
+        "What our fields are called in the data, where their names do not say it: "
+        "prompt=question,first=response_a,second=response_b,winner=vote.",
+        metavar="FIELD=COLUMN,...",
+    )
     person_field: PersonField = "person"
-    no_persons: Annotated[
-        bool, DataOption("It does not matter who judged: read no ids, and do not ask for them.")
-    ] = False
-    drop: Annotated[
-        str | None,
-        DataOption(
-            "Leave out pairs for their texts: identical (refused otherwise), empty, overlong "
-            "(beyond --longest; of a language model, an answer that does not fit it).",
-            metavar="empty,identical,overlong",
-        ),
-    ] = None
-    longest: Annotated[
-        int | None,
-        DataOption("Most characters of prompt and answers together.", min=1),
-    ] = None
+    no_persons: bool = DataOption(
+        "It does not matter who judged: read no ids, and do not ask for them.", False
+    )
+    drop: str | None = DataOption(
+        "Leave out pairs for their texts: identical (refused otherwise), empty, overlong "
+        "(beyond --longest; of a language model, an answer that does not fit it).",
+        metavar="empty,identical,overlong",
+    )
+    longest: int | None = DataOption("Most characters of prompt and answers together.", min=1)
 
     measures_tokens: ClassVar[bool] = False  # whether a model says what is overlong
 
@@ -533,22 +511,17 @@ class Reading:
 class Rated(Reading):
     """How judgments are read, and what ratings of single answers are."""
 
-    levels: Annotated[
-        str | None,
-        DataOption(
-            "Of ratings: the lowest and the highest, such as 1..5. Declared, and never taken from "
-            "the ratings.",
-            metavar="LOW..HIGH",
-        ),
-    ] = None
-    ratings: Annotated[
-        str,
-        DataOption(
-            "Take each rating by itself, or make disjoint pairs of the rated answers to one "
-            "prompt, by a public rule.",
-            choices=RATINGS,
-        ),
-    ] = RATINGS[0]
+    levels: str | None = DataOption(
+        "Of ratings: the lowest and the highest, such as 1..5. Declared, and never taken from "
+        "the ratings.",
+        metavar="LOW..HIGH",
+    )
+    ratings: str = DataOption(
+        "Take each rating by itself, or make disjoint pairs of the rated answers to one "
+        "prompt, by a public rule.",
+        RATINGS[0],
+        choices=RATINGS,
+    )
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -593,28 +566,19 @@ class EngineKind(StrEnum):
 class ManyFiles:
     """Where many files are read."""
 
-    engine: Annotated[
-        EngineKind | None,
-        _FilesOption(
-            "Read files piece by piece, in this process or by Ray: for more judgments than memory "
-            "holds. Several files, and Parquet of vectors or of many rows, are read so anyway."
-        ),
-    ] = None
-    address: Annotated[
-        str | None,
-        _FilesOption(
-            "With --engine ray: of a running cluster, or auto for the one that this machine "
-            "belongs to. Without it Ray is started here, and stopped afterwards."
-        ),
-    ] = None
-    scratch: Annotated[
-        Path | None,
-        _FilesOption(
-            "Folder for what is exchanged between machines, which all of them see at the same "
-            "place; taken away at the end.",
-            metavar="DIR",
-        ),
-    ] = None
+    engine: EngineKind | None = _FilesOption(
+        "Read files piece by piece, in this process or by Ray: for more judgments than memory "
+        "holds. Several files, and Parquet of vectors or of many rows, are read so anyway."
+    )
+    address: str | None = _FilesOption(
+        "With --engine ray: of a running cluster, or auto for the one that this machine "
+        "belongs to. Without it Ray is started here, and stopped afterwards."
+    )
+    scratch: Path | None = _FilesOption(
+        "Folder for what is exchanged between machines, which all of them see at the same "
+        "place; taken away at the end.",
+        metavar="DIR",
+    )
 
     def reads_chunks(self, sources: Sequence[Path], *, most: float = _FEW_ROWS) -> bool:
         """Return whether files are read in pieces; refuse a place for them if not."""
