@@ -28,7 +28,7 @@ from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.rewards.forecast import WAYS, Outlook, World, utility_curve
+from sordino.rewards.forecast import WAYS, Way, World, utility_curve
 from sordino.rewards.metrics import REACH, Estimate, HeldOut, legible, measure_predictions
 from sordino.rewards.model import RewardModel
 
@@ -210,7 +210,7 @@ def _of_accuracy(name: str, value: float, error: float, peer: _Peer, *, scales: 
     return _Measured(told=told, above=above, reach=half if scales else None)
 
 
-def _outlook(result: Json) -> Outlook | None:
+def _outlook(result: Json) -> Way | None:
     """Return what could be foreseen of a reward like this one, from public numbers."""
     mechanism, utility = result.get("mechanism") or {}, result.get("utility") or {}
     name, delta = str(mechanism.get("name")), real("delta", mechanism.get("delta")) or 0.0
@@ -227,7 +227,7 @@ def _outlook(result: Json) -> Outlook | None:
     dimension = real("effective_dimension", utility.get("effective_dimension")) or _USUAL_DIMENSION
     with suppress(UsageError):  # no noise is known that keeps it
         world = World.of(max(1, round(dimension)), ASSUMED, "debiased")
-        return WAYS[way](world, loss, delta).outlook
+        return WAYS[way](world, loss, delta)
     return None
 
 

@@ -151,18 +151,6 @@ class Evidence:
         assert isinstance(self.loss, DebiasedLogistic)  # noqa: S101 - in files it is known
         return self.loss.value(found.theta)
 
-    def in_span(self) -> tuple[Evidence, Float[np.ndarray, "d r"]]:
-        """Return the evidence in an orthonormal basis of what the vectors span, and that basis."""
-        # Weights that minimize a loss and a ridge lie in that span, and keep their norm there.
-        assert self.factor is not None  # noqa: S101 - for the type checker
-        basis = np.linalg.qr(self.factor)[0]
-        inside = {
-            "differences": Rows.of(np.asarray(self.sample @ basis)),
-            "statistic": basis.T @ self.statistic,
-            "factor": basis.T @ self.factor,
-        }
-        return replace(self, **inside), basis
-
     def mean_and_spread(self, theta: Vector) -> tuple[Square, Square]:
         """Return Σ wa(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σwx/2; and the covariance of T̃."""
         # Source: docs/central.md, "Label privacy, one Gaussian release"; a of `_secant_slope`.
@@ -312,12 +300,6 @@ def shrunk_weights(theta: Vector, ridge: float, measure: Measure, *, mean_square
         shares = chances / chances.sum() @ (widths[:, np.newaxis] ** 2 * sizes / gains)
         weights = np.asarray(right.T @ (shares * seen))
     return weights
-
-
-def inside_ball(weights: Vector, ball: float) -> Vector:
-    """Return weights, shortened to the ball where they are outside."""
-    length = float(np.linalg.norm(weights))
-    return weights if length <= ball else weights * (ball / length * (1 - 2.0**-50))
 
 
 def counted_vectors(

@@ -17,8 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -41,33 +40,22 @@ from sordino.privacy.guarantee import (
 )
 from sordino.rewards.pair_losses import debiased_noise, debiased_slope, mixture_information
 
+# Nodes |g| and their weights, g standard normal, at equal steps in log |g|: the rule converges
+# exponentially and sees every scale, where Gauss–Hermite misses the kink of |g| at 0 and the steep
+# σ of a large reward. What lies outside weighs less than 1e-19.
 _STEP = 0.1
-_SMALLEST, _LARGEST = -45.0, 2.35  # logarithms of |g|; what lies outside weighs less than 1e-19
-
-
-@functools.cache
-def _rule() -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Return nodes |g| and their weights, g standard normal."""
-    # Equal steps in log |g|: the rule converges exponentially and sees every scale, where
-    # Gauss–Hermite misses the kink of |g| at 0 and the steep σ of a large reward.
-    nodes = np.exp(np.arange(_SMALLEST, _LARGEST, _STEP))
-    density = math.sqrt(2 / math.pi) * np.exp(-(nodes**2) / 2)
-    return nodes, density * nodes * _STEP
-
-
-def sizes() -> Float[np.ndarray, " k"]:
-    """Return the nodes |g| at which functions are evaluated."""
-    return _rule()[0]
+SIZES: Final = np.exp(np.arange(-45.0, 2.35, _STEP))
+_WEIGHTS: Final = math.sqrt(2 / math.pi) * np.exp(-(SIZES**2) / 2) * SIZES * _STEP
 
 
 def mean(values: Float[np.ndarray, " k"]) -> float:
-    """Return the expectation of a function that was evaluated at the nodes."""
-    return float(_rule()[1] @ values)
+    """Return the expectation of a function of |g| that was evaluated at :data:`SIZES`."""
+    return float(_WEIGHTS @ values)
 
 
 def advantage(spread: float) -> Float[np.ndarray, " k"]:
     """Return σ(|Δ|) − σ(−|Δ|) = tanh(|Δ|/2): what is lost where a pair is put in wrong order."""
-    return np.asarray(np.tanh(spread * sizes() / 2))
+    return np.asarray(np.tanh(spread * SIZES / 2))
 
 
 Method = Literal["debiased", "mixture"]
@@ -115,8 +103,7 @@ def asymptotic_scatter(
     # Source: docs/local.md, planning. With x ∼ N(0, I/d) and g = √d·uᵀx, E[w(Δ)xxᵀ] is E[w g²]/d
     # along θ and E[w]/d across it; the covariance is A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹ with A = E[σ′xxᵀ], or
     # (E[κ²σ′²/(p(1 − p)) xxᵀ])⁻¹ for the mixture.
-    squares = sizes() ** 2
-    margins = spread * sizes()
+    squares, margins = SIZES**2, spread * SIZES
     # Without flips, or with next to none, both are the maximum of the one likelihood.
     if method == "mixture" and flip_probability > _NEVER:
         bend = noise = mixture_information(margins, flip_probability)
@@ -135,7 +122,7 @@ def penalized_scatter(spread: float, flip_probability: float, *, dimension: int)
     # Such a mean has lost the scale of the reward and kept its direction. Where rewards are large
     # it scatters less than an estimate that must find the scale too.
     # Source: docs/local.md, planning: E (ỹ − ½)x = E[(σ(Δ) − ½)g]·u/√d, and (ỹ − ½)² = 1/(4κ²).
-    signal = mean(advantage(spread) * sizes()) / 2
+    signal = mean(advantage(spread) * SIZES) / 2
     noise = 1 / (2 * (1 - 2 * flip_probability)) ** 2
     return Scatter(signal=signal, along=noise - signal**2, across=noise, dimension=dimension)
 
@@ -143,8 +130,8 @@ def penalized_scatter(spread: float, flip_probability: float, *, dimension: int)
 def lost_accuracy(spread: float, scatter: Scatter, n: float) -> float:
     """Return by how much an estimate from n pairs predicts judgments worse than the truth does."""
     # Source: docs/local.md, planning: E[tanh(|Δ|/2)·P(Δ̂ has the wrong sign | Δ)].
-    noise = scatter.along * sizes() ** 2 + (scatter.dimension - 1) * scatter.across
-    certainty = scatter.signal * sizes() * np.sqrt(n / noise)
+    noise = scatter.along * SIZES**2 + (scatter.dimension - 1) * scatter.across
+    certainty = scatter.signal * SIZES * np.sqrt(n / noise)
     return mean(advantage(spread) * erfc(certainty / math.sqrt(2))) / 2
 
 
@@ -205,8 +192,8 @@ class World:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outlook:
-    """What can be learned in a world."""
+class Way:
+    """One way to be private in a world, or none of them: what can be learned, and its promise."""
 
     world: World  # what is assumed
     # From a number of labels to how a fit with a small ridge scatters, of which errors are stated:
@@ -215,6 +202,12 @@ class Outlook:
     # From a number of labels to the fits of which the best is taken, for the ridge is chosen on
     # what was released.
     fits: Callable[[float], Sequence[Scatter]]
+    promise: Guarantee | None = None  # to one label or to one record
+    # Chance that an answer is not the judgment; None where none is flipped.
+    flip_probability: float | None = None
+    # From a number of labels of one person to what they cost that person at the same delta; None
+    # where nothing is stated.
+    person_epsilon: Callable[[int], float] | None = None
 
     def accuracy(self, n: float) -> float:
         """Return the accuracy that is foreseen, at most that of judgments used as they are."""
@@ -257,9 +250,9 @@ class Outlook:
         )
 
 
-def _without_privacy(world: World) -> Outlook:
+def _without_privacy(world: World) -> Way:
     """Return what can be learned from judgments as they are."""
-    return Outlook(world=world, small_ridge=lambda _: world.free[0], fits=lambda _: world.free)
+    return Way(world=world, small_ridge=lambda _: world.free[0], fits=lambda _: world.free)
 
 
 _EXACT = 1e-300  # absolute tolerance of a root: the relative one decides
@@ -282,30 +275,24 @@ class Aim:
         # Source: docs/central.md, "Planning": E[(σ(Δ) − σ(cΔ))g] = λcs.
 
         def excess(share: float) -> float:
-            return mean(_missed(spread, share) * sizes()) - load * share * spread
+            return mean(_missed(spread, share) * SIZES) - load * share * spread
 
         # Where the ridge weighs nothing that a float could tell, the truth itself is aimed at.
         share = brentq(excess, 0.0, 1.0, xtol=_EXACT) if excess(1.0) < 0 else 1.0
-        return cls._at(spread, float(share), load)
+        return cls.of_share(spread, float(share), load)
 
     @classmethod
-    def of_share(cls, spread: float, share: float) -> Aim:
-        """Return the aim of a fit whose ridge leaves this share of the reward."""
-        load = mean(_missed(spread, share) * sizes()) / (share * spread)
-        return cls._at(spread, share, load)
-
-    @classmethod
-    def _at(cls, spread: float, share: float, load: float) -> Aim:
-        """Return all expectations."""
-        squares, margins = sizes() ** 2, spread * sizes()
-        missed = _missed(spread, share)
+    def of_share(cls, spread: float, share: float, load: float | None = None) -> Aim:
+        """Return the aim of a fit whose ridge, the load if that is known, leaves this share."""
+        squares, margins, missed = SIZES**2, spread * SIZES, _missed(spread, share)
+        pulled = mean(missed * SIZES)
         bend = expit(share * margins) * expit(-share * margins)
         noise = expit(margins) * expit(-margins) + missed**2
         return cls(
             signal=share * spread,
-            load=load,
+            load=pulled / (share * spread) if load is None else load,
             bends=(mean(bend * squares), mean(bend)),
-            variances=(mean(noise * squares) - mean(missed * sizes()) ** 2, mean(noise)),
+            variances=(mean(noise * squares) - pulled**2, mean(noise)),
         )
 
     def scatter(self, n: float, *, dimension: int, standard_deviation: float) -> Scatter:
@@ -330,32 +317,18 @@ def tilted_scatter(
 
 def _missed(spread: float, share: float) -> Float[np.ndarray, " k"]:
     """Return σ(Δ) − σ(cΔ): what a reward that is too small misses of the chances."""
-    margins = spread * sizes()
+    margins = spread * SIZES
     gap = np.tanh((1 - share) * margins / 2)
     # tanh(a − b) = (tanh a − tanh b)/(1 − tanh a tanh b), so that nothing cancels near c = 1
     whole, part = np.tanh(margins / 2), np.tanh(share * margins / 2)
     return np.asarray(gap * (1 - whole * part) / 2)
 
 
-_CENTRAL = ("label-estimate", "record-estimate")
 _FEATURE_NORM = 1.0  # of the differences that the model is about; records are clipped there
 _SHARES = tuple(1 / (1 + 4.0**power) for power in range(-3, 5))  # of the reward that a ridge leaves
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Way:
-    """One way to be private in a world."""
-
-    promise: Callable[[], Guarantee]  # returns what it promises to one label or to one record
-    outlook: Outlook  # what can be learned
-    # Chance that an answer is not the judgment; None where none is flipped.
-    flip_probability: float | None
-    # From a number of labels of one person to what they cost that person at the same delta; None
-    # where nothing is stated.
-    person_epsilon: Callable[[int], float | None]
-
-
-def _local(world: World, epsilon: float, _: float) -> _Way:
+def _local(world: World, epsilon: float, _: float) -> Way:
     """Return noise on labels: every label is randomized by itself."""
     coin = RandomizedResponse(epsilon)
     flip, spread, size = coin.flip_probability, world.spread, world.dimension
@@ -366,17 +339,17 @@ def _local(world: World, epsilon: float, _: float) -> _Way:
         counts = [(coin.event, labels)]
         return accounting.composed_epsilon(counts, neighbors=REPLACE_ONE, delta=0.0)
 
-    return _Way(
-        promise=lambda: Guarantee(
-            loss(1), delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="local"
-        ),
-        outlook=Outlook(world=world, small_ridge=lambda _: small, fits=lambda _: fits),
+    return Way(
+        world=world,
+        small_ridge=lambda _: small,
+        fits=lambda _: fits,
+        promise=coin.guarantee(unit="label", neighbors=REPLACE_ONE, trust="local"),
         flip_probability=flip,
         person_epsilon=loss,
     )
 
 
-def _label_central(world: World, epsilon: float, delta: float) -> _Way:
+def _label_central(world: World, epsilon: float, delta: float) -> Way:
     """Return the way of a curator who releases the noised sum of all labels."""
     # The ridge is chosen on the sum, for nothing.
     mechanism = LabelGaussian(epsilon, delta=delta)
@@ -394,16 +367,18 @@ def _label_central(world: World, epsilon: float, delta: float) -> _Way:
         event = GaussianEvent(group_gaussian(mechanism.mu, labels))
         return accounting.composed_epsilon([(event, 1)], neighbors=REPLACE_ONE, delta=delta)
 
-    return _Way(
-        promise=lambda: mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central"),
-        outlook=Outlook(world=world, small_ridge=small_ridge, fits=fits),
-        flip_probability=None,
+    return Way(
+        world=world,
+        small_ridge=small_ridge,
+        fits=fits,
+        promise=mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central"),
         person_epsilon=loss,
     )
 
 
-def _record_central(world: World, epsilon: float, delta: float) -> _Way:
+def _record_central(world: World, epsilon: float, delta: float) -> Way:
     """Return the way of a curator who hides whole records: a tilted objective with its ridge."""
+    # A group of records keeps a multiple of epsilon, but at a larger delta: nothing is stated.
     mechanism = ObjectivePerturbation(
         epsilon, delta=delta, bound=_FEATURE_NORM, neighbors=REPLACE_SPECIAL
     )
@@ -416,14 +391,11 @@ def _record_central(world: World, epsilon: float, delta: float) -> _Way:
             tilted_scatter(world.spread, n=n, dimension=d, standard_deviation=noise, ridge=ridge)
         ]
 
-    return _Way(
-        promise=lambda: mechanism.guarantee(
-            unit="record", neighbors=REPLACE_SPECIAL, trust="central"
-        ),
-        outlook=Outlook(world=world, small_ridge=_small_ridge(world, noise), fits=fits),
-        flip_probability=None,
-        # A group of records keeps a multiple of epsilon, but at a larger delta.
-        person_epsilon=lambda _: None,
+    return Way(
+        world=world,
+        small_ridge=_small_ridge(world, noise),
+        fits=fits,
+        promise=mechanism.guarantee(unit="record", neighbors=REPLACE_SPECIAL, trust="central"),
     )
 
 
@@ -435,28 +407,28 @@ def _small_ridge(world: World, standard_deviation: float) -> Callable[[float], S
     )
 
 
-WAYS: Mapping[str, Callable[[World, float, float], _Way]] = MappingProxyType(
-    {"labels": _local, "label-estimate": _label_central, "record-estimate": _record_central}
-)
+WAYS: Final[Mapping[str, Callable[[World, float, float], Way]]] = {
+    "labels": _local,
+    "label-estimate": _label_central,
+    "record-estimate": _record_central,
+}
 """From a world, epsilon and delta to each way; those with a curator refuse a delta of 0."""
 
-IN_WORDS: Mapping[str, str] = MappingProxyType(
-    {
-        "labels": "noise on labels",
-        "label-estimate": "noise on the estimate, labels hidden",
-        "record-estimate": "noise on the estimate, records hidden",
-    }
-)
+IN_WORDS: Final[Mapping[str, str]] = {
+    "labels": "noise on labels",
+    "label-estimate": "noise on the estimate, labels hidden",
+    "record-estimate": "noise on the estimate, records hidden",
+}
 """What each way is called where people read."""
 
 
 def _offered_ways(
     world: World, epsilon: float, delta: float
-) -> tuple[dict[str, _Way], dict[str, str]]:
+) -> tuple[dict[str, Way], dict[str, str]]:
     """Return the ways that keep the privacy loss, and why the others do not."""
     ways = {"labels": WAYS["labels"](world, epsilon, delta)}
     left_out: dict[str, str] = {}
-    for name in _CENTRAL:
+    for name in ("label-estimate", "record-estimate"):
         if delta == 0:
             left_out[name] = "left out, needs delta above 0"
             continue
@@ -469,7 +441,7 @@ def _offered_ways(
     return ways, left_out
 
 
-def break_even(local: Outlook, central: Outlook) -> int | None:
+def break_even(local: Way, central: Way) -> int | None:
     """Return from how many labels on a curator's one noise costs less than one coin for each."""
     # Source: docs/central.md, "Planning": squared errors are a/n for coins and (b + c/n)/n for the
     # noised sum, so that they meet at n = c/(a − b).
@@ -508,9 +480,9 @@ def utility_curve(
             {
                 "epsilon": epsilon,
                 **({} if flip is None else {"flip_probability": flip}),
-                "accuracy": offered.outlook.accuracy(n),
-                "standard_error": offered.outlook.standard_error(n),
-                "effective_judgments": offered.outlook.effective_judgments(n),
+                "accuracy": offered.accuracy(n),
+                "standard_error": offered.standard_error(n),
+                "effective_judgments": offered.effective_judgments(n),
             }
         )
     return rows
@@ -529,15 +501,12 @@ def growth_curve(
     # Source: docs/local.md, planning; docs/central.md, "Planning".
     numbers = [_validate.integer("counts", count, at_least=1) for count in counts]
     world = World.of(dimension, accuracy, method)
-    ways, _ = _offered_ways(
-        world, _validate.positive("epsilon", epsilon), _validate.failure_probability("delta", delta)
+    epsilon, delta = (
+        _validate.positive("epsilon", epsilon),
+        _validate.failure_probability("delta", delta),
     )
-    outlooks = {"non-private": _without_privacy(world)} | {
-        name: way.outlook for name, way in ways.items()
-    }
-    return {
-        name: [outlook.accuracy(count) for count in numbers] for name, outlook in outlooks.items()
-    }
+    ways = {"non-private": _without_privacy(world)} | _offered_ways(world, epsilon, delta)[0]
+    return {name: [way.accuracy(count) for count in numbers] for name, way in ways.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -697,20 +666,20 @@ def estimate(
         left_out=left_out,
         break_even=None
         if "label-estimate" not in ways
-        else break_even(ways["labels"].outlook, ways["label-estimate"].outlook),
+        else break_even(ways["labels"], ways["label-estimate"]),
     )
 
 
-def _forecast(way: _Way, n: int, target: float | None, labels: int | None) -> _WayForecast:
+def _forecast(way: Way, n: int, target: float | None, labels: int | None) -> _WayForecast:
     """Return what one way would give from n labels."""
-    promise = way.promise()
+    promise, person = way.promise, way.person_epsilon
+    assert promise is not None  # noqa: S101 - for the type checker
     odds = math.inf  # where no float is as large
     with suppress(OverflowError):
         odds = math.exp(promise.epsilon)
-    # exp and what follows may round a bound down
-    up = 1 + 2.0**-50
+    up = 1 + 2.0**-50  # exp and what follows may round a bound down
     return _WayForecast(
-        **asdict(way.outlook.predict(n, target)),
+        **asdict(way.predict(n, target)),
         unit=promise.unit,
         neighbors=promise.neighbors.name,
         epsilon=promise.epsilon,
@@ -718,6 +687,6 @@ def _forecast(way: _Way, n: int, target: float | None, labels: int | None) -> _W
         odds=odds * up,
         belief=min(1.0, float(expit(promise.epsilon)) * up),
         flip_probability=way.flip_probability,
-        effective_judgments=way.outlook.effective_judgments(n),
-        person_epsilon=None if labels is None else way.person_epsilon(labels),
+        effective_judgments=way.effective_judgments(n),
+        person_epsilon=None if labels is None or person is None else person(labels),
     )

@@ -25,7 +25,7 @@ from sordino.mechanisms.label_sum import LabelMechanism
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.preferences.features import HashedText
 
-from .forecast import mean, sizes, spread_of
+from .forecast import SIZES, mean, spread_of
 
 DRAWS = 96
 """Pairs of a true reward and of a release that a forecast is the mean of."""
@@ -228,11 +228,11 @@ class Signal:
         runs = []
         for times in picture.tried:
             found = drawn @ directions / (values + times * picture.ridge) @ directions.T
-            if self.alone is not None:
+            if self.alone is not None:  # how often it is right about single answers, E σ(±Δ)
                 scale = np.interp(size, *_curve()) / size
-                runs.append(
-                    _rightness(theta @ self.alone.T * scale[:, np.newaxis], found @ self.alone.T)
-                )
+                truth = theta @ self.alone.T * scale[:, np.newaxis]
+                gain = np.mean(np.tanh(truth / 2) * np.sign(found @ self.alone.T), axis=1)
+                runs.append(_HALF + gain / 2)
                 continue
             turned = found @ moment
             length = np.sqrt(np.maximum(np.sum(turned * found, axis=1), _SMALL**2))
@@ -310,7 +310,7 @@ _spread = functools.cache(spread_of)
 def _linear(spread: float) -> float:
     """Return the spread of 4E[yx]ᵀE[xxᵀ]⁻¹x, the linear reward, where that of the reward is s."""
     # Source: Stein's identity: E[(σ(Δ) − ½)g] = s·E σ′(Δ); docs/central.md, "Which noise".
-    return 2 * mean(np.tanh(spread * sizes() / 2) * sizes())
+    return 2 * mean(np.tanh(spread * SIZES / 2) * SIZES)
 
 
 @functools.cache
@@ -333,27 +333,21 @@ def _held_out(rows: Matrix, labels: Float[np.ndarray, " m"], *, apart: bool) -> 
     return float(np.mean(right))
 
 
-def _rightness(truth: Float[np.ndarray, "k m"], found: Float[np.ndarray, "k m"]) -> Vector:
-    """Return how often each of several fits is right about single answers, E σ(±Δ)."""
-    return np.asarray(_HALF + np.mean(np.tanh(truth / 2) * np.sign(found), axis=1) / 2)
-
-
 def _accuracies(
     size: Vector, agreement: Vector, length: Vector, temperature: float | None
 ) -> Vector:
     """Return how often each of several fits, or draws from it, agrees with a judgment."""
     # Source: docs/central.md, "Which noise": E[tanh(|Δ|/2)·(2P − 1)]/2 + ½, where P is the chance
     # that the order of Δ is kept.
-    nodes = sizes()
     spread = np.interp(size, *_curve())[:, np.newaxis]
     kept = np.clip(agreement, -1 + _SMALL, 1 - _SMALL)[:, np.newaxis]
     rest = np.sqrt(1 - kept**2)
     if temperature is None:
-        lean = erf(kept / rest * nodes / np.sqrt(2))
+        lean = erf(kept / rest * SIZES / np.sqrt(2))
     else:
         points, weights = np.polynomial.hermite_e.hermegauss(15)
         steep = (length / temperature / 2)[:, np.newaxis, np.newaxis]
-        both = kept[..., np.newaxis] * nodes[:, np.newaxis] + rest[..., np.newaxis] * points
+        both = kept[..., np.newaxis] * SIZES[:, np.newaxis] + rest[..., np.newaxis] * points
         lean = np.tanh(steep * both) @ (weights / weights.sum())
-    gain = np.tanh(spread * nodes / 2) * lean
+    gain = np.tanh(spread * SIZES / 2) * lean
     return np.array([_HALF + mean(row) / 2 for row in gain])

@@ -15,6 +15,7 @@ from scipy.sparse import issparse
 
 from sordino import _validate
 from sordino._validate import Square, Vector
+from sordino.engines.engine import Rows
 from sordino.errors import ConvergenceError, UsageError
 from sordino.preferences.folds import FOLDS
 
@@ -25,7 +26,6 @@ from .evidence import (
     Design,
     Evidence,
     Released,
-    inside_ball,
     ridges,
     shrunk_weights,
 )
@@ -159,7 +159,19 @@ def fit_sum(
     """Return the certified estimate; whatever is tried, it costs nothing more."""
     # Of a sum with noise, the ridge that is not given is a public one, and what noise alone would
     # explain is taken out of the weights. Else it is chosen by a criterion.
-    seen, basis = evidence.in_span() if _is_wide(evidence) else (evidence, None)
+    seen, basis = evidence, None
+    if evidence.factor is not None and evidence.differences.held is not None:
+        d, rank = evidence.factor.shape
+        if 2 * rank <= d and (rank <= _FEW or not issparse(evidence.sample)):
+            # Weights that minimize a loss and a ridge lie in what the vectors span, and keep their
+            # norm there: an orthonormal basis of it saves work.
+            basis = np.linalg.qr(evidence.factor)[0]
+            seen = replace(
+                evidence,
+                differences=Rows.of(np.asarray(evidence.sample @ basis)),
+                statistic=basis.T @ evidence.statistic,
+                factor=basis.T @ evidence.factor,
+            )
     few = len(seen.statistic) <= MOST_FEATURES
     shrinks = ridge is None and criterion is None and few and evidence.factor is not None
     if shrinks:
@@ -175,7 +187,8 @@ def fit_sum(
     if shrinks:
         square, shift = seen.squares / len(seen), ridge + found.multiplier
         weights = shrunk_weights(weights, shift, seen.mean_and_spread, mean_square=square)
-        weights = inside_ball(weights, ball)
+        if (length := float(np.linalg.norm(weights))) > ball:
+            weights = weights * (ball / length * (1 - 2.0**-50))
     if basis is not None:  # certified for all features, and not in the span alone
         found = _fitted(evidence, ridge, ball, start=basis @ found.theta)
         weights = basis @ weights if shrinks else found.theta
@@ -187,14 +200,6 @@ def fit_sum(
         candidates=candidates,
         method="debiased",
     )
-
-
-def _is_wide(evidence: Evidence) -> bool:
-    """Return whether coordinates in the span of the vectors save work."""
-    if evidence.factor is None or evidence.differences.held is None:
-        return False
-    d, rank = evidence.factor.shape
-    return 2 * rank <= d and (rank <= _FEW or not issparse(evidence.sample))
 
 
 def _fitted(evidence: Evidence, ridge: float, ball: float, start: Vector | None = None) -> Solution:
@@ -367,46 +372,35 @@ def refine(
     # Source: docs/local.md, mixture likelihood; method of scoring, Fisher 1925.
     _validate.positive("ridge", ridge)
     theta, passes = np.array(start, dtype=np.float64), 0
+
+    def objective(at: np.ndarray) -> float:
+        return loss.value(at) + 0.5 * ridge * float(at @ at)
+
     while passes < _MOST_STEPS:
         gradient = loss.gradient(theta) + ridge * theta
         size = float(np.linalg.norm(gradient))
         if size <= atol:
             return Solution(theta=theta, gradient_norm=size, multiplier=0.0, passes=passes)
-        following = _scoring_step(loss, theta, gradient, ridge, ball)
-        if following is None:
+        curvature = loss.hessian(theta) + ridge * np.eye(len(theta))
+        try:
+            np.linalg.cholesky(curvature)
+        except np.linalg.LinAlgError:  # not positive definite: what is expected of it always is
+            margins = np.asarray(loss.differences @ theta)
+            information = mixture_information(margins, loss.flip_probability)
+            [expected] = weighted_grams(loss.differences, information)
+            curvature = expected + ridge * np.eye(len(theta))
+        direction = -np.linalg.solve(curvature, gradient)
+        value, slope = objective(theta), float(gradient @ direction)
+        rounding = 1e-12 * (1 + abs(value))
+        for share in 0.5 ** np.arange(_MOST_HALVINGS):
+            following = np.asarray(theta + share * direction)
+            most = value + 1e-4 * share * slope + rounding
+            if norm(following) <= ball and objective(following) <= most:
+                break
+        else:
             break
         theta, passes = following, passes + 1
     raise ConvergenceError(
         f"No stationary point of the mixture likelihood was found within atol={atol!r} inside the "
         f"ball of {ball!r}; nothing was returned. Use method='debiased', or raise the ridge."
     )
-
-
-def _scoring_step(
-    loss: MixtureLogistic, theta: np.ndarray, gradient: np.ndarray, ridge: float, ball: float
-) -> np.ndarray | None:
-    """Return the first of a halving sequence of points that is better, or None."""
-
-    def objective(at: np.ndarray) -> float:
-        return loss.value(at) + 0.5 * ridge * float(at @ at)
-
-    curvature = loss.hessian(theta) + ridge * np.eye(len(theta))
-    try:
-        np.linalg.cholesky(curvature)
-    except np.linalg.LinAlgError:  # not positive definite: what is expected of it always is
-        information = mixture_information(
-            np.asarray(loss.differences @ theta), loss.flip_probability
-        )
-        [expected] = weighted_grams(loss.differences, information)
-        curvature = expected + ridge * np.eye(len(theta))
-    direction = -np.linalg.solve(curvature, gradient)
-    value, slope = objective(theta), float(gradient @ direction)
-    rounding = 1e-12 * (1 + abs(value))
-    for halving in range(_MOST_HALVINGS):
-        share = 0.5**halving
-        following = np.asarray(theta + share * direction)
-        if norm(following) <= ball and objective(following) <= value + 1e-4 * share * slope + (
-            rounding
-        ):
-            return following
-    return None

@@ -118,11 +118,6 @@ class _Iterate:
     gradient: np.ndarray
     exact: bool
 
-    @property
-    def norm(self) -> float:
-        """The Euclidean length of the weights."""
-        return norm(self.theta)
-
 
 class _FitState:
     """One data set being fitted: what is shared by all solves on it, and the pass counter."""
@@ -176,12 +171,17 @@ class _FitState:
     def _parts(self) -> list[Any]:
         """Return the transposes of a few rows at a time."""
         # Of sparse rows fewer: their sums are made one by one, where BLAS keeps several.
-        n, sparse = self.matrix.shape[0], issparse(self.matrix)
+        (n, d), sparse = self.matrix.shape, issparse(self.matrix)
         size = _SPARSE_ROWS if sparse else _ROWS
-        some = [(first, first + size) for first in range(0, n, size)]
-        if sparse:
-            return [_some_rows(self.matrix, *ends).T for ends in some]
-        return [self.transposed[:, slice(*ends)] for ends in some]
+        if not sparse:
+            return [self.transposed[:, first : first + size] for first in range(0, n, size)]
+        parts = []
+        for first in range(0, n, size):  # they share its numbers: only places are copied
+            places = self.matrix.indptr[first : first + size + 1]
+            inside, shape = slice(int(places[0]), int(places[-1])), (len(places) - 1, d)
+            held = self.matrix.data[inside], self.matrix.indices[inside], places - places[0]
+            parts.append(csr_array(held, shape=shape, copy=False).T)
+        return parts
 
     def exactly(self, theta: np.ndarray) -> _Iterate:
         """Return the point at theta with margins multiplied out: one pass."""
@@ -214,14 +214,6 @@ class _FitState:
             f"max_passes={self.max_passes!r}; nothing was returned. Raise the ridge, atol or "
             "max_passes (an atol near the rounding error of the gradient is out of reach)."
         )
-
-
-def _some_rows(matrix: Any, first: int, last: int) -> csr_array:
-    """Return rows of a sparse matrix that share its numbers: nothing is copied but their places."""
-    places = matrix.indptr[first : last + 1]
-    inside = slice(int(places[0]), int(places[-1]))
-    parts = matrix.data[inside], matrix.indices[inside], places - places[0]
-    return csr_array(parts, shape=(len(places) - 1, matrix.shape[1]), copy=False)
 
 
 def _descend(
@@ -392,20 +384,15 @@ class _Line:
                 low = (length, here)
             else:
                 high = (length, here)
-            length = _between(low, high)
+            if high is None:
+                length = 4 * low[0]
+            else:  # the secant's, kept away from the ends
+                share = low[1] / (low[1] - high[1])
+                length = low[0] + (high[0] - low[0]) * min(max(share, 0.1), 0.9)
             here = self.slope(length)
             if self.accepts(length, slope, here):
                 return length
         return None
-
-
-def _between(low: tuple[float, float], high: tuple[float, float] | None) -> float:
-    """Return the next length to try: the secant's, kept away from the ends."""
-    if high is None:
-        return 4 * low[0]
-    width = high[0] - low[0]
-    share = low[1] / (low[1] - high[1])
-    return low[0] + width * min(max(share, 0.1), 0.9)
 
 
 def norm(vector: np.ndarray) -> float:
@@ -494,7 +481,7 @@ class _Best:
 
     def take(self, point: _Iterate) -> None:
         """Take in a point; only one whose margins were multiplied out inside the ball counts."""
-        if not point.exact or point.norm > self._ball:
+        if not point.exact or norm(point.theta) > self._ball:
             return
         size, pushed = _unexplained(point.theta, point.gradient, self._ridge, self._ball)
         if size < self._size:
@@ -593,14 +580,15 @@ def _solve(
         # The first test is a proof (F is ridge-strongly convex), the second a guess, which
         # _on_sphere takes back where it was wrong.
         distance = size / ridge if ridge > 0 else math.inf
-        return point.norm - distance > ball or point.norm > 2 * ball
+        length = norm(point.theta)
+        return length - distance > ball or length > 2 * ball
 
     work = metric.work
     if multiplier == 0:
         leave = None if math.isinf(ball) else outside
         point = _descend(metric, point, ridge, work.atol, leave)
         seen(point)
-        if point.norm <= ball:
+        if norm(point.theta) <= ball:
             return _certified(work, point, ridge, 0.0)
         multiplier = _next_multiplier(metric, point, ridge, 0.0, ball)[0]
     return _on_sphere(metric, point, ridge, ball, multiplier, seen)
@@ -645,7 +633,11 @@ def _on_sphere(
         else:
             high = min(high, multiplier)
         if abs(offset) < 0.1:  # noqa: PLR2004
-            point = _scaled(work, point, ball)
+            # the exact point on the sphere, rounded to its inside
+            theta = point.theta * (ball / norm(point.theta) * (1 - 2**-52))
+            while norm(theta) > ball:
+                theta = theta * (1 - 2**-53)
+            point = work.exactly(theta)
             seen(point)
             pushed = -float(point.gradient @ point.theta) / ball**2 - ridge
             if norm(point.gradient + (ridge + max(pushed, 0.0)) * point.theta) <= work.atol:
@@ -653,18 +645,19 @@ def _on_sphere(
         if low == 0 and following * ball <= work.atol / 2 and high * ball <= work.atol:
             point = _descend(metric, point, ridge, work.atol)
             seen(point)
-            if point.norm <= ball:
+            if norm(point.theta) <= ball:
                 return _certified(work, point, ridge, 0.0)
         multiplier = _inside(following, low, high)
     raise work.failure()
 
 
-def _scaled(work: _FitState, point: _Iterate, ball: float) -> _Iterate:
-    """Return the exact point on the sphere, rounded to its inside."""
-    theta = point.theta * (ball / point.norm * (1 - 2**-52))
-    while norm(theta) > ball:
-        theta = theta * (1 - 2**-53)
-    return work.exactly(theta)
+def _inside(multiplier: float, low: float, high: float) -> float:
+    """Return the multiplier if it is strictly inside the bracket, else a point that is."""
+    if low < multiplier < high:
+        return multiplier
+    if math.isinf(high):
+        return max(2 * low, 1e-300)
+    return low + 0.5 * (high - low) if low > 0 else 0.1 * high
 
 
 def _next_multiplier(
@@ -679,15 +672,6 @@ def _next_multiplier(
         return 0.0, -1.0
     offset = math.sqrt(square) / ball - 1
     return multiplier + offset * square / float(theta @ metric.solve(theta)), offset
-
-
-def _inside(multiplier: float, low: float, high: float) -> float:
-    """Return the multiplier if it is strictly inside the bracket, else a point that is."""
-    if low < multiplier < high:
-        return multiplier
-    if math.isinf(high):
-        return max(2 * low, 1e-300)
-    return low + 0.5 * (high - low) if low > 0 else 0.1 * high
 
 
 def ridge_of(mechanism: _Tilt) -> float:
@@ -765,7 +749,15 @@ def _minimize_chunked(
     # Each pass measures the loss and its gradient at a point of every ridge that is not done, and
     # one Hessian, where it is needed most.
     bound = math.inf if ball is None else ball
-    starts = [start] * len(ridges) if start is not None else _rough_starts(loss, ridges, ball)
+    n, d = loss.rows.shape
+    starts = [np.zeros(d) if start is None else start] * len(ridges)
+    if start is None and loss.sample is not None:  # so that few passes over the files are left
+        rows: Any = loss.sample.differences
+        share = rows.shape[0] / n
+        # A tenth of the sampling noise of the gradient: more would be precision about nothing.
+        rough = 0.05 * math.sqrt(float(np.vdot(rows, rows)))
+        path = ridge_path(loss.sample, [ridge * share for ridge in ridges], ball=ball, atol=rough)
+        starts = [found.theta for found in path]
     searches = [
         _RidgeSearch(ridge, _shortened(point, bound))
         for ridge, point in zip(ridges, starts, strict=True)
@@ -785,19 +777,6 @@ def _minimize_chunked(
         f"The fit was not certified to atol={atol!r} within {_FILE_PASSES} passes over the files; "
         "nothing was returned. Raise the ridge or atol."
     )
-
-
-def _rough_starts(loss: ChunkedLoss, ridges: Sequence[float], ball: float | None) -> list[Vector]:
-    """Return solutions on the sample, so that few passes over the files are left; else zeros."""
-    n, d = loss.rows.shape
-    if loss.sample is None:
-        return [np.zeros(d)] * len(ridges)
-    rows: Any = loss.sample.differences
-    share = rows.shape[0] / n
-    # A tenth of the sampling noise of the gradient: more would be precision about nothing.
-    atol = 0.05 * math.sqrt(float(np.vdot(rows, rows)))
-    path = ridge_path(loss.sample, [ridge * share for ridge in ridges], ball=ball, atol=atol)
-    return [found.theta for found in path]
 
 
 def _newton_step(

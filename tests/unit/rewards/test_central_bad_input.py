@@ -207,7 +207,8 @@ def test_a_fit_in_the_span_is_the_fit_in_all_directions(monkeypatch, kind, ball)
     for given in ({"ridge": 3.0}, {"criterion": "tic"}):
         ours = fit_sum(known, ball=ball, **given)
         with monkeypatch.context() as patch:
-            patch.setattr(reward_fit, "_is_wide", lambda _: False)
+            patch.setattr(reward_fit, "_FEW", -1)
+            patch.setattr(reward_fit, "issparse", lambda _: True)
             plain = fit_sum(known, ball=ball, **given)
         assert ours.candidates == plain.candidates
         if ball > 1:  # with a ball that binds, all ridges are as good

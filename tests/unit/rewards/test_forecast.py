@@ -14,8 +14,8 @@ from sordino.privacy.conversions import gaussian_delta
 from sordino.rewards.forecast import (
     WAYS,
     Forecast,
-    Outlook,
     Scatter,
+    Way,
     World,
     _offered_ways,
     break_even,
@@ -137,7 +137,7 @@ def test_three_ways_in_this_order():
         ("label", "REPLACE_ONE", 1e-6),
         ("record", "REPLACE_SPECIAL", 1e-6),
     ]
-    promises = [way.promise() for way in _offered_ways(world(32), 1.0, 1e-6)[0].values()]
+    promises = [way.promise for way in _offered_ways(world(32), 1.0, 1e-6)[0].values()]
     assert [promise.trust for promise in promises] == ["local", "central", "central"]
     assert [promise.epsilon for promise in promises] == pytest.approx([1.0, 1.0, 1.0])
     assert all(promise.epsilon <= 1.0 for promise in promises)
@@ -229,15 +229,15 @@ def test_the_noise_is_that_of_the_mechanisms():
         for n in (10, 5000):
             given = {"n": n, "dimension": 16, "standard_deviation": size}
             plain = tilted_scatter(spread, ridge=0.0, **given)
-            assert ways[name].outlook.small_ridge(n) == plain
-    (fit,) = ways["record-estimate"].outlook.fits(300)
+            assert ways[name].small_ridge(n) == plain
+    (fit,) = ways["record-estimate"].fits(300)
     assert fit == tilted_scatter(
         spread, n=300, dimension=16, standard_deviation=sizes[1], ridge=tilt.ridge_for(300, 16)
     )
 
 
 def test_the_best_of_the_ridges_is_taken_for_labels():
-    outlook = WAYS["label-estimate"](world(20, 0.95), 1.0, 1e-6).outlook
+    outlook = WAYS["label-estimate"](world(20, 0.95), 1.0, 1e-6)
     spread, noise = world(20, 0.95).spread, 1 / LabelGaussian(1.0, delta=1e-6).mu
     for n in (100, 2000, 10**6):
         given = {"n": n, "dimension": 20, "standard_deviation": noise}
@@ -255,7 +255,7 @@ def test_the_best_of_the_ridges_is_taken_for_labels():
 @pytest.mark.parametrize("epsilon", [1e-4, 0.5, 5.0, 40.0])
 @pytest.mark.parametrize("name", CENTRAL)
 def test_more_labels_never_hurt_and_noise_never_helps(accuracy, dimension, epsilon, name):
-    outlook = WAYS[name](world(dimension, accuracy), epsilon, 1e-6).outlook
+    outlook = WAYS[name](world(dimension, accuracy), epsilon, 1e-6)
     counts = np.unique(np.geomspace(1, 1e12, 60).astype(int)).tolist()
     found = [outlook.accuracy(n) for n in counts]
     assert all(b >= a - 1e-13 for a, b in pairwise(found))
@@ -272,7 +272,7 @@ def test_small_rewards_break_even_where_the_closed_form_says(epsilon, dimension)
     ways, _ = _offered_ways(world(dimension, 0.5001), epsilon, 1e-6)
     kappa, mu = RandomizedResponse(epsilon).kappa, LabelGaussian(epsilon, delta=1e-6).mu
     expected = 4 * dimension * kappa**2 / (mu**2 * (1 - kappa**2))
-    found = break_even(ways["labels"].outlook, ways["label-estimate"].outlook)
+    found = break_even(ways["labels"], ways["label-estimate"])
     assert found == pytest.approx(expected, rel=1e-3, abs=1)
 
 
@@ -280,7 +280,7 @@ def test_small_rewards_break_even_where_the_closed_form_says(epsilon, dimension)
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 def test_errors_cross_at_the_break_even(accuracy, epsilon):
     ways, _ = _offered_ways(world(12, accuracy), epsilon, 1e-6)
-    local, central = ways["labels"].outlook, ways["label-estimate"].outlook
+    local, central = ways["labels"], ways["label-estimate"]
     n = break_even(local, central)
     assert central.standard_error(n) < local.standard_error(n)
     assert central.standard_error(n - 1) >= local.standard_error(n - 1) * (1 - 1e-12)
@@ -288,7 +288,7 @@ def test_errors_cross_at_the_break_even(accuracy, epsilon):
 
 def test_without_flips_there_is_nothing_to_break_even_with():
     ways, _ = _offered_ways(world(), 44.0, 1e-6)
-    assert break_even(ways["labels"].outlook, ways["label-estimate"].outlook) is None
+    assert break_even(ways["labels"], ways["label-estimate"]) is None
 
 
 @pytest.mark.parametrize(("epsilon", "labels"), [(1.0, 1), (1.0, 5), (0.2, 40)])
@@ -326,7 +326,7 @@ def outlook(noise):
             dimension=5,
         )
 
-    return Outlook(world=known, small_ridge=scatter, fits=lambda n: [scatter(n)])
+    return Way(world=known, small_ridge=scatter, fits=lambda n: [scatter(n)])
 
 
 @pytest.mark.parametrize("name", ["labels", *CENTRAL])

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 from sordino.rewards import evidence
-from sordino.rewards.evidence import _secant_slope, inside_ball, shrunk_weights
+from sordino.rewards.evidence import _secant_slope, shrunk_weights
 
 
 def test_the_secant_takes_margins_to_expected_answers():
@@ -49,9 +49,3 @@ def test_noise_is_taken_out_and_signal_is_kept(strength, least, most):
     theta = np.linalg.solve(measure(truth)[0] + np.eye(d), total)
     kept = shrunk_weights(theta, 1.0, measure, mean_square=1.0)
     assert least <= np.linalg.norm(kept) <= most
-
-
-def test_weights_stay_in_the_ball():
-    weights = np.array([3.0, 4.0])
-    assert np.linalg.norm(inside_ball(weights, 2.0)) <= 2.0
-    assert inside_ball(weights, 5.0) is weights
