@@ -273,68 +273,63 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     return fit(one_by_one, ridge=ridge, ball=ball, ellipsoid=ellipsoid, method=method)
 
 
-_OF_DRAWS = ("unit", "neighbors", "bound", "penalty", "penalty_ridge")
-_OF_PAIRS = ("method", "second_moment", "held_out")
-_SPENDING = ("mechanism", "ledger", "simulate_seed")
+_OF_DRAWS = "unit neighbors bound penalty penalty_ridge"
+_OF_PAIRS = "method second_moment held_out"
+_SPENDING = "mechanism ledger simulate_seed"
 _MANY_FILES = (
     "is not there for judgments in many files. Nothing was spent. Leave it out, or read few enough "
     "of them into memory with sordino.read_pairs."
 )
-_IN_MEMORY = (
-    "is for judgments in files that memory does not hold, from sordino.find_chunks(...); these are "
-    "in memory. Nothing was spent. Leave it out."
-)
-_PART_OF_PROMISE = (
-    "is part of the promise of record privacy, ObjectivePerturbation(ridge=...). Nothing was "
-    "spent. Leave it out here."
-)
-_WITHHELD = (
-    "has no meaning with withhold=True: the fit is exact, releases nothing and spends nothing. "
-    "Nothing was fitted. Leave it out; each draw from sordino.gibbs_policy(withheld, "
-    "temperature=...) spends and takes the ledger."
-)
-_TO_WITHHOLD = (
-    "is for withhold=True. Nothing was spent. Leave it out, or withhold the reward; for other fits "
-    "the mechanism says what is promised."
-)
-_RANKED = "is for pairs, and these are rankings. Nothing was spent. Leave it out."
-_PRIVATE = "spends, and these answers are private already. Nothing was spent. Leave it out."
-_ONE_BY_ONE = (
-    "is for answers that were randomized one by one, which this mechanism does not do. Nothing was "
-    "spent. Leave it out."
-)
-_OF_RECORDS = "goes with ObjectivePerturbation. Nothing was spent. Leave it out here."
-_FREE = (
-    "goes with a mechanism for raw labels or records: metrics on randomized answers are free. "
-    "Nothing was spent. Leave it out here."
-)
-_NO_NOISE = "is for a mechanism that adds noise. Nothing was spent. Leave it out here."
+_RULES = (  # where which settings do not apply, and why; in this order
+    ("records", "ridge",
+     ("is part of the promise of record privacy, "
+      "ObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here.")),
+    ("files", f"withhold {_OF_DRAWS}", _MANY_FILES),
+    ("memory", "engine scratch",
+     ("is for judgments in files that memory does not hold, from "
+      "sordino.find_chunks(...); these are in memory. Nothing was spent. Leave it out.")),
+    ("withheld", f"{_OF_PAIRS} ellipsoid {_SPENDING}",
+     ("has no meaning with withhold=True: the fit "
+      "is exact, releases nothing and spends nothing. Nothing was fitted. Leave it out; each draw "
+      "from sordino.gibbs_policy(withheld, temperature=...) spends and takes the ledger.")),
+    ("released", _OF_DRAWS,
+     ("is for withhold=True. Nothing was spent. Leave it out, or withhold "
+      "the reward; for other fits the mechanism says what is promised.")),
+    ("rankings", _OF_PAIRS,
+     "is for pairs, and these are rankings. Nothing was spent. Leave it out."),
+    ("private", _SPENDING,
+     "spends, and these answers are private already. Nothing was spent. Leave it out."),
+    ("refined in files", "method", _MANY_FILES),
+    ("noised", "method",
+     ("is for answers that were randomized one by one, which this mechanism "
+      "does not do. Nothing was spent. Leave it out.")),
+    ("no records", "second_moment",
+     "goes with ObjectivePerturbation. Nothing was spent. Leave it out here."),
+    ("no noise", "held_out",
+     ("goes with a mechanism for raw labels or records: metrics on "
+      "randomized answers are free. Nothing was spent. Leave it out here.")),
+    ("no noise on pairs", "simulate_seed",
+     "is for a mechanism that adds noise. Nothing was spent. Leave it out here."),
+)  # fmt: skip
 
 
 def _refuse_what_does_not_apply(pairs: object, given: Mapping[str, object]) -> None:
-    """Refuse settings that this kind of data, mechanism or fit does not have, in this order."""
-    mechanism, withheld = given["mechanism"], given["withhold"] is not None
-    in_files, ranked = isinstance(pairs, Chunks), isinstance(pairs, Rankings | PrivateChoices)
-    private = isinstance(pairs, PrivatePairs | PrivateChoices)
-    private |= isinstance(pairs, Chunks) and pairs.privatized
-    of_records = isinstance(mechanism, ObjectivePerturbation)
-    noised = of_records or isinstance(mechanism, LabelMechanism)
-    rules = (
-        (of_records, ("ridge",), _PART_OF_PROMISE),
-        (in_files, ("withhold", *_OF_DRAWS), _MANY_FILES),
-        (not in_files, ("engine", "scratch"), _IN_MEMORY),
-        (withheld, (*_OF_PAIRS, "ellipsoid", *_SPENDING), _WITHHELD),
-        (not withheld, _OF_DRAWS, _TO_WITHHOLD),
-        (ranked, _OF_PAIRS, _RANKED),
-        (private, _SPENDING, _PRIVATE),
-        (in_files and private and given["method"] != "debiased", ("method",), _MANY_FILES),
-        (noised, ("method",), _ONE_BY_ONE),
-        (not of_records, ("second_moment",), _OF_RECORDS),
-        (not noised, ("held_out",), _FREE),
-        (not noised and not ranked, ("simulate_seed",), _NO_NOISE),
+    """Refuse settings that this kind of data, mechanism or fit does not have."""
+    ranked, in_files = isinstance(pairs, Rankings | PrivateChoices), isinstance(pairs, Chunks)
+    private = isinstance(pairs, PrivatePairs | PrivateChoices) or (
+        isinstance(pairs, Chunks) and pairs.privatized
     )
-    for applies, names, why in rules:
-        for name in names if applies else ():
+    of_records = isinstance(given["mechanism"], ObjectivePerturbation)
+    noised = of_records or isinstance(given["mechanism"], LabelMechanism)
+    holds = {
+        "records": of_records, "no records": not of_records, "rankings": ranked,
+        "files": in_files, "memory": not in_files, "private": private,
+        "withheld": given["withhold"] is not None, "released": given["withhold"] is None,
+        "refined in files": in_files and private and given["method"] != "debiased",
+        "noised": noised, "no noise": not noised, "no noise on pairs": not (noised or ranked),
+    }  # fmt: skip
+    for where, names, why in _RULES:
+        for name in names.split() if holds[where] else ():
             if given[name] is not None:
                 raise UsageError(f"{name} {why}")
     features = given["features"]

@@ -35,7 +35,6 @@ from sordino.privacy.guarantee import Guarantee
 from .forecast import spread_of
 from .pair_losses import (
     DebiasedLogistic,
-    MixtureLogistic,
     debias,
     debiased_covariance,
     debiased_noise,
@@ -364,14 +363,14 @@ def _sums(_first: int, block: Any, answers: Integer[np.ndarray, " n"]) -> list[n
     return [*sums, np.max(lengths)]
 
 
-def _added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
-    """Return what two blocks add up to."""
+def added_and_largest(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the sums of two parts, and the larger of what stands last."""
     return [*each_added(one[:-1], other[:-1]), np.maximum(one[-1], other[-1])]
 
 
 def evidence_of_answers(rows: Rows, features: Features | None, flips: float) -> Evidence:
     """Return what a fit sees: Σ ỹx = (Σ zx − f Σ x)/κ, and the bound of the features."""
-    agreed, total, count, longest = rows.fold(_sums, _added)
+    agreed, total, count, longest = rows.fold(_sums, added_and_largest)
     if count != rows.shape[0]:
         raise DataError("The input changed while it was read. Nothing was fitted.")
     bound = float(np.sqrt(longest)) / 2 if features is None else features.feature_bound
@@ -426,11 +425,6 @@ class Design:
         """Return the debiased loss of all observations."""
         targets = debias(self.answers, self.flip_probability)
         return DebiasedLogistic(self.differences, targets=targets)
-
-    @property
-    def mixture(self) -> MixtureLogistic:
-        """Return the likelihood of all observations."""
-        return MixtureLogistic(self.differences, self.answers, self.flip_probability)
 
     def part(self, rows: Bool[np.ndarray, " n"]) -> Design:
         """Return some of the observations."""

@@ -69,17 +69,14 @@ class DisagreementSet:
         # Source: docs/local.md, finite reward class: D = max over r ≠ r′ of |Δ − E_reference Δ| /
         # √(λ + spread), Δ = r − r′.
         size = max(1, _CACHED // len(self.center))
-        parts = [self._widest(rows[at : at + size].T) for at in range(0, len(rows), size)]
-        return np.concatenate([np.zeros(0), *parts])
-
-    def _widest(self, columns: Float[np.ndarray, "N b"]) -> Float[np.ndarray, " b"]:
-        columns = np.ascontiguousarray(columns)
-        widest, steepness = np.zeros(columns.shape[1]), 1 / np.sqrt(self.ridge + self.spread)
-        for one in range(len(columns) - 1):
-            gaps = columns[one + 1 :] - columns[one]
-            gaps *= steepness[one, one + 1 :, None]
-            np.maximum(widest, np.abs(gaps, out=gaps).max(axis=0), out=widest)
-        return widest
+        widths, steepness = np.zeros(len(rows)), 1 / np.sqrt(self.ridge + self.spread)
+        for at in range(0, len(rows), size):
+            columns, widest = np.ascontiguousarray(rows[at : at + size].T), widths[at : at + size]
+            for one in range(len(columns) - 1):
+                gaps = columns[one + 1 :] - columns[one]
+                gaps *= steepness[one, one + 1 :, None]
+                np.maximum(widest, np.abs(gaps, out=gaps).max(axis=0), out=widest)
+        return widths
 
 
 RewardFunction: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Any]

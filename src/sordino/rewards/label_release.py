@@ -7,7 +7,7 @@ process alone writes to the ledger and draws.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -180,11 +180,6 @@ class Judged:
         """Return of what every label is a whole number, as it was declared."""
         return self.source.parts if isinstance(self.source, Pairs) else self.source.chunks.parts
 
-    @property
-    def public_digest(self) -> str:
-        """Return the digest of all that is public of all judgments, held out or not."""
-        return self.source.public_digest
-
     def questions(self, promise: Guarantee) -> np.ndarray | None:
         """Return by what a ledger of labels knows these judgments."""
         return self.source.questions if promise.unit == "label" else None
@@ -236,10 +231,7 @@ class Judged:
                 vectors.held, persons=persons, rows=self.rows, parts=self.parts
             )
             public = _KnownSum(used=design.used, factor=design.factor, scale=design.scale)
-            return (
-                public,
-                lambda: design.release(source.labels, entropy=entropy),
-            )
+            return public, lambda: design.release(source.labels, entropy=entropy)
         if source.parts is not None and source.most is not None:
             raise UsageError(
                 "These files were surveyed with hold_out=True: all rows together are more of one "
@@ -285,7 +277,8 @@ def release_sum(
     released = ledger.charge(
         mechanism.event,
         draw,
-        digest=lambda value: digest_of_statistic(judged.public_digest, value),
+        # of all that is public of all judgments, held out or not
+        digest=lambda value: digest_of_statistic(judged.source.public_digest, value),
         promise=promise,
         questions=judged.questions(promise),
         people=judged.people,
@@ -347,13 +340,9 @@ def countable_rows(pairs: Pairs | Rankings) -> Int64[np.ndarray, " k"]:
     once = np.flatnonzero(pairs.first_rows())
     if pairs.persons is None:
         return once
-    return np.array(sorted(once, key=_ranks(pairs.keys, pairs.persons).__getitem__))
-
-
-def _ranks(keys: Sequence[bytes], persons: Sequence[str]) -> list[bytes]:
-    """Return the digest of person and question of every row."""
-    both = zip(keys, persons, strict=True)
-    return [hashlib.sha256(person_key(person) + key).digest() for key, person in both]
+    both = zip(pairs.keys, pairs.persons, strict=True)
+    ranks = [hashlib.sha256(person_key(person) + key).digest() for key, person in both]
+    return np.array(sorted(once, key=ranks.__getitem__))
 
 
 def digest_of_statistic(public_digest: str, statistic: Float[np.ndarray, " d"]) -> str:

@@ -11,7 +11,7 @@ same questions; held-out accuracy is no function of the sum, so it is not told.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +37,7 @@ from sordino.preferences.folds import FOLDS, MEASURING
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import person_key
 
-from .evidence import MOST_FEATURES, Design, Evidence, Thinned
+from .evidence import MOST_FEATURES, Design, Evidence, added_and_largest
 from .pair_losses import debias, debiased_loss, debiased_slope
 from .reward_fit import BALL, fit_design, fit_sum
 
@@ -271,24 +271,17 @@ class _Predictions:
 
     def fold(self, task: Callable[[_Predicted], T], plus: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(part)`` over all parts; a part may be empty."""
-        known = self.exchange, self.chunks, self.flip_probability, self.linked
-        return self.engine.fold(
-            range(PARTS), partial(_of_part, task, *known), plus, taken=self.taken
-        )
+        names = "exchange", "chunks", "flip_probability", "linked"
+        of_part = partial(_of_part, task, {name: getattr(self, name) for name in names})
+        return self.engine.fold(range(PARTS), of_part, plus, taken=self.taken)
 
 
-def _of_part(
-    task: Callable[[_Predicted], T],
-    exchange: Exchange,
-    chunks: int,
-    flip_probability: float,
-    linked: bool,  # noqa: FBT001 (of a task, which takes what it is bound to by place)
-    part: int,
-) -> T:
+def _of_part(task: Callable[[_Predicted], T], of: dict[str, Any], part: int) -> T:
     """Return what a task makes of the predictions of one part."""
-    rows = exchange.read(part, chunks)
-    persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel() if linked else None
-    targets = debias(rows["answer"].astype(np.int8), flip_probability)
+    rows, persons = of["exchange"].read(part, of["chunks"]), None
+    if of["linked"]:
+        persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel()
+    targets = debias(rows["answer"].astype(np.int8), of["flip_probability"])
     return task(_Predicted(rows["difference"], targets, persons))
 
 
@@ -349,11 +342,6 @@ _ACCURACY, _LOSS, _WINS = range(3)
 _EVEN: Final = math.inf  # a temperature at which nobody wins
 
 
-def _added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the totals of two parts: of sums, and of largest sizes."""
-    return [one[0] + other[0], np.maximum(one[1], other[1])]
-
-
 def measure_predictions(
     predictions: HeldOut | _Predictions, *, temperature: float | None = None, widening: float = 1.0
 ) -> AnswerMetrics:
@@ -364,7 +352,7 @@ def measure_predictions(
     # slope the root b of Σ (σ(bΔ) − ỹ)Δ = 0, with the error √Σ(score²)/Σσ′(bΔ)Δ² (delta method).
     # Errors are robust to dependence between the answers of a person.
     heat = _EVEN if temperature is None else temperature
-    sums, largest = predictions.fold(partial(_totals, heat), _added)
+    sums, largest = predictions.fold(partial(_totals, heat), added_and_largest)
     (lowest, highest), rows, unit = sums[4:], int(sums[0]), float(largest)
     means, root, information = sums[1:4] / rows, None, 0.0
     if lowest < 0 < highest:
@@ -486,9 +474,23 @@ def measure_statistic(
     n = parts[0].fitted.weights.sum()
     scores = np.array([part.score(theta) for part, theta in zip(parts, fits, strict=True)])
     loss = Estimate(float(scores.mean()) / n, _split_error(scores, shared) / n)
-    slope = _thinned_slope(parts, fits, shared)
+    # The factor by which predicted differences should be multiplied; 1 is calibrated.
+    # Source: docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = T₂ᵀθ, which stands
+    # for Σ wyΔ; both summed over the splits.
+    margins = np.stack(
+        [part.fitted.sample @ theta for part, theta in zip(parts, fits, strict=True)]
+    )
+    pulls = np.array([part.judged @ theta for part, theta in zip(parts, fits, strict=True)])
+    weights = parts[0].fitted.weights
+    found = slope_of_sum(margins.ravel(), float(pulls.sum()), np.tile(weights, len(parts)))
+    calibration = None
+    if found is not None:
+        slope, information = found
+        scores = pulls - (expit(slope * margins) * margins) @ weights
+        error = _split_error(scores, shared) * len(parts)
+        calibration = Estimate(slope, error / information if information else math.inf)
     return numbers_of(
-        SimpleNamespace(accuracy=None, negative_log_likelihood=loss, calibration_slope=slope)
+        SimpleNamespace(accuracy=None, negative_log_likelihood=loss, calibration_slope=calibration)
     )
 
 
@@ -506,24 +508,6 @@ def likes_of_sum(evidence: Evidence, bars: int) -> Estimate | None:
     added = 0.0 if evidence.covariance is None else float(evidence.covariance[-bars:, -bars:].sum())
     share = float(evidence.statistic[-bars:].sum()) / whole
     return Estimate(share, math.sqrt(square + added) / whole)
-
-
-def _thinned_slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate | None:
-    """Return the factor by which predicted differences should be multiplied; 1 is calibrated."""
-    # Source: docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = T₂ᵀθ, which stands
-    # for Σ wyΔ; both summed over the splits.
-    margins = np.stack(
-        [part.fitted.sample @ theta for part, theta in zip(parts, fits, strict=True)]
-    )
-    pulls = np.array([part.judged @ theta for part, theta in zip(parts, fits, strict=True)])
-    weights = parts[0].fitted.weights
-    found = slope_of_sum(margins.ravel(), float(pulls.sum()), np.tile(weights, len(parts)))
-    if found is None:
-        return None
-    slope, information = found
-    scores = pulls - (expit(slope * margins) * margins) @ weights
-    error = _split_error(scores, shared) * len(parts)
-    return Estimate(slope, error / information if information else math.inf)
 
 
 def slope_of_sum(

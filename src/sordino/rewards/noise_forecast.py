@@ -191,7 +191,11 @@ class Signal:
         score = directions.T @ np.asarray(rows.T @ (labels - _HALF)) / n
         noise = values / (4 * n)
         priors = [(power, accuracy) for power in _POWERS for accuracy in _PRIORS]
-        widths = [_prior(values, *prior) for prior in priors]
+        # the variance of the weight along each direction
+        widths = [
+            _linear(_spread(accuracy)) ** 2 / np.sum(values**power) * values ** (power - 1)
+            for power, accuracy in priors
+        ]
         spreads = [width * values**2 / 16 + noise for width in widths]
         logs = np.array([-_HALF * np.sum(np.log(v) + score**2 / v) for v in spreads])
         chances = np.exp(logs - logs.max())
@@ -296,12 +300,6 @@ def _spectrum(rows: Matrix) -> tuple[Square, tuple[Vector, Square]]:
     values, directions = np.linalg.eigh(moment)
     there = values > max(_FLAT * values[-1], _SMALL**2)
     return moment, (values[there], directions[:, there])
-
-
-def _prior(values: Vector, power: float, accuracy: float) -> Vector:
-    """Return the variance of the weight along each direction."""
-    size = _linear(_spread(accuracy)) ** 2
-    return np.asarray(size / np.sum(values**power) * values ** (power - 1))
 
 
 _spread = functools.cache(spread_of)

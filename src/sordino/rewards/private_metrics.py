@@ -331,7 +331,19 @@ def _estimates(
         """Return a mean over rows, from the variance of one row and that of the summed noise."""
         return Estimate(float(value), float(np.sqrt(max(variance, 0.0) / k + noise / k**2)))
 
-    root = _slope(counted, known, float(totals[2]))
+    # The root b of Σ σ(bm)m = total; None where no finite b fits.
+    # Source: docs/local.md, metrics on randomized labels.
+    total, unit, root = float(totals[2]), float(sizes[2]), None
+
+    def rising(slope: float) -> Float[np.ndarray, " two"]:
+        value, bend, *_ = counted.fold(partial(_slope_sums, slope / unit), add)
+        return np.array([(value - total) / unit, bend / unit**2])
+
+    if (
+        known.negative < total < known.positive
+        and (in_units := increasing_root(rising)) is not None
+    ):
+        root = in_units / unit
     bent = counted.fold(partial(_slope_sums, root or 0.0), add)
     right = (known.below + totals[0]) / k
     share = min(max(right, 0.0), 1.0)
@@ -351,21 +363,6 @@ def _estimates(
         "win_rate": wins.interval(lower=0.0, upper=1.0),
         "pairs": k,
     }
-
-
-def _slope(margins: Rows, known: _MarginSums, total: float) -> float | None:
-    """Return the root b of Σ σ(bm)m = total; None where no finite b fits."""
-    # Source: docs/local.md, metrics on randomized labels.
-    if not known.negative < total < known.positive:
-        return None
-    unit = float(known.sizes[2])
-
-    def rising(slope: float) -> Float[np.ndarray, " two"]:
-        value, bend, *_ = margins.fold(partial(_slope_sums, slope / unit), add)
-        return np.array([(value - total) / unit, bend / unit**2])
-
-    root = increasing_root(rising)
-    return None if root is None else root / unit
 
 
 METRICS_PASSES: Final = 18

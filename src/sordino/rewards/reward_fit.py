@@ -315,7 +315,7 @@ def _refined(design: Design, found: Fit, ball: float) -> Fit:
             f"features, got {design.differences.shape[1]}. Use method='debiased'."
         )
     solution = refine(
-        design.mixture,
+        MixtureLogistic(design.differences, design.answers, design.flip_probability),
         found.center.theta,
         ridge=_mixture_ridge(design, found.ridge),
         atol=(1 - 2 * design.flip_probability) * accepted_gradient(design),
