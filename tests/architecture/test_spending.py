@@ -25,6 +25,7 @@ SPENDERS = {
     "sordino.rewards.ranking_fit.fit_rankings",
     "sordino.rewards.ranking_fit.release_rankings",
     "sordino.rewards.record_release.fit_records",
+    "sordino.rewards.vote_release.release_ballots",
     "sordino.rewards.vote_release.release_votes",
 }
 BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here leads to
@@ -127,6 +128,7 @@ def test_noise_is_released_in_one_place(functions):
             "sordino.rewards.ranking_fit.release_ranked_records",
             "sordino.rewards.ranking_fit.release_rankings",
             "sordino.rewards.record_release.release_records",
+            "sordino.rewards.vote_release.release_ballots",
         }
         | MADE_UP
     )

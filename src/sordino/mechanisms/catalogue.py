@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from .ballot_sum import BallotGaussian
 from .base import Described
 from .label_sum import LabelGaussian, SumMechanism
 from .objective_perturbation import ObjectivePerturbation, RankingObjectivePerturbation
@@ -19,6 +20,7 @@ CURATOR_MECHANISMS: Final[Mapping[str, type[Described]]] = MappingProxyType(
     {
         kind.name: kind
         for kind in (
+            BallotGaussian,
             LabelGaussian,
             ObjectivePerturbation,
             RankingGaussian,
@@ -36,4 +38,4 @@ def is_noised_sum(name: object) -> bool:
 def hides_ballots(name: object) -> bool:
     """Return whether a mechanism of this name is for rankings."""
     kind = CURATOR_MECHANISMS.get(str(name), object)
-    return issubclass(kind, RankingGaussian | RankingObjectivePerturbation)
+    return issubclass(kind, BallotGaussian | RankingGaussian | RankingObjectivePerturbation)

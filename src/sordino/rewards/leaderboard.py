@@ -41,6 +41,43 @@ _AT_ONCE = 2**22  # differences of ratings that are held in memory
 _BEYOND = 12.0  # no rating is sought farther from the others
 
 
+@dataclass(frozen=True, eq=False)
+class Ballots:
+    """Which items ballots were offered, each set once; all of it is public."""
+
+    members: Bool[np.ndarray, "s k"]  # which items a set has
+    counts: Float[np.ndarray, " s"]  # how many ballots were offered it
+    weights: Float[np.ndarray, " s"]  # how much each of them counts
+
+    def scatter(self, theta: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k k"]:
+        """Return the covariance of Σ (y − ½) x over all pairs of all ballots, by Plackett–Luce."""
+        # It bounds that of ballots that end early, whatever makes them end.
+        # Source: docs/ranking.md, "Ballots": two pairs of a ballot that share an item i depend on
+        # each other as i is the first of three; two that share none do not.
+        k = len(theta)
+        found, sizes = np.zeros((k, k)), self.members.sum(axis=1)
+        for size in np.unique(sizes):
+            same = np.flatnonzero(sizes == size)
+            step = max(1, _AT_ONCE // int(size) ** 3)
+            for part in (same[at : at + step] for at in range(0, len(same), step)):
+                items = np.nonzero(self.members[part])[1].reshape(len(part), -1)
+                worth = np.exp(theta[items] - theta.max())
+                pairs = worth[:, :, None] + worth[:, None]
+                wins = worth[:, :, None] / pairs
+                three = pairs[..., None] + worth[:, None, None]
+                both = worth[:, :, None, None] / three - wins[..., None] * wins[:, :, None]
+                at = np.arange(size)
+                both[:, at, at] = both[:, at, :, at] = both[:, :, at, at] = 0
+                shared = both.sum(axis=3)
+                joint = both.sum(axis=1) - shared - shared.transpose(0, 2, 1)
+                joint -= wins * wins.transpose(0, 2, 1)
+                joint[:, at, at] = 0
+                joint[:, at, at] = -joint.sum(axis=2)
+                joint *= (self.counts * self.weights**2)[part, None, None]
+                np.add.at(found, (items[:, :, None], items[:, None]), joint)
+        return found
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Votes:
     """All that a board may see of battles: released, or public.
@@ -57,6 +94,8 @@ class Votes:
         count_variance: Variance of the noise of each count.
         outcomes: How many votes of each row were lost, tied and won by its first item; only of
             votes that nothing hides.
+        ballots: What ballots were offered, if the votes are the pairs of ballots, which depend on
+            each other.
 
     Raises:
         DataError: Shapes do not fit together, or a number is not finite.
@@ -71,6 +110,7 @@ class Votes:
     inflation: float = 1.0
     count_variance: float = 0.0
     outcomes: Float[np.ndarray, "m 3"] | None = None
+    ballots: Ballots | None = None
 
     def __post_init__(self) -> None:
         (m, d), k = self.rows.shape, len(self.items)
@@ -101,6 +141,11 @@ class Votes:
         return np.asarray(connected_components(met.T @ met)[1], dtype=np.int64)
 
     @property
+    def number(self) -> int:
+        """Return how many votes there are, or ballots; not of private records."""
+        return round(float((self if self.ballots is None else self.ballots).counts.sum()))
+
+    @property
     def is_public(self) -> bool:
         """Return whether nothing hides a vote: no noise, and no coin."""
         return self.inflation == 1 and not self.noise.any()
@@ -113,15 +158,20 @@ class Votes:
         """
         styles = [one.rows.shape[1] - len(one.items) for one in (self, other)]
         alike = (self.ties is None) == (other.ties is None) and styles[0] == styles[1]
+        alike &= (self.ballots is None) == (other.ballots is None)
         if not alike or self.inflation != other.inflation:
             raise DataError(
-                "Both boards must count ties, or neither; have the same style; and the same coin."
+                "Both boards must be of ballots, or neither; count ties, or neither; have the same "
+                "style; and the same coin."
             )
         items = tuple(dict.fromkeys((*self.items, *other.items)))
         one, two = self._among(items), other._among(items)
-        outcomes = None
+        outcomes = ballots = None
         if one.outcomes is not None and two.outcomes is not None:
             outcomes = np.concatenate([one.outcomes, two.outcomes])
+        if one.ballots is not None and two.ballots is not None:
+            columns = zip(vars(one.ballots).values(), vars(two.ballots).values(), strict=True)
+            ballots = Ballots(*map(np.concatenate, columns))
         return replace(
             one,
             rows=sparse.csr_array(sparse.vstack([one.rows, two.rows])),
@@ -131,6 +181,7 @@ class Votes:
             noise=one.noise + two.noise,
             count_variance=max(one.count_variance, two.count_variance),
             outcomes=outcomes,
+            ballots=ballots,
         )
 
     def _among(self, items: tuple[str, ...]) -> Votes:
@@ -149,7 +200,14 @@ class Votes:
         wide = sparse.csr_array(
             (rows.data, (rows.coords[0], place[rows.coords[1]])), shape=(len(self.counts), size)
         )
-        return replace(self, items=items, rows=wide, statistic=statistic, noise=noise)
+        ballots = self.ballots
+        if ballots is not None:
+            members = np.zeros((len(ballots.counts), len(items)), dtype=bool)
+            members[:, place[:k]] = ballots.members
+            ballots = replace(ballots, members=members)
+        return replace(
+            self, items=items, rows=wide, statistic=statistic, noise=noise, ballots=ballots
+        )
 
 
 @dataclass(frozen=True)
@@ -260,7 +318,9 @@ class _Fit:
         ridge[: self.d, : self.d] = self.ridge * np.eye(self.d)
         if np.linalg.eigvalsh(bend + ridge + self.level)[0] <= 0:
             return None  # the noise of counts is larger than the counts
-        if votes.outcomes is None:
+        if votes.ballots is not None:
+            spread = votes.ballots.scatter(self.point)
+        elif votes.outcomes is None:
             spread = bend + self.weighed(
                 votes.counts * (votes.inflation - 1) / 4, *[np.zeros(len(votes.counts))] * 2
             )
@@ -293,6 +353,8 @@ class _Fit:
         seen = met.T @ votes.counts - 2 * np.sqrt(votes.count_variance * met.sum(axis=0))
         noise = np.diag(self.center @ votes.noise[:k, :k] @ self.center)
         spread = votes.inflation * np.maximum(seen, 0) / 4 + noise
+        if votes.ballots is not None:
+            spread = np.diag(votes.ballots.scatter(np.zeros(k))) + noise
         return np.asarray(np.sqrt(spread) / np.maximum(seen / 4, 1e-9))
 
     def ends(self, i: int, covariance: Float[np.ndarray, "s s"], z: float) -> tuple[float, float]:
@@ -316,6 +378,10 @@ class _Fit:
             expected = float(own @ (counts * model.mean))
             slope = (counts * own * model.variance) @ votes.rows[at]
             spread = counts @ (model.variance + (votes.inflation - 1) / 4)
+            if votes.ballots is not None:
+                point = self.point.copy()
+                point[i] = rating
+                spread = votes.ballots.scatter(point)[i, i]
             spread += votes.count_variance * float((model.mean**2).sum())
             spread += noise + slope @ others @ slope
             return (won - expected) / math.sqrt(max(float(spread), 1e-300))
@@ -489,13 +555,15 @@ def fit_board(votes: Votes, *, confidence: float = 0.95) -> Leaderboard:
         ratings[:] = np.nan
     else:
         errors = np.sqrt(np.diag(covariance)[:k])
+        told = fit.errors_if_even() <= _WIDEST
         sure = (errors <= _WIDEST) & (fit.outside == 0) & ~alone
+        if votes.ballots is not None and votes.count_variance:
+            told = sure = sure & told
         half = np.where(sure, errors, np.inf)[:, None] * [-1, 1]
         z_one, z_all, ahead = _at_once(ratings, covariance[:k, :k], sure, votes, confidence)
         intervals, bands = (ratings[:, None] + z * half for z in (z_one, z_all))
         ranks[:, 0] += ahead.sum(axis=0)
         ranks[:, 1] -= ahead.sum(axis=1)
-        told = fit.errors_if_even() <= _WIDEST
         for i in np.flatnonzero(~sure & told & ~alone):
             intervals[i] = fit.ends(int(i), covariance, z_one)
         ratings[~sure & (~told | alone)] = np.nan

@@ -24,6 +24,7 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino._validate import Square, Vector
 from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms.label_sum import SumMechanism
 from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.randomized_response import (
     NonPrivate,
@@ -372,34 +373,16 @@ def release_rankings(
         Ranks are read once, when the noise is added. Shown by
         tests/soundness/test_rankings_release.py.
     """
-    # A repeat of one person on one question does not count, and with `records_per_person` the
-    # ballots of a person that count are chosen by a digest that anybody can compute, as for labels.
-    _refuse_others("release_rankings", rankings, mechanism, ledger, RankingGaussian)
-    rankings.refuse_other_order()
-    most = mechanism.records_per_person
-    if most is not None and rankings.persons is None:
-        refuse_unlinked(f"a limit of {most} records of one person")
+    refuse_other_ballots("release_rankings", rankings, mechanism, ledger, RankingGaussian)
     entropy = entropy_of(simulate_seed)
-    promise = ranking_promise(rankings, mechanism, ledger, entropy)
-    asked = rankings.questions if promise.unit == "label" else None
-    people = rankings.people(most=most)
-    ledger.check(mechanism.event, promise=promise, questions=asked, people=people)
+    terms, counted = terms_of_ballots(rankings, mechanism, ledger, entropy)
     slates = _slate_rows(rankings, features)
-    design = mechanism.prepare(
-        slates.rows,
-        slates.starts,
-        slates=slates.slates,
-        persons=None if most is None else rankings.persons,
-        rows=countable_rows(rankings),
-    )
+    design = mechanism.prepare(slates.rows, slates.starts, slates=slates.slates, **counted)
     released = ledger.charge(
         mechanism.event,
         lambda: design.release(rankings.doubled_ranks(), entropy=entropy),
         digest=lambda value: digest_of_statistic(rankings.public_digest, value),
-        promise=promise,
-        questions=asked,
-        people=people,
-        details=None if most is None else {"cap": most},
+        **terms,
     )
     rows, starts, counts = slates.of_ballots(np.flatnonzero(design.used))
     kind = FirstChoice if mechanism.statistic == "first-choice" else PairwiseComposite
@@ -412,7 +395,7 @@ def release_rankings(
     )
     return Released(
         evidence=evidence,
-        guarantee=promise,
+        guarantee=terms["promise"],
         release_ids=(released.release_id,),
         artifact=released.artifact,
         features=features,
@@ -420,15 +403,37 @@ def release_rankings(
     )
 
 
+def terms_of_ballots(
+    rankings: Rankings, mechanism: SumMechanism, ledger: Ledger, entropy: Entropy
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return on what terms one sum of ballots is released, and which of them count."""
+    # A repeat of one person on one question does not count, and with `records_per_person` the
+    # ballots of a person that count are chosen by a digest that anybody can compute, as for labels.
+    rankings.refuse_other_order()
+    most = mechanism.records_per_person
+    if most is not None and rankings.persons is None:
+        refuse_unlinked(f"a limit of {most} records of one person")
+    promise = ranking_promise(rankings, mechanism, ledger, entropy)
+    asked = rankings.questions if promise.unit == "label" else None
+    people = rankings.people(most=most)
+    ledger.check(mechanism.event, promise=promise, questions=asked, people=people)
+    details = None if most is None else {"cap": most}
+    persons = None if most is None else rankings.persons
+    return (
+        {"promise": promise, "questions": asked, "people": people, "details": details},
+        {"persons": persons, "rows": countable_rows(rankings)},
+    )
+
+
 def ranking_promise(
-    rankings: Rankings, mechanism: RankingGaussian, ledger: Ledger, entropy: Entropy
+    rankings: Rankings, mechanism: SumMechanism, ledger: Ledger, entropy: Entropy
 ) -> Guarantee:
     """Return what a release promises under the terms of a ledger, with every caveat."""
     promise = label_promise(rankings, mechanism, ledger, entropy)
     return promise.with_caveats("named-offered") if rankings.named else promise
 
 
-def _refuse_others(
+def refuse_other_ballots(
     asked: str, rankings: object, mechanism: object, ledger: object, kind: type
 ) -> None:
     """Refuse what is no raw rankings, another mechanism, and what is no ledger."""
@@ -460,7 +465,9 @@ def fit_ranked_records(
     # features of every candidate are shrunk to the bound of the mechanism. Each ballot is a record
     # of its own, also a repeated one of the same person.
     # Source: docs/central.md, "Rankings".
-    _refuse_others("fit_ranked_records", rankings, mechanism, ledger, RankingObjectivePerturbation)
+    refuse_other_ballots(
+        "fit_ranked_records", rankings, mechanism, ledger, RankingObjectivePerturbation
+    )
     ball = _validate.workable("ball", ball)
     entropy = entropy_of(simulate_seed)
     read = features if rankings.items is None else None  # items are public
@@ -569,7 +576,7 @@ def fit_rankings(
         )
     if simulate_seed is not None:
         raise UsageError("simulate_seed: NonPrivate draws nothing. Leave it out.")
-    _refuse_others("fit_rankings", rankings, mechanism, ledger, NonPrivate)
+    refuse_other_ballots("fit_rankings", rankings, mechanism, ledger, NonPrivate)
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     digest = rankings.public_digest
     ballots = _evidence_of_ballots(rankings, features)

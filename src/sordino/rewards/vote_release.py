@@ -19,6 +19,7 @@ from scipy import sparse
 from sordino._random import Entropy
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms.ballot_sum import BallotDesign, BallotGaussian
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Matrix, dense_parts
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism
@@ -29,13 +30,15 @@ from sordino.preferences.chunks import Chunk
 from sordino.preferences.files import untold
 from sordino.preferences.items import ItemDifferences
 from sordino.preferences.pairs import Pairs, PrivatePairs
+from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import turned
 from sordino.privacy.guarantee import REPLACE_ONE, UNDECIDED, Guarantee, NeighboringRelation
 from sordino.privacy.ledger import Ledger
 
 from .evidence import Evidence, Released, evidence_of_answers
-from .label_release import Judged, release_sum
-from .leaderboard import Votes
+from .label_release import Judged, digest_of_statistic, release_sum
+from .leaderboard import Ballots, Votes
+from .ranking_fit import refuse_other_ballots, terms_of_ballots
 from .release_checks import entropy_of, record_promise
 
 _TIE: Final = 2**-0.5  # how long a tie of a record is beside its pair: as a win or a loss is
@@ -327,6 +330,97 @@ def _open_votes(
 
 _ANY: Final = LabelMechanism(1.0, delta=0.5)
 """Stands where battles are checked and nothing is hidden."""
+
+
+# Ballots.
+
+
+def release_ballots(
+    rankings: Rankings,
+    mechanism: BallotGaussian,
+    *,
+    ledger: Ledger,
+    simulate_seed: int | None = None,
+) -> ReleasedVotes:
+    """Return what a board may see of raw ballots over items, after recording the spend.
+
+    Args:
+        rankings: Ballots over items. What each was offered is public; who is listed is not.
+        mechanism: How they are hidden: counting comparisons, unless ``rankings.named`` says that
+            every ballot lists all that it was offered.
+        ledger: Where the spend is recorded before noise is drawn; its unit is that of the promise.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        UsageError: The mechanism is for other ballots.
+        DataError: The ballots have candidates of their own.
+        PrivacyError: The ledger is about another unit, or the ballots are released already.
+        BudgetExceeded: The spend would pass the budget; no noise was drawn.
+
+    Guarantee:
+        That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, one
+        ballot with its length and its ties, or unit ``"person"``. Shown by
+        tests/soundness/test_ballot_sum.py.
+    """
+    refuse_other_ballots("release_ballots", rankings, mechanism, ledger, BallotGaussian)
+    if rankings.items is None or rankings.offered is None:
+        raise DataError(
+            "These ballots have candidates of their own, and a board is about items that many "
+            "ballots share. Nothing was released. Name the items in the file's first line."
+        )
+    if mechanism.counted is rankings.named:
+        raise UsageError(
+            "Whether a ballot compares two of its items is as private as its order, unless every "
+            f"ballot lists all. Nothing was released. Give counted={not rankings.named!r}."
+        )
+    entropy = entropy_of(simulate_seed)
+    terms, counted = terms_of_ballots(rankings, mechanism, ledger, entropy)
+    design = mechanism.prepare(
+        rankings.offered, rankings.starts, items=len(rankings.items), **counted
+    )
+    released = ledger.charge(
+        mechanism.event,
+        lambda: design.release(rankings.ranks, entropy=entropy),
+        digest=lambda value: digest_of_statistic(rankings.public_digest, value),
+        **terms,
+    )
+    return ReleasedVotes(
+        boards={"": votes_of_ballots(design, released.value, rankings.items)},
+        guarantee=terms["promise"],
+        artifact=released.artifact,
+        release_ids=(released.release_id,),
+        method=mechanism.name,
+    )
+
+
+def votes_of_ballots(
+    design: BallotDesign, value: Float[np.ndarray, " r"], items: tuple[str, ...]
+) -> Votes:
+    """Return what a board sees of ballots: what was released, and what they were offered."""
+    k, rows = len(items), np.arange(len(design.pairs))
+    counted, sizes = np.flatnonzero(design.used), np.diff(design.starts)
+    ballots = np.repeat(np.arange(len(sizes)), sizes)
+    members = np.zeros((len(sizes), k), dtype=bool)
+    members[ballots, design.offered] = True
+    packed = np.packbits(members[counted], axis=1)
+    _, first, times = np.unique(packed, axis=0, return_index=True, return_counts=True)
+    first = counted[first]
+    offers = Ballots(members[first], times.astype(np.float64), design.shares[first])
+    sums, variance = value[:k], (design.scale * design.worth) ** 2
+    counts = value[k:]
+    if not design.mechanism.counted:  # every ballot compares all that it was offered
+        weighed = offers.members * (offers.counts * offers.weights)[:, np.newaxis]
+        counts = (weighed.T @ offers.members)[tuple(design.pairs.T)]
+    ends = np.tile(rows, 2), design.pairs.T.ravel()
+    return Votes(
+        items=items,
+        rows=sparse.csr_array((np.repeat([1.0, -1.0], len(rows)), ends), shape=(len(rows), k)),
+        counts=counts,
+        statistic=sums,
+        noise=np.diag(variance[:k]),
+        count_variance=float(variance[k]) if design.mechanism.counted else 0.0,
+        ballots=offers,
+    )
 
 
 # Whole records.

@@ -20,6 +20,7 @@ _LISTED = 5  # items
 _SUMS = {
     None: ("labels", "labels"),
     "borda": ("ranks", "ballots"),
+    "comparisons": ("ranks and comparisons", "ballots"),
     "first-choice": ("first choices", "ballots"),
 }
 _SHOWN = {"negative_log_likelihood": "log loss", "calibration_slope": "calibration slope"}

@@ -47,6 +47,7 @@ _COIN_NOISE, _COIN = "labels", "randomized-response"
 _CURATOR_NOISE = "estimate"
 _LABELS, _RECORDS = "label-gaussian", "objective-perturbation"
 _RANKINGS, _RANKED = "ranking-gaussian", "ranked-perturbation"
+_BALLOTS = "ballot-gaussian"
 _GAUSSIAN = "gaussian"
 _METRICS = (_LABELS, _GAUSSIAN)
 _FAIR = 0.5
@@ -460,6 +461,7 @@ _Noise = _StatedGaussian | _StatedObjective
 _KINDS: Mapping[str, type[_Noise]] = {
     _LABELS: _StatedGaussian,
     _RANKINGS: _StatedGaussian,
+    _BALLOTS: _StatedGaussian,
     _GAUSSIAN: _StatedGaussian,
     _RECORDS: _StatedObjective,
     _RANKED: _StatedObjective,
