@@ -18,7 +18,7 @@ from tests.tiers import few
 
 import sordino
 from sordino import _random
-from sordino._random import words_of_secret
+from sordino._random import normals, words_of_secret
 from sordino.engines.engine import InProcess, Rows
 from sordino.errors import BudgetExceeded, DataError, UsageError
 from sordino.mechanisms import objective_perturbation as _tilted
@@ -73,8 +73,18 @@ def drawn(monkeypatch):
 
         monkeypatch.setattr(owner, name, call)
 
-    watch(ObjectivePerturbation, "draw")
-    watch(ObjectivePerturbation, "finish")
+    honest = ObjectivePerturbation.release
+
+    def release(self, minimize, **given):
+        def noted(tilt):
+            found = minimize(tilt)
+            steps.append(("minimize", self, (tilt, found.theta), found))
+            return found
+
+        steps.append(("release", self, (), honest(self, noted, **given)))
+        return steps[-1][-1]
+
+    monkeypatch.setattr(ObjectivePerturbation, "release", release)
     watch(SecondMoment, "total")
     watch(SecondMoment, "release_total")
     return steps
@@ -94,7 +104,7 @@ def test_the_released_minimizer_solves_the_tilted_problem(
     noise = ObjectivePerturbation(1.0, delta=DELTA, bound=1.0, neighbors=neighbors)
     given = {"ledger": open_ledger(tmp_path, neighbors), "ball": ball}
     found = fit_records(pairs, noise, **given)
-    (_, _, _, tilt), (_, _, (theta, _), released) = drawn
+    (_, _, (tilt, theta), _), (_, _, _, released) = drawn
     signs = np.where(pairs.labels == 1, 1.0, -1.0)[:, np.newaxis]
     z = signs * pairs.given / np.maximum(np.linalg.norm(pairs.given, axis=1), 1.0)[:, np.newaxis]
     gradient = -expit(-z @ theta) @ z + noise.ridge * theta + tilt
@@ -237,7 +247,8 @@ def nasty(d, seed=0):
 
 
 def solved(noise, rows, labels, *, ball, seed):
-    tilt = noise.draw(rows.shape[1], entropy=_random.SimulatedEntropy(seed))
+    d = rows.shape[1]
+    tilt = noise.standard_deviation * normals(_random.SimulatedEntropy(seed), d)
     loss = DebiasedLogistic(rows, targets=labels.astype(float), pull=-tilt)
     return nearest_minimum(loss, ridge=noise.ridge, atol=noise.atol, ball=ball)
 
@@ -498,18 +509,17 @@ def test_texts_too(tmp_path):
 def test_the_gradient_is_as_small_as_the_promise_needs(world, tmp_path, monkeypatch):
     """Computed again from all records with more digits, tilt and ball included."""
     kept = {}
-    honest = ObjectivePerturbation.finish, ObjectivePerturbation.draw
+    honest = ObjectivePerturbation.release
 
-    def finish(self, theta, size, *, entropy):
-        kept["theta"] = theta
-        return honest[0](self, theta, size, entropy=entropy)
+    def release(self, minimize, **given):
+        def noted(tilt):
+            found = minimize(tilt)
+            kept.update(tilt=tilt, theta=found.theta)
+            return found
 
-    def draw(self, d, *, entropy):
-        kept["tilt"] = honest[1](self, d, entropy=entropy)
-        return kept["tilt"]
+        return honest(self, noted, **given)
 
-    monkeypatch.setattr(ObjectivePerturbation, "finish", finish)
-    monkeypatch.setattr(ObjectivePerturbation, "draw", draw)
+    monkeypatch.setattr(ObjectivePerturbation, "release", release)
     noise = ObjectivePerturbation(1.0, delta=DELTA, bound=1.0, neighbors=REPLACE_ONE)
     chunks = write(tmp_path / "in", *world)
     ledger = open_ledger(tmp_path / "l", REPLACE_ONE)

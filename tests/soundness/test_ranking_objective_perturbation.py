@@ -197,13 +197,18 @@ def test_an_inexact_minimizer_is_hidden():
     noise = mechanism(dimension=2)
     distance = noise.atol / noise.ridge
     assert 2 * distance / noise.output_standard_deviation <= noise.mu_output / 1.9
-    theta = noise.finish(np.zeros(2), noise.atol, entropy=SimulatedEntropy(0))
+
+    def finished(theta, size):
+        found = SimpleNamespace(theta=theta, gradient_norm=size)
+        return noise.release(lambda _: found, d=2, entropy=SimulatedEntropy(0))
+
+    theta = finished(np.zeros(2), noise.atol)
     assert np.abs(theta).max() <= 10 * noise.output_standard_deviation
     for size in (2 * noise.atol, math.nan):
         with pytest.raises(ConvergenceError, match="Nothing was released"):
-            noise.finish(np.zeros(2), size, entropy=SimulatedEntropy(0))
+            finished(np.zeros(2), size)
     with pytest.raises(DataError):
-        noise.finish(np.zeros(3), 0.0, entropy=SimulatedEntropy(0))
+        finished(np.zeros(3), 0.0)
 
 
 def test_a_release_tilts_and_adds_the_output_noise():
@@ -217,9 +222,10 @@ def test_a_release_tilts_and_adds_the_output_noise():
     found = noise.release(minimize, d=noise.dimension, entropy=SimulatedEntropy(1))
     apart = found + seen[0] / noise.ridge
     assert 0 < np.linalg.norm(apart) < 10 * noise.output_standard_deviation
-    draws = [noise.draw(2, entropy=SimulatedEntropy(i)) for i in range(2000)]
+    for seed in range(2000):
+        noise.release(minimize, d=2, entropy=SimulatedEntropy(seed))
     # 4,000 numbers: their standard deviation is known to 1.1 %; five of them
-    assert np.std(draws) == pytest.approx(noise.standard_deviation, rel=0.056)
+    assert np.std(seen[1:]) == pytest.approx(noise.standard_deviation, rel=0.056)
 
 
 def test_features_are_clipped_and_long_records_refused():
@@ -235,7 +241,7 @@ def test_features_are_clipped_and_long_records_refused():
     with pytest.raises(DataError, match="candidates=3"):
         noise.repeat(np.ones((1, 4, 2)), 1, entropy=SimulatedEntropy(0))
     with pytest.raises(UsageError, match="dimension=2"):
-        noise.draw(3, entropy=SimulatedEntropy(0))
+        noise.release(None, d=3, entropy=SimulatedEntropy(0))
 
 
 def test_promises_that_are_not_made_are_refused():

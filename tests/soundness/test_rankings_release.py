@@ -166,7 +166,7 @@ def test_overspending_draws_nothing(tmp_path, monkeypatch, way):
     drawn = []
     monkeypatch.setattr(label_sum, "with_noise", lambda *_: drawn.append(1))
     monkeypatch.setattr(KaryRandomizedResponse, "release", lambda *_, **__: drawn.append(1))
-    monkeypatch.setattr(RankingObjectivePerturbation, "draw", lambda *_, **__: drawn.append(1))
+    monkeypatch.setattr(RankingObjectivePerturbation, "release", lambda *_, **__: drawn.append(1))
     with pytest.raises(sordino.BudgetExceeded):
         way(tmp_path)
     assert not drawn
@@ -258,7 +258,7 @@ def test_the_entry_is_durable_before_the_tilt_is_drawn(tmp_path, monkeypatch):
         seen.append(durable_kinds(tmp_path / "spend.db"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RankingObjectivePerturbation, "draw", crash)
+    monkeypatch.setattr(RankingObjectivePerturbation, "release", crash)
     with pytest.raises(KeyboardInterrupt):
         record_fit(tmp_path, rankings_of(1, "items"))
     assert seen[0][-1] == "reserve"

@@ -248,47 +248,28 @@ class Tilt(Described, ABC):
         terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": trust}
         return Guarantee(self.epsilon, delta=self.delta, **terms, caveats=("real-arithmetic",))
 
-    def draw(self, d: int, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
-        """Return the tilt b; draws noise, so the spend must already be on a ledger.
-
-        Guarantee:
-            None by itself: the tilt is as secret as the data. Only what :meth:`finish` returns may
-            leave.
-        """
-        if self.dimension not in (None, d):
-            raise UsageError(f"d must be dimension={self.dimension}, got {d!r}. Nothing was drawn.")
-        return self.standard_deviation * normals(entropy, _validate.integer("d", d, at_least=1))
-
-    def finish(
-        self, theta: Float[np.ndarray, " d"], gradient_norm: float, *, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
-        """Return a minimizer of the tilted objective with the noise that hides its inexactness.
-
-        Guarantee:
-            What :meth:`guarantee` returns, if the tilt came from :meth:`draw` and records were
-            clipped.
-        """
-        if not 0 <= gradient_norm <= self.atol:  # also NaN
-            raise ConvergenceError(
-                f"The minimizer was not found to atol={self.atol!r}. Nothing was released. Allow "
-                "more steps, or a larger atol, which adds more noise to the output."
-            )
-        wrong = theta.ndim != 1 or not np.isfinite(theta).all()
-        if wrong or self.dimension not in (None, len(theta)):
-            raise DataError("theta must be one finite number for each feature.")
-        return theta + self.output_standard_deviation * normals(entropy, len(theta))
-
     def release(
         self, minimize: Callable[[np.ndarray], Solution], *, d: int, entropy: Entropy
     ) -> Float[np.ndarray, " d"]:
         """Return noised weights; draws noise, so the spend must already be on a ledger.
 
         Guarantee:
-            What :meth:`guarantee` returns.
+            What :meth:`guarantee` returns, if records were clipped.
         """
-        # `minimize` takes a tilt b to a minimizer of the objective with bᵀθ, its records clipped.
-        solution = minimize(self.draw(d, entropy=entropy))
-        return self.finish(solution.theta, solution.gradient_norm, entropy=entropy)
+        # `minimize` takes a tilt b, which is as secret as the data, to a minimizer of the objective
+        # with bᵀθ. More noise hides how exact that is.
+        if self.dimension not in (None, d):
+            raise UsageError(f"d must be dimension={self.dimension}, got {d!r}. Nothing was drawn.")
+        tilt = self.standard_deviation * normals(entropy, _validate.integer("d", d, at_least=1))
+        solution = minimize(tilt)
+        if not 0 <= solution.gradient_norm <= self.atol:  # also NaN
+            raise ConvergenceError(
+                f"The minimizer was not found to atol={self.atol!r}. Nothing was released. Allow "
+                "more steps, or a larger atol, which adds more noise to the output."
+            )
+        if solution.theta.shape != (d,) or not np.isfinite(solution.theta).all():
+            raise DataError("theta must be one finite number for each feature.")
+        return solution.theta + self.output_standard_deviation * normals(entropy, d)
 
     def repeat(
         self, values: np.ndarray, trials: int, *, entropy: Entropy
@@ -371,11 +352,8 @@ def _minimizers(
 ) -> Float[np.ndarray, "t d"]:
     """Return the minimizer of every tilted objective, by damped Newton steps."""
     known = np.unique(records, axis=0, return_counts=True)
-    found = [
-        _solved(known, tilts[start : start + _BLOCK], ridge, atol)
-        for start in range(0, len(tilts), _BLOCK)
-    ]
-    return np.concatenate(found)
+    blocks = (tilts[start : start + _BLOCK] for start in range(0, len(tilts), _BLOCK))
+    return np.concatenate([_solved(known, block, ridge, atol) for block in blocks])
 
 
 def _log_density(
@@ -428,28 +406,17 @@ def _solved(known: Known, tilts: np.ndarray, ridge: float, atol: float) -> np.nd
             return theta
         step = np.linalg.solve(hessian[rough], gradient[..., np.newaxis])[..., 0]
         value += (tilts[left] * theta[left]).sum(axis=1)
-        theta[left] -= step * _shares(theta[left], step, tilts[left], value, known, ridge)
+        # the first power of 1/2 times which a step does not raise its objective
+        share, open_ = np.ones(len(left)), np.arange(len(left))
+        for _ in range(_SHARES):
+            at = theta[left[open_]] - share[open_, np.newaxis] * step[open_]
+            tried = _derivatives(at, known, ridge)[2] + (tilts[left[open_]] * at).sum(axis=1)
+            open_ = open_[tried > value[open_] + 1e-12 * (1 + np.abs(value[open_]))]
+            if not len(open_):
+                break
+            share[open_] /= 2
+        theta[left] -= step * share[:, np.newaxis]
     raise ConvergenceError(f"A tilted objective was not minimized in {_STEPS} steps.")
-
-
-def _shares(
-    theta: np.ndarray,
-    step: np.ndarray,
-    tilts: np.ndarray,
-    value: np.ndarray,
-    known: Known,
-    ridge: float,
-) -> np.ndarray:
-    """Return the first power of 1/2 times which every step does not raise its objective."""
-    share, open_ = np.ones(len(theta)), np.arange(len(theta))
-    for _ in range(_SHARES):
-        at = theta[open_] - share[open_, np.newaxis] * step[open_]
-        found = _derivatives(at, known, ridge)[2] + (tilts[open_] * at).sum(axis=1)
-        open_ = open_[found > value[open_] + 1e-12 * (1 + np.abs(value[open_]))]
-        if not len(open_):
-            break
-        share[open_] /= 2
-    return np.asarray(share[:, np.newaxis])
 
 
 def _worst_pairs(
@@ -744,19 +711,12 @@ class RankingObjectivePerturbation(Tilt):
     candidates: int
     dimension: int  # type: ignore[misc]  # a setting of this kind
     name: ClassVar[str] = "ranked-perturbation"
-    public: ClassVar[tuple[str, ...]] = (
-        "bound",
-        "candidates",
-        "dimension",
-        "ridge",
-        "standard_deviation",
-    )
+    public = ("bound", "candidates", "dimension", "ridge", "standard_deviation")
 
     def __post_init__(self) -> None:
-        size = partial(_validate.integer, at_most=2**20)
-        _validate.settle(
-            self, candidates=partial(size, at_least=2), dimension=partial(size, at_least=1)
-        )
+        for name, least in (("candidates", 2), ("dimension", 1)):
+            settle = partial(_validate.integer, at_least=least, at_most=2**20)
+            _validate.settle(self, **{name: settle})
         super().__post_init__()
 
     @property

@@ -2,6 +2,7 @@
 
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -103,15 +104,20 @@ def test_what_it_does_not_promise():
             mechanism().guarantee(unit=unit, neighbors=REPLACE_ONE, trust="central")
 
 
+def finished(theta, size):
+    found = SimpleNamespace(theta=theta, gradient_norm=size)
+    return mechanism().release(lambda _: found, d=2, entropy=entropy(0))
+
+
 @pytest.mark.parametrize("size", [1.001e-8, math.inf, math.nan, -1.0])
 def test_a_minimizer_that_is_not_one_is_never_released(size):
     with pytest.raises(ConvergenceError, match="Nothing was released"):
-        mechanism().finish(np.zeros(2), size, entropy=entropy(0))
+        finished(np.zeros(2), size)
 
 
 def test_weights_that_are_not_finite_are_refused():
     with pytest.raises(DataError):
-        mechanism().finish(np.array([0.0, math.nan]), 0.0, entropy=entropy(0))
+        finished(np.array([0.0, math.nan]), 0.0)
 
 
 class Words:

@@ -404,10 +404,11 @@ def test_what_is_minimized_is_the_tilted_likelihood(tmp_path, monkeypatch):
     rankings, _ = world(300)
     noise = tilted()
     drawn = np.array([4.0, -2.0, 1.0])
-    monkeypatch.setattr(RankingObjectivePerturbation, "draw", lambda self, d, *, entropy: drawn)
-    monkeypatch.setattr(
-        RankingObjectivePerturbation, "finish", lambda self, theta, norm, *, entropy: theta
-    )
+
+    def release(self, minimize, **_):
+        return minimize(drawn).theta
+
+    monkeypatch.setattr(RankingObjectivePerturbation, "release", release)
     found = fitted(rankings, tmp_path, noise)
     loss = PlackettLuce(rankings.given, starts=rankings.starts, ranks=rankings.ranks)
     gradient = loss.gradient(found.weights) + drawn + noise.ridge * found.weights

@@ -72,30 +72,6 @@ def _first_averaged(inner_batches: int) -> int:
     return inner_batches // 2 + 1
 
 
-@lru_cache(maxsize=256)
-def _best_plan(
-    rows: int,
-    *,
-    bend: float,
-    steepest: float,
-    distance: float,
-    sampling: float,
-    private: float,
-    inner_batches: int | None = None,
-    step: float | None = None,
-) -> _DescentPlan:
-    """Return the plan of least error among powers of two, for what is not fixed."""
-    powers = [2**k for k in range(13) if 2**k <= min(rows, _MOST_BATCHES)]
-    counts = powers if inner_batches is None else [inner_batches]
-    steps = [0.5**k / steepest for k in range(_HALVINGS)] if step is None else [step]
-
-    def cost(plan: _DescentPlan) -> float:
-        size = rows / plan.inner_batches
-        return plan.error(bend, distance, sampling / size + private / size / size)
-
-    return min((_DescentPlan(count, size) for count in counts for size in steps), key=cost)
-
-
 def _refuse_unusable(settings: DescentRegression | _OnePassDescent, *, most: int = 2**63) -> None:
     """Refuse numbers of a pass that are out of range; those that are None are chosen later."""
     if settings.inner_batches is not None:
@@ -151,22 +127,24 @@ class DescentRegression(PlayedRegression):
         """Return how far one change moves a sum of gradients: C, or 2C if a row is replaced."""
         return self._noise.sensitivity(slot_relation(neighbors))
 
+    @lru_cache(maxsize=256)  # noqa: B019 (settings are frozen, compared by value, and small)
     def plan(self, d: int) -> _DescentPlan:
         """Return steps and their size for a number of features, from public numbers alone."""
         # Both minimize what the error will be about, for weights at the radius and features that
-        # point everywhere alike, unless they are fields; a step is at most 1/(2B²), which is
-        # stable for any features, or that many times the effective dimension.
+        # point everywhere alike, among powers of two, unless they are fields; a step is at most
+        # 1/(2B²), which is stable for any features, or that many times the effective dimension.
         bend = self._bend(_validate.integer("d", d, at_least=1))
-        return _best_plan(
-            self.rows,
-            bend=bend,
-            steepest=2 * self.feature_bound**2 if self.effective_dimension is None else bend,
-            distance=self.radius,
-            sampling=self._sampling,
-            private=self._directions(d) * self.standard_deviation**2,
-            inner_batches=self.inner_batches,
-            step=self.step,
-        )
+        steepest = 2 * self.feature_bound**2 if self.effective_dimension is None else bend
+        private = self._directions(d) * self.standard_deviation**2
+        powers = [2**k for k in range(13) if 2**k <= min(self.rows, _MOST_BATCHES)]
+        counts = powers if self.inner_batches is None else [self.inner_batches]
+        steps = [0.5**k / steepest for k in range(_HALVINGS)] if self.step is None else [self.step]
+
+        def cost(plan: _DescentPlan) -> float:
+            size = self.rows / plan.inner_batches
+            return plan.error(bend, self.radius, self._sampling / size + private / size / size)
+
+        return min((_DescentPlan(count, size) for count in counts for size in steps), key=cost)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring batches, targets last, that move a gradient far."""

@@ -115,7 +115,7 @@ class GaussianRegression(PlayedRegression):
                 f"target_bound={self.target_bound!r} with feature_bound={self.feature_bound!r} is "
                 "out of the range of floats."
             )
-        if self._target_bits < 1 or self._cross_scale < STEPS_OF_NOISE[0]:
+        if self._target_bits < 1 or self.cross_deviation / self._cross_step < STEPS_OF_NOISE[0]:
             raise UsageError(
                 f"cross_deviation={self.cross_deviation!r} fits no grid with "
                 f"feature_bound={self.feature_bound!r} and target_bound={self.target_bound!r}: "
@@ -162,9 +162,15 @@ class GaussianRegression(PlayedRegression):
 
     def _solution(self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy) -> Regression:
         """Return the weights of the noised sums."""
-        moment, cross = self._noised_sums(rows, targets, entropy)
-        ridge = self.ridge(len(cross))
-        return solved(self, moment, cross, ridge=ridge, variances=self._variances)
+        ridge = self._used_ridge(rows, entropy)
+        moment = self._moment.release(rows, entropy=entropy)
+        cross = self._noised(self._cross(rows, targets), entropy)
+        variances = self.moment_deviation**2, self.cross_deviation**2
+        return solved(self, moment, cross, ridge=ridge, variances=variances)
+
+    def _used_ridge(self, rows: np.ndarray, entropy: Entropy) -> float:  # noqa: ARG002 (no draw)
+        """Return the ridge of a batch."""
+        return self.ridge(rows.shape[1])
 
     def _seen(
         self, rows: np.ndarray, targets: np.ndarray, trials: int, entropy: Entropy
@@ -181,22 +187,10 @@ class GaussianRegression(PlayedRegression):
         crosses = gaussian_log_ratio(outputs[:, squares:], first, second, self.cross_deviation)
         return np.asarray(moments + crosses)
 
-    def _noised_sums(
-        self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return both sums with noise."""
-        moment = self._moment.release(rows, entropy=entropy)
-        return moment, self._noised(self._cross(rows, targets), entropy)
-
     @property
     def _tail(self) -> float:
         """Return how many deviations hold but with one bound's share of the failure probability."""
         return math.sqrt(2 * math.log(2 * self._bounds / self.failure_probability))
-
-    @property
-    def _variances(self) -> tuple[float, float]:
-        """Return the variances of the noise of both sums."""
-        return self.moment_deviation**2, self.cross_deviation**2
 
     @property
     def _losses(self) -> tuple[float, float]:
@@ -234,11 +228,6 @@ class GaussianRegression(PlayedRegression):
         """Return the step of ΣxA: that of a row times that of a target."""
         return self._moment.step * math.ldexp(self.target_bound, -self._target_bits)
 
-    @property
-    def _cross_scale(self) -> float:
-        """Return the noise of ΣxA in steps."""
-        return self.cross_deviation / self._cross_step
-
     def _cross(
         self, rows: Float[np.ndarray, "m d"], targets: Float[np.ndarray, " m"]
     ) -> Int64[np.ndarray, " d"]:
@@ -257,7 +246,8 @@ class GaussianRegression(PlayedRegression):
 
     def _noised(self, total: Int64[np.ndarray, " n"], entropy: Entropy) -> Float[np.ndarray, " n"]:
         """Return steps with noise, as multiples of the step."""
-        return with_noise(total, self._cross_scale, entropy).astype(np.float64) * self._cross_step
+        step = self._cross_step
+        return with_noise(total, self.cross_deviation / step, entropy).astype(np.float64) * step
 
 
 @dataclass(frozen=True)
@@ -316,12 +306,10 @@ class AdaptiveRegression(GaussianRegression):
         together = _joint_loss(neighbors, *self._losses, loss) * GRID_SLACK
         return math.hypot(together, loss * math.sqrt(more * (2 + more)) * GRID_SLACK)
 
-    def _solution(self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy) -> Regression:
-        """Return the weights of the noised sums, with the ridge that the eigenvalue asks for."""
+    def _used_ridge(self, rows: np.ndarray, entropy: Entropy) -> float:
+        """Return the ridge that a noised eigenvalue asks for."""
         least = float(self._noised_least(rows, 1, entropy)[0])
-        moment, cross = self._noised_sums(rows, targets, entropy)
-        ridge = self.adapted_ridge(len(cross), least)
-        return solved(self, moment, cross, ridge=ridge, variances=self._variances)
+        return self.adapted_ridge(rows.shape[1], least)
 
     def _seen(
         self, rows: np.ndarray, targets: np.ndarray, trials: int, entropy: Entropy

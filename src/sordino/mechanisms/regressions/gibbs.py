@@ -180,7 +180,19 @@ class _BallProposal:
         # logarithm is concave in ν, and its slope vanishes where ½tr(A+ν)⁻¹ + ‖(A+ν)⁻¹b‖² = W².
         # Source: docs/policy_optimization.md, "Exponential mechanism on a ball".
         radius = _validate.positive("radius", radius)
-        levels, axes = _spectrum(matrix, radius)
+        matrix = _validate.finite_array("matrix", matrix, ndim=2)
+        if matrix.shape[0] != matrix.shape[1] or not matrix.size:
+            raise DataError(f"matrix must be square, got shape {matrix.shape}. Nothing was drawn.")
+        levels, axes = np.linalg.eigh(matrix / 2 + matrix.T / 2)
+        asymmetry = float(np.abs(matrix - matrix.T).max())
+        # what is far below 1/W² moves no draw, and may be subnormal, where nothing is symmetric
+        doubt = _NEGATIVE * max(float(levels[-1]), 2.0**-900 / radius / radius)
+        if levels[0] < -doubt or asymmetry > doubt:
+            raise DataError(
+                "matrix must be symmetric and positive semidefinite, and is not. Nothing was drawn."
+            )
+        with np.errstate(over="ignore"):  # in units of 1/W²
+            levels = np.maximum(levels, 0.0) * radius * radius
         shift = _validate.finite_array("shift", shift, ndim=1)
         if len(shift) != len(levels):
             raise DataError(
@@ -240,24 +252,6 @@ def multiplier(levels: Vector, pull: Vector) -> float:
     while not short(enough):  # by a rounding error
         enough *= 1 + 2.0**-50
     return narrow(short, least, enough, rtol=1e-12)[1]
-
-
-def _spectrum(matrix: Square, radius: float) -> tuple[Vector, Square]:
-    """Return the eigenvalues of A, at least 0 and in units of 1/W², and the eigenvectors."""
-    matrix = _validate.finite_array("matrix", matrix, ndim=2)
-    if matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise DataError(f"matrix must be square, got shape {matrix.shape}. Nothing was drawn.")
-    levels, axes = np.linalg.eigh(matrix / 2 + matrix.T / 2)
-    least, most = float(levels[0]), float(levels[-1])
-    asymmetry = float(np.abs(matrix - matrix.T).max())
-    # what is far below 1/W² moves no draw, and may be subnormal, where nothing is symmetric
-    doubt = _NEGATIVE * max(most, 2.0**-900 / radius / radius)
-    if least < -doubt or asymmetry > doubt:
-        raise DataError(
-            "matrix must be symmetric and positive semidefinite, and is not. Nothing was drawn."
-        )
-    with np.errstate(over="ignore"):
-        return np.maximum(levels, 0.0) * radius * radius, axes
 
 
 def _log_mass(
