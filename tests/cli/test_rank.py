@@ -1,7 +1,9 @@
 """``sordino rank``: from votes to a board whose every number follows from what was paid for."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 
 import sordino
@@ -79,10 +81,10 @@ def less_noise(path, divisor=4):
     path.write_text(json.dumps(told))
 
 
-def refuted(folder, run):
+def refuted(folder, run, why="Another noise of the sum"):
     said = folder.run("audit", "run", run, "--ledger", "spend.db", "--json")
     (found,) = (one for one in said.value["findings"] if one["attack"] == "mechanism")
-    return (said.code, "Another noise of the sum" in found["summary"])
+    return (said.code, why in found["summary"])
 
 
 TERMS = {
@@ -230,7 +232,8 @@ def seen(folder, run):
         told["anchor"],
         sorted((item["name"], item["component"]) for item in told["items"]),
         [
-            {group: {name: votes[name] for name in votes.keys() - drawn}
+            {group: {name: votes[name] for name in votes.keys() - drawn
+                     if name != "counts" or not votes["count_variance"]}
              for group, votes in one["votes"].items()}
             for one in told["releases"]
         ],
@@ -391,3 +394,104 @@ def test_as_many_votes_of_a_person_count_as_serve_the_board_best(each, folder):
         return (known + 2 * (most / noise["mu"]) ** 2) / known**2
 
     assert noise["records_per_person"] == min(range(1, max(each) + 1), key=variance)
+
+
+# --- ballots --------------------------------------------------------------------------------------
+
+ITEMS = ("ale", "beer", "cola", "milk", "tea", "wine")
+
+
+def elect(folder, name, n=1500, *, week=0, says=None):
+    """Short ballots over three to five of the first five items; nobody is offered wine."""
+    rng, worth = (
+        np.random.default_rng(week),
+        dict(zip(ITEMS, (1.5, 0.7, 0, -0.7, -1.5), strict=False)),
+    )
+    rows = [{"items": list(ITEMS)}]
+    for at in range(n):
+        offered = sorted(rng.choice(ITEMS[:5], rng.integers(3, 6), replace=False).tolist())
+        when = {name: rng.exponential(np.exp(-worth[name])) for name in offered}
+        listed = sorted(offered, key=when.get)[: rng.integers(0, 4)]
+        told = {None: listed, "nothing": [], "turned": offered[::-1], "tied": [offered]}[says]
+        rows.append({"ranking": told, "offered": offered, "person": f"{week} {at}"})
+    folder.write(name, rows)
+
+
+def test_short_ballots_make_a_board_that_goes_on_and_is_audited(folder):
+    terms = ("--epsilon", 2, "--budget", 4, "--ledger", "spend.db")
+    elect(folder, "one.jsonl")
+    elect(folder, "two.jsonl", week=1)
+    plan = rank(folder, "one.jsonl", *terms, "--out", "run", "--dry-run")
+    assert plan["mechanism"]["counted"] is True
+    one = rank(folder, "one.jsonl", *terms, "--out", "run")
+    assert one["data"]["pairs"] == 1500
+    told = rank(folder, "two.jsonl", *terms, "--update", "run", "--out", "both")
+    items = told["leaderboard"]["items"]
+    assert [item["name"] for item in items] == list(ITEMS)
+    assert (items[5]["rating"], items[5]["rank"]) == (None, [1, 1])  # nobody was offered it
+    for item, worth in zip(items, (1.5, 0.7, 0, -0.7, -1.5), strict=False):
+        low, high = item["band"]
+        assert abs(item["rating"] - worth) < high - low
+    assert "1,500 ballots" in (folder / "run/report.html").read_text()
+    for run in ("run", "both"):
+        assert refuted(folder, run) == (0, False)
+    path = folder / "both/leaderboard.json"
+    kept = path.read_text()
+    less_noise(path)
+    assert refuted(folder, "both") == (5, True)
+    told = json.loads(kept)
+    votes = told["releases"][0]["votes"][""]
+    for less, said in ((2, "Another noise of the sum"), (math.inf, "tells it as it was")):
+        known = votes | {"count_variance": votes["count_variance"] / less}
+        told["releases"][0]["votes"][""] = known  # comparisons, better than was paid for
+        path.write_text(json.dumps(told))
+        assert refuted(folder, "both", said) == (5, True)
+
+
+def test_nothing_but_the_released_sum_depends_on_what_a_ballot_lists(folder):
+    runs = []
+    for at, says in enumerate((None, "nothing", "turned", "tied")):
+        elect(folder, "in.jsonl", 60, says=says)
+        told = ("in.jsonl", "--epsilon", 4, "--ledger", f"run{at}.db", "--out", f"run{at}")
+        plan = rank(folder, *told, "--dry-run")
+        rank(folder, *told)
+        runs.append((plan, seen(folder, f"run{at}")))
+    for run in runs[1:]:
+        assert run == runs[0]
+
+
+def test_what_is_not_known_of_ballots_is_refused_before_anything_is_spent(voted):
+    elect(voted, "ballots.jsonl", 60)
+    voted.write("own.jsonl", [{"prompt": "p", "candidates": ["x", "y", "z"], "ranking": [1]}])
+    terms = ("--epsilon", 1, "--ledger", "spend.db", "--budget", 9, "--out")
+    rank(voted, "in.jsonl", *terms, "one", "--noise", "estimate", "--ties", "half")
+    paid = Ledger.read(voted / "spend.db").head
+    for words, said in (
+        (["ballots.jsonl", "--unit", "record", "--items", ",".join(ITEMS)], "Use --unit label"),
+        (["ballots.jsonl", "--groups", "offered"], "--groups"),
+        (["ballots.jsonl", "--style", "all"], "--style"),
+        (["ballots.jsonl", "--ties", "davidson"], "--ties davidson"),
+        (["ballots.jsonl", "--noise", "labels"], "--noise labels"),
+        (["ballots.jsonl", "--all-offered", "--named-offered"], "exclude each other"),
+        (["ballots.jsonl", "--update", "one"], "of ballots where this is of votes"),
+        (["in.jsonl", "--all-offered"], "only ballots over items"),
+        (["own.jsonl"], "candidates of their own"),
+    ):
+        found = voted.run("rank", *words, *terms, "run")
+        assert (found.code, said in found.err) == (2, True), found.err
+    assert Ledger.read(voted / "spend.db").head == paid
+    assert not (voted / "run").exists()
+
+
+def test_ballots_in_memory_and_of_persons(folder):
+    rows = [{"items": list(ITEMS)}]
+    rows += [{"ranking": list(ITEMS[at % 3 :]), "person": f"p{at}"} for at in range(300)]
+    known = {"epsilon": 4, "ledger": folder / "a.db", "simulate_seed": 1}
+    board = sordino.rank(rows, unit="person", named_offered=True, **known)
+    assert board.result["mechanism"]["records_per_person"] == 1
+    assert "named-offered" in board.guarantee.caveats
+    assert [board.items[i] for i in board.order][2:] == list(ITEMS[2:])
+    same = sordino.read_rankings(rows, offered="named")
+    known["ledger"] = folder / "b.db"
+    other = sordino.rank(same, unit="person", **known)
+    assert other.ratings.tolist() == board.ratings.tolist()

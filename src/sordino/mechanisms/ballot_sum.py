@@ -29,7 +29,7 @@ _COUNT: Final = 12  # steps of a comparison: 12/(2·5) is below √(3/2), so tha
 _SCALE: Final = 3  # a ballot on all of M items weighs 3/(M + 1): as much as it would be sure of
 
 
-def move_of(size: int | Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def _moved_squared(size: int | Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """Return the square of how far an order of so many items is from its reverse: K(K² − 1)/3."""
     # Source: docs/ranking.md, "Ballots".
     sizes = np.asarray(size, dtype=np.int64)
@@ -60,7 +60,7 @@ class BallotDesign(DesignedSum):
     worst: Int64[np.ndarray, " k"] = field(init=False)  # the ballots of a change that does so
 
     def __post_init__(self) -> None:
-        squares = move_of(np.diff(self.starts)) * (2 * _ORDER * FINER * self.weights) ** 2
+        squares = _moved_squared(np.diff(self.starts)) * (2 * _ORDER * FINER * self.weights) ** 2
         self._hide(root_above(squares), self.persons)
 
     @property
@@ -216,7 +216,9 @@ class BallotGaussian(SumMechanism):
         used = counted_rows(len(sizes), persons, rows, self.records_per_person)
         if not used.any():
             raise DataError("No ballot counts. Nothing was released.")
-        weights = (1 / (self.grid * 2 * _ORDER * np.sqrt(move_of(sizes)))).astype(np.int64) * used
+        weights = (1 / (self.grid * 2 * _ORDER * np.sqrt(_moved_squared(sizes)))).astype(
+            np.int64
+        ) * used
         if (weights < 1)[used].any():
             raise UsageError(
                 f"Ballots of {int(sizes[used].max())} items are too long for the grid "

@@ -530,6 +530,7 @@ def _statement(
 ) -> str:
     """Return the page in one line: what was learned, and what it can reveal."""
     votes = "votes" if result.get("leaderboard") else judged(result)
+    votes = "ballots" if is_of_rankings(result) else votes
     said = {"ballots": "ballots", "pairs": votes}
     told = [f"{counts[name]} {what}" for name, what in said.items() if name in counts]
     source = told[0] if told else "human judgments"

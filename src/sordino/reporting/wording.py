@@ -327,6 +327,8 @@ _ONE_SUM = (
 _SUMS_OF_BALLOTS = {
     "borda": "One sum of ranks over all ballots, with noise: how high every candidate was placed, "
     "added up.",
+    "comparisons": "One sum over all ballots, with noise: how often every item was before others, "
+    "and how many ballots compare two.",
     "first-choice": "One sum of first choices over all ballots, with noise: what else a ballot "
     "says is not read.",
 }

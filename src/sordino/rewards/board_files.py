@@ -21,7 +21,7 @@ from sordino._files import read_json
 from sordino.errors import DataError, UsageError
 from sordino.privacy.guarantee import Guarantee
 
-from .leaderboard import POINTS, Leaderboard, Votes, fit_board
+from .leaderboard import POINTS, Ballots, Leaderboard, Votes, fit_board
 
 BOARD_FORMAT: Final = "sordino.leaderboard"
 BOARD_VERSION: Final = 1
@@ -84,6 +84,13 @@ def _votes_to_dict(votes: Votes) -> dict[str, Any]:
         "noise": votes.noise.tolist(),
         "inflation": votes.inflation,
         "count_variance": votes.count_variance,
+        "ballots": None
+        if (ballots := votes.ballots) is None
+        else {
+            "offered": [np.flatnonzero(members).tolist() for members in ballots.members],
+            "counts": ballots.counts.tolist(),
+            "weights": ballots.weights.tolist(),
+        },
     }
 
 
@@ -94,10 +101,18 @@ def _votes_of(told: Mapping[str, Any]) -> Votes:
     given |= {name: float(told[name]) for name in ("inflation", "count_variance")}
     places = np.asarray(told["places"], dtype=int)
     shape = len(given["counts"]), int(told["columns"])
+    ballots = None
+    if (offers := told["ballots"]) is not None:
+        counts, weights = (np.asarray(offers[name], float) for name in ("counts", "weights"))
+        members = np.zeros((len(counts), len(told["items"])), dtype=bool)
+        for row, offered in zip(members, offers["offered"], strict=True):
+            row[offered] = True
+        ballots = Ballots(members, counts, weights)
     return Votes(
         items=tuple(map(str, told["items"])),
         rows=sparse.csr_array((np.asarray(told["values"], float), tuple(places)), shape=shape),
         ties=None if told["ties"] is None else float(told["ties"]),
+        ballots=ballots,
         **given,
     )
 

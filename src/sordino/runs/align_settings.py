@@ -23,10 +23,13 @@ from sordino.preferences.features import (
     usable_dimension,
     usual_features,
 )
+from sordino.preferences.ranking_files import read_rankings
+from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.rewards.evidence import MOST_FEATURES
 from sordino.rewards.reward_fit import METHODS
 
+from .progress import Bar
 from .settings import (
     DELTA,
     Argument,
@@ -119,6 +122,49 @@ class Promised:
         return self.unit is Unit.record
 
 
+@dataclass(frozen=True, kw_only=True)
+class Offered(Promised, Rated):
+    """How judgments are read that may be ballots, and what these were offered."""
+
+    all_offered: bool = DataOption(
+        "Of ballots without a field 'offered': everybody could list every item. Items that a "
+        "ballot leaves out tie below the others, and which they are stays private.",
+        False,
+    )
+    named_offered: bool = DataOption(
+        "Of ballots without a field 'offered': each was offered just the items it names, "
+        "which makes public what it names (not the order). With neither option ballots must "
+        "name every item, and that they do is public.",
+        False,
+    )
+
+    @property
+    def offered(self) -> str | None:
+        """Return what ballots were offered that do not say it."""
+        # Where what a ballot names is a part of what is hidden, each must say it, or an option: to
+        # refuse the short ones only would tell that there are some.
+        if self.all_offered and self.named_offered:
+            raise UsageError(
+                "--all-offered and --named-offered exclude each other. Nothing was done. Give one."
+            )
+        if self.all_offered or self.named_offered:
+            return "all" if self.all_offered else "named"
+        return "each" if self.hides_texts else None
+
+    def read_ballots(self, source: object, **known: Any) -> Rankings:
+        """Return the ballots of a file, or of whatever else holds them."""
+        with Bar.shown("Reading") as bar:
+            return read_rankings(
+                source,
+                columns=self.reading["columns"],
+                person_field=self.reading["person_field"],
+                offered=self.offered,
+                hides_records=self.hides_texts,
+                progress=bar,
+                **known,
+            )
+
+
 class NoiseOn(StrEnum):
     """Where the noise is."""
 
@@ -194,7 +240,7 @@ class Fitting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Align(Promised, IntoFolder, Fitting, Rated, ManyFiles):
+class Align(Offered, IntoFolder, Fitting, ManyFiles):
     """What the user chose for one run; None where an option was left out."""
 
     title = "sordino align"
@@ -263,17 +309,6 @@ class Align(Promised, IntoFolder, Fitting, Rated, ManyFiles):
     truth: Path | None = DataOption(
         "True reward of simulated judgments.", noise=("labels", "estimate"), why=_WITHHELD
     )
-    all_offered: bool = DataOption(
-        "Of ballots without a field 'offered': everybody could list every item. Items that a "
-        "ballot leaves out tie below the others, and which they are stays private.",
-        False,
-    )
-    named_offered: bool = DataOption(
-        "Of ballots without a field 'offered': each was offered just the items it names, "
-        "which makes public what it names (not the order). With neither option ballots must "
-        "name every item, and that they do is public.",
-        False,
-    )
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened; auto takes any kind that is met."""
@@ -323,10 +358,7 @@ class Align(Promised, IntoFolder, Fitting, Rated, ManyFiles):
             if self.epsilon is not None:
                 RandomizedResponse(self.epsilon)
         self.refuse_matrices(self.text_dimension)
-        if self.all_offered and self.named_offered:
-            raise UsageError(
-                "--all-offered and --named-offered exclude each other. Nothing was done. Give one."
-            )
+        _ = self.offered
         self.refuse_folder()
 
     @cached_property
@@ -406,15 +438,6 @@ class Align(Promised, IntoFolder, Fitting, Rated, ManyFiles):
     def other_seed(self) -> int | None:
         """Return a seed for a second mechanism, if there is one for the first."""
         return None if self.simulate_seed is None else self.simulate_seed + 1
-
-    @property
-    def offered(self) -> str | None:
-        """Return what ballots were offered that do not say it."""
-        # Where what a ballot names is a part of what is hidden, each must say it, or an option: to
-        # refuse the short ones only would tell that there are some.
-        if self.all_offered or self.named_offered:
-            return "all" if self.all_offered else "named"
-        return "each" if self.hides_texts else None
 
     @property
     def policy_terms(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from sordino.preferences.comparisons import warn_swapped
 from sordino.preferences.containers import files_of
 from sordino.preferences.features import Features, Intercept, Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
-from sordino.preferences.ranking_files import holds_rankings, read_rankings
+from sordino.preferences.ranking_files import holds_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import Absent
 from sordino.privacy.guarantee import (
@@ -47,7 +47,6 @@ from sordino.rewards.noise_forecast import ROWS, Signal, narrowed, population_ro
 
 from .align_run import AlignRun, Inputs, remake_policy
 from .align_settings import Align, NoiseOn
-from .progress import Bar
 from .run import FolderRun, made_folder, publish, quiet, refuse_randomized
 from .settings import (
     EngineKind,
@@ -257,16 +256,7 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
     refuse_given(given, "it is for pairs, and these are rankings")
     if isinstance(source, Rankings):
         return Inputs(data=source)
-    with Bar.shown("Reading") as bar:
-        ballots = read_rankings(
-            source,
-            columns=settings.reading["columns"],
-            person_field=settings.reading["person_field"],
-            offered=settings.offered,
-            hides_records=settings.hides_texts,
-            progress=bar,
-        )
-    return Inputs(data=ballots)
+    return Inputs(data=settings.read_ballots(source))
 
 
 def _pairs(settings: Align, source: object) -> Inputs:

@@ -30,13 +30,16 @@ from sordino._version import __version__
 from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify_paid, digest_of, paid_guarantee
 from sordino.errors import PrivacyError, SordinoError, UsageError
+from sordino.mechanisms.ballot_sum import BallotGaussian
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian, SumMechanism
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks, find_chunks
+from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.items import STYLE, ItemDifferences
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings
+from sordino.preferences.rankings import Rankings
 from sordino.privacy.books import names_persons
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, size
 from sordino.privacy.ledger import Ledger
@@ -47,17 +50,19 @@ from sordino.rewards.board_files import BOARD, Board, BoardRelease
 from sordino.rewards.label_release import label_promise, promise_of
 from sordino.rewards.leaderboard import POINTS, Leaderboard
 from sordino.rewards.metrics import REACH
+from sordino.rewards.ranking_fit import ranking_promise
 from sordino.rewards.release_checks import entropy_of, record_promise
 from sordino.rewards.vote_release import (
     ReleasedVotes,
     record_mechanism,
+    release_ballots,
     release_votes,
     votes_of_answers,
 )
 
 from .align_labels import Randomizing
 from .align_run import page
-from .align_settings import Delta, Epsilon, Promised, Relation, WhichUnit
+from .align_settings import Delta, Epsilon, Offered, Relation, WhichUnit
 from .alignment import Outcome, perform_call
 from .progress import Bar, Passes
 from .run import (
@@ -76,7 +81,6 @@ from .settings import (
     IntoFolder,
     ManyFiles,
     PrivacyOption,
-    Rated,
     Unit,
     refuse_given,
     refuse_records,
@@ -91,7 +95,7 @@ _LISTED = 10  # items of a closing summary
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rank(Promised, IntoFolder, Rated, ManyFiles):
+class Rank(Offered, IntoFolder, ManyFiles):
     """What the user chose for one board; None where an option was left out."""
 
     title = "sordino rank"
@@ -100,7 +104,8 @@ class Rank(Promised, IntoFolder, Rated, ManyFiles):
         list[Path],
         Argument(
             "Votes: two names and a winner, or a tie, with or without texts; thumbs of named "
-            "answers; randomized answers with names. Files, or folders of them.",
+            "answers; ballots over items, full or short, also of PrefLib; randomized answers with "
+            "names. Files, or folders of them.",
             metavar="DATA...",
         ),
     ]
@@ -176,7 +181,7 @@ class Rank(Promised, IntoFolder, Rated, ManyFiles):
         if self.epsilon is not None:
             _validate.telling("--epsilon", self.epsilon)
         _validate.failure_probability("--delta", self.failure, zero=False)
-        _ = self.styles, self.anchored, self.declared_items
+        _ = self.styles, self.anchored, self.declared_items, self.offered
         if self.unit is not Unit.person:
             refuse_given({"--cap": self.cap}, "A cap is for --unit person")
         if self.hides_texts:
@@ -253,6 +258,20 @@ class Rank(Promised, IntoFolder, Rated, ManyFiles):
         return found
 
     @property
+    def of_ballots(self) -> Rank:
+        """Return the same settings for ballots; refuse what is not known of them."""
+        if self.hides_texts:
+            raise UsageError(
+                "--unit record would hide what a ballot was offered, and how sure a rating is "
+                "depends on it. Nothing was done. Use --unit label, or --unit person."
+            )
+        why = "ballots are one sum of how they compare the items that they were offered"
+        davidson, labels = self.ties == "davidson", self.noise == "labels"
+        columns = {"--groups": self.groups, "--style": self.style}
+        refuse_given(columns | {"--ties davidson": davidson, "--noise labels": labels}, why)
+        return replace(self, noise="estimate", ties="half")
+
+    @property
     def counts_ties(self) -> bool:
         """Return whether ties are counted, and not half a win for both."""
         return self.noise != "labels" and self.ties != "half"
@@ -267,7 +286,7 @@ class RankRun(FolderRun):
     """A run on votes, wherever its noise is: what differs is how they are released."""
 
     settings: Rank
-    votes: Pairs | PrivatePairs | Chunks
+    votes: Pairs | PrivatePairs | Chunks | Rankings
     started: float  # when, by the clock of `_random`
     source: Path | None = None  # the file of votes that arrived private
     earlier: Board | None = None  # to which the new votes are added
@@ -295,6 +314,8 @@ class RankRun(FolderRun):
     def features(self) -> ItemDifferences:
         """Return which numbers a vote has: a difference of two items, in style, for each group."""
         settings, source = self.settings, self.survey or self.votes
+        if isinstance(source, Rankings):
+            return ItemDifferences(source.items or ())
         terms: dict[str, Any] = {"style": settings.styles, "ties": settings.counts_ties}
         if settings.declared_items is not None and settings.groups is None:
             return ItemDifferences(settings.declared_items, **terms)
@@ -323,7 +344,7 @@ class RankRun(FolderRun):
         return source.counted if isinstance(source, ChunkSurvey) else len(source)
 
     @staticmethod
-    def _all_records(source: Pairs | PrivatePairs | ChunkSurvey) -> int:
+    def _all_records(source: Comparisons | ChunkSurvey) -> int:
         return (source.n if isinstance(source, ChunkSurvey) else len(source)) + source.dropped
 
     def account(self, *, planning: bool) -> Ledger:
@@ -344,13 +365,16 @@ class RankRun(FolderRun):
             )
         newest = self.earlier.releases[-1]
         votes, widened = newest.votes[""], self.widening()[0]
-        held = votes.ties is not None, newest.styles, votes.count_variance > 0
-        asked = settings.counts_ties, settings.styles, settings.hides_texts
+        ballots, of_ballots = votes.ballots is not None, isinstance(self.votes, Rankings)
+        records = votes.count_variance > 0 and not ballots
+        held = votes.ties is not None, newest.styles, records, ballots
+        asked = settings.counts_ties, settings.styles, settings.hides_texts, of_ballots
         if held != asked or not math.isclose(votes.inflation, widened):
             raise UsageError(
-                "The board that is updated hides whole records where this one does not, or counts "
-                "ties otherwise, has another style, or another coin, so its votes cannot be added "
-                "to these. Nothing was released. Give the same --unit, --ties, --style, --noise "
+                "The board that is updated hides whole records where this one does not, or is of "
+                "ballots where this is of votes between two, or counts ties otherwise, has another "
+                "style, or another coin, so its votes cannot be added to these. Nothing was "
+                "released. Give the same --unit, --ties, --style, --noise "
                 "and, for coins, --epsilon; or leave --update out."
             )
         return ledger
@@ -390,7 +414,7 @@ class RankRun(FolderRun):
         text = to_json(values)
         hidden = self.settings.hides_texts
         # a repeat, or a vote beyond the cap of its person, is not on the board
-        votes = self.number if hidden else round(released.boards[""].counts.sum())
+        votes = self.number if hidden else released.boards[""].number
         result: dict[str, Any] = finite(
             {
                 "format": RESULT_FORMAT,
@@ -447,9 +471,9 @@ class _Sum(RankRun):
         )
 
     @cached_property
-    def mechanism(self) -> LabelGaussian | GaussianMechanism:
+    def mechanism(self) -> SumMechanism | GaussianMechanism:
         """Return the noise that hides who won a vote, all of a person's votes, or a whole vote."""
-        settings, most = self.settings, None
+        settings, votes, most = self.settings, self.votes, None
         if settings.hides_texts:
             k, relation = len(self.features.items), settings.relation
             return record_mechanism(
@@ -457,19 +481,26 @@ class _Sum(RankRun):
             )
         if settings.unit is Unit.person:
             most = settings.cap
-            if most is None and isinstance(self.votes, Pairs):
+            if most is None and isinstance(votes, Pairs | Rankings):
                 mu = LabelGaussian(settings.total, delta=settings.failure).mu
-                most = _usable_votes(self.votes, self.features, mu)
-        return LabelGaussian(
-            settings.total,
-            delta=settings.failure,
-            records_per_person=most,
-            ties=self.features.counters,
-        )
+                most = _usable_votes(votes, *self._teaching, mu)
+        terms: dict[str, Any] = {"delta": settings.failure, "records_per_person": most}
+        if isinstance(votes, Rankings):
+            return BallotGaussian(settings.total, counted=not votes.named, **terms)
+        return LabelGaussian(settings.total, ties=self.features.counters, **terms)
+
+    @property
+    def _teaching(self) -> tuple[float, float]:
+        """Return what one vote teaches of a rating, and how far it moves the sum."""
+        k = len(self.features.items)
+        if not isinstance(self.votes, Rankings):
+            return 1 / (2 * k), 2 * self.features.feature_bound
+        m = int(self.votes.sizes.max())  # Source: docs/ranking.md, "Ballots"
+        return 3 * (m - 1) * m / (4 * (m + 1) * k), math.sqrt(3 * m * (m - 1) / (m + 1))
 
     def described(self) -> dict[str, Any]:
         mechanism, settings = self.mechanism, self.settings
-        if isinstance(mechanism, LabelGaussian):
+        if isinstance(mechanism, SumMechanism):
             return mechanism.describe()
         terms = {"name": mechanism.name, "epsilon": settings.total, "delta": settings.failure}
         noise = {"mu": mechanism.event.mu, "standard_deviation": mechanism.standard_deviation}
@@ -477,7 +508,7 @@ class _Sum(RankRun):
 
     def widening(self) -> tuple[float, float]:
         most = self.mechanism.records_per_person or 1
-        return 1.0, 2.0 * self.features.feature_bound * most / self.mechanism.event.mu
+        return 1.0, self._teaching[1] * most / self.mechanism.event.mu
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         mechanism, votes, survey = self.mechanism, self.votes, self.survey
@@ -485,6 +516,8 @@ class _Sum(RankRun):
         if isinstance(mechanism, GaussianMechanism):
             n = None if isinstance(known, Chunks) else self._all_records(known)
             promise = record_promise(mechanism, ledger, entropy, n=n, features=self.features)
+        elif isinstance(votes, Rankings):
+            promise = ranking_promise(votes, mechanism, ledger, entropy)
         elif isinstance(votes, Pairs):
             promise = label_promise(votes, mechanism, ledger, entropy)
         else:
@@ -492,7 +525,7 @@ class _Sum(RankRun):
             promise = promise_of(mechanism, ledger, entropy, n=self.number, **links)
         asked = getattr(known, "questions", None) if promise.unit == "label" else None
         people = None
-        if names_persons(promise) and isinstance(votes, Pairs):
+        if names_persons(promise) and isinstance(votes, Pairs | Rankings):
             people = votes.people(most=mechanism.records_per_person)
         elif names_persons(promise) and survey is not None:
             people = survey.people
@@ -505,13 +538,12 @@ class _Sum(RankRun):
         }
 
     def released(self, ledger: Ledger) -> ReleasedVotes:
-        return release_votes(
-            cast("Pairs | ChunkSurvey", self.survey or self.votes),
-            self.mechanism,
-            items=self.features,
-            ledger=ledger,
-            simulate_seed=self.settings.simulate_seed,
-        )
+        votes: Any = self.survey or self.votes
+        mechanism: Any = self.mechanism
+        terms: dict[str, Any] = {"ledger": ledger, "simulate_seed": self.settings.simulate_seed}
+        if isinstance(votes, Rankings):
+            return release_ballots(votes, mechanism, **terms)
+        return release_votes(votes, mechanism, items=self.features, **terms)
 
     @contextmanager
     def ready(self) -> Iterator[Run]:
@@ -637,19 +669,18 @@ def _line(item: Mapping[str, Any]) -> str:
     return f"{rank_words(item['rank'])}: {name}, {item['points']:,.0f} points [{ends}]"
 
 
-def _usable_votes(votes: Pairs, features: ItemDifferences, mu: float) -> int:
+def _usable_votes(votes: Pairs | Rankings, teaches: float, moves: float, mu: float) -> int:
     """Return how many votes of one person are to count, from how many each gave (it is public)."""
-    # More votes say more, and need more noise for each person: if items meet equally often, s of
-    # whose votes count for one, its rating has about the variance (s/4 + noise²)/(s/4)².
+    # More votes say more, and need more noise for each person: what is known of a rating has the
+    # variance (known + noise²)/known².
     # Source: docs/ranking.md, "How it is private".
     if votes.persons is None:
         refuse_unlinked("a budget for each person")
     each = Counter(compress(votes.persons, votes.first_rows()))
     givers = np.cumsum(np.bincount([*each.values()])[:0:-1])[::-1]  # of 1, 2, … votes at least
     most = np.arange(1, len(givers) + 1)
-    known = np.cumsum(givers) / (2 * len(features.items))
-    noise = 2 * features.feature_bound * most / mu
-    return int(most[np.argmin((known + noise**2) / known**2)])
+    known = np.cumsum(givers) * teaches
+    return int(most[np.argmin((known + (moves * most / mu) ** 2) / known**2)])
 
 
 def _foreseen(settings: Rank, votes: Pairs) -> dict[str, dict[str, Any]]:
@@ -676,19 +707,26 @@ def _foreseen(settings: Rank, votes: Pairs) -> dict[str, dict[str, Any]]:
     return told
 
 
-def _read(settings: Rank) -> Pairs | PrivatePairs | Chunks:
-    """Return the votes of files, in memory or to be read in pieces."""
-    source: Any = settings.votes[0] if len(settings.votes) == 1 else settings.votes
+def _read(settings: Rank, data: object) -> Pairs | PrivatePairs | Chunks | Rankings:
+    """Return the votes of files, in memory or to be read in pieces; or of what holds them."""
+    source: Any = data
+    if data is None:
+        source = settings.votes[0] if len(settings.votes) == 1 else settings.votes
+    if isinstance(source, Pairs | PrivatePairs | Rankings):
+        return source
+    if isinstance(source, Path | list | tuple) and holds_rankings(source):
+        items = settings.declared_items
+        return settings.of_ballots.read_ballots(source, **({"items": items} if items else {}))
+    refuse_given(
+        {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered},
+        "only ballots over items have items to offer, and these are votes between two",
+    )
     # how many there are may be private, and nothing is done by it then
     known = {"most": -1} if settings.relation == ADD_OR_REMOVE_ONE else {}
-    if settings.noise != "labels" and settings.reads_chunks(settings.votes, **known):
+    chunks = data is None and settings.noise != "labels"
+    if chunks and settings.reads_chunks(settings.votes, **known):
         return find_chunks(
             settings.votes, hides_records=settings.hides_texts, **settings.reading_in_chunks
-        )
-    if holds_rankings(source):
-        raise UsageError(
-            "These are ballots, and a board is made of votes between two. Nothing was done. Worths "
-            "of ballots, with intervals: sordino align --noise estimate."
         )
     with Bar.shown("Reading") as bar:
         return read_pairs(
@@ -698,13 +736,14 @@ def _read(settings: Rank) -> Pairs | PrivatePairs | Chunks:
 
 def prepare(settings: Rank, data: object = None) -> RankRun:
     """Return the run of the noise that was asked for, on files or on votes in memory."""
-    started, foreseen, reading = _random.clock(), None, settings.reading
-    if data is None:
-        votes = _read(settings)
-    elif isinstance(data, Pairs | PrivatePairs):
-        votes = data
-    else:
-        votes = read_pairs(cast("Any", data), **reading, hides_records=settings.hides_texts)
+    started, foreseen, votes = _random.clock(), None, _read(settings, data)
+    if isinstance(votes, Rankings):
+        if votes.items is None:
+            raise UsageError(
+                "These ballots have candidates of their own, and a board is about items that many "
+                "ballots share. Nothing was done. Learn a reward: sordino align --noise estimate."
+            )
+        settings = settings.of_ballots
     if isinstance(votes, PrivatePairs) and settings.noise == "estimate":
         refuse_randomized(votes)
     kind = "labels" if isinstance(votes, PrivatePairs) else settings.noise
@@ -719,7 +758,9 @@ def prepare(settings: Rank, data: object = None) -> RankRun:
     return replace(run, foreseen=foreseen, source=settings.votes[0] if files else None)
 
 
-def _run(settings: Rank, votes: Pairs | PrivatePairs | Chunks, started: float) -> RankRun:
+def _run(
+    settings: Rank, votes: Pairs | PrivatePairs | Chunks | Rankings, started: float
+) -> RankRun:
     kind = _Coins if settings.noise == "labels" else _Sum
     earlier = None if settings.update is None else Board.load(_board_path(settings.update))
     return kind(settings=settings, votes=votes, started=started, earlier=earlier)
@@ -760,9 +801,9 @@ def rank(
     """Return a private leaderboard of whatever was voted on: what ``sordino rank`` does.
 
     Args:
-        data: Votes between two named items: a file, a folder or several of them; a data frame, a
-            table, a list of mappings (``model_a``, ``model_b``, ``winner``); or
-            :class:`sordino.Pairs` with names.
+        data: Votes between two named items, or ballots over many: a file, a folder or several of
+            them; a data frame, a table, a list of mappings (``model_a``, ``model_b``, ``winner``);
+            :class:`sordino.Pairs` with names, or :class:`sordino.Rankings` of items.
         epsilon: Privacy loss allowed, for each ``unit``; needed for raw votes.
         unit: Whose change is hidden: ``"label"`` (a vote), ``"person"`` or ``"record"``.
         noise: Where the noise is: ``"labels"``, ``"estimate"``, or ``"auto"``.

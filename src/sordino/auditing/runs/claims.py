@@ -542,8 +542,9 @@ def check_board(
         return Finding.skipped(_ATTACK, "The entries are of a kind that no board is made of.")
     every = [votes for one in board.releases for votes in one.votes.values()]
     records = paid.unit == "record"
-    exact = "Nothing but private records tells how often two items met."
-    found.refute(exact, when=records and any(votes.count_variance == 0 for votes in every))
+    exact = "How often two items met is private, and this tells it as it was."
+    known = any(votes.count_variance == 0 for votes in every if records or votes.ballots)
+    found.refute(exact, when=known and (records or "named-offered" not in paid.caveats))
     told = stated.numbers.present & (_COUNTS if paid.neighbors == ADD_OR_REMOVE_ONE else set())
     found.refute(
         f"How many records there are is private, and this tells: {_names(told)}.", when=bool(told)
@@ -557,8 +558,18 @@ def check_board(
     )
 
 
+_FREE_COUNTS: Final = 1.5
+"""How much less noise than its order the number of a ballot's comparisons needs."""
+
+
 def _moved(votes: Votes) -> float:
     """Return how far the vote that moves the sum most does so, in units of the noise."""
+    if (ballots := votes.ballots) is not None:  # an order and its reverse
+        sizes, least = ballots.members.sum(axis=1), np.linalg.eigvalsh(votes.noise)[0]
+        most = (ballots.weights * np.sqrt(sizes * (sizes**2 - 1) / 3)).max(initial=0.0)
+        counted = votes.count_variance * _FREE_COUNTS
+        hides = least > 0 and (counted == 0 or counted >= least)
+        return float(most / math.sqrt(least)) if hides else math.inf
     d, records = votes.rows.shape[1], votes.count_variance > 0
     rows = votes.rows.toarray() if records else votes.rows[votes.counts > 0].toarray()
     noise = votes.noise[:d, :d]
