@@ -71,14 +71,10 @@ def _stopped(how: str, code: int) -> int:
     return code
 
 
-def _terminated(*_: object) -> NoReturn:
-    """Leave in good order, so that half-written files are removed."""
-    raise SystemExit(_stopped("Terminated", 143))
-
-
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
-    signal.signal(signal.SIGTERM, _terminated)
+    # in good order, so that half-written files are removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_stopped("Terminated", 143)))
     code = run()
     try:
         sys.stdout.flush()

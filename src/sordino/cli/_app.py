@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
@@ -63,7 +63,6 @@ class _OnDemand(TyperGroup):
         self.commands = {name: TyperCommand(name, help=line) for name, line in COMMANDS.items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return what the first argument names, after importing it."""
         if args[0] in COMMANDS:
             self.commands[args[0]] = load_command(args[0])
         return super().resolve_command(ctx, args)
@@ -72,15 +71,12 @@ class _OnDemand(TyperGroup):
 def load_command(name: str) -> Any:
     """Return one command, ready to be called."""
     import_module(f"sordino.cli.{name}")
+    shown: dict[str, Any] = {"pretty_exceptions_short": True, "rich_markup_mode": "rich"}
     for info in app.registered_commands:
         if info.callback is not None and info.callback.__name__ == name:
-            return get_command_from_info(
-                info, pretty_exceptions_short=True, rich_markup_mode="rich"
-            )
+            return get_command_from_info(info, **shown)
     (group,) = (info for info in app.registered_groups if info.name == name)
-    return get_group_from_info(
-        group, pretty_exceptions_short=True, suggest_commands=True, rich_markup_mode="rich"
-    )
+    return get_group_from_info(group, suggest_commands=True, **shown)
 
 
 app = typer.Typer(
@@ -96,7 +92,7 @@ app = typer.Typer(
 )
 
 
-def _version(*, value: bool) -> None:
+def _version(value: bool) -> None:
     if value:
         typer.echo(f"sordino {__version__}")
         raise typer.Exit
@@ -104,9 +100,7 @@ def _version(*, value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=lambda value: _version(value=value), is_eager=True)
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
 ) -> None:
     """Learn from human preferences so that no single judgment can be read out."""
 
@@ -232,17 +226,9 @@ def say_error(error: BaseException) -> None:
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
 
 
-def say_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def say_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
     """Print one of our warnings on standard error, without the line of code behind it."""
-    del filename, lineno, line
-    (file or sys.stderr).write(f"{category.__name__}: {message}\n")
+    sys.stderr.write(f"{category.__name__}: {message}\n")
 
 
 def explain_crash(error: BaseException) -> None:

@@ -37,6 +37,7 @@ from sordino.runs.settings import (
     Unit,
     language_module,
     refuse_records,
+    terms_of,
 )
 from sordino.runs.tables import describe_promise
 
@@ -65,8 +66,6 @@ app.add_typer(audit, name="audit")
 
 @dataclass(frozen=True, kw_only=True)
 class _Audit(Output):
-    """How an audit answers."""
-
     out: Path | None = Option("Page to write (.html): claimed against measured.", metavar="PAGE")
 
     def __post_init__(self) -> None:
@@ -104,28 +103,21 @@ class _Audit(Output):
             rows["written"] = self.out.name
         title, simulated = f"sordino audit {audit.kind}", audit.claim.simulated
         finish(title, rows, audit.to_dict(), as_json=self.as_json, simulated=simulated)
+        told: dict[str, list[Finding]] = {}  # what was not tried for one reason shares a row
+        for number, each in enumerate(audit.findings):
+            told.setdefault(str(number) if each.ran else each.summary, []).append(each)
+        tried = [
+            [", ".join(each.attack for each in alike), _WORDS[alike[0].outcome], alike[0].summary]
+            for alike in told.values()
+        ]
         if not self.as_json:
-            grid("what was tried", ("attack", "outcome", "what came of it"), _tried(audit))
+            grid("what was tried", ("attack", "outcome", "what came of it"), tried)
         if audit.exit_code:
             raise typer.Exit(audit.exit_code)
 
 
-def _tried(audit: Audit) -> list[list[str]]:
-    """Return a row for every attack; those that were not tried for one reason share theirs."""
-    told: dict[str, list[Finding]] = {}
-    for number, each in enumerate(audit.findings):
-        told.setdefault(str(number) if each.ran else each.summary, []).append(each)
-    rows = []
-    for alike in told.values():
-        names, first = ", ".join(each.attack for each in alike), alike[0]
-        rows.append([names, _WORDS[first.outcome], first.summary])
-    return rows
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Played(_Audit):
-    """How often something is played to be told apart."""
-
     confidence: float = Option("Coverage of the bound that is shown.", 0.95)
     simulate_seed: int | None = Option("Play with a seed, to repeat it.", min=0)
 
@@ -135,8 +127,6 @@ _Neighbors = Annotated[Neighbors, Option("What one change is; labels are replace
 
 @dataclass(frozen=True, kw_only=True)
 class _AuditedRelease(_Audit):
-    """What is known of a file that claims to be randomized."""
-
     path: Path = Argument(
         "Randomized answers (.jsonl, .csv, .tsv, .gz), or a folder.", metavar="FILE"
     )
@@ -155,24 +145,14 @@ class _AuditedRelease(_Audit):
 def release(settings: _AuditedRelease) -> None:
     """Attack a file that claims local privacy: order, ids, seeds, repeats, flip rates."""
     refuse_records(settings.unit)
+    columns, unit = tuple(settings.covariate or ()), settings.unit.counted
     with Bar.shown("Attacking") as bar:
-        found = audit_release(
-            settings.path,
-            epsilon=settings.epsilon,
-            unit=settings.unit.counted,
-            manifest=settings.manifest,
-            raw=settings.raw,
-            covariates=tuple(settings.covariate or ()),
-            person_field=settings.person_field,
-            progress=bar,
-        )
+        found = terms_of(settings, audit_release, unit=unit, covariates=columns, progress=bar)
     settings.tell(found)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _AuditedMechanism(_Played):
-    """Which mechanism is played, and what it claims."""
-
     name: str = Argument(f"{', '.join(NAMES)}, or module:attribute of your own.", metavar="NAME")
     epsilon: float = Option("Privacy loss that is claimed.", required=True)
     delta: float = Option("Failure probability that is claimed.", 0.0)
@@ -201,27 +181,16 @@ def mechanism(settings: _AuditedMechanism) -> None:
         played = build_mechanism(name, epsilon=epsilon, delta=delta, neighbors=relation)
         usual = Unit.label if isinstance(played, RandomizedResponse) else Unit.record
         whose = (settings.unit or usual).whose
-        claim = Guarantee(epsilon, delta=delta, unit=whose, neighbors=relation, trust="central")
+        terms: dict[str, Any] = {"unit": whose, "neighbors": relation, "trust": "central"}
+        claim = Guarantee(epsilon, delta=delta, **terms)
+        terms |= {"mechanism": played, "claim": claim}
         with Bar.shown("Playing") as bar:
-            found = audit_mechanism(
-                played,
-                unit=whose,
-                neighbors=relation,
-                trust="central",
-                claim=claim,
-                trials=settings.trials,
-                confidence=settings.confidence,
-                processes=settings.processes,
-                simulate_seed=settings.simulate_seed,
-                progress=bar,
-            )
+            found = terms_of(settings, audit_mechanism, **terms, progress=bar)
     settings.tell(found)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _AuditedTraining(_Played):
-    """Which training is played before there are data."""
-
     model: Path = Argument("Checkpoint that is to be trained.", metavar="MODEL")
     epsilon: float = Option("Privacy loss of all steps.", required=True)
     policy: bool = Option("Train a policy by DPO; a reward otherwise.", False)
@@ -237,39 +206,32 @@ class _AuditedTraining(_Played):
     trials: int = Option("Noisy steps on each side, at least 4000.", 10_000)
 
 
-@command(audit, _AuditedTraining)
-def training(settings: _AuditedTraining) -> None:
-    """Play the central training of a language model before it; no data are needed, none is paid."""
-    with redirect_stdout(sys.stderr):  # what libraries print is no part of the answer
-        found = _audit_model(settings)
-    settings.tell(found)
-
-
 _UNITS = 100.0  # a number, as the settings ask for one; nothing here depends on it
 _NOBODY = {"prompt": "Who?", "first": "Nobody.", "second": "No one.", "label": 1}
 
 
-def _audit_model(settings: _AuditedTraining) -> Audit:
-    """Return what attacks on the training of a model show, before anything is trained or paid."""
-    # of what kind they are, is checked there
-    records: Any = None if settings.raw is None else read_pairs(settings.raw)
-    privacy = language_module("dp_sgd.privacy").CentralPrivacy(
-        settings.epsilon,
-        settings.delta,
-        unit="record",
-        neighbors=settings.neighbors.relation,
-        sampling_probability=settings.chance,
-        steps=settings.steps,
-        expected_batch=_UNITS * settings.chance,
-    )
+@command(audit, _AuditedTraining)
+def training(settings: _AuditedTraining) -> None:
+    """Play the central training of a language model before it; no data are needed, none is paid."""
     name, task = ("DPO", "CAUSAL_LM") if settings.policy else ("Reward", "SEQ_CLS")
-    module = language_module("dp_sgd.training")
-    with passing_folder(None) as scratch:
+    # what libraries print is no part of the answer
+    with redirect_stdout(sys.stderr), passing_folder(None) as scratch:
+        # of what kind they are, is checked there
+        records: Any = None if settings.raw is None else read_pairs(settings.raw)
+        privacy = language_module("dp_sgd.privacy").CentralPrivacy(
+            settings.epsilon,
+            settings.delta,
+            unit="record",
+            neighbors=settings.neighbors.relation,
+            sampling_probability=settings.chance,
+            steps=settings.steps,
+            expected_batch=_UNITS * settings.chance,
+        )
+        module = language_module("dp_sgd.training")
+        make = getattr(module, f"Central{name}Config")
         trainer = getattr(module, f"Central{name}Trainer")(
             str(settings.model),
-            args=getattr(module, f"Central{name}Config")(
-                scratch, disable_tqdm=True, save_strategy="no"
-            ),
+            args=make(scratch, disable_tqdm=True, save_strategy="no"),
             train_dataset=read_pairs([_NOBODY]),
             privacy=privacy,
             # of no project, which would miss it once it is gone
@@ -279,20 +241,12 @@ def _audit_model(settings: _AuditedTraining) -> Audit:
         )
         from sordino.auditing.training import audit_training  # noqa: PLC0415 (needs the extra)
 
-        return audit_training(
-            trainer,
-            partners=settings.partners,
-            trials=settings.trials,
-            confidence=settings.confidence,
-            records=records,
-            simulate_seed=settings.simulate_seed,
-        )
+        found = terms_of(settings, audit_training, trainer=trainer, records=records)
+    settings.tell(found)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _AuditedRun(_Audit):
-    """Which run is derived anew."""
-
     folder: Path = Argument("Folder of an earlier align.", metavar="DIR")
     ledger: RunLedger = None
 

@@ -360,7 +360,6 @@ class Bandit(IntoFolder):
 
 
 def _refuse_no_part(name: str, value: float | None, of: str, whole: float) -> None:
-    """Refuse a part that is nothing, or is not smaller than the whole."""
     if value is None or not 0 < value < whole:
         raise UsageError(
             f"{name} is the part of {of} that the test may spend: it must be above 0 and below "
@@ -623,7 +622,6 @@ class _BanditRun(FolderRun):
         }
 
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
-        """Return what was drawn in lines, the arms that were drawn most often first."""
         counted = sorted(Counter(told["draws"]).items(), key=lambda pair: -pair[1])
         drawn = [f"{' '.join(name.split())}: {times:,}" for name, times in counted[:_LISTED]]
         if len(counted) > _LISTED:

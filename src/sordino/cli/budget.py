@@ -30,8 +30,6 @@ app.add_typer(budget, name="budget")
 
 @dataclass(frozen=True, kw_only=True)
 class _SetBudget(Json):
-    """Whose budget on which ledger, and how large."""
-
     unit: Unit = Argument("Whose changes are counted.", metavar="UNIT")
     epsilon: float = Argument("Limit on what all releases may spend.", metavar="EPSILON")
     ledger: LedgerPath = None

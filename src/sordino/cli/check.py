@@ -19,8 +19,6 @@ from ._app import app, command, finish, grid
 
 @dataclass(frozen=True, kw_only=True)
 class _Check(Output):
-    """What is held against what."""
-
     folder: Path = Argument(
         "Where the released files lie.", Path(), required=False, metavar="[FOLDER]"
     )

@@ -126,12 +126,43 @@ def choose(settings: Choose) -> None:
         policy = run.policy(settings.judgments, settings.temperature)
         with Bar.shown("Choosing") as bar:
             questions = list(read_questions(settings.prompts, bar))
-        draws = _WithheldDraws(settings=settings, run=run, policy=policy, questions=questions)
-        outcome = draws.outcome()
+        outcome = _WithheldDraws(
+            settings=settings, run=run, policy=policy, questions=questions
+        ).outcome()
         if settings.dry_run:
-            tell(draws.settings, *outcome)
-    else:
-        _draw_freely(settings)
+            tell(settings, *outcome)
+        return
+    refuse_given(
+        {
+            "--judgments": settings.judgments,
+            "--ledger": settings.ledger,
+            "--dry-run": settings.dry_run,
+            "--resume": settings.resume,
+            "--accept-weak": settings.accept_weak,
+        },
+        "the reward of this run was paid for, and answers drawn from it are free",
+    )
+    if settings.out is not None:
+        refuse_output(settings.out, force=settings.force)
+    result = read_result(settings.folder)
+    reward = RewardModel.load(settings.folder / "reward.json")
+    with malformed(RESULT):
+        terms = dict(result["policy"])
+        remake_policy(reward, terms, temperature=None)  # what the file says, before an option
+    free = remake_policy(reward, terms, temperature=settings.temperature)
+    with Bar.shown("Choosing") as bar:
+        rows = list(_drawn(free, read_questions(settings.prompts, bar), settings.simulate_seed))
+    simulated, out = reward.guarantee.simulated, settings.out
+    if settings.write(rows, simulated=simulated):
+        return
+    value = {
+        "prompts": len(rows),
+        "temperature": free.temperature,
+        "guarantee": reward.guarantee.to_dict(),
+        "choices": rows if out is None else None,
+    }
+    table = {"prompts": f"{len(rows):,}", "written": out.name if out else "", "spent": "nothing"}
+    finish(_TITLE, table, value, as_json=settings.as_json, simulated=simulated)
 
 
 _JUDGMENTS = {*JUDGING_FIELDS, "winner"} - {"prompt", "first", "second", "candidates"}
@@ -156,41 +187,6 @@ def read_questions(
         if written != written.encode(errors="replace").decode():  # a lone surrogate
             raise DataError(f"{where}: a text is not valid Unicode.")
         yield question
-
-
-def _draw_freely(settings: Choose) -> None:
-    """Draw from a reward that was paid for."""
-    refuse_given(
-        {
-            "--judgments": settings.judgments,
-            "--ledger": settings.ledger,
-            "--dry-run": settings.dry_run,
-            "--resume": settings.resume,
-            "--accept-weak": settings.accept_weak,
-        },
-        "the reward of this run was paid for, and answers drawn from it are free",
-    )
-    if settings.out is not None:
-        refuse_output(settings.out, force=settings.force)
-    result = read_result(settings.folder)
-    reward = RewardModel.load(settings.folder / "reward.json")
-    with malformed(RESULT):
-        terms = dict(result["policy"])
-        remake_policy(reward, terms, temperature=None)  # what the file says, before an option
-    policy = remake_policy(reward, terms, temperature=settings.temperature)
-    with Bar.shown("Choosing") as bar:
-        rows = list(_drawn(policy, read_questions(settings.prompts, bar), settings.simulate_seed))
-    simulated, out = reward.guarantee.simulated, settings.out
-    if settings.write(rows, simulated=simulated):
-        return
-    value = {
-        "prompts": len(rows),
-        "temperature": policy.temperature,
-        "guarantee": reward.guarantee.to_dict(),
-        "choices": rows if out is None else None,
-    }
-    table = {"prompts": f"{len(rows):,}", "written": out.name if out else "", "spent": "nothing"}
-    finish(_TITLE, table, value, as_json=settings.as_json, simulated=simulated)
 
 
 def _drawn(
@@ -232,17 +228,13 @@ class _PreparedRun:
             families = values["reading"]["families"]
             if families is not None:
                 features = Intercept(features, families=families)
+            fit = {name: values[name] for name in ("ridge", "ball", "bound")}
+            names = ("columns", "drop", "longest", "person_field", "levels", "ratings")
             return cls(
                 promise=Guarantee.from_dict(values["guarantee"], values["caveats"]),
                 temperature=_validate.positive("temperature", values["temperature"]),
-                fit={
-                    "features": features,
-                    **{name: values[name] for name in ("ridge", "ball", "bound")},
-                },
-                reading={
-                    name: values["reading"][name]
-                    for name in ("columns", "drop", "longest", "person_field", "levels", "ratings")
-                },
+                fit=fit | {"features": features},
+                reading={name: values["reading"][name] for name in names},
                 data=values["data"],
                 public_digest=values["public_digest"],
             )
@@ -270,8 +262,6 @@ class _PreparedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class _WithheldDraws(Run):
-    """Answers that are drawn from a withheld reward; none of their probabilities is told."""
-
     settings: Choose
     run: _PreparedRun
     policy: WithheldPolicy

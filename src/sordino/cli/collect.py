@@ -87,7 +87,6 @@ def _checked_url(url: str) -> str:
 
 
 def _is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, as browsers see it."""
     return host in _LOOPBACK or host.startswith("127.")
 
 
@@ -134,12 +133,10 @@ def admin_token(path: Path | None) -> str:
 
 
 def _study_values(study: Study) -> dict[str, Any]:
-    """Return what identifies a study, for JSON."""
     return {"study": study.id, "title": study.title, "questions": len(study.questions)}
 
 
 def _promise_values(study: Study) -> dict[str, Any]:
-    """Return what a study promises, for JSON."""
     person = study.guarantee("person")
     return {
         "epsilon": study.epsilon,
@@ -256,8 +253,6 @@ def init(settings: _Init) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Invite(Output):
-    """Who is invited, and for how long."""
-
     path: _StudyFile
     count: int = Option("How many people.", 10, min=1)
     url: str = Option("Where people will find the page.", "http://127.0.0.1:8000")
@@ -300,7 +295,6 @@ def invite(settings: _Invite) -> None:
 
 
 def _warn_of_plain_http() -> None:
-    """Say on standard error what lacks without TLS."""
     sys.stderr.write(
         "Warning: over plain http the page takes no answers, except on this machine itself. "
         "docs/howto/deploy_collection.md shows how to put TLS in front.\n"
@@ -309,8 +303,6 @@ def _warn_of_plain_http() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Revoke(Json):
-    """Which invitations are withdrawn."""
-
     path: _StudyFile
     handles: list[str] = Argument("Names of invitations.", metavar="HANDLE...")
 
@@ -329,8 +321,6 @@ def revoke(settings: _Revoke) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Status(Json):
-    """What is told of a study."""
-
     path: _StudyFile
     invitations: bool = Option("Also list every invitation by its handle.", False)
 
@@ -421,8 +411,6 @@ def export(settings: Export) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Serve(Json):
-    """Where the page is."""
-
     path: _StudyFile
     host: str = Option("Address to listen at.", "127.0.0.1")
     port: int = Option("Its port.", 8000, min=1, max=65535)

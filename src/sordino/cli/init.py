@@ -15,8 +15,6 @@ from ._app import app, command, finish
 
 @dataclass(frozen=True, kw_only=True)
 class _Init(Json):
-    """Where the project is."""
-
     folder: Path = Argument("The project's folder.", Path(), required=False, metavar="[FOLDER]")
 
 

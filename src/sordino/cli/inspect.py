@@ -47,8 +47,6 @@ _OF_LABELS = ("ties or undecided", "with ties, or not all listed")  # counts tha
 
 @dataclass(frozen=True, kw_only=True)
 class _Inspect(Json, Rated):
-    """What is looked at, and for which unit."""
-
     sources: list[Path] = Argument(
         "Judgments in any form: files, or folders of them.", metavar="DATA..."
     )
@@ -70,7 +68,6 @@ class _Seen:
     named: bool = False  # whether it is said whose answers met
 
     def add(self, record: Record, dropped: TextRules) -> None:
-        """Count one record."""
         self.kind = "randomized answers" if record.privatized else self.kind
         self.named |= record.names is not None
         if len(self.shown) < _SHOWN:
@@ -87,7 +84,6 @@ class _Seen:
             self.texts.append((record.prompt, record.first, record.second))
 
     def told(self) -> dict[str, int]:
-        """Return all counts."""
         found = {name: self.counts[name] for name in ("judgments", *list(self.counts)[1:])}
         found["different questions"] = len(self.questions)
         if self.persons:
@@ -247,7 +243,6 @@ def _listed(
 
 
 def _roles(schema: Schema, names: tuple[str, ...]) -> dict[str, str]:
-    """Return what each column is taken for."""
     roles = dict.fromkeys(names, "not used")
     for name in names if not schema.fields else ():
         roles[name] = name if name in JUDGING_FIELDS else "not used"
@@ -266,7 +261,6 @@ def _roles(schema: Schema, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _public(counts: Mapping[str, int], unit: Unit) -> dict[str, dict[str, Any]]:
-    """Return counts, each with whether it is public where the unit is what is hidden."""
     public = unit is not Unit.record
     return {
         name: {"count": count, "public": public and name not in _OF_LABELS}
@@ -309,7 +303,6 @@ def _terms(settings: _Inspect, told: Mapping[str, Any]) -> list[str]:
 
 
 def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
-    """Return the command to type next."""
     data = " ".join(str(path) for path in settings.sources)
     if told["kind"] == "randomized answers":
         way = f"sordino rank {data} --out board"
@@ -359,7 +352,6 @@ def _in_python(settings: _Inspect, told: Mapping[str, Any]) -> str:
 
 
 def _say(told: dict[str, Any], *, as_json: bool) -> None:
-    """Print what is known, in tables or as JSON."""
     rows = {"this output": told["output"], "format": told.get("format", "not known")}
     rows |= {name: told[name] for name in ("schema", "kind") if told.get(name)}
     if told.get("people"):

@@ -157,8 +157,6 @@ def _read_prompts(path: Path, n: int | None = None) -> list[Text]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Improvement(Output):
-    """Which policy follows which reward, and how."""
-
     reward: Path = Option("Reward of an earlier run.", required=True, metavar="DIR")
     model: Start
     prompts: Prompts
@@ -575,7 +573,6 @@ def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
 
 
 def _size(epsilon: float) -> str:
-    """Return an epsilon, or that nothing is protected."""
     return "everything (NOT PRIVATE)" if math.isinf(epsilon) else f"epsilon={never_less(epsilon)}"
 
 

@@ -30,8 +30,6 @@ app.add_typer(ledger, name="ledger")
 
 @dataclass(frozen=True, kw_only=True)
 class _Show(Json):
-    """Which ledger is meant."""
-
     path: Path | None = Argument(
         "The ledger; by default the project's.", required=False, metavar="[DB]"
     )
@@ -39,7 +37,6 @@ class _Show(Json):
 
     @property
     def where(self) -> Path:
-        """Return where the ledger is."""
         return self.path or ledger_path(Path.cwd())
 
     def tell(self, title: str, found: Ledger, rows: dict[str, str], value: dict[str, Any]) -> None:
@@ -74,14 +71,11 @@ def _show(settings: _Show) -> None:
 
 
 def _short(held: Account) -> str:
-    """Return an account in a cell of a table."""
     return "not protected" if held.uncovered else size(held.guarantee)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Verify(_Show):
-    """Which head must be in it."""
-
     head: str | None = Option("A head noted earlier; it must be in it.", metavar="DIGEST")
 
 
@@ -105,8 +99,6 @@ def _verify(settings: _Verify) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Export(_Show):
-    """In which form."""
-
     form: str = Option(
         "What to write it for.", "model-card", choices=get_args(Form), metavar="FORM"
     )

@@ -198,7 +198,6 @@ class _OneFile(_Privatization):
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Refuse a place that cannot be written."""
         refuse_unwritable(self.settings.out)
         yield
 

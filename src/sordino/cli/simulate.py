@@ -25,8 +25,6 @@ app.add_typer(simulate, name="simulate")
 
 @dataclass(frozen=True, kw_only=True)
 class _Simulated(Output):
-    """Who judges, and how often."""
-
     out: Path = Option("Judgments to write.", required=True, metavar="FILE")
     n: int = Option("Number of judgments.", 4000)
     truth: Path | None = Option("Where to write what is true.", metavar="FILE")
@@ -36,8 +34,6 @@ class _Simulated(Output):
 
 @dataclass(frozen=True, kw_only=True)
 class _SimulatedBattles(_Simulated):
-    """And of what."""
-
     items: int = Option("Number of items that meet.", 20)
     ties: float = Option("How often two equal items tie.", 0.2)
 

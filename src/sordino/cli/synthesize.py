@@ -55,8 +55,6 @@ _HOW = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Synthesize(Output):
-    """What is labeled by which reward, and where it goes."""
-
     reward: Path = Argument(
         "Folder of an earlier align, a reward.json, or the folder of a language reward."
     )
@@ -134,7 +132,6 @@ def synthesize(settings: _Synthesize) -> None:
 
 
 def _labeled(path: Path, reward: ReleasedReward, terms: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the labeled pairs of a file, a thousand prompts at a time; it is read twice."""
     if path.is_fifo():
         raise UsageError(f"{path.name} is a pipe, and it is read twice. Nothing was made.")
     chats = False  # if one text is made of messages, all are written so, as trl takes them
@@ -152,7 +149,6 @@ def _labeled(path: Path, reward: ReleasedReward, terms: dict[str, Any]) -> Itera
 
 
 def _read_reward(path: Path) -> ReleasedReward:
-    """Return a reward from a file, the folder of a run, or that of a language model."""
     if path.is_dir() and (path / "config.json").is_file():
         trained: ReleasedReward = language_module("rewards.text_rewards").TextRewardModel.load(path)
         return trained
@@ -173,7 +169,6 @@ def _certificate(settings: _Synthesize, reward: ReleasedReward) -> Certificate |
 
 
 def _card(reward: ReleasedReward, says: dict[str, Any], certificate: Certificate | None) -> str:
-    """Return the card of the data set."""
     told = [
         "Prompts and answers are public; what is private are the judgments behind the reward.",
         _HOW[says["labels"]],

@@ -163,7 +163,6 @@ class CellReader:
     """Reads the declared cells of one record after another."""
 
     def __init__(self, columns: Iterable[ContextColumn]) -> None:
-        """Begin with no record."""
         self._columns = tuple(columns)
         self._readers = [(column.name, column.reader()) for column in self._columns]
 

@@ -40,7 +40,6 @@ class PublicDigest:
     """A running SHA-256 of the public fields in row order; no label ever enters it."""
 
     def __init__(self) -> None:
-        """Start with no record."""
         self._hash = hashlib.sha256()
         self.dropped = 0
 
@@ -100,7 +99,6 @@ class Questions:
             object.__setattr__(self, "persons", _validate.person_ids(self.persons, len(self)))
 
     def _refuse_lengths(self, wanted: Mapping[str, int]) -> None:
-        """Refuse columns of other lengths: one question, one coin."""
         for name, length in wanted.items():
             column = getattr(self, name)
             if column is not None and len(column) != length:
@@ -117,11 +115,9 @@ class Questions:
         return f"{type(self).__name__}(n={len(self)})"  # never data
 
     def _question(self, row: int) -> dict[str, Any]:
-        """Return what one judgment is about."""
         raise NotImplementedError
 
     def _outcome(self, row: int) -> dict[str, Any]:
-        """Return what was said of one question."""
         raise NotImplementedError
 
     @overload

@@ -280,7 +280,6 @@ def _shape_signals(texts: Sequence[str], words: Tokens, asked: Tokens) -> Float[
 
 
 def _saturated(count: _Amounts, half: int) -> _Amounts:
-    """Return count / (count + half): 0 for none, 1/2 at ``half``, below 1 for any number."""
     saturated: np.ndarray = count / (count + half)
     return saturated
 

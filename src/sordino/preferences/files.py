@@ -86,7 +86,6 @@ def _some(rows: Rows) -> Rows:
 
 
 def _by_first(rows: Rows, meant: Callable[[Iterable[str]], Schema], *, empty: bool) -> Rows:
-    """Yield (place, row) in our own fields, whose names the first row tells."""
     first = next(rows, None)
     if first is None:
         if not empty:

@@ -228,7 +228,6 @@ def _batches(
 
 @contextmanager
 def _opened_arrow(path: Path) -> Iterator[tuple[Any, BinaryIO]]:
-    """Yield the reader of an Arrow file or stream, and the file itself."""
     ipc = _library()[0].ipc
     with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
         opened = ipc.open_file if raw.read(6) == b"ARROW1" else ipc.open_stream
@@ -284,7 +283,6 @@ class VectorWriter:
     """A Parquet file of vectors, answers and who gave them, as it is being written."""
 
     def __init__(self, file: BinaryIO, dimension: int, *, persons: bool) -> None:
-        """Start the file."""
         arrow, parquet = _library()
         columns = [(DIFFERENCE, arrow.list_(arrow.float64(), dimension)), ("answer", arrow.int8())]
         self._schema = arrow.schema([*columns, ("person", arrow.string())] if persons else columns)

@@ -657,7 +657,6 @@ _Made = tuple[str, dict[str, str], tuple[str, ...]]
 
 
 def _pairs_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | None:
-    """Return fields of pairs, and how their label is read; None if they are not all there."""
     fields = dict(fields)
     rest = {name: fields.pop(name) for name in ("label", "winner", LABELS) if name in fields}
     if not {"first", "second"} & fields.keys():
@@ -710,7 +709,6 @@ def _sides_of(
 
 
 def _single_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | None:
-    """Return fields of thumbs or ratings of one answer; None if they are not all there."""
     fields = dict(fields)
     wanted = {"completion": _COMPLETIONS, "rating": _NAMES["ratings"], "label": _NAMES["thumbs"]}
     for name, usual in wanted.items():

@@ -207,7 +207,6 @@ def _non_private(counts: Mapping[Event, int]) -> bool:
 
 
 def _closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> Iterator[Shown]:
-    """Yield the bounds that are formulas."""
     yield from closed_bounds(counts, neighbors)
     mixed = mixed_bound(counts, neighbors)
     if mixed is not None:

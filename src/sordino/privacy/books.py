@@ -595,7 +595,6 @@ class DataSets:
     """The books of every data set on one ledger; every row is checked as it is taken in."""
 
     def __init__(self, rows: Iterable[Row], rosters: Rosters) -> None:
-        """Take in all rows of a ledger."""
         self.names: dict[str, str] = {}  # every name, and the oldest of the same data set
         self.questions: list[Row] = []  # the rows that say which questions are whose
         self.paid: dict[str, str] = {}  # ids of the entries that spent or received, and of what

@@ -551,7 +551,6 @@ def flip_probability(epsilon: float, categories: int = 2) -> float:
 
 
 def _exact_loss(threshold: int, others: int) -> Decimal:
-    """Return |log((2^64 - threshold) others / threshold)| to 100 digits."""
     odds = _DECIMAL.divide(Decimal((_WORDS - threshold) * others), Decimal(threshold))
     return abs(_DECIMAL.ln(odds))
 

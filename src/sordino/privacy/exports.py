@@ -268,7 +268,6 @@ def _by_losses(
 def _noised(
     event: GaussianEvent | PoissonGaussianEvent, n: int, relation: NeighboringRelation
 ) -> Iterable[Any]:
-    """Yield events for Gaussian noise, with and without sampling."""
     import dp_accounting as dp  # noqa: PLC0415 - slow
 
     if isinstance(event, PoissonGaussianEvent):  # under REPLACE_ONE they lose the most
@@ -283,7 +282,6 @@ def _noised(
 
 
 def _by_orders(counts: Counts, own: NeighboringRelation) -> Iterable[Any]:
-    """Yield events that RdpAccountant composes to at least what was lost."""
     import dp_accounting as dp  # noqa: PLC0415 - slow
 
     for given, times in counts.items():
@@ -317,7 +315,6 @@ def _repeated(event: Any, n: int) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a named tuple of dp_accounting as JSON holds it."""
     if hasattr(value, "_asdict"):
         return {name: _plain(part) for name, part in value._asdict().items()}
     return [_plain(part) for part in value] if isinstance(value, list) else value

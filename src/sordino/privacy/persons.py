@@ -101,7 +101,6 @@ class Rosters:
     """The rosters of a ledger's rows by their digests, and the secret that they are made with."""
 
     def __init__(self, path: Path) -> None:
-        """Know where the ledger is; nothing is read yet."""
         self._path = path
         self._known: dict[str, Roster] = {}
         self._secret = b""
@@ -118,7 +117,6 @@ class Rosters:
         return [self._known[digest] for digest in wanted]
 
     def __getitem__(self, digest: str) -> Roster:
-        """Return one of them."""
         return self.of([digest])[0]
 
     def made(self, people: People, mark: str | None) -> Roster:
@@ -210,7 +208,6 @@ class Classes:
     """Everybody by what was done to them: persons of one class were in the same releases."""
 
     def __init__(self) -> None:
-        """Begin with nobody."""
         self._persons = np.zeros(0, np.uint64)
         self._class_of = np.zeros(0, np.int64)
         self._uses: list[Uses] = [Uses()]  # of each class; the first is of those in no release

@@ -154,8 +154,6 @@ class _Fitted:
 
 @dataclass(frozen=True, kw_only=True)
 class _Estimate(LearningRun):
-    """What all of them do alike, with judgments in memory or in many files."""
-
     survey: ChunkSurvey | None = None  # all that is public of many files, once it was read
     taken: Passes | None = None  # shows how far reading them is
 
@@ -182,7 +180,6 @@ class _Estimate(LearningRun):
 
     @property
     def chunks(self) -> Chunks | None:
-        """Return the files; None of judgments in memory."""
         return self.inputs.data if isinstance(self.inputs.data, Chunks) else None
 
     @property
@@ -350,7 +347,6 @@ class _OfLabels(_Estimate):
         return self._noise_for(n)
 
     def _noise_for(self, n: int | None) -> _Noise:
-        """Return the noise that suits so many judgments."""
         settings, data = self.settings, self.inputs.data
         delta, wanted, most = settings.failure, settings.metrics_epsilon, None
         if settings.unit is Unit.person:

@@ -170,7 +170,6 @@ class Aligned(Outcome):
 
 
 def _inputs(settings: Align) -> Inputs:
-    """Return what the files of a run hold."""
     offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
     source = settings.prefs[0] if len(settings.prefs) == 1 else settings.prefs
     rankings = settings.engine is None and holds_rankings(source)  # in memory, however many files
@@ -376,7 +375,6 @@ def _foreseen(
     runs: Mapping[str, AlignRun],
     refused: Mapping[str, SordinoError],
 ) -> dict[str, Any]:
-    """Return how well each kind of noise would do, and which is best, from what is public alone."""
     # Of records neither a text nor a label is looked at: their forecast is the stated population's,
     # or that of judgments which the user declares public.
     data, public, hidden = inputs.data, inputs.public, settings.hides_texts

@@ -20,7 +20,6 @@ class Bar:
     """A progress bar on standard error that shows itself only after a second of work."""
 
     def __init__(self, console: Console, description: str) -> None:
-        """Show nothing yet."""
         self._started = _random.clock()
         self._description = description
         self._console = console
@@ -69,7 +68,6 @@ class Passes:
     """One bar for many passes over the same files."""
 
     def __init__(self, bar: Bar, expected: int | None = None) -> None:
-        """Count no pass yet."""
         self._bar = bar
         self._of = "" if expected is None else f" of about {expected}"
         self._passes, self._before = 0, math.inf

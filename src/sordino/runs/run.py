@@ -137,7 +137,6 @@ def _known_ledger(path: Path, data: str | None) -> Ledger:
 
 
 def _whose(data: str | None) -> str:
-    """Return the data set that a command is about: without a name its questions say which."""
     return EVERY if data is None else data
 
 

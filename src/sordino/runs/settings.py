@@ -67,7 +67,6 @@ class Declared:
 
 
 def _declare(said: str, default: object = None, *, required: bool = False, **more: Any) -> Any:
-    """Return a field that says how it is given; in an annotation it is one that commands share."""
     default = MISSING if required else default
     return field(default=default, metadata={"said": Declared(said, **more)})
 
@@ -273,7 +272,6 @@ class Output(Json):
 
 
 def _data_name(name: str | None) -> str | None:
-    """Return the name of a data set; refuse one that cannot be written down."""
     if name is None:
         return None
     if not name or name != name.encode(errors="replace").decode():
