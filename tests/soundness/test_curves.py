@@ -404,5 +404,5 @@ def test_cells_taken_at_their_left_ends_are_caught(monkeypatch):
 
 
 def test_a_removal_that_costs_nothing_is_caught(monkeypatch):
-    monkeypatch.setattr(objective_curves, "_removal", lambda mu, mu_output: lambda epsilon: 0.0)
+    monkeypatch.setattr(objective_curves, "gaussian_delta", lambda epsilon, mu: 0.0)
     assert objective_perturbation_delta_replace_one(1.0, 0.12, 0.25) < gaussian_delta(1.0, 0.24)

@@ -68,6 +68,7 @@ from sordino.runs.settings import (
     PrivacyOption,
     Unit,
     named_option,
+    refuse_any,
     refuse_foreign,
     refuse_given,
 )
@@ -219,70 +220,19 @@ class Bandit(IntoFolder):
         return tuple(self.public.values())
 
     def __post_init__(self) -> None:
-        self._refuse_values()
-        if self.unit is Unit.person:
-            raise UsageError(
-                "--unit person: what is bounded is one record or one label, not all records of a "
-                "person. Nothing was done. Use --unit record with one record for each person."
-            )
-        if self.unit is Unit.label and self.neighbors not in (None, Neighbors.replace_one):
-            raise UsageError(
-                f"With --unit label rewards are replaced: --neighbors {self.neighbors} is for "
-                "whole records. Nothing was done. Leave it out, or use --unit record."
-            )
-        linear = self.method is Method.linear
-        other = Method.multi_armed if linear else Method.linear
-        refuse_foreign(self, self.method, f"this is for --method {other}")
-        if self.action_columns is not None and self.action_features is None:
-            raise UsageError(
-                "--action-columns names columns of --action-features: give both. Nothing was done."
-            )
-        if linear and self.context_columns is None:
-            of_contexts = {"--contexts": self.contexts, "--context-bound": self.context_bound}
-            refuse_given(of_contexts, "without --context-columns the logs have no contexts")
-        if self.unit is Unit.label:
-            refuse_given({"--ball": self.ball}, "a ball is for --unit record")
-        if self.tested:
-            self._refuse_in_test()
-        elif self.test_delta is not None:
-            raise UsageError("--test-delta belongs to --test-epsilon: give both. Nothing was done.")
-        else:
-            both = self.temperature is not None and self.regularization is not None
-            if self.epsilon is None and not both:
-                raise UsageError(
-                    "--epsilon is needed: the privacy loss allowed for all draws together (1 is "
-                    "strong, 4 is weak). Or give both --temperature and --regularization, and see "
-                    "with --dry-run what that spends. Nothing was done."
-                )
-            if self.epsilon is not None and both:
-                raise UsageError(
-                    "--epsilon with both --temperature and --regularization: these two alone "
-                    "decide what is spent. Nothing was done. Leave one of the three out; --budget "
-                    "limits the spend."
-                )
-        self.refuse_folder()
-
-    def _refuse_values(self) -> None:
-        """Refuse to read from the logs what would be released by that, and what is out of range."""
-        if self.arms is None:
-            raise UsageError(
+        # What is read from the logs would be released by that.
+        refuse_any(
+            {
                 "--arms is needed: the number of arms, or CATALOGUE.csv:COLUMN of a public file "
                 "that names them. Read from the logs, they would be released with the draws. "
-                "Nothing was done."
-            )
-        if not (self.arms.isdigit() or all(self.arms.rpartition(":")[::2])):
-            raise UsageError(
-                "--arms must be the number of arms, or FILE:COLUMN of a public file that names "
-                f"them, such as items.csv:item_id; got {self.arms!r}. Nothing was done."
-            )
-        if self.reward_range is None:
-            raise UsageError(
+                "Nothing was done.": self.arms is None,
                 "--reward-range LOW HIGH is needed: the least and the largest reward that there "
                 "can be, such as 0 1 for clicks. Read from the logs, it would be released with the "
-                "draws. Nothing was done."
-            )
+                "draws. Nothing was done.": self.reward_range is None,
+            }
+        )
         with named_option("--reward-range"):
-            usable_reward_range(self.ends)
+            low, high = usable_reward_range(self.ends)
         _validate.integer("--draws", self.draws, at_least=1, at_most=_MOST_DRAWS)
         _validate.failure_probability("--delta", self.delta)
         _validate.non_negative("--penalty", self.penalty)
@@ -291,32 +241,70 @@ class Bandit(IntoFolder):
                 _validate.positive(f"--{name.replace('_', '-')}", value)
         if self.records is not None:
             _validate.integer("--records", self.records, at_least=1)
-        low, high = self.ends
-        if self.center is not None and not low <= self.center <= high:
-            raise UsageError(
+        arms, label, linear = self.arms or "", self.unit is Unit.label, self.method is Method.linear
+        replaces = self.neighbors in (None, Neighbors.replace_one)
+        refuse_any(
+            {
+                "--arms must be the number of arms, or FILE:COLUMN of a public file that names "
+                f"them, such as items.csv:item_id; got {arms!r}. Nothing was done.": not (
+                    arms.isdigit() or all(arms.rpartition(":")[::2])
+                ),
                 f"--center must lie within --reward-range, {low:g} to {high:g}, got "
-                f"{self.center:g}. Nothing was done."
-            )
-
-    def _refuse_in_test(self) -> None:
-        """Refuse what a test of counts has no use for, or takes the place of."""
-        names = ("temperature", "regularization", "center", "records")
-        given = {f"--{name}": getattr(self, name) for name in names}
-        refuse_given(given, "with --test-epsilon the test decides this")
-        if self.unit is Unit.label:
-            raise UsageError(
+                f"{self.center}. Nothing was done.": (
+                    self.center is not None and not low <= self.center <= high
+                ),
+                "--unit person: what is bounded is one record or one label, not all records of a "
+                "person. Nothing was done. Use --unit record with one record for each person.": (
+                    self.unit is Unit.person
+                ),
+                f"With --unit label rewards are replaced: --neighbors {self.neighbors} is for "
+                "whole records. Nothing was done. Leave it out, or use --unit record.": (
+                    label and not replaces
+                ),
+            }
+        )
+        other = Method.multi_armed if linear else Method.linear
+        refuse_foreign(self, self.method, f"this is for --method {other}")
+        if linear and self.context_columns is None:
+            of_contexts = {"--contexts": self.contexts, "--context-bound": self.context_bound}
+            refuse_given(of_contexts, "without --context-columns the logs have no contexts")
+        if label:
+            refuse_given({"--ball": self.ball}, "a ball is for --unit record")
+        if self.tested:
+            names = ("temperature", "regularization", "center", "records")
+            given = {f"--{name}": getattr(self, name) for name in names}
+            refuse_given(given, "with --test-epsilon the test decides this")
+        told, tests = self.epsilon is not None, self.tested
+        settled = self.temperature is not None and self.regularization is not None
+        refuse_any(
+            {
+                "--action-columns names columns of --action-features: give both. Nothing was "
+                "done.": self.action_columns is not None and self.action_features is None,
                 "--test-epsilon is for --unit record: with --unit label the counts are public. "
-                "Nothing was done."
-            )
-        if self.epsilon is None:
-            raise UsageError("--epsilon is needed with --test-epsilon. Nothing was done.")
-        _refuse_no_part("--test-epsilon", self.test_epsilon, "--epsilon", self.epsilon)
-        if self.delta == 0:
-            raise UsageError(
-                "--test-epsilon needs --delta above 0: the test may fail. Nothing was done."
-            )
-        if self.test_delta is not None:
-            _refuse_no_part("--test-delta", self.test_delta, "--delta", self.delta)
+                "Nothing was done.": tests and label,
+                "--epsilon is needed with --test-epsilon. Nothing was done.": tests and not told,
+                "--test-epsilon needs --delta above 0: the test may fail. Nothing was done.": (
+                    tests and self.delta == 0
+                ),
+                "--test-delta belongs to --test-epsilon: give both. Nothing was done.": (
+                    self.test_delta is not None and not tests
+                ),
+                "--epsilon is needed: the privacy loss allowed for all draws together (1 is "
+                "strong, 4 is weak). Or give both --temperature and --regularization, and see "
+                "with --dry-run what that spends. Nothing was done.": not (told or settled),
+                "--epsilon with both --temperature and --regularization: these two alone "
+                "decide what is spent. Nothing was done. Leave one of the three out; --budget "
+                "limits the spend.": told and settled,
+            }
+        )
+        for name in ("epsilon", "delta") if tests else ():
+            part, whole = getattr(self, f"test_{name}"), getattr(self, name)
+            if part is not None and not 0 < part < whole:
+                raise UsageError(
+                    f"--test-{name} is the part of --{name} that the test may spend: it must be "
+                    f"above 0 and below {whole:g}, got {part!r}. Nothing was done."
+                )
+        self.refuse_folder()
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -357,14 +345,6 @@ class Bandit(IntoFolder):
         """Return what one change is: labels are replaced, records added or removed."""
         usual = Neighbors.replace_one if self.unit is Unit.label else Neighbors.add_remove
         return (self.neighbors or usual).relation
-
-
-def _refuse_no_part(name: str, value: float | None, of: str, whole: float) -> None:
-    if value is None or not 0 < value < whole:
-        raise UsageError(
-            f"{name} is the part of {of} that the test may spend: it must be above 0 and below "
-            f"{whole:g}, got {value!r}. Nothing was done."
-        )
 
 
 # What is read.

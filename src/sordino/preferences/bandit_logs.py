@@ -19,16 +19,16 @@ from sordino.errors import DataError, UsageError
 
 from .catalogues import (
     Catalogue,
-    CellReader,
     ContextColumn,
     bounded_vectors,
     cell_of,
+    cell_reader,
     columns_of,
-    usable_context_bound,
-    vectors_of,
+    read_cells,
     whole_text,
 )
 from .containers import Progress
+from .features import usable_bound
 from .files import read_rows, untold
 
 _ENDS = 2  # of a reward range
@@ -80,7 +80,7 @@ class BanditLogs:
         if not isinstance(self.catalogue, Catalogue):
             raise UsageError(f"catalogue must be a Catalogue, got {self.catalogue!r}.")
         object.__setattr__(self, "reward_range", (low, high))
-        object.__setattr__(self, "context_bound", usable_context_bound(self.context_bound))
+        object.__setattr__(self, "context_bound", usable_bound("context_bound", self.context_bound))
         arms = np.asarray(self.arms)
         if arms.dtype.kind not in "iu" or arms.ndim != 1:
             raise DataError(
@@ -170,7 +170,10 @@ class BanditLogs:
             DataError: Lengths differ or a value cannot be used; the message gives row or dtype.
             UsageError: A setting cannot be used.
         """
-        bound, ends = usable_context_bound(context_bound), usable_reward_range(reward_range)
+        bound, ends = (
+            usable_bound("context_bound", context_bound),
+            usable_reward_range(reward_range),
+        )
         known = Catalogue.of(catalogue)
         vectors, shares = None, None
         if contexts is not None:
@@ -207,9 +210,8 @@ class BanditLogs:
                     "contexts must be a file or a list of mappings that hold the declared columns, "
                     f"got {type(source).__name__}."
                 )
-            return vectors_of(
-                source, columns=self.context_columns, context_bound=self.context_bound
-            )
+            cells = read_cells(read_rows(source, unnamed=True), self.context_columns)
+            return bounded_vectors(cells, self.context_columns, self.context_bound)
         rows = _rows(source)
         if rows.shape[1] != self.contexts.shape[1]:
             raise DataError(
@@ -308,7 +310,7 @@ def read_bandit_logs(  # noqa: PLR0913 (each is one choice of the user)
     contexts = columns_of("context_columns", context_columns)
     if context_bound is None:
         context_bound = math.sqrt(max(1, len(contexts)))
-    bound = usable_context_bound(context_bound)
+    bound = usable_bound("context_bound", context_bound)
     measured = tuple(ContextColumn(name) for name in (reward, propensity) if name is not None)
     names = [column.name for column in (ContextColumn(arm), *measured, *contexts)]
     if len(set(names)) < len(names):
@@ -316,7 +318,7 @@ def read_bandit_logs(  # noqa: PLR0913 (each is one choice of the user)
             "arm, reward, propensity and context_columns must be different columns, got "
             f"{', '.join(map(repr, names))}. Nothing was read."
         )
-    known, read = Catalogue.of(catalogue), CellReader(measured + contexts)
+    known, read = Catalogue.of(catalogue), cell_reader(measured + contexts)
     arms, values = array("q"), array("d")
     with untold(hides_records=hides_records):
         for where, row in read_rows(source, unnamed=True, empty=True, progress=progress):

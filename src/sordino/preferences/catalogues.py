@@ -24,7 +24,7 @@ from jaxtyping import Float, Int64
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 
-from .containers import UNNAMED, Progress
+from .containers import UNNAMED
 from .features import clipped_rows
 from .files import read_rows
 from .records import framed
@@ -73,31 +73,23 @@ class ContextColumn:
         """Return what turns a cell into a number, or a bucket; NaN if the cell cannot be used."""
         if self.buckets is None:
             return _number
-        known = _Buckets(self.name, self.buckets)
+        start, buckets = hashlib.sha256(framed(_bytes(self.name))), self.buckets
+
+        @lru_cache(_CACHED)  # which goes with the reader
+        def bucket_of(text: str) -> float:
+            whole = start.copy()
+            whole.update(framed(_bytes(text)))
+            return float((int.from_bytes(whole.digest()[:8], "big") * buckets) >> 64)
 
         def read(cell: object) -> float:
             text = _text(cell)
-            return math.nan if text is None else known[text]
+            return math.nan if text is None else bucket_of(text)
 
         return read
 
 
-class _Buckets(dict[str, float]):
-    """Text to bucket, computed once; forgets everything when full, and with the reader."""
-
-    def __init__(self, name: str, buckets: int) -> None:
-        super().__init__()
-        self._start = hashlib.sha256(framed(name.encode(errors="surrogatepass")))
-        self._buckets = buckets
-
-    def __missing__(self, text: str) -> float:
-        whole = self._start.copy()
-        whole.update(framed(text.encode(errors="surrogatepass")))
-        bucket = float((int.from_bytes(whole.digest()[:8], "big") * self._buckets) >> 64)
-        if len(self) >= _CACHED:
-            self.clear()
-        self[text] = bucket
-        return bucket
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
 
 
 def whole_text(value: object) -> str | None:
@@ -146,7 +138,6 @@ def columns_of(argument: str, declared: object) -> tuple[ContextColumn, ...]:
     return columns
 
 
-_SMALLEST = 1e-100
 _BLOCK = 1 << 13  # rows that are worked on at once, which bounds the memory
 
 
@@ -159,28 +150,26 @@ def cell_of(row: Any, name: str, where: str) -> Any:
     raise DataError(f"{where}: {problem}.")
 
 
-class CellReader:
-    """Reads the declared cells of one record after another."""
+def cell_reader(columns: Iterable[ContextColumn]) -> Callable[[object, str], list[float]]:
+    """Return what reads a number or bucket for each column, of one record after another."""
+    readers = [(column, column.reader()) for column in columns]
 
-    def __init__(self, columns: Iterable[ContextColumn]) -> None:
-        self._columns = tuple(columns)
-        self._readers = [(column.name, column.reader()) for column in self._columns]
-
-    def __call__(self, row: object, where: str) -> list[float]:
-        """Return a number or bucket for each column."""
-        values = [read(cell_of(row, name, where)) for name, read in self._readers]
-        for column, value in zip(self._columns, values, strict=True):
+    def read(row: object, where: str) -> list[float]:
+        values = [value_of(cell_of(row, column.name, where)) for column, value_of in readers]
+        for (column, _), value in zip(readers, values, strict=True):
             if math.isnan(value):
                 wanted = "a finite number" if column.buckets is None else "a text or a number"
                 raise DataError(f"{where}: field {column.name!r} must be {wanted}.")
         return values
 
+    return read
 
-def _read_cells(
+
+def read_cells(
     rows: Iterable[tuple[str, Any]], columns: tuple[ContextColumn, ...]
 ) -> Float[np.ndarray, "n c"]:
-    read = CellReader(columns)
-    cells = array("d")
+    """Return the declared cells of all records."""
+    read, cells = cell_reader(columns), array("d")
     for where, row in rows:
         cells.extend(read(row, where))
     return np.array(cells).reshape(-1, len(columns))
@@ -212,29 +201,6 @@ def bounded_vectors(
         rows = _expanded(block, columns) if columns else block
         vectors[start : start + _BLOCK] = clipped_rows(rows, context_bound) / context_bound
     return vectors
-
-
-def usable_context_bound(value: object) -> float:
-    """Return the bound; refuse one for which squared norms would leave the range of floats."""
-    bound = _validate.positive("context_bound", value)
-    if not _SMALLEST <= bound <= 1 / _SMALLEST:
-        raise UsageError(f"context_bound must be within 1e-100 and 1e100, got {value!r}.")
-    return bound
-
-
-def vectors_of(
-    source: str | Path | Iterable[Mapping[str, Any]],
-    *,
-    columns: tuple[ContextColumn, ...],
-    context_bound: float,
-    progress: Progress | None = None,
-) -> Float[np.ndarray, "n p"]:
-    """Return the vectors of records by the rule that makes those of logs."""
-    return bounded_vectors(
-        _read_cells(read_rows(source, unnamed=True, progress=progress), columns),
-        columns,
-        context_bound,
-    )
 
 
 _MOST_ARMS = 10_000_000
@@ -337,7 +303,7 @@ class Catalogue:
                 raise DataError(
                     "features: no column of the catalogue besides the arms is all numbers."
                 )
-        known = _expanded(_read_cells(rows, columns), columns) if columns else None
+        known = _expanded(read_cells(rows, columns), columns) if columns else None
         return cls(names, features=known)
 
     def place(self, name: str) -> int:

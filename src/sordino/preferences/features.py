@@ -363,7 +363,7 @@ class HashedText:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dimension", usable_dimension("dimension", self.dimension))
-        object.__setattr__(self, "feature_bound", usable_feature_bound(self.feature_bound))
+        object.__setattr__(self, "feature_bound", usable_bound("feature_bound", self.feature_bound))
         object.__setattr__(self, "word_norm", non_negative("word_norm", self.word_norm))
         if self.word_norm > 1:
             raise UsageError(f"word_norm must be at most 1, got {self.word_norm}.")
@@ -602,7 +602,7 @@ class FunctionFeatures:
         if not isinstance(self.name, str) or not self.name:
             raise UsageError(f"name must be a text that is not empty, got {self.name!r}.")
         object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
-        object.__setattr__(self, "feature_bound", usable_feature_bound(self.feature_bound))
+        object.__setattr__(self, "feature_bound", usable_bound("feature_bound", self.feature_bound))
 
     def transform(
         self, prompts: Sequence[Text], answers: Sequence[Text]
@@ -773,11 +773,11 @@ def usable_dimension(name: str, value: object) -> int:
     )
 
 
-def usable_feature_bound(value: object) -> float:
-    """Return L; refuse one for which squared norms would leave the range of floats."""
-    bound = positive("feature_bound", value)
+def usable_bound(name: str, value: object) -> float:
+    """Return a bound on norms; refuse one whose square would leave the range of floats."""
+    bound = positive(name, value)
     if not _SMALLEST <= bound <= 1 / _SMALLEST:
-        raise UsageError(f"feature_bound must be within 1e-100 and 1e100, got {value!r}.")
+        raise UsageError(f"{name} must be within 1e-100 and 1e100, got {value!r}.")
     return bound
 
 

@@ -79,16 +79,17 @@ def float_down(value: Decimal) -> float:
     return nearest if decimal(nearest) <= value else math.nextafter(nearest, -math.inf)
 
 
-def randomized_response_loss(
-    event: RandomizedResponseEvent, neighbors: NeighboringRelation
+def pure_loss(
+    event: RandomizedResponseEvent | PureEvent | ApproximateEvent, neighbors: NeighboringRelation
 ) -> float:
-    """Return the pure loss of one answer under a relation."""
+    """Return the pure loss of one release, failures apart, under a relation."""
     # An upper bound for a mechanism whose realized loss is at most the event's.
-    # Under REPLACE_ONE it is the event's own epsilon. Under REPLACE_SPECIAL the null record answers
+    # Under REPLACE_ONE it is the event's own epsilon. Of a coin under REPLACE_SPECIAL the null one
     # uniformly, so with p = e^ε/(e^ε + c − 1) and q = 1/(e^ε + c − 1) it is max(log(c p), −log(c
     # q)).
     # Source: Warner (1965); dp_accounting 0.6.0, `RandomizedResponseDpEvent`.
-    if neighbors == NeighboringRelation.REPLACE_ONE:
+    coin = isinstance(event, RandomizedResponseEvent)
+    if not coin or neighbors == NeighboringRelation.REPLACE_ONE:
         return event.epsilon
     growth = -math.expm1(-event.epsilon) / event.categories
     raised = event.epsilon + math.log(growth + math.exp(-event.epsilon))  # −log(c q)
@@ -186,11 +187,7 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     losses: Counter[float] = Counter()
     for event, count in counts.items():
         if isinstance(event, RandomizedResponseEvent | PureEvent):
-            losses[
-                randomized_response_loss(event, neighbors)
-                if isinstance(event, RandomizedResponseEvent)
-                else event.epsilon
-            ] += count
+            losses[pure_loss(event, neighbors)] += count
     pure = {loss: count for loss, count in losses.items() if loss > 0}
     ranges = {e: n for e, n in counts.items() if isinstance(e, BoundedRangeEvent)}
     rough = [(e, n) for e, n in counts.items() if isinstance(e, ApproximateEvent)]
@@ -324,15 +321,9 @@ def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
     # Source: Kairouz, Oh, Viswanath (2017): a release of (ε, δ) is dominated by two answers and an
     # outright failure; Dong, Roth, Su (2022), Corollary 3.3, for the Gaussians; docs/privacy.md,
     # "Mixed releases".
-    if not all(isinstance(event, _KNOWN) for event in counts):
+    if not all(isinstance(event, (*_TWO_POINT, GaussianEvent)) for event in counts):
         return None
-    atoms = [
-        (randomized_response_loss(e, neighbors), n)
-        if isinstance(e, RandomizedResponseEvent)
-        else (_loss(e), n)
-        for e, n in counts.items()
-        if not isinstance(e, GaussianEvent)
-    ]
+    atoms = [(pure_loss(e, neighbors), n) for e, n in counts.items() if isinstance(e, _TWO_POINT)]
     terms = math.prod(n + 1 for _, n in atoms)
     if not atoms or terms > _MOST_TERMS or sum(loss * n for loss, n in atoms) > _MOST_LOSS:
         return None
@@ -353,7 +344,7 @@ def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
     )
 
 
-_KNOWN = (PureEvent, ApproximateEvent, RandomizedResponseEvent, GaussianEvent)
+_TWO_POINT = (PureEvent, ApproximateEvent, RandomizedResponseEvent)
 
 
 def _cases(loss: float, count: int) -> Iterator[tuple[float, float]]:
@@ -480,15 +471,10 @@ SUPPORT: Mapping[tuple[str, NeighboringRelation, str], tuple[bool, str]] = Mappi
 
 def support_table() -> list[dict[str, str | bool]]:
     """Return the support table as rows that print: event, relation, accountant, supported, why."""
+    names = ("event", "relation", "accountant", "supported", "why")
     return [
-        {
-            "event": kind,
-            "relation": neighbors.name,
-            "accountant": accountant,
-            "supported": supported,
-            "why": why,
-        }
-        for (kind, neighbors, accountant), (supported, why) in SUPPORT.items()
+        dict(zip(names, (kind, neighbors.name, accountant, *cell), strict=True))
+        for (kind, neighbors, accountant), cell in SUPPORT.items()
     ]
 
 

@@ -23,7 +23,6 @@ from sordino.errors import PrivacyError, UsageError
 
 from .accountants import (
     SUPPORT,
-    Bound,
     Shown,
     attained,
     closed_bounds,
@@ -71,7 +70,7 @@ def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: f
     delta = failure_probability("delta", delta)
     if not counts:
         return 0.0
-    if _non_private(counts):
+    if NonPrivateEvent() in counts:
         return math.inf
     bounds = chain(_closed(counts, neighbors), _numerical(counts, neighbors, delta))
     return min(bound.epsilon(delta) for bound in bounds)
@@ -85,7 +84,7 @@ def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: f
     epsilon = non_negative("epsilon", epsilon)
     if not counts:
         return 0.0
-    if _non_private(counts):
+    if NonPrivateEvent() in counts:
         return 1.0
     closed = min(bound.delta(epsilon) for bound in _closed(counts, neighbors))
     return min([closed, *(bound.delta(epsilon) for bound in _numerical(counts, neighbors, closed))])
@@ -117,15 +116,18 @@ def largest_pure_epsilon(
         more = _counted([*counts.items(), (PureEvent(extra), 1)], neighbors)
         return _fit_counted(more, neighbors, epsilon, delta, numerical=numerical)
 
-    if _non_private(counts) or not holds(0.0, numerical=True):
+    if NonPrivateEvent() in counts or not holds(0.0, numerical=True):
         return 0.0
-    left = [_left(bound, epsilon, delta) for bound in closed_bounds(counts, neighbors)] or [epsilon]
+    # how much a pure release may add to a bound that holds
+    spent = [bound.epsilon(delta) for bound in closed_bounds(counts, neighbors)]
+    left = [float_down(decimal(epsilon) - decimal(one)) for one in spent if one <= epsilon]
+    left = left or [0.0 if spent else epsilon]
     fitting = (extra for extra in sorted(left, reverse=True) if holds(extra, numerical=False))
     known = next(fitting, 0.0)
     if delta == 0:
         return known
     too_much = bracket_up(lambda extra: not holds(extra, numerical=True), max(1.0, 2 * epsilon))[1]
-    return _largest(holds, known, too_much, 1e-9)
+    return _largest(holds, known, too_much)
 
 
 def calibrate(
@@ -137,7 +139,6 @@ def calibrate(
     bracket: tuple[float, float] = (1e-9, 1e9),
     spent: Events = (),
     count: int = 1,
-    rtol: float = 1e-9,
 ) -> float:
     """Return the largest parameter whose event fits the budget on top of what was spent."""
     # `fits` was true of the event at the result, whether or not the loss really grows with the
@@ -158,25 +159,19 @@ def calibrate(
             f"No parameter of at least {low!r} keeps epsilon={epsilon!r}, delta={delta!r}. Nothing "
             "was calibrated. Raise the budget, or lower the bracket."
         )
-    return high if holds(high, numerical=True) else _largest(holds, low, high, rtol)
+    return high if holds(high, numerical=True) else _largest(holds, low, high)
 
 
-def _largest(holds: Callable[..., bool], fits_at: float, too_much: float, rtol: float) -> float:
+def _largest(holds: Callable[..., bool], fits_at: float, too_much: float) -> float:
     """Return the largest value that fits: closed forms first, then a few numerical steps."""
     if holds(fits_at, numerical=False):
-        fits_at = narrow(lambda x: holds(x, numerical=False), too_much, fits_at, rtol=rtol)[1]
+        fits_at = narrow(lambda x: holds(x, numerical=False), too_much, fits_at, rtol=1e-9)[1]
     steps = iter(range(_NUMERICAL_STEPS))
 
     def affordable(value: float) -> bool:
         return next(steps, None) is not None and holds(value, numerical=True)
 
-    return narrow(affordable, too_much, fits_at, rtol=rtol)[1]
-
-
-def _left(bound: Bound, epsilon: float, delta: float) -> float:
-    """Return how much a pure release may add to a bound that holds."""
-    spent = bound.epsilon(delta)
-    return float_down(decimal(epsilon) - decimal(spent)) if spent <= epsilon else 0.0
+    return narrow(affordable, too_much, fits_at, rtol=1e-9)[1]
 
 
 def _counted(events: Events, neighbors: NeighboringRelation) -> dict[Event, int]:
@@ -202,14 +197,9 @@ def _counted(events: Events, neighbors: NeighboringRelation) -> dict[Event, int]
     return counts
 
 
-def _non_private(counts: Mapping[Event, int]) -> bool:
-    return any(isinstance(event, NonPrivateEvent) for event in counts)
-
-
 def _closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> Iterator[Shown]:
     yield from closed_bounds(counts, neighbors)
-    mixed = mixed_bound(counts, neighbors)
-    if mixed is not None:
+    if (mixed := mixed_bound(counts, neighbors)) is not None:
         yield mixed
 
 
@@ -219,25 +209,17 @@ def _numerical(
     """Yield the bounds that run dp_accounting, where they could beat the closed forms."""
     if delta <= 0 or (sum(counts.values()) == 1 and not samples(counts)):
         return
-    if any(isinstance(event, RandomizedResponseEvent) for event in counts):
-        orders = renyi_bound(counts, neighbors)
-        if orders is not None:
-            yield orders
-    if delta >= _LEAST_DELTA and not _is_closed(counts, neighbors):
-        distribution = loss_distribution_bound(counts, neighbors)
-        if distribution is not None:
-            yield distribution
-
-
-def _is_closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> bool:
-    """Return whether a formula is already exact: only Gaussians, one pure loss, or a short sum."""
-    if all(isinstance(event, GaussianEvent) for event in counts):
-        return True
-    (first, *others) = counts
-    if not others and isinstance(first, PureEvent | RandomizedResponseEvent):
-        return attained(first, neighbors)
-    mixed = mixed_bound(counts, neighbors)
-    return mixed is not None and mixed.exact
+    coins = any(isinstance(event, RandomizedResponseEvent) for event in counts)
+    if coins and (orders := renyi_bound(counts, neighbors)) is not None:
+        yield orders
+    if delta < _LEAST_DELTA or all(isinstance(event, GaussianEvent) for event in counts):
+        return
+    # a formula is exact already of one pure loss, and of a short sum
+    (first, *others), mixed = counts, mixed_bound(counts, neighbors)
+    pure = not others and isinstance(first, PureEvent | RandomizedResponseEvent)
+    exact = attained(first, neighbors) if pure else mixed is not None and mixed.exact
+    if not exact and (distribution := loss_distribution_bound(counts, neighbors)) is not None:
+        yield distribution
 
 
 def _fit_counted(
@@ -251,7 +233,7 @@ def _fit_counted(
     """Return whether a bound shows (epsilon, delta); the arguments are checked."""
     if not counts or epsilon == math.inf:
         return True
-    if _non_private(counts):
+    if NonPrivateEvent() in counts:
         return False
     bounds = chain(_closed(counts, neighbors), _numerical(counts, neighbors, delta * numerical))
     return any(bound.fits(epsilon, delta) for bound in bounds)

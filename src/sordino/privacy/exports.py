@@ -19,7 +19,7 @@ from sordino._markup import harmless
 from sordino._version import __version__
 from sordino.errors import PrivacyError, UsageError
 
-from .accountants import noise_parameter, plain, randomized_response_loss, samples
+from .accountants import noise_parameter, plain, pure_loss, samples
 from .accounting import composed_epsilon
 from .conversions import bounded_range_to_zcdp, pure_to_zcdp
 from .guarantee import (
@@ -235,13 +235,10 @@ def _by_losses(
             yield from _noised(event, n, relation)
         elif isinstance(event, RandomizedResponseEvent) and relation == own:
             coins[event] += n
-        elif isinstance(event, RandomizedResponseEvent):
-            pure[randomized_response_loss(event, own)] += n
         elif isinstance(event, BoundedRangeEvent):
             pure[event.bounded_range] += n * event.draws
-        else:
-            assert isinstance(event, PureEvent | ApproximateEvent)  # noqa: S101 - for type checkers
-            pure[event.epsilon] += n
+        elif isinstance(event, RandomizedResponseEvent | PureEvent | ApproximateEvent):
+            pure[pure_loss(event, own)] += n
             failures[getattr(event, "delta", 0.0)] += n
     del pure[0.0], failures[0.0]
     if relation == REPLACE_ONE:
@@ -290,10 +287,8 @@ def _by_orders(counts: Counts, own: NeighboringRelation) -> Iterable[Any]:
             rho = event.mu**2 / 2
         elif isinstance(event, ZeroConcentratedEvent):
             rho = event.rho
-        elif isinstance(event, PureEvent):
-            rho = pure_to_zcdp(event.epsilon)
-        elif isinstance(event, RandomizedResponseEvent):
-            rho = pure_to_zcdp(randomized_response_loss(event, own))
+        elif isinstance(event, PureEvent | RandomizedResponseEvent):
+            rho = pure_to_zcdp(pure_loss(event, own))
         elif isinstance(event, BoundedRangeEvent):
             rho, n = bounded_range_to_zcdp(event.bounded_range), n * event.draws
         elif isinstance(event, PoissonGaussianEvent) and own != REPLACE_ONE:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
@@ -265,7 +266,9 @@ def objective_perturbation_delta_replace_one(
     mu_output = non_negative("mu_output", mu_output)
     forward = objective_perturbation_curve(mu, kappa, mu_output)
     # An upper bound on sup over q of F(F_reverse(q)) − e^ε q.
-    reverse = _removal(mu, mu_output)
+    reverse: Callable[[float], float] = partial(gaussian_delta, mu=mu)  # takes a record away
+    if mu_output:
+        reverse = objective_perturbation_curve(mu, 0.0, mu_output)
     # Any finite set of lines bounds both legs. More of them are drawn where the supremum lies.
     epsilon = min(epsilon, _LARGEST_EPSILON)  # δ falls in ε
     losses, width = np.linspace(0.0, epsilon, _LINES), epsilon / (_LINES - 1)
@@ -280,13 +283,6 @@ def objective_perturbation_delta_replace_one(
         back += _Lines.of(reverse, back.around([j for _, j in pairs], width))
         width *= 4 / _LINES
     return min(bound, _bound(ahead, back, _active(ahead, back, epsilon), epsilon))
-
-
-def _removal(mu: float, mu_output: float) -> Callable[[float], float]:
-    """Return the curve of the leg that takes a record away, for ε ≥ 0."""
-    if mu_output:
-        return objective_perturbation_curve(mu, 0.0, mu_output)
-    return lambda epsilon: gaussian_delta(epsilon, mu)
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,13 @@ def refuse_foreign(settings: object, here: str, why: str) -> None:
         refuse_given(dict.fromkeys(names, True), reason)
 
 
+def refuse_any(refusals: Mapping[str, object]) -> None:
+    """Refuse settings for the first of some reasons that holds; each is what is said of it."""
+    for said, holds in refusals.items():
+        if holds:
+            raise UsageError(said)
+
+
 def refuse_given(options: Mapping[str, object], why: str) -> None:
     """Refuse options that have no meaning here; one that was left out is None, or False."""
     given = [name for name, value in options.items() if value is not None and value is not False]

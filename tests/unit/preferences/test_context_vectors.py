@@ -8,13 +8,9 @@ import pytest
 
 from sordino.errors import UsageError
 from sordino.preferences import catalogues
-from sordino.preferences.catalogues import (
-    bounded_vectors,
-    columns_of,
-    usable_context_bound,
-    vectors_of,
-)
+from sordino.preferences.catalogues import bounded_vectors, columns_of, read_cells
 from sordino.preferences.containers import UNNAMED
+from sordino.preferences.features import usable_bound
 from sordino.preferences.files import read_rows
 
 COLUMNS = columns_of("x", ["age", "city:5", "height"])
@@ -63,9 +59,8 @@ def test_every_source_gives_the_same_vectors(tmp_path):
         packed = tmp_path / f"{name}.gz"
         packed.write_bytes(gzip.compress(text.encode()))
         sources += [tmp_path / name, str(tmp_path / name), packed]
-    found = {
-        vectors_of(source, columns=COLUMNS, context_bound=3.0**0.5).tobytes() for source in sources
-    }
+    cells = (read_cells(read_rows(source, unnamed=True), COLUMNS) for source in sources)
+    found = {bounded_vectors(each, COLUMNS, 3.0**0.5).tobytes() for each in cells}
     assert len(found) == 1
     assert np.frombuffer(found.pop()).reshape(3, 7)[0, 0] == 0.5 / 3.0**0.5
 
@@ -96,4 +91,4 @@ def test_columns_without_a_name(tmp_path, mark, header, names):
 @pytest.mark.parametrize("bound", [0, -1.0, 1e-101, 1e101, float("inf"), float("nan"), "1", None])
 def test_bounds_that_cannot_be_used(bound):
     with pytest.raises(UsageError, match="context_bound"):
-        usable_context_bound(bound)
+        usable_bound("context_bound", bound)
