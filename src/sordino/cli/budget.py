@@ -79,7 +79,6 @@ def _set(settings: _SetBudget) -> None:
     }
     if unit == "person" and ledger.budget.neighbors is not REPLACE_ONE:
         rows["labels"] = "of persons do not spend of it: --neighbors replace counts them"
-    told = {name: held.to_dict() for name, held in accounts.items()}
-    value = {"budget": now, "accounts": told}
+    value = {"budget": now, "accounts": {name: held.to_dict() for name, held in accounts.items()}}
     simulated = any(held.simulated for held in accounts.values())
     finish("sordino budget", rows, value, as_json=settings.as_json, simulated=simulated)

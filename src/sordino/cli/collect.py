@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -65,20 +65,12 @@ def opened(study: Study, *, create: bool = False) -> Iterator[Any]:
 
 def _checked_url(url: str) -> str:
     """Return an address of the page, without a slash at its end; refuse what is none."""
-    parts = None
-    try:
+    known, more = False, ""
+    with suppress(ValueError):
         parts = urlsplit(url.strip())
-        known = parts.scheme in {"http", "https"} and parts.port != 0
-    except ValueError:
-        known = False
-    if (
-        not known
-        or not parts
-        or not parts.hostname
-        or parts.path.strip("/")
-        or parts.query
-        or parts.fragment
-    ):
+        more = parts.path.strip("/") + parts.query + parts.fragment
+        known = parts.scheme in {"http", "https"} and parts.port != 0 and bool(parts.hostname)
+    if more or not known:
         raise UsageError(
             "--url must be like https://study.example.org: the page lies at the root of its host. "
             "Nothing was done."
@@ -352,16 +344,9 @@ def status(settings: _Status) -> None:
         rows["closed"] = "no invitation is left with which anybody could send"
     finish("sordino collect status", rows, value, as_json=settings.as_json)
     if settings.invitations and not settings.as_json:
-        states = [
-            [
-                row["handle"],
-                row["state"],
-                f"{np.datetime64(row['expires'], 's').astype('datetime64[m]')} UTC".replace(
-                    "T", " ", 1
-                ),
-            ]
-            for row in listed
-        ]
+        minutes = [np.datetime64(row["expires"], "s").astype("datetime64[m]") for row in listed]
+        until = [f"{minute} UTC".replace("T", " ", 1) for minute in minutes]
+        states = [[r["handle"], r["state"], end] for r, end in zip(listed, until, strict=True)]
         grid("invitations", ("handle", "state", "until"), states)
 
 
@@ -388,20 +373,16 @@ def export(settings: Export) -> None:
     with opened(study) as engine:
         manifest = answers.export_answers(engine, study, out, unit=unit, force=settings.force)
         links = answers.forget(engine) if settings.forget else None
-    value = manifest.to_dict() | {
-        "epsilon_per_label": study.coin.realized_epsilon,
-        "links_forgotten": links,
-    }
+    one = study.coin.realized_epsilon
+    value = manifest.to_dict() | {"epsilon_per_label": one, "links_forgotten": links}
     rows = {
         "written": f"{out.name} and {manifest_path(out).name}",
         "guarantee": f"epsilon={never_less(manifest.epsilon)} per {manifest.unit}, "
         f"trust: {manifest.trust}",
     }
     if manifest.unit == "person":
-        rows["each answer"] = (
-            f"epsilon={never_less(study.coin.realized_epsilon)}, at most "
-            f"{study.most_labels:,} per invitation"
-        )
+        most = f"at most {study.most_labels:,} per invitation"
+        rows["each answer"] = f"epsilon={never_less(one)}, {most}"
     rows["caveats"] = ", ".join(manifest.caveats) or "none"
     rows["next"] = f"sordino align {out.name} --out runs/study (it spends nothing)"
     if links is not None:

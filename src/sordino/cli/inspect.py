@@ -20,7 +20,7 @@ from sordino.preferences.comparisons import TextRules, looks_swapped
 from sordino.preferences.containers import contained
 from sordino.preferences.files import COMPARISONS, records_of
 from sordino.preferences.ranking_files import is_preflib, read_rankings
-from sordino.preferences.records import JUDGING_FIELDS, Absent, Record, looks_like_steps
+from sordino.preferences.records import JUDGING_FIELDS, Record, looks_like_steps
 from sordino.preferences.schemas import (
     COMPARED,
     PAIRS,
@@ -71,7 +71,20 @@ class _Seen:
         self.kind = "randomized answers" if record.privatized else self.kind
         self.named |= record.names is not None
         if len(self.shown) < _SHOWN:
-            self.shown.append(_described(record))
+            texts = {"prompt": record.prompt, "first": record.first, "second": record.second}
+            if record.alone:
+                texts = {"prompt": record.prompt, "completion": record.first}
+            said = {0: "0", 1: "1", UNDECIDED: "undecided"}.get(record.outcome, "between")
+            if record.levels is not None:
+                said = f"{float(SHARES[record.outcome]):.2g} of the scale {record.levels}"
+            self.shown.append(
+                {
+                    "place": record.where,
+                    **{name: _short(text) for name, text in texts.items()},
+                    "answer" if record.privatized else "label": said,
+                    **({} if record.person is None else {"person": record.person}),
+                }
+            )
         self.counts["judgments"] += 1
         self.counts["ties or undecided"] += record.levels is None and record.outcome == UNDECIDED
         self.counts["identical answers"] += record.identical
@@ -89,24 +102,6 @@ class _Seen:
         if self.persons:
             found |= {"persons": len(self.persons), "most of one": max(self.persons.values())}
         return found
-
-
-def _described(record: Record) -> dict[str, str]:
-    alone = isinstance(record.second, Absent)
-    sides = (
-        {"completion": record.first} if alone else {"first": record.first, "second": record.second}
-    )
-    said = {0: "0", 1: "1", UNDECIDED: "undecided"}.get(record.outcome, "between")
-    if record.levels is not None:
-        said = f"{float(SHARES[record.outcome]):.2g} of the scale {record.levels}"
-    who = {} if record.person is None else {"person": record.person}
-    texts = {"prompt": record.prompt, **sides}
-    return {
-        "place": record.where,
-        **{name: _short(text) for name, text in texts.items()},
-        "answer" if record.privatized else "label": said,
-        **who,
-    }
 
 
 def _shortened(row: Any) -> dict[str, str]:
@@ -269,13 +264,10 @@ def _public(counts: Mapping[str, int], unit: Unit) -> dict[str, dict[str, Any]]:
 
 
 def _units(counts: Mapping[str, int], people: Sequence[str], field_: str | None) -> dict[str, str]:
-    n = counts["judgments"]
-    person = "needs ids: name their column with --person-field"
+    n, person = counts["judgments"], "needs ids: name their column with --person-field"
     if "persons" in counts:
-        person = (
-            f"all labels of one of {counts['persons']:,} persons, of whom one gave "
-            f"{counts['most of one']:,}"
-        )
+        most = f"of whom one gave {counts['most of one']:,}"
+        person = f"all labels of one of {counts['persons']:,} persons, {most}"
     elif people and field_ is not None:
         person = f"needs ids: --person-field {people[0]}"
     return {
@@ -289,16 +281,13 @@ def _terms(settings: _Inspect, told: Mapping[str, Any]) -> list[str]:
     """Return what to say of noise and unit; what hidden rows would tell must be said."""
     record, named = settings.unit is Unit.record, told.get("named")
     estimate = told["kind"] == RANKINGS or record or "counts" not in told
+    alone = record and not named and told["kind"] in {THUMBS, RATINGS}
     return [
         *(["--noise estimate"] if estimate and not named else []),
         "--epsilon 1",
         *([f"--unit {settings.unit}"] if settings.unit is not Unit.label else []),
         *(["--items NAMES"] if record and named else []),
-        *(
-            ["--intercept one"]
-            if record and not named and told["kind"] in {THUMBS, RATINGS}
-            else []
-        ),
+        *(["--intercept one"] if alone else []),
     ]
 
 

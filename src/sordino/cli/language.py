@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -241,10 +242,9 @@ class Judging(Output):
             )
         if self.judge_command is None:
             return []
-        try:
+        words: list[str] = []
+        with suppress(ValueError):
             words = shlex.split(self.judge_command)
-        except ValueError:
-            words = []
         if not words:
             raise UsageError(
                 "--judge-command is empty, or a quote in it is not closed. Nothing was judged. "
@@ -353,8 +353,13 @@ _METHODS = ("dpo", "rebel")
 _CENTRAL = (0.5, 2.0, 8.0)
 
 
-def _are_usable(epsilons: Sequence[float]) -> bool:
-    return len(set(epsilons)) == len(epsilons) and all(0 < each < math.inf for each in epsilons)
+def _different(name: str, listed: Sequence[float], usual: str, said: object) -> tuple[float, ...]:
+    """Return epsilons in order; refuse none, one that is there twice, and one that is no loss."""
+    if not listed or len({*listed}) < len(listed) or not all(0 < e < math.inf for e in listed):
+        raise UsageError(
+            f"{name} must be different positive numbers {usual}; got {said!r}. Nothing was done."
+        )
+    return tuple(sorted(listed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,33 +405,22 @@ class _Comparison(Paying, Reading):
 
     def rows(self) -> tuple[float, ...]:
         """Return the epsilons of the table, the infinite one last."""
-        try:
+        listed: list[float] = []
+        with suppress(ValueError):
             listed = [float(part) for part in self.epsilons.split(",")]
-        except ValueError:
-            listed = [math.nan]
-        if not _are_usable(listed):
-            raise UsageError(
-                f"--epsilons must be different positive numbers with commas between, such as "
-                f"0.1,0.5,2; got {self.epsilons!r}. Nothing was done."
-            )
-        return (*sorted(listed), *([NON_PRIVATE] if self.non_private else []))
+        usual = "with commas between, such as 0.1,0.5,2"
+        found = _different("--epsilons", listed, usual, self.epsilons)
+        return (*found, *([NON_PRIVATE] if self.non_private else []))
 
     def central_rows(self) -> tuple[float, ...]:
         """Return the epsilons of rows on raw judgments; none if there are to be none."""
         if self.no_central:
-            said = {
-                "--central-epsilon": self.central_epsilon,
-                "--central-units": self.central_units,
-            }
+            epsilon, units = self.central_epsilon, self.central_units
+            said = {"--central-epsilon": epsilon, "--central-units": units}
             refuse_given(said, "--no-central leaves those rows out")
             return ()
         listed = self.central_epsilon or _CENTRAL
-        if not _are_usable(listed):
-            raise UsageError(
-                f"--central-epsilon must be different positive numbers, got {list(listed)}. "
-                "Nothing was done."
-            )
-        return tuple(sorted(listed))
+        return _different("--central-epsilon", listed, "such as 0.5", list(listed))
 
     def methods(self) -> tuple[str, ...]:
         """Return how policies are trained."""
@@ -479,8 +473,18 @@ def table(settings: _Comparison) -> None:
     refuse_texts(study)
     if settings.dry_run:
         value = study.planned()
-        rows, simulated = _planned_rows(value), study.simulated
-        finish(_TABLE, rows, value, as_json=settings.as_json, simulated=simulated)
+        judge, one = value["judge_spend"], value["central"]
+        rows = {
+            "would spend": f"{_size(value['spend'])} per label on {value['pairs']:,} judgments, "
+            f"all releases together ({value['runs']} policies would be trained)"
+        }
+        if one is not None:
+            cost = f"epsilon={never_less(one['spend'])}, delta={never_less(one['delta'])}"
+            cost = f"{cost} per record ({one['neighbors']}): all {one['runs']} runs together"
+            rows["on central rows"] = cost
+        on_judge = f"{_size(judge)} on {value['judge_pairs']:,}" if judge else "nothing"
+        rows |= {"on the judge": on_judge, "touched": "nothing (dry run)"}
+        finish(_TABLE, rows, value, as_json=settings.as_json, simulated=study.simulated)
         return
     refuse_existing(settings.out / "table.json", force=settings.force, spends=True)
     with made_folder(settings.out), Bar.shown("Comparing") as bar:
@@ -558,41 +562,22 @@ def _study(
     )
 
 
-def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
-    judge, central = value["judge_spend"], value["central"]
-    rows = {
-        "would spend": f"{_size(value['spend'])} per label on {value['pairs']:,} judgments, all "
-        f"releases together ({value['runs']} policies would be trained)"
-    }
-    if central is not None:
-        cost = f"epsilon={never_less(central['spend'])}, delta={never_less(central['delta'])}"
-        cost = f"{cost} per record ({central['neighbors']}): all {central['runs']} runs together"
-        rows["on central rows"] = cost
-    rows["on the judge"] = "nothing" if not judge else f"{_size(judge)} on {value['judge_pairs']:,}"
-    return rows | {"touched": "nothing (dry run)"}
-
-
 def _size(epsilon: float) -> str:
     return "everything (NOT PRIVATE)" if math.isinf(epsilon) else f"epsilon={never_less(epsilon)}"
 
 
 def _show(value: dict[str, Any]) -> None:
-    columns = (
-        "method", "one release", "win rate [95 %]", "at equal length", "seeds", "all releases"
-    )  # fmt: skip
     table = language_module("studies.comparison_table")
-    rows = [
-        [
-            row["method"],
-            row["labels"],
-            table.describe_share(row["win_rate"]),
-            table.describe_share(row["length_matched"]),
-            str(row["seeds"]),
-            table.describe_cost(row),
-        ]
-        for row in value["rows"]
-    ]
-    grid("win rate against the reference", columns, rows)
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+        "method": lambda row: row["method"],
+        "one release": lambda row: row["labels"],
+        "win rate [95 %]": lambda row: table.describe_share(row["win_rate"]),
+        "at equal length": lambda row: table.describe_share(row["length_matched"]),
+        "seeds": lambda row: str(row["seeds"]),
+        "all releases": table.describe_cost,
+    }
+    rows = [[tell(row) for tell in columns.values()] for row in value["rows"]]
+    grid("win rate against the reference", tuple(columns), rows)
 
 
 def _table_rows(value: dict[str, Any], out: Path) -> dict[str, str]:

@@ -84,7 +84,13 @@ class _Synthesize(Output):
 def synthesize(settings: _Synthesize) -> None:
     """Label public prompts and answers by a released reward; written as a data set of the Hub."""
     refuse_existing(settings.out, force=settings.force)
-    reward = _read_reward(settings.reward)
+    path = settings.reward
+    if path.is_dir() and (path / "config.json").is_file():  # of a language model
+        reward: ReleasedReward = language_module("rewards.text_rewards").TextRewardModel.load(path)
+    else:
+        if path.is_dir() and not (path / REWARD).is_file():
+            read_result(path)  # which refuses a run whose reward is withheld
+        reward = RewardModel.load(path)
     names = ("pairs", "labels", "declare_public")
     terms: dict[str, Any] = {name: getattr(settings, name) for name in names}
     promise, certificate = reward.guarantee, _certificate(settings, reward)
@@ -146,15 +152,6 @@ def _labeled(path: Path, reward: ReleasedReward, terms: dict[str, Any]) -> Itera
                 for name, role in _ROLES.items() if chats else ():
                     row[name] = messages_of(row[name], role)
                 yield row
-
-
-def _read_reward(path: Path) -> ReleasedReward:
-    if path.is_dir() and (path / "config.json").is_file():
-        trained: ReleasedReward = language_module("rewards.text_rewards").TextRewardModel.load(path)
-        return trained
-    if path.is_dir() and not (path / REWARD).is_file():
-        read_result(path)  # which refuses a run whose reward is withheld
-    return RewardModel.load(path)
 
 
 def _certificate(settings: _Synthesize, reward: ReleasedReward) -> Certificate | None:
