@@ -97,16 +97,14 @@ def _by_first(rows: Rows, meant: Callable[[Iterable[str]], Schema], *, empty: bo
     yield from meant(row).rows(whole) if named else whole
 
 
-def kind_of(
-    source: object, *, columns: Mapping[str, str] | None = None, person_field: str | None = PERSON
-) -> str:
+def kind_of(source: object) -> str:
     """Return what kind of judgments a source holds, by its columns; pairs if nothing tells."""
     # One row at most is read; whether the source can be used is another question.
     with suppress(SordinoError):
         found = contained(source)
         names = found.names or next(found.rows, ("", ()))[1]
         named = tuple(name for name in names if isinstance(name, str))
-        return decide(named, columns=columns, person_field=person_field, asks=False).kind
+        return decide(named, asks=False).kind
     return PAIRS
 
 

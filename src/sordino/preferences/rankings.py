@@ -361,23 +361,17 @@ class Rankings(Slates):
         """
         names = item_names(items, "items")
         places: dict[Any, int] = {name: index for index, name in enumerate(names)}
-        ranks = [
-            order_ranks(order, places, len(names), what="an item", field=f"orders: ballot {index}")
-            for index, order in enumerate(orders)
-        ]
-        table = np.array(ranks, dtype=np.int64).reshape(-1, len(names))
+
+        def table_of(what: str, lists: Iterable[Any]) -> Integer[np.ndarray, "n k"]:
+            ranks = [
+                order_ranks(one, places, len(names), what="an item", field=f"{what}: ballot {at}")
+                for at, one in enumerate(lists)
+            ]
+            return np.array(ranks, dtype=np.int64).reshape(-1, len(names))
+
+        table = table_of("orders", orders)
         if isinstance(offered, Iterable) and not isinstance(offered, str):
-            shown = (
-                order_ranks(
-                    list(names_of_one),
-                    places,
-                    len(names),
-                    what="an item",
-                    field=f"offered: ballot {index}",
-                )
-                for index, names_of_one in enumerate(offered)
-            )
-            offered = [[rank > 0 for rank in ranks_of_one] for ranks_of_one in shown]
+            offered = table_of("offered", map(list, offered)) > 0
         return cls.of_items(names, table, offered=offered, persons=persons, features=features)
 
     @classmethod

@@ -53,13 +53,9 @@ class Schema:
     @property
     def columns(self) -> tuple[str, ...]:
         """Return every column that is read."""
+        persons = [self.persons] if self.persons else []
         paths = [path for _, path in self.fields]
-        paths += [
-            *self.label[1:],
-            *self.each,
-            *self.needs,
-            *([self.persons] if self.persons else []),
-        ]
+        paths += [*self.label[1:], *self.each, *self.needs, *persons]
         names = (one for path in paths for one in path.split("|") if not one.startswith("="))
         return tuple(dict.fromkeys(part for one in names for part in (one, one.split(".")[0])))
 
@@ -126,10 +122,8 @@ class Schema:
             raise DataError(f"{place}: {_named(self.each)} must be lists, all as long.")
         for number, parts in enumerate(zip(*lists, strict=True), start=1):
             known = parts[0] if isinstance(parts[0], Mapping) else {}
-            yield (
-                f"{place}, part {number}",
-                {**row, **dict(zip(self.each, parts, strict=True)), **known},
-            )
+            named = dict(zip(self.each, parts, strict=True))
+            yield f"{place}, part {number}", {**row, **named, **known}
 
     def _row(self, row: Mapping[str, Any], place: str) -> dict[str, Any]:
         made: dict[str, Any] = {}
@@ -199,9 +193,8 @@ def _text(value: Any) -> Any:
                 parsed = json.loads(value)
         return value if parsed is None else _text(parsed)
     if isinstance(value, Mapping):
-        said = next(
-            (value[n] for n in ("content", "value", "text", "full_text") if n in value), None
-        )
+        names = (name for name in ("content", "value", "text", "full_text") if name in value)
+        said = value.get(next(names, ""))
         return said if isinstance(said, str) and "role" not in value else _text([value])
     if not is_list(value):
         return value
@@ -224,10 +217,8 @@ def _message(one: Mapping[str, Any]) -> dict[str, Any]:
 def _says_its_prompt(row: Mapping[str, Any]) -> bool:
     """Return whether both answers are conversations that begin with the prompt."""
     # A rule on texts, alike in both: the prompt is then what both begin with.
-    sides = [
-        row.get(name) for pair in (("first", "second"), ("chosen", "rejected")) for name in pair
-    ]
-    sides = [side for side in sides if side is not None]
+    given = (row.get(name) for name in ("first", "second", *_RANKED_TEXTS))
+    sides = [side for side in given if side is not None]
     said = [
         side[0].get("content") if isinstance(side[0], Mapping) else None
         for side in sides
@@ -272,9 +263,8 @@ def _chat(row: Mapping[str, Any], paths: Sequence[str], place: str) -> Any:
     """Return a message of a chat that is kept as a tree, or those above it."""
     known, at = _value(row, paths[0], place), _value(row, paths[1], place)
     path: list[Any] = []
-    while (
-        isinstance(known, Mapping) and isinstance(known.get(at), Mapping) and len(path) < len(known)
-    ):
+    known = known if isinstance(known, Mapping) else {}
+    while isinstance(known.get(at), Mapping) and len(path) < len(known):
         path.append(_message(known[at]))
         at = known[at].get("parentId")
     if not path:
@@ -323,11 +313,8 @@ def _one_of(known: Mapping[float, float], wanted: str) -> Callable[..., float]:
 def _winner(row: Mapping[str, Any], paths: Sequence[str], place: str) -> float:
     value = _value(row, paths[0], place)
     value = value.get("selected", value.get("value")) if isinstance(value, Mapping) else value
-    words = (
-        " ".join(value.lower().replace("_", " ").replace("-", " ").split())
-        if isinstance(value, str)
-        else ""
-    )
+    words = value if isinstance(value, str) else ""
+    words = " ".join(words.lower().replace("_", " ").replace("-", " ").split())
     if words not in _WORDS:
         raise DataError(
             f"{place}: column {paths[0]!r} must say who won: {_SAID}. If it holds 1 where the "
@@ -398,10 +385,6 @@ def _thumb(row: Mapping[str, Any], paths: Sequence[str], place: str) -> bool:
     return number > 0
 
 
-def _said(row: Mapping[str, Any], paths: Sequence[str], place: str) -> Any:
-    return _value(row, paths[0], place)
-
-
 _RULES: Final[Mapping[str, Callable[..., Any]]] = {
     "winner": _winner,
     "name or winner": _or_name(_winner),
@@ -417,7 +400,7 @@ _RULES: Final[Mapping[str, Callable[..., Any]]] = {
     "only": _only,
     "model": _named_model,
     "thumb": _thumb,
-    "value": _said,
+    "value": lambda row, paths, place: _value(row, paths[0], place),
 }
 """How a label is read, by what a schema calls the way."""
 
@@ -569,16 +552,17 @@ def _checked(
     columns = dict(columns or {})
     for name_, column in columns.items():
         if column not in names and column.split(".")[0] not in names:
-            found = f"{_close(column, names)}Found: {_listing(names)}."
+            close = get_close_matches(column, names, 1, 0.6)
+            found = f"Did you mean {close[0]!r}? " if close else ""
+            found += f"Found: {_listing(names)}."
             if table and not (_known_names(names) or {*columns.values()} & {*names}):
                 found = f"None of its {len(names)} columns has a name that is known. {_UNQUOTED}"
             raise UsageError(
                 f"columns: there is no column {column!r} for {name_!r}. Nothing was read. {found}"
             )
         plain = _plain_name(column)
-        own = bool({column, plain} & _JUDGED) and (
-            column != "answer" or {"first", "second"} <= {*names}
-        )
+        answer = column == "answer" and not {"first", "second"} <= {*names}
+        own = bool({column, plain} & _JUDGED) and not answer
         own |= name_ in _SHOWN and plain in _TELLING
         if column != name_ and own and not {name_, column} <= {*_JUDGING, *_WINNERS}:
             raise UsageError(
@@ -799,11 +783,6 @@ def _listing(names: Sequence[str]) -> str:
 
 
 _LONG, _MOST = 40, 30  # characters of a name, and names, that a message holds
-
-
-def _close(name: str, names: Sequence[str]) -> str:
-    close = get_close_matches(name, names, 1, 0.6)
-    return f"Did you mean {close[0]!r}? " if close else ""
 
 
 def people_among(names: Collection[str], schema: Schema | None = None) -> list[str]:

@@ -49,6 +49,7 @@ from .align_run import AlignRun, Inputs, remake_policy
 from .align_settings import Align, NoiseOn
 from .run import FolderRun, made_folder, publish, quiet, refuse_randomized
 from .settings import (
+    FEW_ROWS,
     EngineKind,
     IntoFolder,
     Neighbors,
@@ -206,11 +207,7 @@ def _reads_chunks(settings: Align) -> bool:
     """Return whether judgments are read in pieces, by what is public of them."""
     if settings.noise is NoiseOn.estimate or settings.engine is not None:
         hidden = settings.relation is NeighboringRelation.ADD_OR_REMOVE_ONE
-        return (
-            settings.reads_chunks(settings.prefs, most=-1)
-            if hidden
-            else settings.reads_chunks(settings.prefs)
-        )
+        return settings.reads_chunks(settings.prefs, most=-1 if hidden else FEW_ROWS)
     tables = [path for path in files_of(settings.prefs) if path.suffix.lower() == ".parquet"]
     return any(is_large(path, math.inf) for path in tables)
 
@@ -413,9 +410,9 @@ def _foreseen(
     private = hidden and settings.relation.option == "add-remove"  # how many there are
     first = None
     if isinstance(data, Pairs) and not hidden and data.given is None and len(data):
-        row = {"prompt": data.prompts[0], "first": data.first[0], "second": data.second[0]}
-        texts = {name: text for name, text in row.items() if not isinstance(text, Absent)}
-        first = {name: shortened(text) for name, text in texts.items()}
+        texts = data.prompts[0], data.first[0], data.second[0]
+        named = zip(("prompt", "first", "second"), texts, strict=True)
+        first = {name: shortened(text) for name, text in named if not isinstance(text, Absent)}
     return {
         "best": max(runs, key=merit) if runs else settings.noise.value,
         "kinds": {kind: told[kind] for kind in settings.kinds},

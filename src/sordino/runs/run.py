@@ -119,12 +119,12 @@ def open_ledger(path: Path, data: str | None, limit: Limit) -> Ledger:
     # What the user said of the limit becomes that of a ledger that is there, in a row of its own;
     # what was left out stays as it is on the ledger.
     if not path.exists():
-        return Ledger.open(path, data=_whose(data), budget=limit.budget.of(limit.run))
+        return Ledger.open(path, data=data or EVERY, budget=limit.budget.of(limit.run))
     known = _known_ledger(path, data)
     _refuse_other_terms(known, limit)
     if limit.run.unit not in known.budgets:  # which is set by what the user said
-        return Ledger.open(path, data=_whose(data), budget=limit.budget.of(limit.run))
-    ledger = Ledger.open(path, data=_whose(data), unit=limit.run.unit)
+        return Ledger.open(path, data=data or EVERY, budget=limit.budget.of(limit.run))
+    ledger = Ledger.open(path, data=data or EVERY, unit=limit.run.unit)
     changed = limit.budget.of(ledger.budget)
     if changed.to_dict() != ledger.budget.to_dict():
         ledger.change_budget(changed)
@@ -133,11 +133,7 @@ def open_ledger(path: Path, data: str | None, limit: Limit) -> Ledger:
 
 def _known_ledger(path: Path, data: str | None) -> Ledger:
     """Return the ledger at a path, for reading, about the data set of a name if one was given."""
-    return Ledger(path, Ledger.read(path).rows, _whose(data)).asked(None)
-
-
-def _whose(data: str | None) -> str:
-    return EVERY if data is None else data
+    return Ledger(path, Ledger.read(path).rows, data or EVERY).asked(None)
 
 
 def with_spend(

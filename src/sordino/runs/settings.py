@@ -289,21 +289,10 @@ def _data_name(name: str | None) -> str | None:
 
 
 # What decides neither what is drawn nor where it goes: an interrupted command may change it
-_NOT_OF_THE_RELEASE = frozenset(
-    {
-        "address",
-        "as_json",
-        "budget",
-        "budget_delta",
-        "dry_run",
-        "engine",
-        "evaluate",
-        "force",
-        "resume",
-        "scratch",
-        "truth",
-    }
-)
+_NOT_OF_THE_RELEASE = {
+    *("address", "as_json", "budget", "budget_delta", "dry_run", "engine"),
+    *("evaluate", "force", "resume", "scratch", "truth"),
+}
 
 
 @dataclass(frozen=True)
@@ -326,10 +315,8 @@ class Budget:
 
     def of(self, limit: Guarantee) -> Guarantee:
         """Return a limit with what was said in the place of what it has."""
-        epsilon = limit.epsilon if self.epsilon is None else self.epsilon
-        return replace(
-            limit, epsilon=epsilon, delta=limit.delta if self.delta is None else self.delta
-        )
+        said = {"epsilon": self.epsilon, "delta": self.delta}
+        return replace(limit, **{name: value for name, value in said.items() if value is not None})
 
 
 _DataName = Annotated[
@@ -550,7 +537,7 @@ class Rated(Reading):
 # Many files.
 
 
-_FEW_ROWS = 100_000  # of a Parquet file that is read in memory
+FEW_ROWS = 100_000  # of a Parquet file that is read in memory
 
 
 def is_large(path: Path, most: float) -> bool:
@@ -585,7 +572,7 @@ class ManyFiles:
         metavar="DIR",
     )
 
-    def reads_chunks(self, sources: Sequence[Path], *, most: float = _FEW_ROWS) -> bool:
+    def reads_chunks(self, sources: Sequence[Path], *, most: float = FEW_ROWS) -> bool:
         """Return whether files are read in pieces; refuse a place for them if not."""
         # By public facts alone, never by bytes, which tell how long labels are. `most` is the
         # number of rows of a Parquet file of texts that memory holds: -1 where it is private.
