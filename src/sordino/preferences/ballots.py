@@ -113,10 +113,8 @@ def array_ranks(ranks: object, *, unlisted: float | None) -> Integer[np.ndarray,
     given = np.asarray(None)
     with suppress(ValueError):  # rows of different lengths; its message is not ours to vouch for
         given = np.asarray(ranks)
-    if given.dtype.kind == "O" and all(
-        cell is None or (isinstance(cell, Real) and not isinstance(cell, bool))
-        for cell in given.flat
-    ):
+    cells = [cell for cell in given.flat if cell is not None] if given.dtype.kind == "O" else [True]
+    if all(isinstance(cell, Real) and not isinstance(cell, bool) for cell in cells):
         given = given.astype(np.float64)  # in which None is NaN
     if given.dtype.kind not in "iuf" or given.ndim != 2:  # noqa: PLR2004 (ballots, candidates)
         raise DataError(
@@ -338,17 +336,10 @@ def _ranks(
             f"{where}: field 'ranks' must be a list of one number for each candidate, or null "
             "where it is not listed."
         )
+    known = [rank for rank in given if rank is not None]
     numbers_alone = (int, float, np.integer, np.floating)
-    if not all(
-        rank is None
-        or (
-            isinstance(rank, numbers_alone)
-            and not isinstance(rank, bool)
-            and 1 <= rank < _MOST
-            and rank == int(rank)
-        )
-        for rank in given
-    ):
+    plain = all(isinstance(rank, numbers_alone) and not isinstance(rank, bool) for rank in known)
+    if not plain or not all(1 <= rank < _MOST and rank == int(rank) for rank in known):
         raise DataError(
             f"{where}: field 'ranks' must hold whole numbers from 1 (the best), or null where a "
             "candidate is not listed."
@@ -358,9 +349,7 @@ def _ranks(
 
 def _from_ranking(given: object, names: Sequence[Text], *, field: str, numbers: bool) -> list[int]:
     """Return the ranks that a list, best first, gives: of texts, or of numbers of candidates."""
-    places: dict[Any, int] = {
-        name: index for index, name in enumerate(names) if isinstance(name, str)
-    }
+    places: dict[Any, int] = {name: at for at, name in enumerate(names) if isinstance(name, str)}
     what = "an item"
     if numbers:
         what = "the text of a candidate, or its number, counted from 0"

@@ -264,18 +264,17 @@ def _array_objects(  # noqa: C901 (likewise)
     decoder, utf8 = json.JSONDecoder(), codecs.getincrementaldecoder("utf-8")()
     text, number, enough, begun, ended = "", 0, 0, False, False
     for block in _blocks(path, progress):  # the last is empty
-        more = None
+        whole = False
         with suppress(UnicodeDecodeError):
-            more = utf8.decode(block, final=not block)
-        if more is None:
+            text, whole = text + utf8.decode(block, final=not block), True
+        if not whole:
             raise DataError(f"after record {number}: not valid UTF-8.")
-        text += more
         if not begun:
             text = text.lstrip("\ufeff \t\r\n")
             begun, text = bool(text), text[1:]
-        while (
-            (text := text.lstrip(" \t\r\n,")) and not ended and (len(text) >= enough or not block)
-        ):
+        while text := text.lstrip(" \t\r\n,"):
+            if ended or (block and len(text) < enough):
+                break
             if text[0] == "]":
                 ended, text = True, text[1:]
                 continue
@@ -373,11 +372,8 @@ def _together(
         return _file(paths[0], person_field, progress=progress)
     first = _file(paths[0], person_field)
     later = (_file(path, person_field) for path in paths[1:])
-    rows = (
-        (f"{path.name}, {place}", row)
-        for path, each in zip(paths, chain([first], later), strict=True)
-        for place, row in each.rows
-    )
+    each = zip(paths, chain([first], later), strict=True)
+    rows = ((f"{path.name}, {at}", row) for path, one in each for at, row in one.rows)
     return _Container(f"{len(paths)} files of {first.what}", rows, first.names, first.table)
 
 
@@ -402,15 +398,8 @@ def _file(
         rows = json_objects(every_line(path, progress, part))
         return _Container(said, rows, units="" if packed else "lines")
     header: list[str] = []
-    read = partial(
-        read_table,
-        mark=kind,
-        longest=LONGEST_LINE,
-        optional=person_field,
-        answers=answers or unnamed,
-        unnamed=unnamed,
-        header=header,
-    )
+    terms: dict[str, Any] = {"answers": answers or unnamed, "unnamed": unnamed, "header": header}
+    read = partial(read_table, mark=kind, longest=LONGEST_LINE, optional=person_field, **terms)
     rows = read(every_line(path, progress))
     next(rows, None)  # the header
     if part:
@@ -560,17 +549,15 @@ def frame_names(frame: object) -> tuple[str, ...] | None:
 
 def _frame_rows(frame: Any) -> Rows:
     """Yield (place, row) for every row of a frame; rows are counted from 0."""
-    rows: object = None
-    if hasattr(frame, "features") and isinstance(frame, Iterable):  # of `datasets`, one at a time
-        rows = frame
+    # a data set of `datasets` gives one at a time
+    rows: object = frame if hasattr(frame, "features") and isinstance(frame, Iterable) else None
     for name, arguments in _READERS if rows is None else ():
         if hasattr(frame, name):
             with suppress(TypeError, ValueError):
                 rows = getattr(frame, name)(*arguments)
             break
-    if rows is not frame and not (
-        isinstance(rows, list) and all(isinstance(row, Mapping) for row in rows)
-    ):
+    named = isinstance(rows, list) and all(isinstance(row, Mapping) for row in rows)
+    if rows is not frame and not named:
         raise UsageError(
             f"frame must give its rows as mappings, which {type(frame).__name__} does not. "
             "Nothing was read."

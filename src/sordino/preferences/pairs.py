@@ -273,8 +273,7 @@ class PrivatePairs(Comparisons):
         if self.guarantee.epsilon < labels * loss * (1 - _SLACK):
             raise PrivacyError(
                 f"A promise of epsilon={never_less(self.guarantee.epsilon)} for one person does "
-                "not cover "
-                f"{labels} answers of one person at epsilon={never_less(loss)} each."
+                f"not cover {labels} answers of one person at epsilon={never_less(loss)} each."
             )
 
     def _outcome(self, row: int) -> dict[str, Any]:
@@ -331,9 +330,7 @@ class PrivatePairs(Comparisons):
         card = model_card(
             self.guarantee,
             title="Private preferences",
-            said=[
-                f"Each `{name}` is that of a randomized label, flipped with probability {flips}."
-            ],
+            said=[f"Each `{name}` is that of a randomized label, flipped with chance {flips}."],
             usage="" if self.alone else f"DPOConfig(..., **{self.trl_arguments()!r})",
             front={"flip_probability": flips, "release_ids": self.release_ids},
         )

@@ -36,9 +36,7 @@ class Columns:
 
     # (name, type) of every column that is read, in the order of names.
     types: tuple[tuple[str, str], ...]
-    # Of the vectors; None where there are texts, 0 where vectors may be of any dimension because
-    # there is none.
-    dimension: int | None
+    dimension: int | None  # of the vectors: None of texts, 0 where there is none and any may be
 
 
 def schema_of(path: Path, wanted: Sequence[str], person_field: str) -> Columns:
@@ -74,9 +72,8 @@ def _dimension(path: Path, file: Any, kind: Any) -> int:
     types = _library()[0].types
     lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
     number = (types.is_integer, types.is_floating, types.is_boolean)
-    if not any(holds(kind) for holds in lists) or not any(
-        holds(kind.value_type) for holds in number
-    ):
+    listed = any(holds(kind) for holds in lists)
+    if not (listed and any(holds(kind.value_type) for holds in number)):
         raise DataError(problem)
     size = getattr(kind, "list_size", -1)  # of lists of a fixed size
     if size > 0:
@@ -85,26 +82,22 @@ def _dimension(path: Path, file: Any, kind: Any) -> int:
     first = _asked(lambda: next(batches, None), _damage(path))
     if first is None:
         return 0
-    vectors_of_first = first.column(0)
-    if vectors_of_first.null_count or not len(vectors_of_first.flatten()):
+    if first.column(0).null_count or not (size := len(first.column(0).flatten())):
         raise DataError(problem)
-    return len(vectors_of_first.flatten())
+    return size
 
 
 def row_groups(path: Path) -> list[int]:
     """Return how many rows each row group has."""
     with _opened(path) as file:
-        groups = range(file.metadata.num_row_groups)
-        return _asked(
-            lambda: [file.metadata.row_group(group).num_rows for group in groups], _damage(path)
-        )
+        known, groups = file.metadata, range(file.metadata.num_row_groups)
+        return _asked(lambda: [known.row_group(each).num_rows for each in groups], _damage(path))
 
 
 def place_of(path: Path, groups: Sequence[int]) -> str:
     """Return where some row groups are, for messages."""
-    if len(groups) == 1:
-        return f"{path.name}: row group {groups[0]}"
-    return f"{path.name}: row groups {groups[0]} to {groups[-1]}"
+    several = f"groups {groups[0]} to {groups[-1]}"
+    return f"{path.name}: row {several if len(groups) > 1 else f'group {groups[0]}'}"
 
 
 def column_parts(
@@ -347,9 +340,8 @@ def _damage(path: Path) -> str:
 
 
 def _unreadable(place: str, name: str) -> str:
-    return (
-        f"{place}: column {name!r} holds a value that cannot be read as its type says. {_NOTHING}"
-    )
+    what = "holds a value that cannot be read as its type says"
+    return f"{place}: column {name!r} {what}. {_NOTHING}"
 
 
 def _library() -> tuple[Any, Any]:
