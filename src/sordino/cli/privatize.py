@@ -168,9 +168,8 @@ class _OneFile(_Privatization):
     @cached_property
     def surveyed(self) -> tuple[dict[str, Any], Survey]:
         """Return the plan, and what was read of the file for it."""
-        (source,) = self.settings.sources
         with Bar.shown("Reading") as bar:
-            rows = FileRows(source, self.reading, bar)
+            rows = FileRows(self.settings.sources[0], self.reading, bar)
             return plan_answers(rows, self.randomization)
 
     @property

@@ -117,9 +117,8 @@ class _Noise:
     metrics_epsilon: float | None = None  # what those may cost
 
     def epsilon(self, settings: Align, delta: float) -> float:
-        events = [(self.estimate.event, 1)]
-        if self.metrics is not None:
-            events.append((self.metrics.event, 1))
+        spends = [self.estimate, *([] if self.metrics is None else [self.metrics])]
+        events = [(mechanism.event, 1) for mechanism in spends]
         return accounting.composed_epsilon(events, neighbors=settings.relation, delta=delta)
 
     def describe(self, paid: PrivateMetrics | None = None) -> dict[str, Any]:
@@ -230,12 +229,12 @@ class _Estimate(LearningRun):
     def refuse_unusable(self) -> None:
         """Refuse settings that vectors in files cannot meet, and an engine that is not there."""
         settings, dimension = self.settings, self.dimension
+        if dimension is not None and settings.dimension not in (None, dimension):
+            raise UsageError(
+                f"--dimension {settings.dimension}: these files hold vectors of {dimension} "
+                "numbers, and no text to make features of. Nothing was done. Leave it out."
+            )
         if dimension is not None:
-            if settings.dimension not in (None, dimension):
-                raise UsageError(
-                    f"--dimension {settings.dimension}: these files hold vectors of {dimension} "
-                    "numbers, and no text to make features of. Nothing was done. Leave it out."
-                )
             settings.refuse_matrices(dimension)
         if self.chunks is not None and self.survey is None:
             settings.refuse_missing_engine()
@@ -354,18 +353,10 @@ class _OfLabels(_Estimate):
             if most is None and isinstance(data, Pairs):
                 most = questions_of_one_person(data)
         terms: dict[str, Any] = {"delta": delta, "records_per_person": most}
-        if n is None:
-            estimate = LabelGaussian(settings.total, **terms)
-        else:
-            features = self.features(n)
-            assert features is not None  # noqa: S101 - for the type checker
-            estimate = LabelGaussian.for_sizes(
-                settings.total,
-                n=n,
-                d=features.dimension,
-                feature_bound=features.feature_bound,
-                **terms,
-            )
+        estimate = LabelGaussian(settings.total, **terms)
+        if n is not None and (features := self.features(n)) is not None:
+            sizes = {"n": n, "d": features.dimension, "feature_bound": features.feature_bound}
+            estimate = LabelGaussian.for_sizes(settings.total, **sizes, **terms)
         metrics = None if wanted is None else LabelGaussian(wanted, **terms)
         return _Noise(estimate=estimate, metrics=metrics, metrics_epsilon=wanted)
 
@@ -515,13 +506,8 @@ class _OfLabels(_Estimate):
             }
         utility = None
         if settings.unit is not Unit.person:  # persons give any number of labels
-            utility = predict_utility(
-                n,
-                differences,
-                chosen=settings.total,
-                noise="label-estimate",
-                delta=settings.failure,
-            )
+            terms = {"chosen": settings.total, "delta": settings.failure}
+            utility = predict_utility(n, differences, noise="label-estimate", **terms)
         margins = np.asarray(differences @ reward.weights)
         return {
             "data": data,
@@ -618,9 +604,8 @@ class _OfRecords(_Estimate):
         return _Fitted(reward=reward, paid=paid)
 
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:
-        return record_promise(
-            self.mechanism, ledger, entropy_of(simulate_seed), n=self.known_number
-        )
+        entropy = entropy_of(simulate_seed)
+        return record_promise(self.mechanism, ledger, entropy, n=self.known_number)
 
     def counts(self) -> dict[str, Any]:
         """Return how many records there are, where one change leaves that as it is."""
@@ -629,10 +614,8 @@ class _OfRecords(_Estimate):
     def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
         """Return what a public file shows, and nothing of the records."""
         reward, public = fitted.reward, self.inputs.public
-        decisive = None
-        if public is not None:
-            differences = public.differences(reward.features)
-            decisive = measure_decisive(reward, differences, source="public")
+        rows = None if public is None else public.differences(reward.features)
+        decisive = None if rows is None else measure_decisive(reward, rows, source="public")
         return {
             "data": {"pairs": reward.pairs, "dropped": None, "capped": None},
             "decisive": decisive,
@@ -723,25 +706,15 @@ class _OfRankings(_Estimate):
         worths = choices = None
         if reward.items is not None and reward.features is None:
             rows = reward.item_features
-            (chances,) = policy.probabilities(
-                None, [np.eye(len(reward.items)) if rows is None else rows]
-            )
-            pairs = zip(reward.items, chances.tolist(), strict=True)
-            choices = [
-                {"name": name, "probability": chance}
-                for name, chance in sorted(pairs, key=lambda pair: -pair[1])
-            ]
+            rows = np.eye(len(reward.items)) if rows is None else rows
+            (chances,) = policy.probabilities(None, [rows])
+            pairs = sorted(zip(reward.items, chances.tolist(), strict=True), key=lambda p: -p[1])
+            choices = [{"name": name, "probability": chance} for name, chance in pairs]
         if reward.items is not None:  # with 95% intervals where these are known; last without data
             worths = [
                 {"name": name, "worth": worth, "interval": None if low is None else [low, high]}
                 for name, worth, low, high in reward.worths()
             ]
-        return {
-            "data": {
-                **self.counts(),
-                "items": None if items is None else len(items),
-                "capped": capped,
-            },
-            "policy": {"choices": choices},
-            "items": worths,
-        }
+        known = {"items": None if items is None else len(items), "capped": capped}
+        data = self.counts() | known
+        return {"data": data, "policy": {"choices": choices}, "items": worths}

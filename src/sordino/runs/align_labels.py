@@ -108,13 +108,8 @@ class Randomizing:
                 )
             counts = {"pairs": len(pairs), "dropped": pairs.dropped}
             return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
-        randomization = Randomization.of(
-            self.coin(pairs),
-            ledger,
-            on_device=False,
-            simulate_seed=settings.simulate_seed,
-            cap=settings.cap,
-        )
+        terms = {"simulate_seed": settings.simulate_seed, "cap": settings.cap}
+        randomization = Randomization.of(self.coin(pairs), ledger, on_device=False, **terms)
         planned = plan_answers(MemoryRows(pairs), randomization)[0]
         if settings.cap and planned["capped_questions"]:
             questions = len(set(zip(pairs.persons or (), pairs.keys, strict=True)))
@@ -136,13 +131,8 @@ class Randomizing:
             assert self.source is not None  # noqa: S101 - for the type checker
             answers, manifest = memo_keys(pairs.keys, pairs.persons), read_manifest(self.source)
             return pairs.received(ledger.receive(self.source, manifest, answers=answers or None))
-        return privatize(
-            pairs,
-            self.coin(pairs),
-            ledger=ledger,
-            cap=settings.cap,
-            simulate_seed=settings.simulate_seed,
-        )
+        terms = {"simulate_seed": settings.simulate_seed, "cap": settings.cap}
+        return privatize(pairs, self.coin(pairs), ledger=ledger, **terms)
 
 
 @dataclass(frozen=True, kw_only=True)

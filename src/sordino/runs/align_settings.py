@@ -442,8 +442,5 @@ class Align(Offered, IntoFolder, Fitting, ManyFiles):
     @property
     def policy_terms(self) -> dict[str, Any]:
         """Return what a policy is made with."""
-        return {
-            "temperature": self.policy_temperature,
-            "confidence": self.confidence,
-            "scale": self.scale,
-        }
+        terms = {"confidence": self.confidence, "scale": self.scale}
+        return {"temperature": self.policy_temperature, **terms}
