@@ -88,9 +88,7 @@ class Questions:
     # What a kind calls one judgment, what its order could tell, and how it is made, for messages.
     _said = ("", "", "")
 
-    keys: tuple[
-        bytes, ...
-    ]  # one key per judgment for its question: the prompt and a set of answers
+    keys: tuple[bytes, ...]  # one for each judgment's question: the prompt and a set of answers
     public_digest: str  # SHA-256 of all public fields, before any row was dropped
     persons: tuple[str, ...] | None = None  # public person ids, or None
 
@@ -223,9 +221,8 @@ class Comparisons(Questions):
 
     def __post_init__(self) -> None:
         # Beside features there are no texts to hide an order in.
-        texts = dict.fromkeys(
-            ("prompts", "first", "second"), 0 if self.given is not None else len(self)
-        )
+        n = len(self) if self.given is None else 0
+        texts = dict.fromkeys(("prompts", "first", "second"), n)
         beside = dict.fromkeys(("given", "persons", "names"), len(self))
         self._refuse_lengths(texts | beside)
         if len({isinstance(other, Absent) for other in self.second}) > 1:

@@ -94,36 +94,29 @@ class Tokens:
     @property
     def lengths(self) -> Float[np.ndarray, " n"]:
         """Return the number of words of each text."""
-        length: np.ndarray = self.ends - self.starts
-        return length.astype(np.float64)
+        return np.asarray(self.ends - self.starts, dtype=np.float64)
 
     @property
     def keyed(self) -> UInt64[np.ndarray, " m"]:
         """Return each word's number (flags left out) under the row of its text."""
         rows = np.arange(len(self.ends), dtype=np.uint64) << _HALF
-        key: np.ndarray = np.repeat(rows, self.ends - self.starts + 1) | (self.numbers & _LOW)
-        return key
+        return np.asarray(np.repeat(rows, self.ends - self.starts + 1) | (self.numbers & _LOW))
 
     def flag(self, name: str) -> Bool[np.ndarray, " m"]:
         """Return at each position whether its word is on a list of ``_FLAGS``."""
-        on_list: np.ndarray = (self.numbers & np.uint64(_BIT[name])) != 0
-        return on_list
+        return np.asarray((self.numbers & np.uint64(_BIT[name])) != 0)
 
     def count(self, marked: Bool[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
         """Return how many positions of each text are marked."""
         total = np.append(0.0, np.cumsum(marked, dtype=np.float64))
-        inside: np.ndarray = total[self.ends] - total[self.starts]
-        return inside
+        return np.asarray(total[self.ends] - total[self.starts])
 
 
 def flatten(texts: Sequence[Text], name: str) -> list[str]:
     """Return each text as one string; one message is its content, several say who speaks."""
     if isinstance(texts, str):
         raise DataError(f"{name} must be a sequence of texts, got one text.")
-    return [
-        text if type(text) is str else _joined(text, name, index)
-        for index, text in enumerate(texts)
-    ]
+    return [text if type(text) is str else _joined(text, name, at) for at, text in enumerate(texts)]
 
 
 def _joined(text: Text, name: str, index: int) -> str:
@@ -275,13 +268,12 @@ def _shape_signals(texts: Sequence[str], words: Tokens, asked: Tokens) -> Float[
     }
     for how, name in _OPENINGS.items():
         found[f"opens {how}"] = words.flag(name)[words.starts].astype(np.float64)
-    signals: np.ndarray = np.stack([found[name] for name in SIGNALS]) - _TYPICAL
-    return signals
+    return np.asarray(np.stack([found[name] for name in SIGNALS]) - _TYPICAL)
 
 
 def _saturated(count: _Amounts, half: int) -> _Amounts:
-    saturated: np.ndarray = count / (count + half)
-    return saturated
+    """Return 0 for none, 1/2 at ``half``, and below 1 for any number."""
+    return np.asarray(count / (count + half))
 
 
 def _column(values: Iterable[Any]) -> _Amounts:
@@ -363,7 +355,7 @@ class HashedText:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dimension", usable_dimension("dimension", self.dimension))
-        object.__setattr__(self, "feature_bound", usable_bound("feature_bound", self.feature_bound))
+        object.__setattr__(self, "feature_bound", usable_bound(self.feature_bound))
         object.__setattr__(self, "word_norm", non_negative("word_norm", self.word_norm))
         if self.word_norm > 1:
             raise UsageError(f"word_norm must be at most 1, got {self.word_norm}.")
@@ -384,12 +376,7 @@ class HashedText:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
-        return {
-            "kind": "hashed-text",
-            "dimension": self.dimension,
-            "feature_bound": self.feature_bound,
-            "word_norm": self.word_norm,
-        }
+        return {"kind": "hashed-text", **vars(self)}
 
     def _differences(
         self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
@@ -406,9 +393,8 @@ class HashedText:
         return min(len(SIGNALS), self.dimension if self.word_norm == 0 else self.dimension // 2)
 
     def _stacked(self, parts: list[scipy.sparse.csr_array]) -> scipy.sparse.csr_array:
-        return scipy.sparse.vstack(
-            [scipy.sparse.csr_array((0, self.dimension)), *parts], format="csr"
-        )
+        nothing = scipy.sparse.csr_array((0, self.dimension))
+        return scipy.sparse.vstack([nothing, *parts], format="csr")
 
     def _rows(
         self, numbers: Numbers, prompts: list[str], *sides: list[str]
@@ -420,23 +406,16 @@ class HashedText:
         for answers in sides:
             words = _tokenize(answers, numbers)
             shape = _SHAPE_SCALE * _shape_signals(answers, words, asked)[:kept]
-            width = self.dimension - kept
-            hashed = (
-                _hashed_words(words, width)
-                if self.word_norm
-                else scipy.sparse.csr_array((len(words.ends), width))
-            )
-            rows.append(self._joined(shape, hashed))
+            hashed = scipy.sparse.csr_array((len(words.ends), self.dimension - kept))
+            if self.word_norm:
+                hashed = _hashed_words(words, self.dimension - kept)
+            # Added one signal after another: a sum over an axis may be rounded otherwise for n = 1.
+            square = reduce(np.add, shape * shape, np.full(shape.shape[1], self.word_norm**2))
+            scale = self.feature_bound * _INSIDE / np.maximum(1.0, np.sqrt(square))
+            hashed.data *= np.repeat(self.word_norm * scale, np.diff(hashed.indptr))
+            shaped = scipy.sparse.csr_array((shape * scale).T)
+            rows.append(scipy.sparse.hstack([shaped, hashed], "csr"))
         return rows
-
-    def _joined(
-        self, shape: Float[np.ndarray, "s n"], hashed: scipy.sparse.csr_array
-    ) -> scipy.sparse.csr_array:
-        # Added one signal after another: a sum over an axis may be rounded otherwise for n = 1.
-        square = reduce(np.add, shape * shape, np.full(shape.shape[1], self.word_norm**2))
-        scale = self.feature_bound * _INSIDE / np.maximum(1.0, np.sqrt(square))
-        hashed.data *= np.repeat(self.word_norm * scale, np.diff(hashed.indptr))
-        return scipy.sparse.hstack([scipy.sparse.csr_array((shape * scale).T), hashed], "csr")
 
 
 INTERCEPTS = ("one", "none", "family")
@@ -602,7 +581,7 @@ class FunctionFeatures:
         if not isinstance(self.name, str) or not self.name:
             raise UsageError(f"name must be a text that is not empty, got {self.name!r}.")
         object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
-        object.__setattr__(self, "feature_bound", usable_bound("feature_bound", self.feature_bound))
+        object.__setattr__(self, "feature_bound", usable_bound(self.feature_bound))
 
     def transform(
         self, prompts: Sequence[Text], answers: Sequence[Text]
@@ -628,12 +607,8 @@ class FunctionFeatures:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values; of the function only its name."""
-        return {
-            "kind": "function",
-            "dimension": self.dimension,
-            "feature_bound": self.feature_bound,
-            "name": self.name,
-        }
+        names = ("dimension", "feature_bound", "name")
+        return {"kind": "function", **{name: getattr(self, name) for name in names}}
 
 
 def refuse_other_features(features: object, what: str, *, needed: bool) -> None:
@@ -698,8 +673,7 @@ def caveats_of_features(features: Features | None, private: object = None) -> tu
 def features_of_hidden(features: Features | None, private: object) -> Features | None:
     """Return features that read each text alone; refuse those that have read these before."""
     caveats_of_features(features, private)
-    alone: Features | None = getattr(features, "_alone", features)
-    return alone
+    return cast("Features | None", getattr(features, "_alone", features))
 
 
 def differences(
@@ -773,7 +747,7 @@ def usable_dimension(name: str, value: object) -> int:
     )
 
 
-def usable_bound(name: str, value: object) -> float:
+def usable_bound(value: object, name: str = "feature_bound") -> float:
     """Return a bound on norms; refuse one whose square would leave the range of floats."""
     bound = positive(name, value)
     if not _SMALLEST <= bound <= 1 / _SMALLEST:

@@ -56,9 +56,7 @@ class Trajectories:
     def __post_init__(self) -> None:
         _validate.integer("horizon", self.horizon, at_least=1)
         if self.feature_bound is not None:
-            object.__setattr__(
-                self, "feature_bound", usable_bound("feature_bound", self.feature_bound)
-            )
+            object.__setattr__(self, "feature_bound", usable_bound(self.feature_bound))
         if self.pairs.given is None:
             raise DataError("pairs must be made from features; use from_steps.")
         bound = self.difference_bound
@@ -120,21 +118,15 @@ class Trajectories:
         if not len(first):
             raise DataError("first is empty: no comparison in it.")
         sums: list[Float[np.ndarray, " d"]] = []
-        bound = None if feature_bound is None else usable_bound("feature_bound", feature_bound)
+        bound = None if feature_bound is None else usable_bound(feature_bound)
         for index, sides in enumerate(zip(first, second, strict=True)):
             where = f"comparison {index}"
             one, other = (steps_of(side, where) for side in sides)
             horizon = len(one) if horizon is None else horizon
             sums.append(_step_sum(one, other, where, horizon=horizon, feature_bound=bound))
         assert horizon is not None  # noqa: S101 (for the type checker; there is a comparison)
-        return cls.from_sums(
-            sums,
-            labels,
-            persons,
-            horizon=horizon,
-            feature_bound=bound,
-            drop=drop,
-        )
+        terms: dict[str, Any] = {"horizon": horizon, "feature_bound": bound, "drop": drop}
+        return cls.from_sums(sums, labels, persons, **terms)
 
     @classmethod
     def from_sums(
@@ -274,7 +266,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
                 "private: both are released, and no record may tell them. Nothing was read."
             )
         drop = ["identical"]
-    bound = None if feature_bound is None else usable_bound("feature_bound", feature_bound)
+    bound = None if feature_bound is None else usable_bound(feature_bound)
     with untold(hides_records=hides_records):
         sums, labels, persons = [], [], list[str | None]()
         parse = partial(_judgments, person_field=person_field or "person")
@@ -286,15 +278,9 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
             persons.append(found.person)
         if horizon is None or not (sums or hides_records):
             raise DataError("The input is empty: no comparison in it.")
-        return Trajectories.from_sums(
-            sums,
-            labels,
-            all_named(persons),
-            horizon=horizon,
-            feature_bound=bound,
-            drop=drop,
-            dimension=dimension if hides_records else None,
-        )
+        terms: dict[str, Any] = {"horizon": horizon, "feature_bound": bound, "drop": drop}
+        known = dimension if hides_records else None
+        return Trajectories.from_sums(sums, labels, all_named(persons), **terms, dimension=known)
 
 
 def _table(features: object) -> np.ndarray:
@@ -350,10 +336,8 @@ def _steps(side: object, table: np.ndarray | None, where: str) -> Float[np.ndarr
             f"{where}: a trajectory must be 'states' and 'actions', two lists of numbers, beside a "
             "table of features."
         )
-    states, actions = (
-        _numbers(side.get(name), most)
-        for name, most in zip(("states", "actions"), table.shape[-3:-1], strict=True)
-    )
+    most, fewest = table.shape[-3:-1]
+    states, actions = _numbers(side.get("states"), most), _numbers(side.get("actions"), fewest)
     if states is None or actions is None or states.shape != actions.shape:
         raise DataError(
             f"{where}: 'states' and 'actions' must be lists of as many numbers, counted from 0, "

@@ -24,7 +24,7 @@ import heapq
 import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, Context, Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy.special import erfcx, gammaln
@@ -366,12 +366,8 @@ def bounded_range_composition_epsilon(delta: float, bounded_range: float, draws:
         known, fails = fails, fails * 0.8 if fails > 1e-12 * pure else 0.0
     if fails == known:
         return known
-    return narrow(
-        lambda epsilon: composition_keeps(epsilon, delta, bounded_range, draws),
-        fails,
-        known,
-        rtol=1e-6,
-    )[1]
+    keeps = partial(composition_keeps, delta=delta, bounded_range=bounded_range, draws=draws)
+    return narrow(keeps, fails, known, rtol=1e-6)[1]
 
 
 def two_point_delta(epsilon: float, high: float, low: float, draws: int) -> float:
@@ -431,9 +427,7 @@ def _search(epsilon: float, bounded_range: float, draws: int, target: float) -> 
         enough = max(lower * (_TIGHTNESS - 1e-6), target)
         if lower > target > 0 or -heap[0][0] <= enough or spent > _MOST_CELLS:
             return lower, -heap[0][0]
-        taken: list[
-            tuple[float, ...]
-        ] = []  # the cells whose bound exceeds what is enough are quartered
+        taken: list[tuple[float, ...]] = []  # cells whose bound exceeds what is enough: quartered
         while heap and -heap[0][0] > enough and len(taken) < _BATCH:
             taken.append(heapq.heappop(heap)[1:])
         left, right = np.array(taken).T
@@ -455,10 +449,8 @@ def _two_point(epsilon: float, high: np.ndarray, low: np.ndarray, draws: int) ->
         return np.zeros_like(high)
     columns = np.stack([high, low, log_p, log_rest, slack, top, last])
     rows = max(1, _BLOCK // width)
-    parts = [
-        _window_sum(epsilon, columns[:, start : start + rows], draws, width)
-        for start in range(0, len(high), rows)
-    ]
+    starts = range(0, len(high), rows)
+    parts = [_window_sum(epsilon, columns[:, at : at + rows], draws, width) for at in starts]
     return np.asarray(np.minimum(1.0, np.concatenate(parts)))
 
 
@@ -503,10 +495,8 @@ def randomized_response_threshold(epsilon: float, categories: int = 2) -> int:
     # label must then be uniform on the other `c - 1` categories.
     # Source: Warner (1965); Kairouz, Oh, Viswanath (2016), Section 4.1; the integer threshold is
     # docs/privacy.md, "Randomness and arithmetic".
-    epsilon, others = (
-        positive("epsilon", epsilon),
-        integer("categories", categories, at_least=2) - 1,
-    )
+    epsilon = positive("epsilon", epsilon)
+    others = integer("categories", categories, at_least=2) - 1
     if epsilon > _LARGEST_LOSS + math.log(others) + 1:
         return 1
     # 0.1 is written for a float that is a little larger; whoever adds up what is written must
