@@ -21,13 +21,7 @@ import typer
 from sordino import _validate
 from sordino._files import atomic_writer, read_json, refuse_output, refuse_unwritable
 from sordino.auditing.runs.replay import RESULT, malformed, read_result
-from sordino.errors import (
-    BudgetExceeded,
-    DataError,
-    LedgerMismatch,
-    PrivacyError,
-    UsageError,
-)
+from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.policies.gibbs import CandidatePolicy, WithheldPolicy, gibbs_policy
 from sordino.preferences.containers import Progress
 from sordino.preferences.features import Features, HashedText, Intercept

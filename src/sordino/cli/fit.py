@@ -94,11 +94,7 @@ def _fitted_files(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str,
             "--method mixture reads one file into memory; many files are fitted by the debiased "
             "likelihood. Nothing was done. Leave it out."
         )
-    chunks = find_chunks(
-        settings.answers,
-        privatized=True,
-        **settings.reading,
-    )
+    chunks = find_chunks(settings.answers, privatized=True, **settings.reading)
     features = None
     with settings.started_engine() as engine, Bar.shown("Reading") as bar:
         if chunks.dimension is None:

@@ -156,12 +156,7 @@ def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
     sides = [first.get(name) for name in _SIDES] if isinstance(first, Mapping) else []
     walks = schema.kind == PAIRS and sum(map(looks_like_steps, sides)) > 1
     kind = _TRAJECTORIES if walks else schema.kind
-    yield {
-        "people": people,
-        "schema": schema.name,
-        "kind": kind,
-        "columns": _roles(schema, names),
-    }
+    yield {"people": people, "schema": schema.name, "kind": kind, "columns": _roles(schema, names)}
     if kind in (RANKINGS, _TRAJECTORIES):
         start = islice(contained(source).rows, _SHOWN)
         yield {"rows": [{"place": at, **_shortened(row)} for at, row in start]}

@@ -234,9 +234,7 @@ def every_line(
     raise DataError(f"after line {number}: the file is not valid {packed}, or it was cut short.")
 
 
-def json_objects(
-    lines: Iterable[tuple[int, bytes]],
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def json_objects(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (place, object) for every line of JSON Lines that is not blank."""
     for number, line in lines:
         if not line.strip():

@@ -22,14 +22,7 @@ from sordino import _validate
 from sordino._files import read_json, sha256_of
 from sordino.errors import DataError, PrivacyError, UsageError, modules_of_extra
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
-from sordino.privacy.guarantee import (
-    CAVEATS,
-    CODES,
-    REPLACE_ONE,
-    SHARES,
-    Guarantee,
-    never_less,
-)
+from sordino.privacy.guarantee import CAVEATS, CODES, REPLACE_ONE, SHARES, Guarantee, never_less
 
 from .comparisons import RAW, Comparisons, PublicDigest, TextRules, gathered, outcomes
 from .containers import Progress, frame_names

@@ -156,10 +156,7 @@ class Account:
         terms = ("epsilon", "delta", "neighbors", "trust", "randomness")
         promise = {} if self.guarantee is None else self.guarantee.to_dict()
         caveats = [] if self.guarantee is None else list(self.guarantee.caveats)
-        return {name: promise.get(name) for name in terms} | {
-            "caveats": caveats,
-            "says": str(self),
-        }
+        return {name: promise.get(name) for name in terms} | {"caveats": caveats, "says": str(self)}
 
 
 @dataclass

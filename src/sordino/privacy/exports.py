@@ -423,11 +423,7 @@ def model_card(
     protects = not promise.simulated and math.isfinite(promise.epsilon)
     sizes = promise.to_dict() | ({} if protects else {"epsilon": "inf"})
     tags = ["sordino", *(["differential-privacy"] if protects else []), *([kind] if kind else [])]
-    head = {
-        **front,
-        "tags": tags,
-        "privacy": {**sizes, "caveats": list(promise.caveats)},
-    }
+    head = {**front, "tags": tags, "privacy": {**sizes, "caveats": list(promise.caveats)}}
     lines = [
         "---",
         *(f"{name}: {_flow(value)}" for name, value in head.items()),

@@ -628,12 +628,7 @@ class Ledger:
             BudgetExceeded: The total would pass the budget; nothing was drawn.
         """
         reservation = self.reserve(
-            event,
-            promise=promise,
-            count=count,
-            questions=questions,
-            people=people,
-            details=details,
+            event, promise=promise, count=count, questions=questions, people=people, details=details
         )
         value = cast("T", reservation.drawn_once(cast("Any", draw))) if stored else draw()
         artifact = digest(value)

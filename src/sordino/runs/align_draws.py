@@ -12,10 +12,7 @@ from sordino._version import __version__
 from sordino.algorithms.offline_bandit import bounded_range_of_draws, settle
 from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.mechanisms.objective_perturbation import USUAL_RECORDS
-from sordino.mechanisms.score_sensitivity import (
-    withheld_record_range,
-    withheld_ridge_label_range,
-)
+from sordino.mechanisms.score_sensitivity import withheld_record_range, withheld_ridge_label_range
 from sordino.preferences.features import Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
@@ -105,10 +102,7 @@ class DrawNoise(AlignRun):
             **planned,
             "dimension": settings.text_dimension,
             "reading": settings.reading
-            | {
-                "levels": settings.levels,
-                "families": None if families is None else list(families),
-            },
+            | {"levels": settings.levels, "families": None if families is None else list(families)},
             "data": ledger.data,
             # of public questions; None where questions are hidden
             "public_digest": None if settings.hides_texts else self._pairs.public_digest,

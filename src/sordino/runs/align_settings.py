@@ -200,10 +200,7 @@ class Fitting:
     )
 
     def suited(
-        self,
-        features: HashedText,
-        data: Comparisons | Chunks,
-        survey: ChunkSurvey | None = None,
+        self, features: HashedText, data: Comparisons | Chunks, survey: ChunkSurvey | None = None
     ) -> Features:
         """Return features with the intercept that single answers are held against."""
         # Which families there are, files in chunks say when they are surveyed.

@@ -192,9 +192,7 @@ def _inputs(settings: Align) -> Inputs:
             "a reward of files that are read in pieces is held against public ones in memory",
         )
         chunks = find_chunks(
-            settings.prefs,
-            hides_records=settings.hides_texts,
-            **settings.reading_in_chunks,
+            settings.prefs, hides_records=settings.hides_texts, **settings.reading_in_chunks
         )
         return Inputs(data=chunks)
     if rankings:
