@@ -207,13 +207,8 @@ def finish(
 def tell(settings: Spending, rows: Mapping[str, Any], told: Mapping[str, Any]) -> None:
     """Print the outcome of a run."""
     simulated = told.get("guarantee", {}).get("randomness") == "simulated"
-    finish(
-        settings.title,
-        rows,
-        told,
-        as_json=settings.as_json,
-        simulated=simulated or settings.simulate_seed is not None,
-    )
+    simulated |= settings.simulate_seed is not None
+    finish(settings.title, rows, told, as_json=settings.as_json, simulated=simulated)
 
 
 def say_simulated() -> None:

@@ -71,6 +71,7 @@ from sordino.runs.settings import (
     refuse_any,
     refuse_foreign,
     refuse_given,
+    terms_of,
 )
 from sordino.runs.tables import ledger_rows, promise_rows
 
@@ -381,17 +382,10 @@ def _inputs(settings: Bandit) -> _Inputs:
     declared = _split_names("--context-columns", settings.context_columns)
     columns = columns_of("--context-columns", declared)
     with Bar.shown("Reading") as bar:
-        logs = read_bandit_logs(
-            settings.logs,
-            arm=settings.arm,
-            reward=settings.reward,
-            catalogue=catalogue,
-            reward_range=settings.ends,
-            context_columns=columns,
-            context_bound=settings.context_bound,
-            hides_records=settings.unit is not Unit.label,
-            progress=bar,
-        )
+        known = {"catalogue": catalogue, "context_columns": columns, "progress": bar}
+        hidden = settings.unit is not Unit.label
+        source = settings.logs
+        logs = terms_of(settings, read_bandit_logs, source=source, hides_records=hidden, **known)
     contexts = None
     if settings.contexts is not None:
         with named_option("--contexts"):
@@ -490,35 +484,33 @@ def _policy(settings: Bandit, inputs: _Inputs) -> WithheldPolicy | None:
     # Labels alone are hidden: the design is public too, and decides how far a reward can move the
     # scores, so that the policy may be as sharp as that allows.
     sharp = settings.unit is Unit.label and epsilon is not None
+    private = epsilon is not None and (settings.method is Method.multi_armed or not sharp)
+    # penalty, records and the like are in the settings
     terms: dict[str, Any] = {
+        "logs": inputs.logs,
         "unit": settings.unit.whose,
         "neighbors": settings.relation,
-        "penalty": settings.penalty,
-        "records": settings.records,
         "reference": inputs.reference,
+        "epsilon": epsilon if private else None,
+        "delta": settings.delta if private else 0.0,
     }
     if settings.method is Method.multi_armed:
-        policy = multi_armed_policy(
-            inputs.logs,
-            epsilon=epsilon,
-            delta=settings.delta if epsilon is not None else 0.0,
-            draws=settings.draws,
+        policy = terms_of(
+            settings,
+            multi_armed_policy,
             temperature=None if sharp else settings.temperature,
             shrinkage=ridge,
             center=None if settings.center is None else settings.center - settings.ends[0],
             **terms,
         )
         return _no_colder(policy, settings) if sharp else policy
-    private = epsilon is not None and not sharp
-    policy = linear_policy(
-        inputs.logs,
-        epsilon=epsilon if private else None,
-        delta=settings.delta if private else 0.0,
+    policy = terms_of(
+        settings,
+        linear_policy,
         draws=settings.draws * count,
         adaptive=count > 1,
         temperature=1.0 if sharp else settings.temperature,
         ridge=ridge or _RIDGE if sharp else ridge,
-        ball=settings.ball,
         **terms,
     )
     if epsilon is None or (settings.temperature is not None and not sharp):
@@ -684,14 +676,10 @@ class _BanditRun(FolderRun):
                     settings.draws, questions[0], ledger=ledger, simulate_seed=seed
                 )
             else:
-                parts = [
-                    policy.draw_each(
-                        block,
-                        ledger=ledger,
-                        simulate_seed=None if seed is None else seed + place * _BLOCK,
-                    )
-                    for place, block in enumerate(self._blocks)
-                ]
+                blocks = self._blocks
+                starts = [None if seed is None else seed + at * _BLOCK for at in range(len(blocks))]
+                pairs = zip(blocks, starts, strict=True)
+                parts = [policy.draw_each(b, ledger=ledger, simulate_seed=s) for b, s in pairs]
                 drawn = np.concatenate(parts)
         # How far any log could move the odds of two arms from the reference's, where that is known.
         held, (low, high), bound = policy.estimate, settings.ends, None

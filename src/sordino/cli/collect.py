@@ -36,6 +36,7 @@ from sordino.runs.settings import (
     Unit,
     collection_module,
     refuse_records,
+    terms_of,
 )
 
 from ._app import COMMANDS, app, command, finish, grid
@@ -209,15 +210,7 @@ def init(settings: _Init) -> None:
             # harmless, and people differ about them
             examples = resources.files("sordino.collection") / "examples.jsonl"
             write_text(file, examples.read_text(encoding="utf-8"))
-        study = new_study(
-            path,
-            title=settings.title,
-            questions=file,
-            epsilon=settings.epsilon,
-            cap=settings.cap,
-            accept_weak=settings.accept_weak,
-            force=force,
-        )
+        study = terms_of(settings, new_study, questions=file)
     except BaseException:
         if made:
             file.unlink(missing_ok=True)

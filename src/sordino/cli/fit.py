@@ -26,7 +26,7 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.reward_fit import fit as fit_released
 from sordino.runs.align_settings import Fitting
 from sordino.runs.progress import Bar, Passes
-from sordino.runs.settings import Argument, FitOption, ManyFiles, Option, Output, Reading
+from sordino.runs.settings import Argument, FitOption, ManyFiles, Option, Output, Reading, terms_of
 from sordino.runs.tables import describe_accuracy, promise_rows, verdict_rows
 
 from ._app import app, command, finish
@@ -101,13 +101,6 @@ def _fitted_files(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str,
             read = survey_chunks(chunks, engine, scratch=settings.scratch)
             with read if settings.intercept == "family" else nullcontext(None) as survey:
                 features = settings.suited(HashedText(settings.dimension), chunks, survey)
-        reward, measured = fit_and_measure_chunks(
-            chunks,
-            features=features,
-            engine=engine,
-            ridge=settings.ridge,
-            ball=settings.ball,
-            scratch=settings.scratch,
-            taken=Passes(bar),
-        )
+        found = {"chunks": chunks, "features": features, "engine": engine, "taken": Passes(bar)}
+        reward, measured = terms_of(settings, fit_and_measure_chunks, **found)
     return reward, measured.to_dict(), {"files": len({chunk.file for chunk in chunks})}

@@ -205,13 +205,8 @@ def policy(settings: _Improvement) -> None:
     }
     if rewards:
         rows["reward"] = f"{rewards[0]:.3f} to {rewards[-1]:.3f} in {steps:,} steps"
-    finish(
-        "sordino language policy",
-        rows,
-        value,
-        as_json=settings.as_json,
-        simulated=promise.simulated,
-    )
+    told = {"as_json": settings.as_json, "simulated": promise.simulated}
+    finish("sordino language policy", rows, value, **told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,14 +265,7 @@ def evaluate(settings: Judging) -> None:
         judge, learned = judging.RewardJudge(rewarding), promises["policy"]
         # whether it learned from the very answers that the policy did
         shared = learned is not None and bool(_known_by(learned) & _known_by(rewarding.promise))
-    comparison = judging.compare_policies(
-        settings.policy,
-        settings.reference,
-        prompts,
-        judge,
-        max_new_tokens=settings.max_new_tokens,
-        seed=settings.seed,
-    )
+    comparison = terms_of(settings, judging.compare_policies, prompts=prompts, judge=judge)
     guarantees = {
         name: None if promise is None else promise.guarantee.with_caveats(*caveats)
         for name, promise in promises.items()

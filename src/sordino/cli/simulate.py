@@ -15,7 +15,7 @@ from sordino._files import atomic_writer, refuse_output, to_json
 from sordino.environments.annotators import simulate_battles, simulate_pairs
 from sordino.errors import UsageError
 from sordino.runs.progress import Bar
-from sordino.runs.settings import Option, Output
+from sordino.runs.settings import Option, Output, terms_of
 
 from ._app import COMMANDS, app, command, finish
 
@@ -41,20 +41,14 @@ class _SimulatedBattles(_Simulated):
 @command(simulate, _Simulated)
 def pairs(settings: _Simulated) -> None:
     """Write pairs of generated answers with the choices of simulated people."""
-    rows, known = simulate_pairs(settings.n, seed=settings.seed, people=settings.people)
+    rows, known = terms_of(settings, simulate_pairs)
     _write(settings, "pairs", rows, known.to_dict())
 
 
 @command(simulate, _SimulatedBattles)
 def battles(settings: _SimulatedBattles) -> None:
     """Write battles of models as arenas publish them: two names and a winner, or a tie."""
-    rows, ratings = simulate_battles(
-        settings.n,
-        seed=settings.seed,
-        items=settings.items,
-        people=settings.people,
-        ties=settings.ties,
-    )
+    rows, ratings = terms_of(settings, simulate_battles)
     _write(settings, "battles", rows, {"ratings": ratings})
 
 

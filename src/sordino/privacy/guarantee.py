@@ -206,9 +206,8 @@ class Guarantee:
             >>> Guarantee.per_record(1, delta=1e-6).change
             'one record is replaced by an empty one'
         """
-        return replace(
-            cls.per_label(epsilon, delta=delta), unit="record", neighbors=REPLACE_SPECIAL
-        )
+        told = cls.per_label(epsilon, delta=delta)
+        return replace(told, unit="record", neighbors=REPLACE_SPECIAL)
 
     @property
     def odds(self) -> float:
@@ -283,15 +282,13 @@ class Guarantee:
             "neighbors", values["neighbors"], tuple(NeighboringRelation.__members__)
         )
         epsilon = math.inf if values["epsilon"] == "inf" else values["epsilon"]
-        return cls(
-            epsilon,
-            delta=values["delta"],
-            unit=values["unit"],
-            neighbors=NeighboringRelation[relation],
-            trust=values["trust"],
-            randomness=values.get("randomness", "system"),
-            caveats=tuple(caveats),
-        )
+        terms = {
+            name: values[name]
+            for name in ("delta", "unit", "trust", "randomness")
+            if name in values
+        }
+        neighbors = NeighboringRelation[relation]
+        return cls(epsilon, neighbors=neighbors, caveats=tuple(caveats), **terms)
 
     def __str__(self) -> str:
         promise = f"epsilon={never_less(self.epsilon)}, delta={never_less(self.delta)}"

@@ -460,14 +460,7 @@ class _OfLabels(_Estimate):
         reward = fit(released, ridge=ridge, ball=ball)
         paid, free = None, NO_METRICS
         if isinstance(metrics, LabelMechanism):
-            paid = measure_labels(
-                reward,
-                source,
-                metrics,
-                ledger=ledger,
-                temperature=settings.policy_temperature,
-                simulate_seed=settings.other_seed,
-            )
+            paid = measure_labels(reward, source, metrics, ledger=ledger, **settings.metric_terms)
         if isinstance(source, ChunkSurvey):
             vectors = released.evidence.sample
         else:
@@ -593,14 +586,7 @@ class _OfRecords(_Estimate):
         )
         paid = None
         if isinstance(metrics, GaussianMechanism) and isinstance(source, Pairs):
-            paid = measure_records(
-                reward,
-                source,
-                metrics,
-                ledger=ledger,
-                temperature=settings.policy_temperature,
-                simulate_seed=settings.other_seed,
-            )
+            paid = measure_records(reward, source, metrics, ledger=ledger, **settings.metric_terms)
         return _Fitted(reward=reward, paid=paid)
 
     def promise_alone(self, ledger: Ledger, simulate_seed: int | None) -> Guarantee:

@@ -432,9 +432,10 @@ class Align(Offered, IntoFolder, Fitting, ManyFiles):
         return _USUAL_LENGTH if shortens else _BOUND
 
     @property
-    def other_seed(self) -> int | None:
-        """Return a seed for a second mechanism, if there is one for the first."""
-        return None if self.simulate_seed is None else self.simulate_seed + 1
+    def metric_terms(self) -> dict[str, Any]:
+        """Return what metrics are bought with: the seed, if there is one, is not the estimate's."""
+        seed = None if self.simulate_seed is None else self.simulate_seed + 1
+        return {"temperature": self.policy_temperature, "simulate_seed": seed}
 
     @property
     def policy_terms(self) -> dict[str, Any]:

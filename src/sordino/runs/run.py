@@ -40,11 +40,10 @@ from sordino.privacy.guarantee import (
     NeighboringRelation,
     Trust,
     Unit,
-    event_to_row,
     merge,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import Row, canonical_json, event_of, promise_of
+from sordino.privacy.ledger_chain import Row, canonical_json, columns_of, event_of, promise_of
 from sordino.privacy.ledger_chain import ledger_path as project_ledger
 from sordino.privacy.persons import People
 from sordino.reporting.result import judge
@@ -150,22 +149,11 @@ def with_spend(
     ledger = ledger.asked(questions)
     if ledger.was_paid(event, promise, count):
         return ledger
-    kind, parameters = event_to_row(event)
     payload: dict[str, object] = {"caveats": list(promise.caveats)}
     if (roster := ledger.roster_of(promise, people)) is not None:
         payload["persons"] = roster.digest
-    row = replace(
-        _imagined("reserve", ledger.data, payload),
-        release_id="planned",
-        scope=EVERYTHING,
-        event=kind,
-        parameters=canonical_json(parameters),
-        count=count,
-        unit=promise.unit,
-        neighbors=promise.neighbors.name,
-        trust=promise.trust,
-        randomness=promise.randomness,
-    )
+    columns = columns_of(event, promise, EVERYTHING, count)
+    row = replace(_imagined("reserve", ledger.data, payload), release_id="planned", **columns)
     return ledger.with_rows([*ledger.rows, row])
 
 

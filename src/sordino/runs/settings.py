@@ -140,7 +140,7 @@ language_module = _module_of("language", "language")
 collection_module = _module_of("collection", "collect")
 
 
-def terms_of(settings: object, make: Callable[..., T], **more: object) -> T:
+def terms_of(settings: object, make: Callable[..., T], /, **more: object) -> T:
     """Return what is made of public settings, whose names are those of a command's options."""
     known = {each.name for each in fields(settings)}  # type: ignore[arg-type]  # a dataclass
     named = inspect.signature(make).parameters.keys() & known
