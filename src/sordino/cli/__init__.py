@@ -42,7 +42,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # a warning of a library may quote an array
         warnings.simplefilter("always", PrivacyWarning)
-        warnings.showwarning = say_warning
+        warnings.showwarning = say_warning  # type: ignore[assignment]  # called by position
     try:
         result: Any = app(args=arguments, standalone_mode=False)
     except (SordinoError, MemoryError) as problem:

@@ -38,7 +38,6 @@ from sordino.privacy import accounting
 from sordino.privacy.guarantee import (
     BoundedRangeEvent,
     Event,
-    Guarantee,
     NeighboringRelation,
     never_less,
     never_more,
@@ -610,12 +609,9 @@ class _BanditRun(FolderRun):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         settings, policy = self.settings, self.policy
-        promise = Guarantee(
-            self._epsilon,
-            delta=settings.delta,
-            unit=settings.unit.whose,
-            neighbors=settings.relation,
-            trust="central",
+        promise = replace(
+            self.limit.run,
+            epsilon=self._epsilon,
             randomness=entropy_of(settings.simulate_seed).randomness,
             caveats=() if policy is None else policy.estimate.caveats,
         )

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -291,12 +291,10 @@ class _WithheldDraws(Run):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         held, one, count = self.policy.estimate, BoundedRangeEvent(self.widest), len(self.questions)
-        promise = Guarantee(
-            self._epsilon(ledger),
+        promise = replace(
+            self.run.promise,
+            epsilon=self._epsilon(ledger),
             delta=ledger.budget.delta,
-            unit=held.unit,
-            neighbors=held.neighbors,
-            trust="central",
             randomness=entropy_of(self.settings.simulate_seed).randomness,
             caveats=held.caveats,
         )

@@ -104,11 +104,11 @@ class _Seen:
         return found
 
 
-def _shortened(row: Any) -> dict[str, str]:
+def _shortened(row: object) -> dict[str, str]:
     return {name: _short(value) for name, value in row.items()} if isinstance(row, Mapping) else {}
 
 
-def _short(text: Any) -> str:
+def _short(text: object) -> str:
     if isinstance(text, list) and all(isinstance(turn, Mapping) for turn in text):
         text = " | ".join(f"{turn['role']}: {turn['content']}" for turn in text)
     text = " ".join(str(text).split())

@@ -108,14 +108,13 @@ class _Privatization(Run):
     @cached_property
     def randomization(self) -> Randomization:
         """Return what will be done to every label, on the ledger as it would be."""
-        settings = self.settings
-        return Randomization.of(
-            self.mechanism,
-            self.account(planning=True),
-            on_device=settings.on_device,
-            simulate_seed=settings.simulate_seed,
-            cap=settings.cap,
-        )
+        account, here = self.account(planning=True), self.settings.on_device
+        return Randomization.of(self.mechanism, account, on_device=here, **self.terms)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Return how many labels of a person count, and the seed of a study."""
+        return {"cap": self.settings.cap, "simulate_seed": self.settings.simulate_seed}
 
     @property
     @abstractmethod
@@ -186,12 +185,11 @@ class _OneFile(_Privatization):
                 self.mechanism,
                 ledger=ledger,
                 settings=self.reading,
-                cap=settings.cap,
                 on_device=settings.on_device,
-                simulate_seed=settings.simulate_seed,
                 force=self.force,
                 surveyed=self.surveyed[1],
                 progress=bar,
+                **self.terms,
             )
         return self.told(manifest, ledger)
 
@@ -211,6 +209,12 @@ class _ManyFiles(_Privatization):
     engine: Engine
     taken: Passes
 
+    @property
+    def read_by(self) -> dict[str, Any]:
+        """Return where the files are read, and what is known of them."""
+        where = {"engine": self.engine, "scratch": self.settings.scratch, "taken": self.taken}
+        return where | {"surveyed": self.survey}
+
     @cached_property
     def finished(self) -> tuple[Manifest, ...]:
         """Return the manifests of an interrupted run that has only to show its files."""
@@ -228,32 +232,16 @@ class _ManyFiles(_Privatization):
                 "pairs": survey.n,
                 "dropped": survey.dropped,
             }
-        plan = plan or plan_chunks(
-            self.chunks,
-            self.randomization,
-            engine=self.engine,
-            scratch=settings.scratch,
-            surveyed=survey,
-            taken=self.taken,
-        )
+        plan = plan or plan_chunks(self.chunks, self.randomization, **self.read_by)
         passes = _PASSES + (_BY_PERSON if "persons" in plan else 0)
         return plan | {"files": settings.describe_files(self.chunks, passes=passes)}
 
     def spend(self, ledger: Ledger) -> dict[str, Any]:
         """Randomize and write; of many files each has its own digest."""
         settings = self.settings
+        terms = self.terms | self.read_by | {"force": settings.force}
         manifests = self.finished or privatize_chunks(
-            self.chunks,
-            settings.out,
-            self.mechanism,
-            ledger=ledger,
-            cap=settings.cap,
-            simulate_seed=settings.simulate_seed,
-            force=settings.force,
-            surveyed=self.survey,
-            engine=self.engine,
-            scratch=settings.scratch,
-            taken=self.taken,
+            self.chunks, settings.out, self.mechanism, ledger=ledger, **terms
         )
         told = self.told(manifests[0], ledger) | {"files": len(manifests)}
         del told["sha256"]

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, Protocol, runtime_checkable
@@ -396,12 +395,12 @@ def _file(
         rows = json_objects(every_line(path, progress, part))
         return _Container(said, rows, units="" if packed else "lines")
     header: list[str] = []
-    terms: dict[str, Any] = {"answers": answers or unnamed, "unnamed": unnamed, "header": header}
-    read = partial(read_table, mark=kind, longest=LONGEST_LINE, optional=person_field, **terms)
-    rows = read(every_line(path, progress))
+    terms: dict[str, Any] = {"mark": kind, "longest": LONGEST_LINE, "optional": person_field}
+    terms |= {"answers": answers or unnamed, "unnamed": unnamed, "header": header}
+    rows = read_table(every_line(path, progress), **terms)
     next(rows, None)  # the header
     if part:
-        rows = read(every_line(path, progress, part))
+        rows = read_table(every_line(path, progress, part), **terms)
     mark = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}[kind]
     said = f"a table separated by {mark}" + (f", packed by {packed}" if packed else "")
     units = "" if packed else "records"
@@ -545,10 +544,10 @@ def frame_names(frame: object) -> tuple[str, ...] | None:
     return found
 
 
-def _frame_rows(frame: Any) -> Rows:
+def _frame_rows(frame: object) -> Rows:
     """Yield (place, row) for every row of a frame; rows are counted from 0."""
     # a data set of `datasets` gives one at a time
-    rows: object = frame if hasattr(frame, "features") and isinstance(frame, Iterable) else None
+    rows: Any = frame if hasattr(frame, "features") and isinstance(frame, Iterable) else None
     for name, arguments in _READERS if rows is None else ():
         if hasattr(frame, name):
             with suppress(TypeError, ValueError):

@@ -88,8 +88,8 @@ def pure_loss(
     # uniformly, so with p = e^ε/(e^ε + c − 1) and q = 1/(e^ε + c − 1) it is max(log(c p), −log(c
     # q)).
     # Source: Warner (1965); dp_accounting 0.6.0, `RandomizedResponseDpEvent`.
-    coin = isinstance(event, RandomizedResponseEvent)
-    if not coin or neighbors == NeighboringRelation.REPLACE_ONE:
+    one = NeighboringRelation.REPLACE_ONE
+    if not isinstance(event, RandomizedResponseEvent) or neighbors == one:
         return event.epsilon
     growth = -math.expm1(-event.epsilon) / event.categories
     raised = event.epsilon + math.log(growth + math.exp(-event.epsilon))  # −log(c q)
@@ -417,13 +417,8 @@ def _samples_losses(
     # docs/privacy.md, "Poisson-sampled Gaussian".
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow
 
-    one = pld.from_gaussian_mechanism(
-        standard_deviation=noise,
-        sampling_prob=chance,
-        value_discretization_interval=interval,
-        neighboring_relation=_theirs(neighbors),
-    )
-    return one.self_compose(steps)
+    grid = {"value_discretization_interval": interval, "neighboring_relation": _theirs(neighbors)}
+    return pld.from_gaussian_mechanism(noise, sampling_prob=chance, **grid).self_compose(steps)
 
 
 _ACCOUNTANTS = ("closed", "pld", "rdp")
@@ -529,15 +524,10 @@ def loss_distribution_bound(
     if interval is None or rest > _MOST_LOSS:
         return None
     total = pld.identity(value_discretization_interval=interval)
+    grid = {"value_discretization_interval": interval, "neighboring_relation": _theirs(neighbors)}
     if mu > 0:
         norm = 2.0 if neighbors == NeighboringRelation.REPLACE_ONE else 1.0
-        total = total.compose(
-            pld.from_gaussian_mechanism(
-                standard_deviation=norm / (mu * _UP),
-                value_discretization_interval=interval,
-                neighboring_relation=_theirs(neighbors),
-            )
-        )
+        total = total.compose(pld.from_gaussian_mechanism(norm / (mu * _UP), **grid))
     for event, count in atoms.items():
         total = total.compose(_atoms(event, neighbors, interval, pld).self_compose(count))
     for (noise, chance), steps in sums.items():
@@ -554,12 +544,9 @@ def _atoms(event: Event, neighbors: NeighboringRelation, interval: float, pld: A
     if isinstance(event, RandomizedResponseEvent):
         k = event.categories
         if k > 2 or neighbors != NeighboringRelation.REPLACE_ONE:  # noqa: PLR2004
-            return pld.from_randomized_response(
-                noise_parameter=noise_parameter(event),
-                num_buckets=k,
-                value_discretization_interval=interval,
-                neighboring_relation=_theirs(neighbors),
-            )
+            relation = _theirs(neighbors)
+            grid = {"value_discretization_interval": interval, "neighboring_relation": relation}
+            return pld.from_randomized_response(noise_parameter(event), k, **grid)
     delta = event.delta if isinstance(event, ApproximateEvent) else 0.0
     parameters = DifferentialPrivacyParameters(_loss(event), delta)
     return pld.from_privacy_parameters(parameters, value_discretization_interval=interval)

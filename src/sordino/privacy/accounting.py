@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, product
 
 from sordino._validate import failure_probability, integer, non_negative, one_of, positive
@@ -356,25 +357,18 @@ class Spend:
 
     def epsilon(self, *, neighbors: NeighboringRelation, delta: float) -> float:
         """Return the composed bound for the worst-off unit."""
-        return max(
-            composed_epsilon(world, neighbors=neighbors, delta=delta) for world in self.worlds()
-        )
+        spent = partial(composed_epsilon, neighbors=neighbors, delta=delta)
+        return max(map(spent, self.worlds()))
 
     def fits(self, budget: Guarantee) -> bool:
         """Return whether the composed bound lies within the budget."""
-        return all(
-            fits(world, neighbors=budget.neighbors, epsilon=budget.epsilon, delta=budget.delta)
-            for world in self.worlds()
-        )
+        neighbors, size = budget.neighbors, {"epsilon": budget.epsilon, "delta": budget.delta}
+        return all(fits(world, neighbors=neighbors, **size) for world in self.worlds())
 
     def remaining_epsilon(self, budget: Guarantee) -> float:
         """Return the largest further pure epsilon, in a shared scope, that still fits."""
-        return min(
-            largest_pure_epsilon(
-                world, neighbors=budget.neighbors, epsilon=budget.epsilon, delta=budget.delta
-            )
-            for world in self.worlds()
-        )
+        neighbors, size = budget.neighbors, {"epsilon": budget.epsilon, "delta": budget.delta}
+        return min(largest_pure_epsilon(w, neighbors=neighbors, **size) for w in self.worlds())
 
     def check_disjoint(self, scopes: Sequence[str], rule: str, budget: Guarantee) -> None:
         """Refuse a rule that one change could alter, and scopes of which that cannot be said."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -169,13 +169,5 @@ class DrawNoise(AlignRun):
         return math.sqrt(float(squares.max(initial=0.0))) or 1.0
 
     def _promise(self, epsilon: float, ledger: Ledger) -> Guarantee:
-        settings = self.settings
-        promise = Guarantee(
-            epsilon,
-            delta=settings.failure,
-            unit=settings.unit.whose,
-            neighbors=settings.relation,
-            trust="central",
-            caveats=withheld_caveats(self._pairs, settings.unit.whose),
-        )
-        return weighed(promise, None, ledger)
+        caveats = withheld_caveats(self._pairs, self.settings.unit.whose)
+        return weighed(replace(self.limit.run, epsilon=epsilon, caveats=caveats), None, ledger)

@@ -355,7 +355,11 @@ class _OfLabels(_Estimate):
         terms: dict[str, Any] = {"delta": delta, "records_per_person": most}
         estimate = LabelGaussian(settings.total, **terms)
         if n is not None and (features := self.features(n)) is not None:
-            sizes = {"n": n, "d": features.dimension, "feature_bound": features.feature_bound}
+            sizes: dict[str, Any] = {
+                "n": n,
+                "d": features.dimension,
+                "feature_bound": features.feature_bound,
+            }
             estimate = LabelGaussian.for_sizes(settings.total, **sizes, **terms)
         metrics = None if wanted is None else LabelGaussian(wanted, **terms)
         return _Noise(estimate=estimate, metrics=metrics, metrics_epsilon=wanted)
@@ -424,14 +428,9 @@ class _OfLabels(_Estimate):
         data, survey, entropy = self.inputs.data, self.survey, entropy_of(simulate_seed)
         if isinstance(data, Pairs):
             return label_promise(data, self.mechanism, ledger, entropy)
-        return promise_of(
-            self.mechanism,
-            ledger,
-            entropy,
-            linked=self.linked,
-            repeats=survey is not None and survey.repeats,
-            n=None if survey is None else survey.n,
-        )
+        known = (False, None) if survey is None else (survey.repeats, survey.n)
+        told: dict[str, Any] = dict(zip(("repeats", "n"), known, strict=True))
+        return promise_of(self.mechanism, ledger, entropy, linked=self.linked, **told)
 
     def counts(self) -> dict[str, Any]:
         """Return what is known: of files before all was read not how many, nor of repeats."""

@@ -29,14 +29,9 @@ class Bar:
     def __call__(self, done: int, total: int) -> None:
         """Show how much is done."""
         if self._progress is None and _random.clock() - self._started > _PATIENCE:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%"),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-            )
+            share = TextColumn("{task.percentage:>3.0f}%")
+            columns = TextColumn("{task.description}"), BarColumn(), share, TimeRemainingColumn()
+            self._progress = Progress(*columns, console=self._console, transient=True)
             self._task = self._progress.add_task(self._description, total=total)
             self._progress.start()
         if self._progress is not None:

@@ -315,8 +315,9 @@ class Budget:
 
     def of(self, limit: Guarantee) -> Guarantee:
         """Return a limit with what was said in the place of what it has."""
-        said = {"epsilon": self.epsilon, "delta": self.delta}
-        return replace(limit, **{name: value for name, value in said.items() if value is not None})
+        epsilon = limit.epsilon if self.epsilon is None else self.epsilon
+        delta = limit.delta if self.delta is None else self.delta
+        return replace(limit, epsilon=epsilon, delta=delta)
 
 
 _DataName = Annotated[
