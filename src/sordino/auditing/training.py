@@ -39,7 +39,7 @@ from scipy.stats import binom, chi2
 from sordino import _random, _validate
 from sordino._random import Entropy
 from sordino._validate import integer
-from sordino.auditing.findings import POWER, Audit, Finding, Measurement
+from sordino.auditing.findings import POWER, Audit, Finding, Measurement, Outcome
 from sordino.auditing.statistical.bounds import one_run_cut, one_run_epsilon, split_sizes
 from sordino.auditing.statistical.distinguishing import mu_question
 from sordino.errors import UsageError
@@ -734,24 +734,24 @@ def _canary_finding(
     seen = float(np.linalg.norm(direction[kept])) / length
     question = mu_question(_CLAIMED_MU, attack="worst-canary")
     answer = question.answer(one, other, confidence=confidence, needed=needed)
-    refutes = answer.refutes or moved > 1 + _ROUNDING
+    outcome: Outcome = "refutes" if moved > 1 + _ROUNDING else answer.outcome
     lower, sure = (
         (answer.needed, f"{100 * needed:.6g}")
-        if answer.refutes
+        if answer.outcome == "refutes"
         else (answer.shown.lower, f"{100 * confidence:g}")
     )
     told = (
         f"It moves the sum of a step by {moved:.4g} C, and C is permitted; mu is at least "
         f"{never_more(lower, 4)} at {sure} % confidence, and {never_less(_CLAIMED_MU)} is claimed."
     )
-    if not refutes:
+    if outcome != "refutes":
         row_by_row = 2 * canary.row_by_row * seen
         told += f" Rows clipped one by one would show mu of about {row_by_row:.2g}."
     if seen < _ALMOST_ALL:
         told += f" Only entries with a share of {seen:.2g} of the gradient were looked at."
     finding = Finding(
         attack="worst-canary",
-        outcome="refutes" if refutes else "warning" if answer.suspicious else "clear",
+        outcome=outcome,
         summary=f"A made-up unit with answers that pull one way is in a step or not. {told}",
         details={
             "trials": trials,

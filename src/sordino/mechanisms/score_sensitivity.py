@@ -302,7 +302,9 @@ def plain_ridge_range(
     # Source: docs/intrinsic.md, "Linear bandits": D·R(κ(λ) + √n·q(λ)) + β(λ^{-1/2} − (λ +
     # 1)^{-1/2}).
     ridge, n = size("ridge", ridge), _validate.integer("n", n, at_least=0)
-    moved = _own_reward_step(ridge) + math.sqrt(n) * _other_rewards_step(ridge)
+    # κ: the largest ‖Σ⁻¹φ‖/(1 + φᵀΣ⁻¹φ) over all designs with Σ at least ridge·I
+    own_reward_step = 1 / (ridge + 1) if ridge >= 1 else 1 / (2 * math.sqrt(ridge))
+    moved = own_reward_step + math.sqrt(n) * _other_rewards_step(ridge)
     return _total(moved * size("reward_bound", reward_bound), spread, ridge, penalty, inexactness)
 
 
@@ -321,12 +323,6 @@ def _total(
             raise UsageError(f"penalty={penalty!r} needs penalty_ridge, the ridge of its matrix.")
         total += penalty * penalty_step(size("penalty_ridge", ridge), step=step)
     return (total + 4 * size("inexactness", inexactness, zero=True)) * UP
-
-
-def _own_reward_step(ridge: float) -> float:
-    """Return κ: the largest ‖Σ⁻¹φ‖/(1 + φᵀΣ⁻¹φ) over all designs with Σ at least ridge·I."""
-    # Source: docs/intrinsic.md, "Linear bandits".
-    return 1 / (ridge + 1) if ridge >= 1 else 1 / (2 * math.sqrt(ridge))
 
 
 def _other_rewards_step(ridge: float) -> float:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.special import betainc, betainccinv, betaincinv, expit, gammaln, logit, logsumexp, ndtri
 
 from sordino._validate import Numbers, failure_probability, integer
@@ -42,16 +42,9 @@ def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[flo
     # Source: Clopper & Pearson 1934: the probabilities at which the tail of the binomial is exactly
     # 1 − confidence, as quantiles of the beta distribution.
     failure = 1 - failure_probability("confidence", confidence, zero=False)
-    k, n = _success_count("successes", successes, trials)
-    count, total = np.asarray(k), np.asarray(n)
+    count, total = map(np.asarray, _success_count("successes", successes, trials))
     low, high = _lower_probability(count, total, failure), _upper_probability(count, total, failure)
     return float(low), float(high)
-
-
-def _success_count(name: str, successes: int, trials: int) -> tuple[int, int]:
-    """Return both counts; refuse more successes than trials."""
-    n = integer("trials", trials, at_least=0)
-    return integer(name, successes, at_least=0, at_most=n), n
 
 
 def _lower_probability(successes: np.ndarray, trials: np.ndarray, failure: float) -> np.ndarray:
@@ -63,6 +56,12 @@ def _upper_probability(successes: np.ndarray, trials: np.ndarray, failure: float
     fails = np.maximum(trials - successes, 1)
     bound = betainccinv(successes + 1.0, fails, failure)
     return np.where(successes < trials, bound, 1.0)
+
+
+def _success_count(name: str, successes: int, trials: int) -> tuple[int, int]:
+    """Return both counts; refuse more successes than trials."""
+    n = integer("trials", trials, at_least=0)
+    return integer(name, successes, at_least=0, at_most=n), n
 
 
 def _checked(counts: Counts) -> Counts:
@@ -83,22 +82,16 @@ def epsilon_from_counts(*counts: int, delta: float, confidence: float) -> float:
     return max(0.0, float(_epsilon_bounds(*map(np.asarray, checked), delta=delta, failure=failure)))
 
 
-def _epsilon_bounds(
-    hits: np.ndarray,
-    n: np.ndarray,
-    alarms: np.ndarray,
-    m: np.ndarray,
-    *,
-    delta: float,
-    failure: float,
-) -> np.ndarray:
-    """Return bounds on ε; where they say nothing they are negative."""
-    hit = _lower_probability(hits, n, failure / 2)
-    alarm = _upper_probability(alarms, m, failure / 2)
-    reject = 1 - alarm
+def _epsilon_bounds(*counts: np.ndarray, delta: float, failure: float) -> np.ndarray:
+    """Return bounds on ε by the four counts; where they say nothing they are negative."""
+    hits, n, alarms, m = counts
+    hit, alarm = (
+        _lower_probability(hits, n, failure / 2),
+        _upper_probability(alarms, m, failure / 2),
+    )
     with np.errstate(divide="ignore"):
         event = np.log(np.maximum(hit - delta, 0)) - np.log(alarm)
-        opposite = np.log(np.maximum(reject - delta, 0)) - np.log1p(-hit)
+        opposite = np.log(np.maximum(1 - alarm - delta, 0)) - np.log1p(-hit)
     return np.asarray(np.maximum(event, opposite))
 
 
@@ -113,14 +106,14 @@ def mu_from_counts(*counts: int, confidence: float) -> float:
     return max(0.0, float(_mu_bounds(*checked, failure=failure)))
 
 
-def _mu_bounds(
-    hits: np.ndarray, n: np.ndarray, alarms: np.ndarray, m: np.ndarray, *, failure: float
-) -> np.ndarray:
-    """Return bounds on μ; where they say nothing they are negative."""
-    return np.asarray(
-        ndtri(_lower_probability(hits, n, failure / 2))
-        - ndtri(_upper_probability(alarms, m, failure / 2))
+def _mu_bounds(*counts: np.ndarray, failure: float) -> np.ndarray:
+    """Return bounds on μ by the four counts; where they say nothing they are negative."""
+    hits, n, alarms, m = counts
+    hit, alarm = (
+        _lower_probability(hits, n, failure / 2),
+        _upper_probability(alarms, m, failure / 2),
     )
+    return np.asarray(ndtri(hit) - ndtri(alarm))
 
 
 def odds_ratio_bound(*counts: int, confidence: float) -> float:
@@ -130,15 +123,9 @@ def odds_ratio_bound(*counts: int, confidence: float) -> float:
     # hypergeometric, and the odds ratio is its only parameter.
     # Source: Fisher 1935; Cornfield 1956 (the exact conditional interval); Durfee & Rogers 2019,
     # Definition 3.1.
-    checked = _checked(Counts(*counts))
+    tail = _log_tails(_checked(Counts(*counts)))
     failure = 1 - failure_probability("confidence", confidence, zero=False)
-    support, weights = _hypergeometric(checked)
-    upper = support >= checked.true_positives
-
-    def rejected(log_odds: float) -> bool:
-        return _log_tail(support, weights, upper, log_odds) <= math.log(failure)
-
-    return _largest(rejected)
+    return _largest(lambda log_odds: tail(log_odds) <= math.log(failure))
 
 
 def _largest(rejected: Callable[[float], bool]) -> float:
@@ -151,32 +138,23 @@ def _largest(rejected: Callable[[float], bool]) -> float:
 
 def odds_ratio_refutes(counts: Counts, claimed: float, *, confidence: float) -> bool:
     """Return whether :func:`odds_ratio_bound` is at least a claim, without finding the bound."""
-    support, weights = _hypergeometric(_checked(counts))
-    tail = _log_tail(support, weights, support >= counts.true_positives, claimed)
-    return tail <= math.log(1 - confidence)
+    return _log_tails(_checked(counts))(claimed) <= math.log(1 - confidence)
 
 
-def _log_tail(
-    support: Float[np.ndarray, " s"],
-    weights: Float[np.ndarray, " s"],
-    upper: Bool[np.ndarray, " s"],
-    log_odds: float,
-) -> float:
-    """Return the logarithm of the chance of at least so many true positives, at these odds."""
-    if upper.all():
-        return 0.0
-    terms = weights + log_odds * support
-    return float(logsumexp(terms[upper]) - logsumexp(terms))
-
-
-def _hypergeometric(counts: Counts) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
-    """Return every possible number of true positives given the total, and its log-weight."""
+def _log_tails(counts: Counts) -> Callable[[float], float]:
+    """Return what gives, at some log-odds, the log-chance of at least so many true positives."""
     hits, n, alarms, m = counts
     total = hits + alarms
     support = np.arange(max(0, total - m), min(n, total) + 1, dtype=np.float64)
     chosen = gammaln(support + 1) + gammaln(n - support + 1)
     rest = gammaln(total - support + 1) + gammaln(m - total + support + 1)
-    return support, -chosen - rest
+    weights, upper = -chosen - rest, support >= hits
+
+    def tail(log_odds: float) -> float:
+        terms = weights + log_odds * support
+        return 0.0 if upper.all() else float(logsumexp(terms[upper]) - logsumexp(terms))
+
+    return tail
 
 
 def one_run_epsilon(
@@ -192,26 +170,19 @@ def one_run_epsilon(
     r = integer("guesses", guesses, at_least=0, at_most=m)
     v = integer("correct", correct, at_least=0, at_most=r)
     delta = failure_probability("delta", delta)
-    # Below one half the p-value of one run only rises with epsilon.
+    # Below one half the chance of so many only rises with ε, so that bisection finds where it
+    # passes a level: with c = 2mδ/i each term is f(v) + c(f(v − i) − f(v)), f the upper tail, which
+    # rises while c ≤ 1, and also while the mode of W is below v − i; beyond that f(v − i), and the
+    # term, is ≥ ½.
     failure = min(0.499, 1 - failure_probability("confidence", confidence, zero=False))
+    numbers = np.arange(1, v + 1, dtype=np.float64)
 
     def surprising(epsilon: float) -> bool:
-        return _one_run_p_value(m, r, v, epsilon, delta) <= failure
+        tails = np.concatenate([[1.0], betainc(numbers, r - numbers + 1, expit(epsilon))])
+        gaps = (tails[-2::-1] - tails[-1]) / numbers
+        return bool(tails[-1] + 2 * m * delta * gaps.max() <= failure)
 
-    return _largest(surprising)
-
-
-def _one_run_p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
-    """Return the chance of at least v correct guesses of r, at this ε and δ."""
-    # Below one half it only rises with ε, so that bisection finds where it passes a level: with c =
-    # 2mδ/i each term is f(v) + c(f(v − i) − f(v)), f the upper tail, which rises while c ≤ 1, and
-    # also while the mode of W is below v − i; beyond that f(v − i), and the term, is ≥ ½.
-    if v == 0:
-        return 1.0
-    numbers = np.arange(1, v + 1, dtype=np.float64)
-    tails = np.concatenate([[1.0], betainc(numbers, r - numbers + 1, expit(epsilon))])
-    gaps = (tails[-2::-1] - tails[-1]) / numbers
-    return float(tails[-1] + 2 * m * delta * gaps.max())
+    return _largest(surprising) if v else 0.0
 
 
 SELECTION_SHARE: Final = 0.2
@@ -280,9 +251,7 @@ def split(name: str, scores: Numbers) -> tuple[Float[np.ndarray, " a"], Float[np
 def _candidates(scores: np.ndarray, most: int) -> np.ndarray:
     """Return thresholds to try: every value but the least, or fewer, dense in both tails."""
     values = np.unique(scores)
-    if len(values) == 1:
-        return values
-    values = values[1:]
+    values = values[1:] if len(values) > 1 else values
     if len(values) <= most:
         return values
     ranks = np.geomspace(1, len(scores) / 2, most // 2).astype(int)
@@ -340,19 +309,17 @@ def one_run_cut(one: Numbers, other: Float[np.ndarray, " m"]) -> Cut:
     return _best_cut(one, other, _accuracies, twice=True)
 
 
-def _odds_ratios(
-    hits: np.ndarray, n: np.ndarray, alarms: np.ndarray, m: np.ndarray
-) -> Float[np.ndarray, " t"]:
+def _odds_ratios(*counts: np.ndarray) -> Float[np.ndarray, " t"]:
     """Return about what ``odds_ratio_bound`` says, fast: to choose events, not to report."""
     # Source: Woolf 1955, with one half added to every count.
+    hits, n, alarms, m = counts
     cells = np.stack([hits, n - hits, alarms, m - alarms]) + 0.5
     ratio = np.log(cells[0] * cells[3] / (cells[1] * cells[2]))
     return np.asarray(ratio + ndtri(_CHOOSING) * np.sqrt((1 / cells).sum(axis=0)))
 
 
-def _accuracies(
-    hits: np.ndarray, n: np.ndarray, alarms: np.ndarray, m: np.ndarray
-) -> Float[np.ndarray, " t"]:
+def _accuracies(*counts: np.ndarray) -> Float[np.ndarray, " t"]:
     """Return about what ``one_run_epsilon`` says at δ = 0, fast."""
+    hits, n, alarms, m = counts
     with np.errstate(divide="ignore"):
         return np.asarray(logit(_lower_probability(hits + m - alarms, n + m, _CHOOSING)))

@@ -22,9 +22,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import import_module
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -33,7 +34,7 @@ from scipy.special import expit, ndtr
 from sordino import _validate
 from sordino._random import entropy
 from sordino._validate import failure_probability, integer, non_negative
-from sordino.auditing.findings import POWER, Audit, Finding, Measurement, Metric
+from sordino.auditing.findings import POWER, Audit, Finding, Measurement, Metric, Outcome
 from sordino.errors import SordinoError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
@@ -127,13 +128,12 @@ class _Game:
     progress: Progress | None  # called after every task; None calls nobody
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scores:
+class _Scores(NamedTuple):
     """The scores of a game, in the order played, and how they were made."""
 
     one: Float[np.ndarray, " n"]  # on `case.one`
     other: Float[np.ndarray, " m"]  # on `case.other`
-    score: Literal["given", "log-ratio", "learned"]  # `"given"`, `"log-ratio"` or `"learned"`
+    score: str  # `"given"`, `"log-ratio"` or `"learned"`
     one_direction: bool  # whether the score saw the outputs along one direction only
 
 
@@ -150,16 +150,6 @@ class _Projection:
         return np.asarray(np.clip(flat, -_LARGEST, _LARGEST) @ self.direction)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """Some releases of one input; everything that another process needs."""
-
-    mechanism: Mechanism
-    values: np.ndarray
-    trials: int
-    seed: int | None
-
-
 def _says_of_itself(mechanism: object, method: str) -> bool:
     """Return whether a method of :class:`Repeatable` speaks of the mechanism's own ``release``."""
     # A subclass that overrides `release` alone inherits a `repeat` and a `log_ratio` that would
@@ -174,37 +164,32 @@ def _says_of_itself(mechanism: object, method: str) -> bool:
     return own <= release
 
 
-def _played(task: _Task) -> np.ndarray:
-    source, mechanism = entropy(task.seed), task.mechanism
+def _played(mechanism: Mechanism, values: np.ndarray, trials: int, seed: int | None) -> np.ndarray:
+    """Return some releases of one input; these four are everything that another process needs."""
+    source = entropy(seed)
     if isinstance(mechanism, Repeatable) and _says_of_itself(mechanism, "repeat"):
         with _explained_calls(mechanism, "repeat"):
-            outputs = np.asarray(mechanism.repeat(task.values, task.trials, entropy=source))
-        if outputs.shape[:1] != (task.trials,):
+            outputs = np.asarray(mechanism.repeat(values, trials, entropy=source))
+        if outputs.shape[:1] != (trials,):
             raise UsageError(
-                f"repeat of {type(mechanism).__name__} must return {task.trials} rows, got shape "
+                f"repeat of {type(mechanism).__name__} must return {trials} rows, got shape "
                 f"{outputs.shape}; nothing was audited."
             )
         return outputs
     with _explained_calls(mechanism, "release"):
-        rows = [
-            np.asarray(mechanism.release(task.values, entropy=source)) for _ in range(task.trials)
-        ]
+        rows = [np.asarray(mechanism.release(values, entropy=source)) for _ in range(trials)]
     if len({row.shape for row in rows}) > 1:
         raise UsageError(_SHAPES)
     return np.stack(rows)
 
 
-def play(game: _Game) -> Scores:
-    """Return the scores of a game.
-
-    Guarantee:
-        None: it draws many releases of made-up inputs, never of private data.
-    """
+def _play(game: _Game) -> _Scores:
+    """Return the scores of a game: of many releases of made-up inputs, never of private data."""
     # The same seed gives the same scores whatever the number of processes.
+    mechanism = game.mechanism
     with _worker(game) as outputs:
         if game.score is not None:
             return _scored(outputs, game.score, game.trials, "given")
-        mechanism = game.mechanism
         if isinstance(mechanism, Repeatable) and _says_of_itself(mechanism, "log_ratio"):
 
             def ratio(rows: np.ndarray) -> np.ndarray:
@@ -236,19 +221,18 @@ _Outputs = Callable[[int, int], Iterator[np.ndarray]]
 @contextmanager
 def _worker(game: _Game) -> Iterator[_Outputs]:
     """Yield what plays a number of releases of one side (0 or 1), task by task."""
-    inputs = (game.case.one, game.case.other)
+    played, inputs = partial(_played, game.mechanism), (game.case.one, game.case.other)
     started, done = 0, 0
 
-    def tasks(side: int, trials: int) -> Iterator[_Task]:
-        nonlocal started
-        for first in range(0, trials, _CHUNK):
-            seed = None if game.seed is None else game.seed * 2**32 + started  # tasks of one seed
-            started += 1
-            yield _Task(game.mechanism, inputs[side], min(_CHUNK, trials - first), seed)
-
     def outputs(side: int, trials: int) -> Iterator[np.ndarray]:
-        nonlocal done
-        for rows in mapped(_played, tasks(side, trials)):
+        nonlocal done, started
+        sizes = [min(_CHUNK, trials - first) for first in range(0, trials, _CHUNK)]
+        seeds = [  # of every task its own
+            None if game.seed is None else game.seed * 2**32 + started + place
+            for place in range(len(sizes))
+        ]
+        started += len(sizes)
+        for rows in mapped(played, repeat(inputs[side]), sizes, seeds):
             done += len(rows)
             yield rows
             if game.progress is not None:
@@ -276,15 +260,13 @@ def _worker(game: _Game) -> Iterator[_Outputs]:
             ) from error
 
 
-def _scored(
-    outputs: _Outputs, score: Score, trials: int, name: Literal["given", "log-ratio", "learned"]
-) -> Scores:
+def _scored(outputs: _Outputs, score: Score, trials: int, name: str) -> _Scores:
     """Return the scores of both sides; outputs are dropped as soon as they are scored."""
     one, other = (
         np.concatenate([_numbers(score(rows), rows, name) for rows in outputs(side, trials)])
         for side in (0, 1)
     )
-    return Scores(one=one, other=other, score=name, one_direction=isinstance(score, _Projection))
+    return _Scores(one, other, name, isinstance(score, _Projection))
 
 
 def _numbers(scores: object, rows: np.ndarray, name: str) -> Float[np.ndarray, " n"]:
@@ -340,10 +322,15 @@ def build_mechanism(
 ) -> Mechanism:
     """Return a mechanism by name, as noisy as a promise needs, or somebody's own."""
     if ":" in name:
-        found = _guarded(name, lambda: _attribute(name))
-        if callable(found) and (isinstance(found, type) or _guarded(name, lambda: _lacking(found))):
-            found = _guarded(name, found)
-        lacking = _guarded(name, lambda: _lacking(found))
+        shown = repr(name).replace("{", "{{").replace("}", "}}")
+        with _explained_stranger(
+            f"{shown} could not be loaded ({{}}): nothing was audited. Import it in Python to see "
+            "why."
+        ):
+            found = _attribute(name)
+            if callable(found) and (isinstance(found, type) or _lacking(found)):
+                found = found()
+            lacking = _lacking(found)
         if lacking:
             raise UsageError(
                 f"{name!r} is no mechanism: {type(found).__name__} lacks {', '.join(lacking)}. "
@@ -378,7 +365,7 @@ def _lacking(found: object) -> list[str]:
     return [member for member in _MEMBERS if not hasattr(found, member)]
 
 
-def _attribute(name: str) -> object:
+def _attribute(name: str) -> Any:
     module_name, _, path = name.partition(":")
     parts = path.split(".")
     if not all(part.isidentifier() for part in [*module_name.split("."), *parts]):
@@ -387,21 +374,12 @@ def _attribute(name: str) -> object:
     if here not in sys.path:
         # at the end, so that no file here hides an installed package; processes inherit it
         sys.path.append(here)
-    found: object = import_module(module_name)
+    found: Any = import_module(module_name)
     for part in parts:
         if not hasattr(found, part):
             raise UsageError(f"{name!r} was not found: {module_name} has no {path}.")
         found = getattr(found, part)
     return found
-
-
-def _guarded(name: str, made: Callable[[], Any]) -> Any:
-    """Return what somebody's code makes; what it raises names the kind, and is chained."""
-    shown = repr(name).replace("{", "{{").replace("}", "}}")
-    with _explained_stranger(
-        f"{shown} could not be loaded ({{}}): nothing was audited. Import it in Python to see why."
-    ):
-        return made()
 
 
 _CHOICE: Final = 0.01  # how often the event may be chosen badly
@@ -431,9 +409,7 @@ def _detectable_epsilon(claimed: float, trials: int, *, delta: float, confidence
 def _detectable_range(
     claimed: float, trials: int, *, confidence: float, center: float = 0.0
 ) -> float:
-    """The smallest true bounded range that would refute a claimed one, with probability .95."""
-    # Source: Quantiles of the two binomial counts; a Chernoff bound for choosing the opposite
-    # event.
+    """Return the smallest true bounded range that would refute a claimed one, just as often."""
 
     def refutes(bounded_range: float) -> bool:
         hit, alarm = expit(center + bounded_range / 2), expit(center - bounded_range / 2)
@@ -490,8 +466,7 @@ _ATTACK: Final = "distinguishing-game"
 _LEAST_TRIALS = 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Answer:
+class _Answer(NamedTuple):
     """What a game showed in one metric: at the confidence reported, and at the verdict's."""
 
     cut: Cut
@@ -499,12 +474,10 @@ class _Answer:
     needed: float
 
     @property
-    def refutes(self) -> bool:
-        return self.needed > self.shown.claimed
-
-    @property
-    def suspicious(self) -> bool:
-        return self.shown.lower > self.shown.claimed
+    def outcome(self) -> Outcome:
+        """Return how much it shows: some suspicion is no refutation."""
+        refutes, odd = self.needed > self.shown.claimed, self.shown.lower > self.shown.claimed
+        return "refutes" if refutes else "warning" if odd else "clear"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -533,7 +506,7 @@ class Question:
             power=self.detectable(cut, len(one), needed),
             attack=self.attack,
         )
-        return _Answer(cut=cut, shown=shown, needed=self.bound(cut.counts, needed))
+        return _Answer(cut, shown, self.bound(cut.counts, needed))
 
 
 def mu_question(claimed: float, *, attack: str = _ATTACK) -> Question:
@@ -674,7 +647,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
     else:
         with _explained_calls(mechanism, "event"):
             event = mechanism.event
-        questions, scores = _questions(event, claim), play(game)
+        questions, scores = _questions(event, claim), _play(game)
         needed = 1 - level / len(questions)  # every question may refute
         answers = [
             question.answer(scores.one, scores.other, confidence=confidence, needed=needed)
@@ -693,12 +666,11 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def _judged(
-    answers: list[_Answer], game: _Game, scores: Scores, *, confidence: float, needed: float
+    answers: list[_Answer], game: _Game, scores: _Scores, *, confidence: float, needed: float
 ) -> Finding:
-    refuting = [answer for answer in answers if answer.refutes]
-    suspicious = [answer for answer in answers if answer.suspicious]
-    decisive = (refuting or suspicious or answers)[0]
-    shown = decisive.shown
+    ranks = get_args(Outcome)
+    decisive = min(answers, key=lambda answer: ranks.index(answer.outcome))
+    shown, outcome = decisive.shown, decisive.outcome
     claimed = f"{shown.metric}={never_less(shown.claimed)}"
     at_least = f"{shown.metric} is at least {never_more(shown.lower, 4)} at {100 * confidence:g} %"
     limits = ""  # what a game that refutes nothing would have missed
@@ -709,12 +681,12 @@ def _judged(
         )
     if scores.one_direction:
         limits += " Only one direction of the outputs was looked at: pass score=... for another."
-    if refuting:
+    if outcome == "refutes":
         summary = (
             f"Two neighboring inputs are told apart as {claimed} does not allow: {shown.metric} is "
             f"at least {never_more(decisive.needed, 4)} at {100 * needed:.6g} % confidence."
         )
-    elif suspicious:
+    elif outcome == "warning":
         summary = (
             f"{at_least} confidence, above the {claimed} that is claimed, but not at the "
             f"{100 * needed:.6g} % that a verdict needs: run more trials (there were {game.trials} "
@@ -726,18 +698,17 @@ def _judged(
             f"{never_more(shown.lower, 4)} at {100 * confidence:g} % confidence; {claimed} is "
             f"claimed.{limits}"
         )
-    powers = [answer.shown.power for answer in answers]
     metrics = {
-        answer.shown.metric: {
-            "event": answer.cut.to_dict(),
-            "lower_at_verdict": answer.needed,
-            "would_have_refuted": None if power is None else float_to_json(power),
+        shown.metric: {
+            "event": cut.to_dict(),
+            "lower_at_verdict": lower,
+            "would_have_refuted": None if shown.power is None else float_to_json(shown.power),
         }
-        for answer, power in zip(answers, powers, strict=True)
+        for cut, shown, lower in answers
     }
     return Finding(
         attack=_ATTACK,
-        outcome="refutes" if refuting else "warning" if suspicious else "clear",
+        outcome=outcome,
         summary=summary,
         details={
             "trials": game.trials,
