@@ -23,9 +23,9 @@ from sordino.auditing import training as made
 from sordino.auditing.training import (
     _detectable_in_one_run,
     _one_run_claim,
+    _one_run_findings,
+    _sampling_finding,
     audit_training,
-    one_run_findings,
-    sampling_finding,
 )
 from sordino.errors import UsageError
 from sordino.language.dp_sgd import training as steps
@@ -302,11 +302,11 @@ def all_or_none(units, entropy):
 def test_a_poisson_sampler_is_not_refuted_and_its_batches_are(q):
     # The false alarm rate of each is at most 1e-3; 2,000 batches miss a shuffled loader never.
     entropy = _random.entropy(3)
-    sound = sampling_finding(poisson(q), q, level=1e-3, entropy=entropy)
+    sound = _sampling_finding(poisson(q), q, level=1e-3, entropy=entropy)
     assert sound.outcome == "clear"
     assert "would have been" in sound.summary
     if q < 1:
-        shuffled = sampling_finding(Shuffled(q), q, level=1e-3, entropy=entropy)
+        shuffled = _sampling_finding(Shuffled(q), q, level=1e-3, entropy=entropy)
         assert (shuffled.outcome, shuffled.p_value < 1e-9) == ("refutes", True)
 
 
@@ -321,13 +321,13 @@ def test_a_poisson_sampler_is_not_refuted_and_its_batches_are(q):
 )
 def test_other_samplers_are_refuted(sampler, worst):
     # The mildest is a chance of .12 for .1: inclusions are 13 standard errors off.
-    found = sampling_finding(sampler, 0.1, level=1e-3, entropy=_random.entropy(4))
+    found = _sampling_finding(sampler, 0.1, level=1e-3, entropy=_random.entropy(4))
     assert found.outcome == "refutes"
     assert found.details["tests"][worst]["p_value"] < 1e-3
 
 
 def test_a_unit_that_is_drawn_twice_is_no_sample():
-    found = sampling_finding(lambda units, _: [0, 0], 0.5, level=1e-3, entropy=_random.entropy(4))
+    found = _sampling_finding(lambda units, _: [0, 0], 0.5, level=1e-3, entropy=_random.entropy(4))
     assert (found.outcome, found.p_value) == ("refutes", 0.0)
 
 
@@ -336,7 +336,7 @@ def test_a_sound_sampler_is_refuted_as_rarely_as_said():
     # 400 audits at a level of .05: 40 or more have probability below 1e-4 at exactly .05. Tests
     # that share the level are conservative (measured: 14).
     refuted = sum(
-        sampling_finding(poisson(0.25), 0.25, level=0.05, entropy=_random.entropy(s), trials=200)
+        _sampling_finding(poisson(0.25), 0.25, level=0.05, entropy=_random.entropy(s), trials=200)
         .outcome == "refutes"
         for s in range(400)
     )  # fmt: skip
@@ -361,7 +361,7 @@ def guessed(trainer, kind, n=300, seed=5):
     entropy = _random.entropy(seed)
     chosen = KINDS[kind](trainer, n, entropy=entropy)
     with quiet():
-        return one_run_findings(trainer, chosen, confidence=0.95, level=1e-3, entropy=entropy)
+        return _one_run_findings(trainer, chosen, confidence=0.95, level=1e-3, entropy=entropy)
 
 
 @pytest.mark.deep

@@ -10,7 +10,7 @@ as its accountant counts: everybody alone, in every step anew.
 Units are made up: answers are tokens drawn at random, so that an audit with
 them tells nothing but how the trainer works. Three kinds are made:
 
-- :func:`worst_canary`: one record or person that moves the sum of a step as far as it goes, also
+- a worst canary: one record or person that moves the sum of a step as far as it goes, also
   where each answer of a pair is clipped alone;
 - :func:`person_canaries`: people with several pairs, or records, who are there or not;
 - :func:`label_canaries`: records that are there in any case, with one label or with the other.
@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt64
@@ -43,7 +43,9 @@ from sordino.auditing.findings import POWER, Audit, Finding, Measurement, Outcom
 from sordino.auditing.statistical.bounds import one_run_cut, one_run_epsilon, split_sizes
 from sordino.auditing.statistical.distinguishing import mu_question
 from sordino.errors import UsageError
+from sordino.language.dp_sgd.clipping import ClippedSum, differences, without_dropout
 from sordino.language.dp_sgd.privacy import sampling_threshold
+from sordino.language.dp_sgd.training import CentralTraining, TokenPair
 from sordino.language.references.texts import TextsRead
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.conversions import group_approximate
@@ -57,44 +59,10 @@ _SAME: Final = 2  # tokens that both answers of a pair of partners begin with
 _LONGEST: Final = 512  # tokens of a long unit
 
 
-Unit: TypeAlias = tuple[object, ...]
-"""All pairs of one record or person, each a ``language.dp_sgd.training.TokenPair``."""
+# ruff: noqa: SLF001 (an audit looks inside a trainer: does what is private there what it says?)
 
-
-@runtime_checkable
-class Model(Protocol):
-    """What an audit uses of a model of transformers."""
-
-    config: Any
-    parameters: Callable[[], Iterable[Any]]
-    register_forward_hook: Callable[[Callable[..., object]], Any]
-
-
-@runtime_checkable
-class Trainer(Protocol):
-    """What an audit uses of a trainer on raw pairs."""
-
-    # `language.dp_sgd.training.CentralTraining`. An audit looks inside, for it asks whether what is
-    # private there does what it says.
-
-    model: Model
-    args: Any
-    _privacy: Any  # `CentralPrivacy`, or what stands in for a part of it
-    _run: Any  # `CentralRun`
-    _tokens: Any  # how texts are cut
-    _processes: Any
-    _read: Any  # `TextsRead`
-    processing_class: Any
-    _units: Sequence[Any]
-    train: Callable[[], object]
-    add_callback: Callable[[object], None]
-    remove_callback: Callable[[object], None]
-    _loss: Callable[[Model, object], Any]
-    _losses: Callable[[Model, Sequence[Unit]], Any]
-    _own_sum: Callable[[Model, Sequence[Unit], float], Any]
-    _clipped_sums: Callable[[Model, Sequence[int]], list[Any]]
-    _add_noise: Callable[[Sequence[Any], Entropy], None]
-    _drawn: Callable[[Entropy], Sequence[int]]
+Unit: TypeAlias = tuple[TokenPair, ...]
+"""All pairs of one record or person."""
 
 
 class Canary(NamedTuple):
@@ -104,8 +72,7 @@ class Canary(NamedTuple):
     other: Unit | None  # its pairs if the coin says no; None if it is then left out
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorstCanary:
+class _WorstCanary(NamedTuple):
     """The unit that a search found to show most, and how near the worst case it comes."""
 
     unit: Unit  # its pairs, as trainers take them
@@ -115,12 +82,8 @@ class WorstCanary:
     row_by_row: float
 
 
-def worst_canary(trainer: Trainer, *, entropy: Entropy) -> WorstCanary:
-    """Return a made-up unit whose answers pull the trainer's own model in one direction.
-
-    Guarantee:
-        None is needed: tokens are drawn at random, and nobody's judgments are read.
-    """
+def _worst_canary(trainer: CentralTraining, entropy: Entropy) -> _WorstCanary:
+    """Return a made-up unit whose answers pull the trainer's own model in one direction."""
     # A pair is two rows of a batch. Where each row is clipped alone, a pair moves the sum by up to
     # 2C, and does so only if the gradients of its rows point the same way. Pairs are drawn at
     # random and changed at random, and the best ones are kept: six parents, six children each.
@@ -137,15 +100,12 @@ def worst_canary(trainer: Trainer, *, entropy: Entropy) -> WorstCanary:
         genes = np.concatenate([genes[best], children])
         fitness = np.concatenate([fitness[best], _shares(trainer, children)])
     winner = int(fitness.min(axis=1).argmax())
-    pair = _pair(trainer, genes[winner])
-    reaches, row_by_row = (float(share) for share in fitness[winner])
-    return WorstCanary(
-        unit=(pair,) * _pairs_of(trainer, None), reaches=reaches, row_by_row=row_by_row
-    )
+    unit = (_pair(trainer, genes[winner]),) * _pairs_of(trainer, None)
+    return _WorstCanary(unit, *map(float, fitness[winner]))
 
 
 def person_canaries(
-    trainer: Trainer, n: int, *, entropy: Entropy, pairs: int | None = None
+    trainer: CentralTraining, n: int, *, entropy: Entropy, pairs: int | None = None
 ) -> list[Canary]:
     """Return n made-up people with several pairs each, all of them there or none; or records.
 
@@ -157,7 +117,7 @@ def person_canaries(
     return [Canary(tuple(found[i : i + each]), None) for i in range(0, n * each, each)]
 
 
-def label_canaries(trainer: Trainer, n: int, *, entropy: Entropy) -> list[Canary]:
+def label_canaries(trainer: CentralTraining, n: int, *, entropy: Entropy) -> list[Canary]:
     """Return n made-up records, each there with one of two labels.
 
     Guarantee:
@@ -171,42 +131,34 @@ def label_canaries(trainer: Trainer, n: int, *, entropy: Entropy) -> list[Canary
     ]
 
 
-def partner_units(trainer: Trainer, *, entropy: Entropy) -> list[Unit]:
-    """Return a short unit, and a long one with either label: their answers are almost the same.
-
-    Guarantee:
-        None is needed: tokens are drawn at random, and nobody's judgments are read.
-    """
+def _partner_units(trainer: CentralTraining, entropy: Entropy) -> list[Unit]:
+    """Return a short unit, and a long one with either label: their answers are almost the same."""
     # The gradient of such a pair is small beside those of its answers, so that whatever is added to
     # its norm for the size of a batch moves its factor most.
-    from sordino.language.dp_sgd.training import TokenPair  # noqa: PLC0415 (loads torch)
-
     tokens = _tokens(trainer)
-    longest = min(int(trainer._tokens.max_length), _LONGEST)  # noqa: SLF001
+    longest = min(int(trainer._tokens.max_length), _LONGEST)
     size = max(1, min(_SAME + 1, longest - 1))
     words = [tokens[int(word) % len(tokens)] for word in entropy.words(longest + 2)]
     said, end, other = words[: size - 1], words[-1], words[-2]
     if end == other:
         other = tokens[(tokens.index(end) + 1) % len(tokens)]
 
-    def unit(prompt: list[int], liked: float) -> Unit:
-        """Return a unit with one pair."""
-        first, second = [*prompt, *said, end], [*prompt, *said, other]
-        return (TokenPair(first, second, liked, (size, size)),)
-
     long = words[size:longest]
-    return [unit(words[:1], 1.0), unit(long, 0.0), unit(long, 1.0)]
+    return [
+        (TokenPair([*prompt, *said, end], [*prompt, *said, other], liked, (size, size)),)
+        for prompt, liked in ((words[:1], 1.0), (long, 0.0), (long, 1.0))
+    ]
 
 
-def _tokens(trainer: Trainer) -> list[int]:
+def _tokens(trainer: CentralTraining) -> list[int]:
     config = trainer.model.config.get_text_config()
     return [one for one in range(config.vocab_size) if one != config.pad_token_id]
 
 
-def _pairs_of(trainer: Trainer, pairs: int | None) -> int:
+def _pairs_of(trainer: CentralTraining, pairs: int | None) -> int:
     if pairs is not None:
         return integer("pairs", pairs, at_least=1)
-    cap = trainer._privacy.cap  # noqa: SLF001 (an audit looks inside)
+    cap = trainer._privacy.cap
     return 1 if cap is None else min(int(cap), 4)  # of a made-up person
 
 
@@ -216,10 +168,10 @@ def _drawn(entropy: Entropy, n: int) -> UInt64[np.ndarray, "n genes"]:
     return entropy.words(n * _GENES).reshape(n, _GENES)
 
 
-def _pair(trainer: Trainer, genes: UInt64[np.ndarray, " genes"], *, turned: bool = False) -> object:
+def _pair(
+    trainer: CentralTraining, genes: UInt64[np.ndarray, " genes"], *, turned: bool = False
+) -> TokenPair:
     """Return the pair that some words decide: a prompt of one token, two answers, a label."""
-    from sordino.language.dp_sgd.training import TokenPair  # noqa: PLC0415 (loads torch)
-
     tokens = _tokens(trainer)
     liked, asked, *rest = (int(word) for word in genes)
     sizes = [1 + word % _ANSWER for word in rest[:2]]
@@ -231,12 +183,14 @@ def _pair(trainer: Trainer, genes: UInt64[np.ndarray, " genes"], *, turned: bool
     return TokenPair(first, second, likes_first, (len(first) - 1, len(second) - 1))
 
 
-def _shares(trainer: Trainer, genes: UInt64[np.ndarray, "n genes"]) -> Float[np.ndarray, "n 2"]:
+def _shares(
+    trainer: CentralTraining, genes: UInt64[np.ndarray, "n genes"]
+) -> Float[np.ndarray, "n 2"]:
     """Return of each pair how near it comes to either worst case: clipped whole, and row by row."""
     rows = np.array([_row_products(trainer, _pair(trainer, one)) for one in genes])
     first, second, inner = rows[:, 0] ** 0.5, rows[:, 1] ** 0.5, rows[:, 2]
     whole = np.sqrt(np.maximum(rows[:, 0] + rows[:, 1] + 2 * inner, 0))
-    bound = trainer._privacy.clip  # noqa: SLF001
+    bound = trainer._privacy.clip
     times = _pairs_of(trainer, None)
     one, other = (np.minimum(1, bound / np.maximum(norm, 1e-30)) for norm in (first, second))
     square = (one * first) ** 2 + (other * second) ** 2 + 2 * one * other * inner
@@ -244,16 +198,14 @@ def _shares(trainer: Trainer, genes: UInt64[np.ndarray, "n genes"]) -> Float[np.
     return np.asarray(np.nan_to_num(np.stack(found, axis=1)))
 
 
-def _row_products(trainer: Trainer, pair: object) -> tuple[float, float, float]:
+def _row_products(trainer: CentralTraining, pair: TokenPair) -> tuple[float, float, float]:
     """Return the squared norms of the gradients of both rows of a pair, and their product."""
-    from sordino.language.dp_sgd.clipping import without_dropout  # noqa: PLC0415 (loads torch)
-
     model, seen, rows = trainer.model, [], []
     trained = [one for one in model.parameters() if one.requires_grad]
     hook = model.register_forward_hook(lambda *given: seen.append(given[-1].logits))
-    with gradients_kept(model), without_dropout(model):
+    with _gradients_kept(trainer), without_dropout(model):
         try:
-            loss = trainer._losses(model, [(pair,)]).sum()  # noqa: SLF001
+            loss = trainer._losses(model, [(pair,)]).sum()
         finally:
             hook.remove()
         seen[0].retain_grad()
@@ -274,24 +226,19 @@ def _row_products(trainer: Trainer, pair: object) -> tuple[float, float, float]:
     return first, second, inner
 
 
-def unit_norms(trainer: Trainer, units: Sequence[Unit]) -> Float[np.ndarray, " n"]:
+def _unit_norms(trainer: CentralTraining, units: Sequence[Unit]) -> Float[np.ndarray, " n"]:
     """Return the norm of the gradient of each unit, as it is clipped by."""
-    from sordino.language.dp_sgd.clipping import ClippedSum, without_dropout  # noqa: PLC0415 (loads torch)
-
     model = trainer.model
-    with gradients_kept(model), without_dropout(model):
-        total = ClippedSum(model, trainer._privacy.clip)  # noqa: SLF001
-        norms = [
-            total.add(partial(trainer._loss, model, pair) for pair in unit)  # noqa: SLF001
-            for unit in units
-        ]
+    with _gradients_kept(trainer), without_dropout(model):
+        total = ClippedSum(model, trainer._privacy.clip)
+        norms = [total.add(partial(trainer._loss, model, pair) for pair in unit) for unit in units]
     return np.asarray(norms, dtype=np.float64)
 
 
 @contextmanager
-def gradients_kept(model: Model) -> Iterator[None]:
-    """Put the gradients of a model back in the end."""
-    before = [(one, one.grad) for one in model.parameters()]
+def _gradients_kept(trainer: CentralTraining) -> Iterator[None]:
+    """Put the gradients of the trainer's model back in the end."""
+    before = [(one, one.grad) for one in trainer.model.parameters()]
     try:
         yield
     finally:
@@ -311,21 +258,18 @@ def _one_run_claim(claim: Guarantee, canaries: Sequence[Canary]) -> tuple[float,
     return group_approximate(claim.epsilon, claim.delta, changes)
 
 
-def one_run_findings(
-    trainer: Trainer,
+def _one_run_findings(
+    trainer: CentralTraining,
     canaries: Sequence[Canary],
     *,
     confidence: float,
     level: float,
-    entropy: _random.Entropy,
+    entropy: Entropy,
 ) -> tuple[tuple[Finding, ...], tuple[Measurement, ...]]:
-    """Return what two attackers guess of a run; the run is trained, and paid for, here.
-
-    Guarantee:
-        What the run promises covers everything that is looked at: canaries are made up, and the
-        rest is computed from what steps release. Nothing is drawn before the trainer's entry on
-        its ledger.
-    """
+    """Return what two attackers guess of a run; the run is trained, and paid for, here."""
+    # What the run promises covers everything that is looked at: canaries are made up, and the rest
+    # is computed from what steps release. Nothing is drawn before the trainer's entry on its
+    # ledger.
     # Source: Steinke, Nasr & Jagielski 2023, Algorithm 1 and Theorem 5.2.
     if len(canaries) < _LEAST:
         raise UsageError(
@@ -334,13 +278,16 @@ def one_run_findings(
         )
     coins = (entropy.words(len(canaries)) & np.uint64(1)).astype(bool)
     scores = _trained(trainer, canaries, coins)
-    claim = _one_run_claim(trainer._run.promise, canaries)  # noqa: SLF001
+    claim = _one_run_claim(trainer._run.promise, canaries)
     needed = 1 - level / 2  # two attackers share the level
-    told = [
-        _judged(name, each, coins, claim, confidence=confidence, needed=needed)
-        for name, each in scores.items()
-    ]
-    return tuple(finding for finding, _ in told), tuple(shown for _, shown in told)
+    found, shown = zip(
+        *(
+            _judged(name, each, coins, claim, confidence=confidence, needed=needed)
+            for name, each in scores.items()
+        ),
+        strict=True,
+    )
+    return found, shown
 
 
 def _detectable_in_one_run(
@@ -359,19 +306,19 @@ def _detectable_in_one_run(
 
 
 def _trained(
-    trainer: Trainer, canaries: Sequence[Canary], coins: Bool[np.ndarray, " m"]
+    trainer: CentralTraining, canaries: Sequence[Canary], coins: Bool[np.ndarray, " m"]
 ) -> dict[str, Float[np.ndarray, " m"]]:
     """Train with the canaries that coins choose, and return the scores of both attackers."""
     chosen = [canary[0 if coin else 1] for canary, coin in zip(canaries, coins, strict=True)]
     watcher = _Watcher(trainer, canaries)
     before = watcher.losses()
-    own = trainer._units  # noqa: SLF001
-    trainer._units = [*own, *(unit for unit in chosen if unit is not None)]  # noqa: SLF001
+    own = trainer._units
+    trainer._units = [*own, *(unit for unit in chosen if unit is not None)]
     trainer.add_callback(watcher)
     try:
         trainer.train()
     finally:
-        trainer._units = own  # noqa: SLF001
+        trainer._units = own
         trainer.remove_callback(watcher)
     return {"one-run-steps": watcher.seen, "one-run-weights": before - watcher.losses()}
 
@@ -430,7 +377,7 @@ def _judged(
 class _Watcher:
     """Sees what steps release, as a callback of transformers does, and keeps a score of each."""
 
-    def __init__(self, trainer: Trainer, canaries: Sequence[Canary]) -> None:
+    def __init__(self, trainer: CentralTraining, canaries: Sequence[Canary]) -> None:
         self._trainer = trainer
         self._sides = [[canary.one for canary in canaries]]
         if any(canary.other is not None for canary in canaries):
@@ -446,14 +393,14 @@ class _Watcher:
     def on_pre_optimizer_step(self, *_: object, **__: object) -> None:
         """Add up how far the noised gradient points along the gradient of each canary."""
         # What clipping multiplies the gradient of every unit with.
-        norms = [unit_norms(self._trainer, units) for units in self._sides]
-        bound = self._trainer._privacy.clip  # noqa: SLF001
+        norms = [_unit_norms(self._trainer, units) for units in self._sides]
+        bound = self._trainer._privacy.clip
         factors = [np.minimum(1, bound / np.maximum(norm, 1e-30)) for norm in norms]
-        with _moved(self._trainer.model, _STEP):
-            ahead = [self._each(units) for units in self._sides]
-        with _moved(self._trainer.model, -_STEP):
-            behind = [self._each(units) for units in self._sides]
-        rises = [f * (a - b) for f, a, b in zip(factors, ahead, behind, strict=True)]
+        seen = []
+        for step in (_STEP, -_STEP):
+            with _moved(self._trainer, step):
+                seen.append([self._each(units) for units in self._sides])
+        rises = [f * (ahead - behind) for f, ahead, behind in zip(factors, *seen, strict=True)]
         self.seen += _signed(rises)
 
     def losses(self) -> Float[np.ndarray, " m"]:
@@ -461,11 +408,9 @@ class _Watcher:
         return _signed([self._each(units) for units in self._sides])
 
     def _each(self, units: Sequence[Unit]) -> Float[np.ndarray, " m"]:
-        from sordino.language.dp_sgd.clipping import without_dropout  # noqa: PLC0415 (loads torch)
-
         trainer = self._trainer
         with without_dropout(trainer.model):
-            each = [trainer._losses(trainer.model, [unit]).item() for unit in units]  # noqa: SLF001
+            each = [trainer._losses(trainer.model, [unit]).item() for unit in units]
         return np.asarray(each, dtype=np.float64)
 
 
@@ -475,9 +420,11 @@ def _signed(sides: Sequence[Float[np.ndarray, " m"]]) -> Float[np.ndarray, " m"]
 
 
 @contextmanager
-def _moved(model: Model, length: float) -> Iterator[None]:
+def _moved(trainer: CentralTraining, length: float) -> Iterator[None]:
     """Move the weights of a model along its gradient for a while."""
-    trained = [one for one in model.parameters() if one.requires_grad and one.grad is not None]
+    trained = [
+        one for one in trainer.model.parameters() if one.requires_grad and one.grad is not None
+    ]
     square = sum(float(one.grad.double().square().sum()) for one in trained)
     before = [one.data.clone() for one in trained]
     try:
@@ -512,14 +459,10 @@ class _Draws(NamedTuple):
         return float(min(1.0, 2 * min(low, high)))
 
 
-def sampling_finding(
+def _sampling_finding(
     sampler: Sampler, probability: float, *, level: float, entropy: Entropy, trials: int = 2000
 ) -> Finding:
-    """Return whether batches are Poisson samples, by exact tests that share one level.
-
-    Guarantee:
-        None is needed: the units are numbers, and nobody's.
-    """
+    """Return whether batches are Poisson samples, by exact tests that share one level."""
     # The tests are exact: under the claim every number below is that of a binomial. A loader that
     # shuffles and cuts batches of one size draws each unit as often as a Poisson sample does, and
     # is found by its sizes and by who comes back in the next batch.
@@ -566,9 +509,13 @@ def sampling_finding(
             "units": units,
             "sampling_probability": q,
             "tests": {
-                name: {"count": hits, "trials": n, "chance": chance, "p_value": test.p_value}
+                test.name: {
+                    "count": test.hits,
+                    "trials": test.trials,
+                    "chance": test.chance,
+                    "p_value": test.p_value,
+                }
                 for test in tests
-                for name, hits, n, chance in [test]
             },
         },
     )
@@ -592,7 +539,7 @@ _DOUBTFUL: Final = 1e-4
 
 
 def audit_training(  # noqa: PLR0913 (each is one choice of the user)
-    trainer: Trainer,
+    trainer: CentralTraining,
     *,
     trials: int = 10_000,
     confidence: float = 0.95,
@@ -615,7 +562,7 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     _validate.failure_probability("level", level, zero=False)
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
-    several = trainer._processes.several  # noqa: SLF001 (an audit looks inside)
+    several = trainer._processes.several
     if several and (simulate_seed is None or canaries):
         # each would make up units of its own
         raise UsageError(
@@ -624,9 +571,8 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
         )
     entropy = _random.entropy(simulate_seed)
     share = level / 4  # tests that share the level: canary, noise, sampler, one run
-    canary = worst_canary(trainer, entropy=entropy)
-    made_up = person_canaries(trainer, _OTHERS, entropy=entropy, pairs=1)
-    others = [one.one for one in made_up]
+    canary = _worst_canary(trainer, entropy)
+    others = [one.one for one in person_canaries(trainer, _OTHERS, entropy=entropy, pairs=1)]
     # first, as of several processes one alone draws noise, and all draw the same tokens here
     beside = _partners_finding(trainer, partners, entropy)
     played, shown = _canary_finding(
@@ -638,41 +584,38 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
         needed=1 - share,
         entropy=entropy,
     )
-    probability = trainer._privacy.sampling_probability  # noqa: SLF001
-    claim = trainer._run.promise  # noqa: SLF001
+    probability, claim = trainer._privacy.sampling_probability, trainer._run.promise
 
     def own_sampler(units: Sequence[int], entropy: Entropy) -> Sequence[int]:
-        return _stand_in(trainer, units=units)._drawn(entropy)  # noqa: SLF001
+        return _stand_in(trainer, units=units)._drawn(entropy)
 
-    found: tuple[Finding, ...] = (
-        played,
-        beside,
-        _noise_finding(trainer, share, entropy),
-        sampling_finding(sampler or own_sampler, probability, level=share, entropy=entropy),
-        _gradients_finding(trainer, [canary.unit, *others]),
+    found, measured = [played, beside, _noise_finding(trainer, share, entropy)], [shown]
+    found.append(
+        _sampling_finding(sampler or own_sampler, probability, level=share, entropy=entropy)
     )
-    measured: tuple[Measurement, ...] = (shown,)
+    found.append(_gradients_finding(trainer, [canary.unit, *others]))
     if canaries:
-        guessed, losses = one_run_findings(
+        guessed, losses = _one_run_findings(
             trainer, canaries, confidence=confidence, level=share, entropy=entropy
         )
-        found, measured = (*found, *guessed), (*measured, *losses)
+        found += guessed
+        measured += losses
     if records is not None:
-        found = (*found, _reading_finding(trainer, records))
+        found.append(_reading_finding(trainer, records))
     return Audit(
         kind="training",
         subject=type(trainer).__name__,
         claim=claim if simulate_seed is None else replace(claim, randomness="simulated"),
-        findings=found,
-        measured=measured,
+        findings=tuple(found),
+        measured=tuple(measured),
         level=level,
         confidential=records is not None,
     )
 
 
-def _reading_finding(trainer: Trainer, records: Pairs) -> Finding:
+def _reading_finding(trainer: CentralTraining, records: Pairs) -> Finding:
     """Return whether model and tokenizer say that they were made from some records."""
-    own: TextsRead = trainer._read  # noqa: SLF001 (of the model as it was before adapters)
+    own: TextsRead = trainer._read
     read = own.with_those_of(TextsRead.on(trainer.processing_class))
     found = read.beside(TextsRead.of(records))
     wrong = (
@@ -702,17 +645,19 @@ class _Terms:
         return self._changed[name] if name in self._changed else getattr(self._privacy, name)
 
 
-def _stand_in(trainer: Trainer, *, units: Sequence[object], **terms: float) -> Trainer:
+def _stand_in(
+    trainer: CentralTraining, *, units: Sequence[object], **terms: float
+) -> CentralTraining:
     """Return a shallow copy of a trainer on other units, with some privacy settings replaced."""
     made = copy.copy(trainer)
-    made._units = list(units)  # noqa: SLF001 (an audit looks inside)
-    made._privacy = _Terms(trainer._privacy, **terms)  # noqa: SLF001
+    made._units = list(units)
+    made._privacy = cast("Any", _Terms(trainer._privacy, **terms))
     return made
 
 
 def _canary_finding(
-    trainer: Trainer,
-    canary: WorstCanary,
+    trainer: CentralTraining,
+    canary: _WorstCanary,
     others: Sequence[Unit],
     *,
     trials: int,
@@ -730,7 +675,7 @@ def _canary_finding(
     kept = np.argpartition(np.abs(direction), -min(_MOST_ENTRIES, direction.size))[-_MOST_ENTRIES:]
     weights = direction[kept] / np.linalg.norm(direction[kept])
     one, other = (_scores(played, total[kept], weights, trials, entropy) for total in sums)
-    moved = length / trainer._privacy.clip  # noqa: SLF001
+    moved = length / trainer._privacy.clip
     seen = float(np.linalg.norm(direction[kept])) / length
     question = mu_question(_CLAIMED_MU, attack="worst-canary")
     answer = question.answer(one, other, confidence=confidence, needed=needed)
@@ -767,16 +712,16 @@ def _canary_finding(
     return finding, answer.shown
 
 
-def _sum(trainer: Trainer, units: Sequence[Unit]) -> Float[np.ndarray, " d"]:
+def _sum(trainer: CentralTraining, units: Sequence[Unit]) -> Float[np.ndarray, " d"]:
     """Return the sum of clipped gradients that the trainer leaves, all tensors in a row."""
     played = _stand_in(trainer, units=units)
-    with gradients_kept(trainer.model):
-        sums = played._clipped_sums(trainer.model, range(len(units)))  # noqa: SLF001
+    with _gradients_kept(trainer):
+        sums = played._clipped_sums(trainer.model, range(len(units)))
     return np.concatenate([one.cpu().numpy().ravel() for one in sums])
 
 
 def _scores(
-    trainer: Trainer,
+    trainer: CentralTraining,
     total: Float[np.ndarray, " k"],
     weights: Float[np.ndarray, " k"],
     trials: int,
@@ -789,20 +734,20 @@ def _scores(
     for first in range(0, trials, many):
         copies = np.tile(total, (min(many, trials - first), 1))
         held = like.new_tensor(copies)
-        trainer._add_noise([held], entropy)  # noqa: SLF001
+        trainer._add_noise([held], entropy)
         found.append(held.cpu().numpy() @ weights)
     return np.concatenate(found)
 
 
-def _noise_finding(trainer: Trainer, level: float, entropy: Entropy) -> Finding:
+def _noise_finding(trainer: CentralTraining, level: float, entropy: Entropy) -> Finding:
     """Return whether every tensor gets as much noise as is stated; more is no leak."""
     # The step is the trainer's own, with nobody in it; squares are in units of the variance that is
     # stated, so that each sum is that of so many squared standard normal numbers.
-    terms = trainer._privacy  # noqa: SLF001
+    terms = trainer._privacy
     scale = terms.noise_multiplier * terms.clip / terms.expected_batch
-    with gradients_kept(trainer.model):
-        sums = trainer._clipped_sums(trainer.model, [])  # noqa: SLF001
-        trainer._add_noise(sums, entropy)  # noqa: SLF001
+    with _gradients_kept(trainer):
+        sums = trainer._clipped_sums(trainer.model, [])
+        trainer._add_noise(sums, entropy)
         masses = [(one.numel(), float((one / scale).square().sum())) for one in sums]
     tails = [float(chi2.cdf(mass, entries)) for entries, mass in masses]
     least, (entries, mass) = min(zip(tails, masses, strict=True))
@@ -819,15 +764,15 @@ def _noise_finding(trainer: Trainer, level: float, entropy: Entropy) -> Finding:
     )
 
 
-def _partners_finding(trainer: Trainer, partners: int, entropy: Entropy) -> Finding:
+def _partners_finding(trainer: CentralTraining, partners: int, entropy: Entropy) -> Finding:
     """Return whether what is counted of units depends on who else is in a step."""
     # A long unit stands behind as many short units as the trainer is set to read at once, so that
     # it would decide how far they are padded; and in front of blocks of so many long and short ones
     # in turn, so that each would be read with others than before. C is chosen so small that all of
     # them are clipped.
     size = int(trainer.args.per_device_train_batch_size)
-    short, *canaries = partner_units(trainer, entropy=entropy)
-    bound = float(unit_norms(trainer, [short, *canaries]).min()) / 2
+    short, *canaries = _partner_units(trainer, entropy)
+    bound = float(_unit_norms(trainer, [short, *canaries]).min()) / 2
     if not np.isfinite(bound) or bound == 0:
         raise UsageError(_MOVES_NOTHING)
     played, norms = _stand_in(trainer, units=(), clip=bound), []
@@ -856,15 +801,13 @@ def _partners_finding(trainer: Trainer, partners: int, entropy: Entropy) -> Find
     )
 
 
-def _gradients_finding(trainer: Trainer, units: Sequence[Unit]) -> Finding:
+def _gradients_finding(trainer: CentralTraining, units: Sequence[Unit]) -> Finding:
     """Return whether clipped gradients of made-up units are those that autograd finds."""
-    from sordino.language.dp_sgd.clipping import differences  # noqa: PLC0415 (loads torch)
-
     model = trainer.model
     differ = differences(
         model,
-        trainer._losses,  # noqa: SLF001
-        lambda some, bound: trainer._own_sum(model, some, bound).values(),  # noqa: SLF001
+        trainer._losses,
+        lambda some, bound: trainer._own_sum(model, some, bound).values(),
         units,
     )
     worst = max(
