@@ -15,7 +15,6 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from sordino.auditing.releases.flips import (
-    _count_at_most,
     _count_ratio,
     attack_flips,
     find_exact_count,
@@ -197,12 +196,6 @@ def test_the_bound_on_one_number_of_flips_holds():
     for n in (2, 5, 10, 50, 1000):
         for chance in (0.02, 0.1, 0.27, 0.5):
             assert binom.pmf(np.arange(n + 1), n, chance).max() <= i0e(n * chance * (1 - chance))
-
-
-def test_tails_of_counts_are_exact():
-    for counts, size, chance in ((np.arange(11), 10, 0.3), (np.arange(201), 200, 0.05)):
-        found = _count_at_most(counts, np.full_like(counts, size), chance)
-        np.testing.assert_allclose(found, binom.cdf(counts, size, chance), rtol=1e-9)
 
 
 def test_the_ratio_of_two_counts_is_judged_conservatively():

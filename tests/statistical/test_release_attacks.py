@@ -279,6 +279,7 @@ def test_the_bound_on_tastes_holds_as_often_as_said(monkeypatch):
     # With FAILURE = .1 at most a tenth of the bounds may be too small; 0 of 300 are, for cells
     # of few rows overstate their majority. With one cell of all rows the bound is exact.
     monkeypatch.setattr("sordino.auditing.releases.channels.FAILURE", 0.1)
+    monkeypatch.setattr("sordino.auditing.releases.recipes._ORDER_RULES", {})
     missed = dict.fromkeys((1, 30), 0)
     file = World(n=150).draw(0, 1.0, "random")
     for seed in range(300):
@@ -288,7 +289,7 @@ def test_the_bound_on_tastes_holds_as_often_as_said(monkeypatch):
             chance = expit(r.normal(scale=1.5, size=people))[person] if people > 1 else 0.8
             truth = (r.random(150) < chance).astype(np.int64) ^ file.swapped
             named = replace(file, truth=truth, persons=tuple(map(str, person)), displayed=None)
-            public = PublicKnowledge(released=named, rules={})
+            public = PublicKnowledge(released=named)
             found = expit(1.0 + public.log_odds(np.ones(150, dtype=bool)))
             likely = np.maximum(chance, 1 - chance)
             allowed = np.mean(expit(1.0 + np.log(likely / (1 - likely))))

@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Integer
@@ -31,7 +31,7 @@ from sordino._validate import Integers
 from sordino.auditing.statistical.bounds import clopper_pearson
 
 from .reading import UNKNOWN, Channel, Evidence, Released, mixed_at_least, parsed, tidied
-from .recipes import AGREEMENT, CANONICAL, OrderRule, in_canonical_order, reproduces, rule_bits
+from .recipes import AGREEMENT, CANONICAL, in_canonical_order, reproduces, rule_bits
 
 _MOST_VALUES = 50
 """A column of more distinct values is read by its characters or numbers, not by its values."""
@@ -48,8 +48,7 @@ _FEWEST_CHARACTERS = 20  # a shorter beginning is a word that many texts begin w
 _FITTING = 0.9  # share of rows in which a number must be a length, or it is another number
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Reading:
+class Reading(NamedTuple):
     """One way to read a column: rows of one group may share a label."""
 
     attack: str  # `"column"`, or `"time"` for numbers and time stamps
@@ -124,16 +123,14 @@ def readings(values: Sequence[object]) -> Iterator[Reading]:
     """Yield every way to read a column that has more than one group."""
     ordered, whole = ordered_values(values), numbered(values)
     kinds = int(whole.max(initial=0)) + 1
-    found: list[tuple[str, str, np.ndarray]] = []
-    if kinds <= _MOST_VALUES:
-        found.append(("column", "value", whole))
+    found = [("column", "value", whole)] if kinds <= _MOST_VALUES else []
     if kinds > min(_MOST_VALUES, len(values) // 8):
         found += [("column", *each) for each in _text_parts(values, ids=ordered is None)]
         if ordered is not None:
             found += [("time", *each) for each in _number_parts(values, ordered)]
     for attack, name, groups in found:
         if groups.any():
-            yield Reading(attack=attack, name=name, groups=groups)
+            yield Reading(attack, name, groups)
 
 
 def _text_parts(values: Sequence[object], *, ids: bool) -> Iterator[tuple[str, np.ndarray]]:
@@ -171,32 +168,21 @@ def _number_parts(
     """Yield ranges of numbers and of time stamps, and the last digits of whole numbers."""
     yield "range", ranked_blocks(ordered, _blocks(len(ordered)))
     yield "half", ranked_blocks(ordered, 2)
-    digits: list[int | None] = []
-    fractions: list[Number | None] = []
-    for value, number in zip(values, ordered, strict=True):
+    digits: list[int | None] = [None] * len(ordered)
+    fractions: list[Number | None] = [None] * len(ordered)
+    for row, (value, number) in enumerate(zip(values, ordered, strict=True)):
         if number is None:
-            digits.append(None)
-            fractions.append(None)
             continue
         # The last digit is that before the point; of a time stamp, that of its whole seconds. A
         # fraction is what lies below one; of an epoch, below its second.
         stamp = isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())
         size = abs(number) // _EPOCH  # of seconds; larger epochs count parts of them
         unit = next((unit for unit in (10**9, 10**6, 10**3) if size >= unit), 1)
-        digits.append(int(abs(number)) // (_MICROSECONDS if stamp else 1) % 10)
-        fractions.append(round(number % (_MICROSECONDS if stamp else unit), 6))
+        digits[row] = int(abs(number)) // (_MICROSECONDS if stamp else 1) % 10
+        fractions[row] = round(number % (_MICROSECONDS if stamp else unit), 6)
     yield "last digit", numbered(digits)
     yield "fraction", numbered(fractions, most=_MOST_VALUES)
     yield "half of the fraction", ranked_blocks(fractions, 2)
-
-
-def _row_readings(n: int) -> Iterator[Reading]:
-    """Yield every way to read the place of a row in the file."""
-    rows, most = np.arange(n), max(1, n)
-    ways = {"block": rows * _blocks(n) // most, "half": rows * 2 // most, "parity": rows % 2}
-    for name, groups in ways.items():
-        if groups.any():
-            yield Reading(attack="row-order", name=name, groups=groups)
 
 
 def quoting_channels(released: Released) -> Iterator[Channel]:
@@ -305,8 +291,6 @@ class PublicKnowledge:
     released: Released  # the file, with `truth`
     # Columns that are declared to have been fixed before the labels.
     covariates: tuple[str, ...] = ()
-    # Public order rules; the registry of `recipes` if None.
-    rules: Mapping[str, OrderRule] | None = None
     # The bounds already computed, by the rows they are for.
     _bounds: dict[tuple[bytes, bool], float] = field(default_factory=dict, init=False)
 
@@ -346,7 +330,7 @@ class PublicKnowledge:
         # The order in which the raw file shows the answers is one, unless it predicts more labels
         # than a habit of taking the first would: an order that nearly always has the better answer
         # first was not fixed before the labels.
-        orders = rule_bits(self.released, self.rules)
+        orders = rule_bits(self.released)
         shown = self.released.displayed
         if shown is None or not (judged := self.known & (shown != UNKNOWN)).any():
             return orders
@@ -425,9 +409,13 @@ def order_channels(released: Released) -> list[Channel]:
     """
     channels = []
     if released.layout != "chosen-rejected":
-        guesses = np.ones(len(released), dtype=np.int64)
-        channels.append(Channel(name="position", guesses=guesses))
-    read: list[tuple[dict[str, object], Iterable[Reading]]] = [({}, _row_readings(len(released)))]
+        channels.append(Channel(name="position", guesses=np.ones(len(released), dtype=np.int64)))
+    n = len(released)
+    at, most = np.arange(n), max(1, n)
+    places = {"block": at * _blocks(n) // most, "half": at * 2 // most, "parity": at % 2}
+    told = {name: groups for name, groups in places.items() if groups.any()}
+    rows = [Reading("row-order", name, groups) for name, groups in told.items()]
+    read: list[tuple[dict[str, object], Iterable[Reading]]] = [({}, rows)]
     read += [({"column": name}, readings(values)) for name, values in released.columns.items()]
     usable, swapped = independent_rows(released), released.swapped
     turns = {_WRITTEN: np.zeros_like(swapped)}
@@ -445,8 +433,8 @@ def order_channels(released: Released) -> list[Channel]:
                     details["learned"] = True
                 else:
                     continue
-                told = in_canonical_order(guesses, turn)
-                channels.append(Channel(name=reading.attack, guesses=told, details=details))
+                guesses = in_canonical_order(guesses, turn)
+                channels.append(Channel(name=reading.attack, guesses=guesses, details=details))
     return [*channels, *quoting_channels(released)]
 
 
@@ -470,11 +458,7 @@ def _cross_fitted(groups: Integers, labels: Integers, usable: Bool[np.ndarray, "
 
 
 def attack_channels(
-    released: Released,
-    channels: Iterable[Channel],
-    *,
-    covariates: Sequence[str] = (),
-    rules: Mapping[str, OrderRule] | None = None,
+    released: Released, channels: Iterable[Channel], *, covariates: Sequence[str] = ()
 ) -> list[Evidence]:
     """Return, for every channel, how surely it tells more about labels than the claim permits.
 
@@ -491,7 +475,7 @@ def attack_channels(
     # 1994).
     if released.truth is None:
         return []
-    public = PublicKnowledge(released=released, covariates=tuple(covariates), rules=rules)
+    public = PublicKnowledge(released=released, covariates=tuple(covariates))
     spoken = [(channel, np.asarray(public.known & channel.speaks)) for channel in channels]
     return [_evidence(public, channel, rows) for channel, rows in spoken if rows.any()]
 

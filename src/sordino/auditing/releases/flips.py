@@ -18,8 +18,8 @@ from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Integer
-from scipy.special import betainc, betaincinv, expit, i0e, logit
+from jaxtyping import Integer
+from scipy.special import betaincinv, expit, i0e, logit
 
 from sordino.auditing.findings import POWER, Finding, Measurement
 from sordino.auditing.statistical.bounds import clopper_pearson
@@ -175,16 +175,29 @@ def attack_flips(released: Released) -> list[Evidence]:
             if labels[start] != labels[index]:
                 done[key] = int(flips[start]), int(flips[index])
         pairs["reused-coin"] = list(done.values())
-    agreements = [_agreement(released, attack, each) for attack, each in pairs.items() if each]
+    # How surely flips agree more often than those of independent coins.
+    agreements, most = [], agreement_of_coins(released.epsilon)
+    for attack, each in pairs.items():
+        if not (n := len(each)):
+            continue
+        agree = sum(one == other for one, other in each)
+        said = (
+            f"The flips of {_WHOSE[attack]} agree in {100 * agree / n:.1f} % of {n} pairs; "
+            f"independent coins agree in {100 * most:.1f} % at most"
+        )
+        wrong = ". A coin used twice tells whether the two labels are equal."
+        told = {"pairs": n, "agree": agree, "permitted": most}
+        tail = at_least(agree, n, most)
+        agreements.append(_evidence(attack, tail, said, wrong=wrong, details=told))
     if not len(rows.places):
         return agreements
     # Both tails count, each at the end of the permitted rates where it is heaviest; a rate of each
     # row's own inside them only makes it lighter.
     flipped, n, rate = int(rows.flips.sum()), len(rows.flips), rows.least
     tail = min(at_most(flipped, n, rate), at_least(flipped, n, 1 - rate))
-    told = {"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]}
+    share = {"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]}
     return [
-        _evidence("flip-rate", 2 * tail, rows.shares(flipped, n), details=told),
+        _evidence("flip-rate", 2 * tail, rows.shares(flipped, n), details=share),
         *agreements,
         _label_evidence(rows),
         _rates(rows, "block-flips", _blocks(rows)),
@@ -218,43 +231,20 @@ def _pairs(rows: _Rows, shared: Sequence[str] | Sequence[bytes]) -> list[tuple[i
     ]
 
 
-def _agreement(released: Released, attack: str, pairs: list[tuple[int, int]]) -> Evidence:
-    """Return how surely flips agree more often than those of independent coins."""
-    agree = sum(one == other for one, other in pairs)
-    most = agreement_of_coins(released.epsilon)
-    said = (
-        f"The flips of {_WHOSE[attack]} agree in {100 * agree / len(pairs):.1f} % of {len(pairs)} "
-        f"pairs; independent coins agree in {100 * most:.1f} % at most"
-    )
-    wrong = ". A coin used twice tells whether the two labels are equal."
-    told = {"pairs": len(pairs), "agree": agree, "permitted": most}
-    return _evidence(attack, at_least(agree, len(pairs), most), said, wrong=wrong, details=told)
-
-
-def _count_at_most(
-    counts: Integer[np.ndarray, " g"], sizes: Integer[np.ndarray, " g"], chance: float
-) -> Float[np.ndarray, " g"]:
-    """Return the probability of so few successes of each number of trials."""
-    some = counts < sizes
-    tails = betainc(np.where(some, sizes - counts, 1), counts + 1.0, 1 - chance)
-    return np.where(some, tails, 1.0)
-
-
 def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
     """Return how surely the rate of some group is not permitted; every group was looked at."""
     tried = [group for group in groups if group.rows >= _LAST]
     if not tried:
         nothing = "There are too few rows to compare."
         return Evidence(attack=attack, p_value=1.0, if_refutes=nothing, if_clear=nothing)
-    counts, sizes = np.array([group[1:] for group in tried], dtype=np.int64).T
-    seldom, often = (_count_at_most(some, sizes, rows.least) for some in (counts, sizes - counts))
-    tails = np.minimum(seldom, often)
-    worst = tried[int(np.argmin(tails))]
+    tails = [at_most(min(k, n - k), n, rows.least) for _, k, n in tried]
+    least = min(tails)
+    worst = tried[tails.index(least)]
     shares = rows.shares(worst.flipped, worst.rows)
     said = f"{worst.name[0].upper()}{worst.name[1:]}: {shares}, whatever is public"
     return Evidence(
         attack=attack,
-        p_value=min(1.0, 2 * len(tried) * float(tails.min())),
+        p_value=min(1.0, 2 * len(tried) * least),
         if_refutes=f"{said}. These labels lose more than is claimed.",
         if_clear=f"{said}, up to chance: this is the worst of {len(tried):,} groups of rows.",
         details={

@@ -31,8 +31,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice, permutations, product
-from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -201,12 +200,6 @@ def _first_draws(
     return [draw(int.from_bytes(found[:most], "big")) for found in digests]
 
 
-def _legacy_draw() -> Callable[[int], float]:
-    """Return what gives the first draw of numpy's old generator."""
-    draw = _mersenne(int)
-    return lambda seed: float(draw(seed, 1)[0])
-
-
 READINGS: Mapping[str, Callable[[Sequence[bytes]], Iterable[float]]] = {
     "first 8 bytes": lambda found: (
         np.frombuffer(b"".join(one[:8] for one in found), ">u8") * 2.0**-64
@@ -223,7 +216,9 @@ READINGS: Mapping[str, Callable[[Sequence[bytes]], Iterable[float]]] = {
         )
         for size, most in (("8 bytes", 8), ("4 bytes", 4), ("all bytes", None))
     },
-    "RandomState of 4 bytes": lambda found: _first_draws(_legacy_draw(), 4, found),
+    "RandomState of 4 bytes": lambda found: _legacy(
+        [int.from_bytes(one[:4], "big") for one in found], [0], 1.0
+    )[:, 0],
 }
 """From digests of at least 8 bytes to numbers in [0, 1]; fewer leading bytes change nothing."""
 
@@ -362,7 +357,7 @@ _python = _stream(
         ],
     )
 )
-_legacy = _stream(partial(_mersenne, int))
+_legacy: _Uniforms = _stream(partial(_mersenne, int))
 _modern = _stream(lambda: lambda seed, count: np.random.default_rng(seed).random(count))
 _halves = _stream(
     lambda: lambda seed, count: np.random.default_rng(seed).integers(2**32, size=count),
@@ -492,9 +487,6 @@ def coin_recipes() -> tuple[CoinRecipe, ...]:
     )
 
 
-OrderRule: TypeAlias = Callable[[str, str], Any]
-"""From a prompt and one answer to what the answer is sorted by; equal values are a tie."""
-
 CANONICAL = "canonical hash order"
 """Name of the rule of this library; it is computed with the file and always tried."""
 
@@ -518,35 +510,32 @@ def _hash_of(algorithm: str, separator: str | None, prompt: str, answer: str) ->
     return hashlib.new(algorithm, _bytes(text), usedforsecurity=False).digest()
 
 
-def _order_rules() -> Mapping[str, OrderRule]:
-    """Return the public rules that are tried, by name; the reverse of each is tried too."""
-    # To add a rule, pass `{**order_rules(), "mine": rule}`. It must not know labels: a rule that
-    # does would excuse a leak.
-    rules: dict[str, OrderRule] = {
-        "alphabetical": lambda _, answer: answer,
-        "alphabetical, cases alike": lambda _, answer: answer.casefold(),
-        "alphabetical without spaces around": lambda _, answer: answer.strip(),
-        "characters": lambda _, answer: len(answer),
-        "words": lambda _, answer: len(answer.split()),
-        "bytes": lambda _, answer: len(_bytes(answer)),
-        "lines": lambda _, answer: answer.count("\n"),
-        "characters, then alphabetical": lambda _, answer: (len(answer), answer),
-    }
-    for algorithm in ("sha256", "md5"):
-        rules[f"{algorithm} of the answer"] = partial(_hash_of, algorithm, None)
-        for place, separator in _ORDER_SEPARATORS.items():
-            name = f"{algorithm} of prompt and answer{place}"
-            rules[name] = partial(_hash_of, algorithm, separator)
-    return MappingProxyType(rules)
+# The public rules that are tried, by name; the reverse of each is tried too. A rule takes a prompt
+# and one answer to what the answer is sorted by; equal values are a tie. It must not know labels: a
+# rule that does would excuse a leak.
+_ORDER_RULES: dict[str, Callable[[str, str], Any]] = {
+    "alphabetical": lambda _, answer: answer,
+    "alphabetical, cases alike": lambda _, answer: answer.casefold(),
+    "alphabetical without spaces around": lambda _, answer: answer.strip(),
+    "characters": lambda _, answer: len(answer),
+    "words": lambda _, answer: len(answer.split()),
+    "bytes": lambda _, answer: len(_bytes(answer)),
+    "lines": lambda _, answer: answer.count("\n"),
+    "characters, then alphabetical": lambda _, answer: (len(answer), answer),
+    **{f"{name} of the answer": partial(_hash_of, name, None) for name in ("sha256", "md5")},
+    **{
+        f"{name} of prompt and answer{place}": partial(_hash_of, name, separator)
+        for name in ("sha256", "md5")
+        for place, separator in _ORDER_SEPARATORS.items()
+    },
+}
 
 
-def rule_bits(
-    released: Released, rules: Mapping[str, OrderRule] | None = None
-) -> dict[str, Integer[np.ndarray, " n"]]:
+def rule_bits(released: Released) -> dict[str, Integer[np.ndarray, " n"]]:
     """Return, for every rule, 1 where the answer written first comes first by it."""
     tied = np.array([a == b for a, b in zip(released.first, released.second, strict=True)], bool)
     found = {CANONICAL: np.where(tied, UNKNOWN, 1 - released.swapped.astype(np.int64))}
-    for name, rule in (_order_rules() if rules is None else rules).items():
+    for name, rule in _ORDER_RULES.items():
         found[name] = np.full(len(released), UNKNOWN)
         rows = zip(released.prompts, released.first, released.second, strict=True)
         for index, (prompt, first, second) in enumerate(rows):
@@ -619,14 +608,11 @@ def _bare(text: str) -> str:
     return text.strip().rpartition(":")[2]
 
 
-def _test(value: object) -> Callable[[bytes], bool]:
-    """Return a function that says whether a digest may be shown as this value."""
+def _shows(value: object, digest: bytes) -> bool:
+    """Return whether a digest may be shown as this value."""
     if isinstance(value, int):
-        return lambda digest: value in _numbers(digest)
-    if not isinstance(value, str):
-        return lambda _: False
-    bare = _bare(value)
-    return lambda digest: _shown_as_text(bare, digest)
+        return value in _numbers(digest)
+    return isinstance(value, str) and _shown_as_text(_bare(value), digest)
 
 
 def _shown_as_text(text: str, digest: bytes) -> bool:
@@ -674,7 +660,7 @@ class _Search:
             if len({"".join(text.lower().split()) for text in pair}) == len(pair)
             and self.values[row] is not None
         )
-        self.tests = {row: _test(self.values[row]) for row in islice(telling, _FIRST_ROWS)}
+        self.first = list(islice(telling, _FIRST_ROWS))
         self.normalized: dict[tuple[Callable[[str], str], int], list[str]] = {}
 
     def best(self, recipes: Sequence[IdRecipe]) -> IdChannel | None:
@@ -684,11 +670,11 @@ class _Search:
         for recipe in recipes:
             if not self._reproduces_first_rows(recipe):
                 continue
-            forward, backward = self._orders(recipe, sample)
-            if np.mean(forward | backward) < _MATCHED:
-                continue
-            forward, backward = self._orders(recipe, rows)
-            if np.mean(forward | backward) < _MATCHED:
+            for some in (sample, rows):
+                forward, backward = self._orders(recipe, some)
+                if (matched := float(np.mean(forward | backward))) < _MATCHED:
+                    break
+            if matched < _MATCHED:
                 continue
             # The rows that match in exactly one order say something.
             guesses = np.where(forward == backward, UNKNOWN, forward.astype(np.int8))
@@ -699,7 +685,7 @@ class _Search:
             details = {
                 "recipe": recipe.name,
                 "column": self.column,
-                "matched": float(np.mean(forward | backward)),
+                "matched": matched,
                 "file_order": ("reversed", "written")[int(spoken[0])] if constant else None,
             }
             guesses = guesses.astype(np.int8)
@@ -709,16 +695,21 @@ class _Search:
     def _reproduces_first_rows(self, recipe: IdRecipe) -> bool:
         """Return whether all but at most one of the first rows match in either order."""
         misses = 0
-        for row, test in self.tests.items():
+        for row in self.first:
             key = (recipe.normalize, row)
             if key not in self.normalized:
                 self.normalized[key] = [recipe.normalize(text) for text in self._texts(row)]
-            prompt, one, other = self.normalized[key]
-            hit = test(recipe.joined(prompt, one, other)) or test(recipe.joined(prompt, other, one))
-            misses += not hit
-            if misses > min(1, len(self.tests) - 1):
+            misses += not any(self._fits(recipe, row, self.normalized[key]))
+            if misses > min(1, len(self.first) - 1):
                 return False
-        return bool(self.tests)
+        return bool(self.first)
+
+    def _fits(self, recipe: IdRecipe, row: int, texts: Iterable[str]) -> tuple[bool, bool]:
+        """Return whether a row matches with its answers as written, and with them reversed."""
+        prompt, one, other = texts
+        value, orders = self.values[row], ((one, other), (other, one))
+        forward, backward = (_shows(value, recipe.joined(prompt, *pair)) for pair in orders)
+        return forward, backward
 
     def _texts(self, row: int) -> tuple[str, str, str]:
         released = self.released
@@ -728,10 +719,6 @@ class _Search:
         self, recipe: IdRecipe, rows: Sequence[int]
     ) -> tuple[Bool[np.ndarray, " m"], Bool[np.ndarray, " m"]]:
         """Return which rows match with the answers as written, and which with them reversed."""
-        forward, backward = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
-        for place, row in enumerate(rows):
-            test = _test(self.values[row])
-            prompt, one, other = map(recipe.normalize, self._texts(row))
-            forward[place] = test(recipe.joined(prompt, one, other))
-            backward[place] = test(recipe.joined(prompt, other, one))
+        found = [self._fits(recipe, row, map(recipe.normalize, self._texts(row))) for row in rows]
+        forward, backward = np.array(found, dtype=bool).reshape(-1, 2).T
         return forward, backward
