@@ -106,11 +106,9 @@ class Measurement:
 
     def __post_init__(self) -> None:
         _validate.one_of("metric", self.metric, get_args(Metric))
-        for name in ("claimed", "lower"):
-            object.__setattr__(self, name, _validate.non_negative(name, getattr(self, name)))
-        for name in ("upper", "power"):
+        for name in ("claimed", "lower", "upper", "power"):
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or name in {"claimed", "lower"}:
                 object.__setattr__(self, name, _validate.non_negative(name, value))
         _validate.failure_probability("confidence", self.confidence, zero=False)
 
@@ -266,18 +264,17 @@ class Audit:
             key=lambda found: (found.power or math.inf) - largest_unnoticed(found.claimed),
             default=None,
         )
-        if best is None or math.isinf(best.power or math.inf):
-            nothing = (
-                "No loss of any size would surely have been found: nothing that was tried measures "
-                "one, or it was tried too seldom."
-            )
-            return (nothing,)
-        weak = (
-            f"Only {best.metric} of {never_less(best.power or 0.0, 4)} or more would have been "
-            f"found, and {never_less(best.claimed)} is claimed; an audit must find "
-            f"{never_less(largest_unnoticed(best.claimed), 4)}. Play more trials."
+        why = (
+            "No loss of any size would surely have been found: nothing that was tried measures "
+            "one, or it was tried too seldom."
         )
-        return (weak,)
+        if best is not None and math.isfinite(best.power or math.inf):
+            why = (
+                f"Only {best.metric} of {never_less(best.power or 0.0, 4)} or more would have been "
+                f"found, and {never_less(best.claimed)} is claimed; an audit must find "
+                f"{never_less(largest_unnoticed(best.claimed), 4)}. Play more trials."
+            )
+        return (why,)
 
     @property
     def would_have_found(self) -> Detectable | None:
@@ -285,13 +282,10 @@ class Audit:
         # Of a run everything is arithmetic: whatever the ledger holds above the claim refutes it.
         if self.kind == "run":
             return Detectable("epsilon", self.claim.epsilon, "claim", 1.0, 0.0)
-        judging = [found for found in self.measured if found.judges]
-        best = min(
-            judging, key=lambda found: (found.metric != "epsilon", found.power), default=None
-        )
-        if best is None or best.power is None:
-            return None
-        return Detectable(best.metric, best.power, best.attack, POWER, self.level)
+        judging = (found for found in self.measured if found.judges)
+        for best in sorted(judging, key=lambda found: (found.metric != "epsilon", found.power)):
+            return Detectable(best.metric, best.power or 0.0, best.attack, POWER, self.level)
+        return None
 
     @property
     def lower_bound(self) -> float | None:

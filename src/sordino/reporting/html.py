@@ -278,9 +278,8 @@ def _panel(rows: Sequence[Json], audit: Json) -> dict[str, Any]:
         if row[key] is not None and not (key != "lower" and row[key] == "inf")
     ]
     axis, y, drawn = _LossAxis(claimed, numbers), _PANEL_HEAD, []
-    claim_text = f"claimed: {first['claimed_text']}"
-    if claimed == math.inf:
-        claim_text = "no limit is claimed"
+    endless = claimed == math.inf
+    claim_text = "no limit is claimed" if endless else f"claimed: {first['claimed_text']}"
     told = [claim_text]
     for row in rows:
         drawn.append(_interval(axis, row, y))
@@ -295,10 +294,10 @@ def _panel(rows: Sequence[Json], audit: Json) -> dict[str, Any]:
         "label": f"{first['scale']}: {'; '.join(told)}.",
         "height": y + _FOOT,
         "bottom": y,
-        "endless": claimed == math.inf,
+        "endless": endless,
         "claim": _share(axis.at(claimed)),
         "claim_text": claim_text,
-        "claim_side": "start" if claimed == math.inf else _inward(axis.at(claimed)),
+        "claim_side": "start" if endless else _inward(axis.at(claimed)),
         "rows": drawn,
         "ticks": axis.ticks(),
         "logarithmic": axis.logarithmic,

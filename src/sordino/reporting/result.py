@@ -9,8 +9,8 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -60,8 +60,7 @@ _FLAT = 1.1  # odds that no policy needs
 _DIGITS = 2  # of a number of answers that is about right
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Measured:
+class _Measured(NamedTuple):
     """What was released of how good a reward is."""
 
     told: str  # with its 95% interval
@@ -177,8 +176,7 @@ def _measured(result: Json) -> _Measured | None:
     return _Measured(told=told, above=loss + half < peer.loss(peer.error))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Peer:
+class _Peer(NamedTuple):
     """What a reward has to be better than: a guess, or of single answers the better constant."""
 
     share: float = _HALF  # of judgments that it predicts
@@ -343,13 +341,10 @@ def measure_examples(
         prompt, *answers = (_flat(column[index], clean=True) for column in columns)
         if len(prompt) > _LONGEST:  # cut at its beginning: a chat ends with what was asked
             prompt = f"…{prompt[-_LONGEST:].lstrip()}"
-        shown = [
-            text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}…" for text in answers
-        ]
-        told = [
-            {"text": text, "reference": 0.5, "policy": chance}
-            for text, chance in zip(shown, (chances[index], 1 - chances[index]), strict=True)
-        ]
+        told = []
+        for text, chance in zip(answers, (chances[index], 1 - chances[index]), strict=True):
+            shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}…"
+            told.append({"text": shown, "reference": 0.5, "policy": chance})
         rows.append({"prompt": prompt, "answers": told})
     return {"source": source, "rows": rows}
 
@@ -443,13 +438,9 @@ def calibration_bins(
         center = (share + REACH**2 / (2 * pairs)) / (1 + REACH**2 / pairs)
         half = math.sqrt(share * (1 - share) / pairs + (REACH / (2 * pairs)) ** 2)
         half *= REACH / (1 + REACH**2 / pairs)
-        observed, low, high = (
-            (value - flip) / (1 - 2 * flip) for value in (share, center - half, center + half)
-        )
-        mean = float(np.mean(predicted[inside]))
-        rows.append(
-            {"predicted": mean, "observed": observed, "low": low, "high": high, "pairs": pairs}
-        )
+        shares = {"observed": share, "low": center - half, "high": center + half}
+        row = {name: (value - flip) / (1 - 2 * flip) for name, value in shares.items()}
+        rows.append({"predicted": float(np.mean(predicted[inside])), **row, "pairs": pairs})
     return rows
 
 
@@ -510,18 +501,13 @@ def predict_utility(
     dimension = effective_dimension(differences)
     inside = _CURVE[0] <= chosen <= _CURVE[-1]
     losses = sorted({*_CURVE, float(chosen)}) if inside else _CURVE
-    rows = utility_curve(
-        pairs,
-        dimension=round(dimension),
-        epsilons=losses,
-        accuracy=ASSUMED,
-        noise=noise,
-        delta=delta,
-    )
+    size = round(dimension)
+    way: dict[str, Any] = {"epsilons": losses, "accuracy": ASSUMED, "noise": noise, "delta": delta}
+    rows = utility_curve(pairs, dimension=size, **way)
     return {
         "curve": [{key: row[key] for key in ("epsilon", "accuracy")} for row in rows],
         "assumed_accuracy": ASSUMED,
-        "effective_dimension": round(dimension),
+        "effective_dimension": size,
         "chosen_epsilon": chosen if inside else None,
     }
 

@@ -159,10 +159,14 @@ def _describe_decisive(source: Json | None, *, texts_are_public: bool) -> dict[s
         )
     rows: list[dict[str, Any]] = []
     for row in source.get("rows") or ():
-        weight, effect = (real(f"decisive.{key}", row.get(key)) for key in ("weight", "effect"))
-        if effect is not None:
-            texts = {"weight_text": _signed(weight), "effect_text": _signed(effect)}
-            rows.append({"name": str(row.get("name") or "unnamed"), **texts, "effect": effect})
+        told = {key: real(f"decisive.{key}", row.get(key)) for key in ("weight", "effect")}
+        if told["effect"] is not None:
+            texts = {  # with the sign, in two digits that count
+                f"{key}_text": "—" if x is None else f"{'+' if x > 0 else ''}{plain(x, 2)}"
+                for key, x in told.items()
+            }
+            name = str(row.get("name") or "unnamed")
+            rows.append({"name": name, **texts, "effect": told["effect"]})
     if not rows:
         return None
     total = real("decisive.features", source.get("features"))
@@ -172,11 +176,6 @@ def _describe_decisive(source: Json | None, *, texts_are_public: bool) -> dict[s
         "total": None if total is None else whole(total),
         "groups": any(row["name"].startswith("word group ") for row in rows),
     }
-
-
-def _signed(value: float | None) -> str:
-    """Return a number with its sign, in two digits that count."""
-    return "—" if value is None else f"{'+' if value > 0 else ''}{plain(value, 2)}"
 
 
 def _describe_examples(source: Json | None) -> dict[str, Any] | None:
@@ -382,11 +381,11 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
 
 
 def _metrics(source: Json, reasons: Mapping[str, str], *keys: str) -> list[dict[str, Any]]:
-    """Return metrics: label, text, explanation, and a reason if there is no value."""
     return [_metric(source, key, reasons) for key in keys]
 
 
 def _metric(source: Json, key: str, reasons: Mapping[str, str]) -> dict[str, Any]:
+    """Return label, text and explanation of a metric, and a reason if there is no value."""
     label, _, explained = _METRICS[key].partition(": ")
     shown = _SHOWN.get(key, plain)
     metric: dict[str, Any] = {"key": key, "label": label, "explained": explained}
@@ -580,12 +579,12 @@ def _describe_prediction(
 ) -> dict[str, Any] | None:
     """Return the privacy–utility curve in words and numbers, or None if there is none."""
     source = source or {}
-    shares: dict[float, float] = {}
-    for row in source.get("curve") or ():  # rows without both numbers are left out
-        epsilon, share = _epsilon(row.get("epsilon")), _share("accuracy", row.get("accuracy"))
-        if epsilon is not None and share is not None:
-            shares[epsilon] = share
-    points = sorted(shares.items())
+    curve = source.get("curve") or ()
+    told = (
+        (_epsilon(row.get("epsilon")), _share("accuracy", row.get("accuracy"))) for row in curve
+    )
+    # rows without both numbers are left out
+    points = sorted({x: y for x, y in told if x is not None and y is not None}.items())
     if pairs is None or len(points) < 2:  # noqa: PLR2004 (a line has two ends)
         return None
     ceiling = _share("assumed_accuracy", source.get("assumed_accuracy"))

@@ -70,13 +70,11 @@ class _Differences:
 
     def refute(self, text: str, *, when: bool = True) -> None:
         """Take note of what promises more than was paid for."""
-        if when:
-            self.wrong.append(text)
+        self.wrong += [text] if when else []
 
     def warn(self, text: str, *, when: bool = True) -> None:
         """Take note of what differs without promising more."""
-        if when:
-            self.odd.append(text)
+        self.odd += [text] if when else []
 
     def finding(self, *, clear: str, details: Mapping[str, object]) -> Finding:
         """Return all of it in words; what only differs is not worth a word beside what refutes."""
@@ -98,29 +96,20 @@ def _check_coin(stated: StatedMechanism, paid: Guarantee, entries: Iterable[Row]
     arrived = [paid.epsilon] if paid.unit == "label" else []
     exact = [flip_probability(each) for each in losses]
     if loss is not None:
-        least = max(losses or arrived, default=0.0)
-        found.refute(
-            "A smaller loss of one label is described than was paid for.",
-            when=loss < least * (1 - _SLACK),
-        )
+        less = loss < max(losses or arrived, default=0.0) * (1 - _SLACK)
+        found.refute("A smaller loss of one label is described than was paid for.", when=less)
         # Entries that no person ids link may add up for one label, which the result then says.
         other = bool(losses) and not any(math.isclose(loss, one) for one in [*losses, *arrived])
         found.warn("A larger loss of one label is described than was paid for.", when=other)
-    found.refute(
-        "More labels are said to be flipped than the coin that was paid for flips.",
-        when=bool(exact) and flips > min(exact) * (1 + _SLACK),
-    )
-    found.warn(
-        "Fewer labels are said to be flipped than the coin that was paid for flips.",
-        when=bool(exact) and not any(math.isclose(flips, one) for one in exact),
-    )
-    if loss is not None:
         # Source: Warner 1965: at least 1/(1 + e^ε) of the labels; coins are rounded up from it.
-        needed = math.exp(-loss) / (1 + math.exp(-loss))
-        found.refute(
-            "Fewer labels are said to be flipped than the loss of one label needs.",
-            when=flips < needed * (1 - _SLACK),
-        )
+        few = flips < math.exp(-loss) / (1 + math.exp(-loss)) * (1 - _SLACK)
+        said = "Fewer labels are said to be flipped than the loss of one label needs."
+        found.refute(said, when=few)
+    coin = "labels are said to be flipped than the coin that was paid for flips."
+    more = any(flips > one * (1 + _SLACK) for one in exact)
+    found.refute(f"More {coin}", when=more)
+    other = bool(exact) and not any(math.isclose(flips, one) for one in exact)
+    found.warn(f"Fewer {coin}", when=other)
     return found.finding(
         clear="The mechanism that is described is the one that was paid for.",
         details={"paid_epsilon_per_label": sorted(set(losses))},
@@ -157,23 +146,18 @@ class _StatedGaussian:
         return cls(**_loss(told), mu=mu, records_per_person=most)
 
     def compared(self, paid: GaussianEvent, relation: NeighboringRelation) -> _Differences:
-        found = _Differences()
         # The loss that the noise is shown to keep at the stated δ.
         least = accounting.composed_epsilon([(paid, 1)], neighbors=relation, delta=self.delta)
-        found.refute(
-            "More noise is described than was paid for.", when=self.mu < paid.mu * (1 - _SLACK)
-        )
-        found.refute(
-            "A smaller loss is described than the noise that was paid for keeps.",
-            when=self.epsilon < least * (1 - _SLACK),
-        )
-        found.warn(
-            "Less noise is described than was paid for.", when=self.mu > paid.mu * (1 + _SLACK)
-        )
-        found.warn(
-            "A larger loss is described than the noise that was paid for has.",
-            when=self.epsilon > least * (1 + 1e-3),  # what a calibration may leave unused
-        )
+        louder, quieter = self.mu < paid.mu * (1 - _SLACK), self.mu > paid.mu * (1 + _SLACK)
+        smaller = self.epsilon < least * (1 - _SLACK)
+        larger = self.epsilon > least * (1 + 1e-3)  # what a calibration may leave unused
+        found = _Differences()
+        found.refute("More noise is described than was paid for.", when=louder)
+        said = "A smaller loss is described than the noise that was paid for keeps."
+        found.refute(said, when=smaller)
+        found.warn("Less noise is described than was paid for.", when=quieter)
+        said = "A larger loss is described than the noise that was paid for has."
+        found.warn(said, when=larger)
         return found
 
 
@@ -223,14 +207,12 @@ class _StatedObjective:
             if stated != (held is not None) or (mu > 0 and not stated):
                 found.refute("The reward holds another second moment than is described.")
             elif held is not None:
-                found.refute(
-                    "More noise of the second moment is described than it carries.",
-                    when=mu < held.mechanism.mu(REPLACE_SPECIAL) * (1 - _SLACK),
-                )
-                found.refute(
-                    "Another bound is described than that of the second moment.",
-                    when=not math.isclose(self.bound, held.bound, rel_tol=_SLACK),
-                )
+                more = mu < held.mechanism.mu(REPLACE_SPECIAL) * (1 - _SLACK)
+                said = "More noise of the second moment is described than it carries."
+                found.refute(said, when=more)
+                other = not math.isclose(self.bound, held.bound, rel_tol=_SLACK)
+                said = "Another bound is described than that of the second moment."
+                found.refute(said, when=other)
         if self.sizes is not None:
             candidates, dimension = self.sizes
             found.refute(
@@ -251,14 +233,10 @@ class _StatedObjective:
             given |= {"candidates": self.sizes[0], "dimension": self.sizes[1]}
         with suppress(UsageError):
             needed = kind(paid.epsilon, bound=self.bound, **given).standard_deviation
-        size = self.standard_deviation
-        found.refute(
-            "Less noise is described than what was paid for needs.",
-            when=size < needed * (1 - _CALIBRATED),
-        )
-        found.refute(
-            "More noise is described than was paid for.", when=size > needed * (1 + _CALIBRATED)
-        )
+        less = self.standard_deviation < needed * (1 - _CALIBRATED)
+        found.refute("Less noise is described than what was paid for needs.", when=less)
+        more = self.standard_deviation > needed * (1 + _CALIBRATED)
+        found.refute("More noise is described than was paid for.", when=more)
         return found
 
 
@@ -332,11 +310,12 @@ class _StatedNumbers:
         rows = _at(result, ("policy", "choices")) if plain else None
         choices, temperature = None, None
         if rows is not None:
-            chances = (_validate.number("probability", row["probability"]) for row in rows)
-            choices = tuple(zip([str(row["name"]) for row in rows], chances, strict=True))
-            temperature = result["policy"]["temperature"]
-        if temperature is not None:
-            temperature = _validate.positive("temperature", temperature)
+            choices = tuple(
+                (str(row["name"]), _validate.number("probability", row["probability"]))
+                for row in rows
+            )
+            if (temperature := result["policy"]["temperature"]) is not None:
+                temperature = _validate.positive("temperature", temperature)
         return cls(
             present=frozenset(path for path in known if _says(_at(result, path))),
             private_texts=frozenset(
@@ -378,9 +357,8 @@ class _StatedNumbers:
     def _follows(self, choices: tuple[tuple[str, float], ...], known: list[Worth]) -> bool:
         """Return whether every chance is that of the reference, all alike, tilted by the worth."""
         chances = dict(choices)
-        if self.temperature is None or not known or len(choices) != len(known):
-            return False
-        if set(chances) != {name for name, *_ in known}:
+        same = len(choices) == len(known) > 0 and set(chances) == {name for name, *_ in known}
+        if self.temperature is None or not same:
             return False
         # Of items without data the weight is 0, as is the mean of the others.
         worths = {name: worth or 0.0 for name, worth, *_ in known}
@@ -671,9 +649,9 @@ def _metrics_differences(
     if told is None:
         unsaid = "An entry paid for something that is not described."
         return _Differences(odd=[unsaid] if others else [])
-    event = together(others)
     if not others:
         return _Differences([_FREE])
+    event = together(others)
     if event is None or told.name not in _METRICS:
         other = "Metrics are said to be bought by another mechanism than was paid for."
         return _Differences([other])

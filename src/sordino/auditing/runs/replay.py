@@ -87,12 +87,11 @@ class StoredRun:
     def read(cls, folder: Path) -> StoredRun:
         """Return what ``result.json`` and the file beside it in a folder say."""
         result = read_result(folder)
-        kind: tuple[str, str, int, type[RewardModel | Board]]
-        kind = (REWARD, REWARD_FORMAT, REWARD_VERSION, RewardModel)
-        if "leaderboard" in result:
-            kind = (BOARD, BOARD_FORMAT, BOARD_VERSION, Board)
-        name, form, version, model = kind
-        path = folder / name
+        of_board = "leaderboard" in result
+        path, model = (folder / BOARD, Board) if of_board else (folder / REWARD, RewardModel)
+        form, version = (
+            (BOARD_FORMAT, BOARD_VERSION) if of_board else (REWARD_FORMAT, REWARD_VERSION)
+        )
         values = read_json(path, kind=form, version=version, problem=_PROBLEM)
         return cls.of(result, values, model.load(path), sha256_of(path))
 
@@ -120,9 +119,8 @@ class StoredRun:
                     f"{_PROBLEM}: its certificate was written by a newer sordino (version "
                     f"{version}; this one reads up to {CERTIFICATE_VERSION}). Upgrade sordino."
                 )
-            ledger = signed["ledger"]
+            ledger, total = signed["ledger"], signed["ledger"]["total"]
             rows = _validate.integer("rows", ledger["rows"], at_least=1)
-            total = ledger["total"]
             certificate = Certificate(
                 artifact=_validate.one_of("artifact", signed["artifact"], _KINDS),
                 digest=text_of(signed["digest"]),
