@@ -639,11 +639,11 @@ def test_one_entry_is_durable_before_any_noise(world, tmp_path, monkeypatch):
 
         monkeypatch.setattr(owner, name, call)
 
-    watch(ObjectivePerturbation, "draw")
+    watch(ObjectivePerturbation, "release")
     watch(SecondMoment, "release_total")
     watch(sordino.Ledger, "reserve")
     _, ledger = fit_files(write(tmp_path / "in", *world), tmp_path / "l", simulate_seed=None)
-    assert steps == ["reserve", "release_total", "draw"]
+    assert steps == ["reserve", "release_total", "release"]
     assert [row.kind for row in ledger.rows] == ["open", "reserve", "commit"]
 
 

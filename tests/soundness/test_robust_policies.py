@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sordino.algorithms.planning import _TableSearch, tabular_world
+from sordino.algorithms.planning import _planned, tabular_world
 from sordino.errors import UsageError
 from sordino.policies import robust
 from sordino.policies.robust import Contexts, _best_tempered, certified_suboptimality
@@ -142,7 +142,7 @@ def test_the_certificate_holds_in_decision_processes(ended):
             center=g.normal(size=d), metric=root @ root.T + 0.05 * np.eye(d),
             radius=float(np.exp(g.uniform(-2, 1))),
         )  # fmt: skip
-        found = _TableSearch(plausible, world, None, "reference").solve("frank-wolfe", 1e-4)
+        found = _planned(plausible, world, None, "reference", "frank-wolfe", 1e-4)
         truth = plausible.pulled(plausible.center + 50 * g.normal(size=d))
         best = world.backward(world.scores(truth))[0]
         mine = world.moments(world.occupancy(world.policy(found["policy"]))).sum(axis=0) @ truth

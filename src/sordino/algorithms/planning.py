@@ -138,12 +138,14 @@ class TabularWorld:
             chosen[step], values = table.argmax(axis=1), table.max(axis=1)
         return float(self.initial @ values), chosen
 
-    def occupancy(self, policy: Float[np.ndarray, "h s a"]) -> Float[np.ndarray, "h m"]:
+    def occupancy(self, policy: np.ndarray) -> Float[np.ndarray, "h m"]:
         """Return how often a policy is in a state and takes an action, at every step."""
-        found = np.empty((self.horizon, policy[0].size))
+        # Of probabilities, or of one action for each step and state.
+        chances = policy if policy.dtype.kind == "f" else np.eye(self.actions)[policy]
+        found = np.empty((self.horizon, chances[0].size))
         here = self.initial
         for step in range(self.horizon):
-            found[step] = (here[:, None] * policy[step]).ravel()
+            found[step] = (here[:, None] * chances[step]).ravel()
             here = self.transition(step).T @ found[step]
         return found
 
@@ -155,6 +157,31 @@ class TabularWorld:
         """Return the reward θ of every (state, action) at every step."""
         once = np.stack([rows @ theta for rows in self.features])
         return np.broadcast_to(once, (self.horizon, once.shape[1]))
+
+    def total(self, policy: np.ndarray) -> Float[np.ndarray, " d"]:
+        """Return the mean total features of a policy."""
+        return np.asarray(self.moments(self.occupancy(policy)).sum(axis=0))
+
+    def response(self, theta: Float[np.ndarray, " d"]) -> Response:
+        """Return the policy with the largest total reward θ: its mean features, and its actions."""
+        chosen = self.backward(self.scores(theta))[1]
+        return self.total(chosen), chosen
+
+    def program(self) -> FlowProgram:
+        """Return the occupancy measures: what flows out of a state is what flowed in."""
+        states, steps = len(self.initial), range(self.horizon)
+        out = sparse.kron(sparse.eye_array(states), np.ones((1, self.actions)))
+        blocks: list[list[Any]] = [[None] * self.horizon for _ in steps]
+        for step in steps:
+            blocks[step][step] = out
+            if step:
+                blocks[step][step - 1] = -sparse.csr_array(self.transition(step - 1)).T
+        features = [sparse.csr_array(self.feature(step)) for step in steps]
+        return FlowProgram(
+            features=sparse.vstack(features, format="csr"),
+            constraints=sparse.block_array(blocks, format="csr"),
+            totals=np.append(self.initial, np.zeros(states * (self.horizon - 1))),
+        )
 
     def policy(self, given: object) -> Float[np.ndarray, "h t a"]:
         """Return a checked policy with a row for each step and state; uniform if None is given."""
@@ -271,97 +298,57 @@ _SMALL = 2000  # variables up to which the whole program is solved at once, unle
 _NEVER = 1e-9  # what an interior-point solver visits less often is not visited
 
 
-class _TableSearch:
-    """One planning problem on tables."""
-
+def _planned(
+    plausible: PlausibleRewards,
+    world: TabularWorld,
+    reference: object,
+    against: object,
+    solver: str | None,
+    gap: float,
+) -> dict[str, Any]:
+    """Return the fields of a plan on tables, for the policy that is handed out."""
     # Source: docs/planning.md, "Decision processes".
-
-    def __init__(
-        self, plausible: PlausibleRewards, world: TabularWorld, reference: object, against: object
-    ) -> None:
-        """Read the reference policy and the vector that features are compared with."""
-        self.plausible, self.world = plausible, world
-        self.reference = world.policy(reference)
-        self.start = self._moments(self.reference)
-        self.offset = vector_of(against, self.start)
-
-    def solve(self, solver: str | None, gap: float) -> dict[str, Any]:
-        """Return the fields of a plan, for the policy that is handed out."""
-        mixture = None
-        small = self.reference.size <= _SMALL
-        if solver == "frank-wolfe" or (solver is None and not small):
-            mixture = best_mixture(
-                self.plausible,
-                self._best_response,
-                reference_vector=self.offset,
-                start=((self.start, self.reference),),
-                gap=gap,
-            )
-            theta = mixture.theta
-            visits = sum(
-                weight * self.world.occupancy(self._probabilities(policy))
-                for weight, (_, policy) in zip(mixture.weights, mixture.responses, strict=True)
-            )
-        else:
-            flows, theta = solve_flows(
-                self.plausible, self._program(), reference_vector=self.offset
-            )
-            visits = flows.reshape(self.world.horizon, -1)
-        # The policy that visits as often; where it never comes, the reference.
-        table = np.asarray(visits).reshape(self.reference.shape)
-        table = np.where(table > _NEVER, table, 0.0)
-        often = table.sum(axis=2, keepdims=True)
-        policy = np.where(often > 0, table / np.where(often > 0, often, 1.0), self.reference)
-        moments = self._moments(policy) - self.offset
-        value = self.plausible.worst(moments).value
-        upper = float((self._best_response(theta)[0] - self.offset) @ theta)
-        if mixture is None:
-            refuse_gap(upper, value, _validate.positive("gap", gap))
-        # Source: docs/planning.md, "Certificate": backward induction with the reward
-        # θ̂ᵀ(φ_h − c_h) + radius·‖φ_h − c_h‖_{M⁻¹}, c_h the policy's mean features at step h.
-        bounds = []
-        for step, center in enumerate(self.world.moments(self.world.occupancy(policy))):
-            rows = self.world.feature(step)
-            dense = rows.toarray() if sparse.issparse(rows) else rows
-            bounds.append(self.plausible.most(dense - center))
-        return {
-            "policy": policy[:, : self.world.states],
-            "value": value,
-            "upper": upper,
-            "certificate": max(self.world.backward(np.stack(bounds))[0], 0.0),
-            "moments": moments,
-            "theta": theta,
-            "mixture": mixture,
-        }
-
-    def _moments(self, policy: Float[np.ndarray, "h t a"]) -> Float[np.ndarray, " d"]:
-        return np.asarray(self.world.moments(self.world.occupancy(policy)).sum(axis=0))
-
-    def _best_response(self, theta: Float[np.ndarray, " d"]) -> Response:
-        chosen = self.world.backward(self.world.scores(theta))[1]
-        return self._moments(self._probabilities(chosen)), chosen
-
-    def _probabilities(self, policy: np.ndarray) -> Float[np.ndarray, "h t a"]:
-        """Return a policy as probabilities, also where it is one action for each state."""
-        if policy.dtype.kind == "f":
-            return np.asarray(policy)
-        return np.asarray(np.eye(self.world.actions)[policy])
-
-    def _program(self) -> FlowProgram:
-        """Return the occupancy measures: what flows out of a state is what flowed in."""
-        world, states = self.world, len(self.world.initial)
-        out = sparse.kron(sparse.eye_array(states), np.ones((1, world.actions)))
-        blocks: list[list[Any]] = [[None] * world.horizon for _ in range(world.horizon)]
-        for step in range(world.horizon):
-            blocks[step][step] = out
-            if step:
-                blocks[step][step - 1] = -sparse.csr_array(world.transition(step - 1)).T
-        features = [sparse.csr_array(world.feature(step)) for step in range(world.horizon)]
-        return FlowProgram(
-            features=sparse.vstack(features, format="csr"),
-            constraints=sparse.block_array(blocks, format="csr"),
-            totals=np.append(world.initial, np.zeros(states * (world.horizon - 1))),
+    start = world.policy(reference)
+    begin = world.total(start)
+    offset, mixture = vector_of(against, begin), None
+    if solver == "frank-wolfe" or (solver is None and start.size > _SMALL):
+        mixture = best_mixture(
+            plausible, world.response, reference_vector=offset, start=((begin, start),), gap=gap
         )
+        theta = mixture.theta
+        visits = sum(
+            weight * world.occupancy(policy)
+            for weight, (_, policy) in zip(mixture.weights, mixture.responses, strict=True)
+        )
+    else:
+        flows, theta = solve_flows(plausible, world.program(), reference_vector=offset)
+        visits = flows.reshape(world.horizon, -1)
+    # The policy that visits as often; where it never comes, the reference.
+    table = np.asarray(visits).reshape(start.shape)
+    table = np.where(table > _NEVER, table, 0.0)
+    often = table.sum(axis=2, keepdims=True)
+    policy = np.where(often > 0, table / np.where(often > 0, often, 1.0), start)
+    moments = world.total(policy) - offset
+    value = plausible.worst(moments).value
+    upper = float((world.response(theta)[0] - offset) @ theta)
+    if mixture is None:
+        refuse_gap(upper, value, _validate.positive("gap", gap))
+    # Source: docs/planning.md, "Certificate": backward induction with the reward
+    # θ̂ᵀ(φ_h − c_h) + radius·‖φ_h − c_h‖_{M⁻¹}, c_h the policy's mean features at step h.
+    bounds = []
+    for step, center in enumerate(world.moments(world.occupancy(policy))):
+        rows = world.feature(step)
+        dense = rows.toarray() if sparse.issparse(rows) else rows
+        bounds.append(plausible.most(dense - center))
+    return {
+        "policy": policy[:, : world.states],
+        "value": value,
+        "upper": upper,
+        "certificate": max(world.backward(np.stack(bounds))[0], 0.0),
+        "moments": moments,
+        "theta": theta,
+        "mixture": mixture,
+    }
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -485,8 +472,7 @@ def plan(  # noqa: PLR0913 (each is one choice of the user)
         if horizon is None:
             raise UsageError("horizon is missing: how many steps does an episode have?")
         world = tabular_world(environment, horizon=horizon, d=d, features=features, initial=initial)
-        search = _TableSearch(plausible, world, reference, reference_vector)
-        found = search.solve(solver, gap)
+        found = _planned(plausible, world, reference, reference_vector, solver, gap)
     return Plan(
         **found,
         confidence=confidence,

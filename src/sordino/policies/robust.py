@@ -329,7 +329,18 @@ def _best_tempered(
     # Source: docs/planning.md, "With a KL penalty": minimize the log-sum-exp over the set of
     # rewards by Newton steps; the gradient there is the mean features of the Gibbs policy.
     wanted = _validate.positive("gap", gap)
-    search = _Search(rewards, contexts, reference_vector)
+
+    def state(theta: Vector, level: float) -> _Certified:
+        """Return the Gibbs policy of a reward, with its value and the bound."""
+        soft, chances = contexts.soft(theta, level)
+        worst = rewards.worst(contexts.moments(chances) - reference_vector).value
+        return _Certified(
+            chances=chances,
+            theta=theta,
+            value=worst - level * contexts.kl(chances),
+            upper=soft - float(theta @ reference_vector),
+        )
+
     theta = rewards.inner
     spread = float(np.ptp(contexts.rows @ theta))
     levels = [_validate.positive("temperature", temperature)]  # falling, to the one asked for
@@ -338,10 +349,10 @@ def _best_tempered(
     for level in reversed(levels):
         aim = wanted if level == temperature else max(wanted, _COARSE * level)
         for _ in range(100):  # at one temperature; about five are needed
-            found = search.state(theta, level)
+            found = state(theta, level)
             if found.upper - found.value <= aim:
                 break
-            theta = search.step(theta, level)
+            theta = _newton_step(rewards, contexts, reference_vector, found, level)
             if theta is found.theta:
                 break
     if found.upper - found.value <= wanted:
@@ -353,49 +364,30 @@ def _best_tempered(
     )
 
 
-class _Search:
-    """Newton's method over the set of rewards."""
-
-    def __init__(self, rewards: PlausibleRewards, contexts: Contexts, offset: Vector) -> None:
-        self.rewards, self.contexts, self.offset = rewards, contexts, offset
-
-    def state(self, theta: Vector, level: float) -> _Certified:
-        """Return the Gibbs policy of a reward, with its value and the bound."""
-        soft, chances = self.contexts.soft(theta, level)
-        moments = self.contexts.moments(chances) - self.offset
-        worst = self.rewards.worst(moments).value
-        return _Certified(
-            chances=chances,
-            theta=theta,
-            value=worst - level * self.contexts.kl(chances),
-            upper=soft - float(theta @ self.offset),
-        )
-
-    def step(self, theta: Vector, level: float) -> Vector:
-        """Return a reward with a lower bound; the same one if rounding allows none."""
-        before, chances = self.contexts.soft(theta, level)
-        before -= float(theta @ self.offset)
-        gradient = self.contexts.moments(chances) - self.offset
-        curvature = self.contexts.covariance(chances) / level
-        # the minimizer over the set of the second-order expansion at theta
-        rewards, reach = self.rewards, reach_of(self.rewards)
-        turn = rewards.axes * reach
-        moved = rewards.axes.T @ theta - rewards.middle
-        z = np.divide(moved, reach, out=np.zeros_like(reach), where=reach > 0)
-        square, linear = turn.T @ curvature @ turn, turn.T @ gradient
-        size = max(float(abs(square).max()), float(abs(linear).max()), np.finfo(float).tiny)
-        cost = (linear - square @ z) / size
-        x, _ = solve_conic(cost, second_order_rows(rewards, len(z)), quadratic=square / size)
-        way = rewards.pulled(rewards.axes @ (rewards.middle + reach * x)) - theta
-        slope = float(gradient @ way)
-        share = 1.0
-        for _ in range(40):
-            tried = theta + share * way
-            after = self.contexts.soft(tried, level)[0] - float(tried @ self.offset)
-            if after <= before + 1e-4 * share * slope and after < before:
-                return np.asarray(tried)
-            share /= 2
-        return theta
+def _newton_step(
+    rewards: PlausibleRewards, contexts: Contexts, offset: Vector, found: _Certified, level: float
+) -> Vector:
+    """Return a reward with a lower bound than the one found; the same if rounding allows none."""
+    theta, before = found.theta, found.upper
+    gradient = contexts.moments(found.chances) - offset
+    curvature = contexts.covariance(found.chances) / level
+    # the minimizer over the set of the second-order expansion at theta
+    reach = reach_of(rewards)
+    turn = rewards.axes * reach
+    moved = rewards.axes.T @ theta - rewards.middle
+    z = np.divide(moved, reach, out=np.zeros_like(reach), where=reach > 0)
+    square, linear = turn.T @ curvature @ turn, turn.T @ gradient
+    size = max(float(abs(square).max()), float(abs(linear).max()), np.finfo(float).tiny)
+    cost = (linear - square @ z) / size
+    x, _ = solve_conic(cost, second_order_rows(rewards, len(z)), quadratic=square / size)
+    way = rewards.pulled(rewards.axes @ (rewards.middle + reach * x)) - theta
+    slope = float(gradient @ way)
+    for share in 0.5 ** np.arange(40):
+        tried = theta + share * way
+        after = contexts.soft(tried, level)[0] - float(tried @ offset)
+        if after <= before + 1e-4 * share * slope and after < before:
+            return np.asarray(tried)
+    return theta
 
 
 Solver = Literal["frank-wolfe", "cone-program"]

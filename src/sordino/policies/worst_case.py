@@ -183,7 +183,9 @@ class PlausibleRewards:
         if size == 0:
             return WorstCase(0.0, self.inner)
         q = found / size @ self.axes
-        bounded = self._at(0.0, q) if not self._open(q) else None
+        # what the ellipsoid does not bound
+        free = np.linalg.norm(q[self.curvatures == 0]) > _FLAT * np.linalg.norm(q)
+        bounded = None if free else self._at(0.0, q)
         if self.ball is not None:
             inside = bounded is not None and np.linalg.norm(bounded.theta) <= self.ball
             bounded = bounded if inside else self._in_ball(self.ball, q)
@@ -223,11 +225,6 @@ class PlausibleRewards:
         least = self.axes @ _shortest(self.curvatures, self.middle, self.radius)
         way = self.center - least
         return np.asarray(least + 0.5 * _share_inside(least, way, self.ball, None) * way)
-
-    def _open(self, q: Vector) -> bool:
-        """Return whether the ellipsoid does not bound θᵀq."""
-        outside = np.linalg.norm(q[self.curvatures == 0])
-        return bool(outside > _FLAT * np.linalg.norm(q))
 
     def _at(self, share: float, q: Vector) -> WorstCase:
         """Return the worst case over {‖θ − θ̂‖²_M + γ‖θ‖² ≤ radius² + γB²}, along the axes."""
@@ -438,13 +435,8 @@ class _Form:
         d = self.at[name].stop - self.at[name].start
         column = sparse.csc_array(([-1.0], ([0], [0])), shape=(d + 1, 1))
         below = sparse.diags_array(-shape * np.ones(d), offsets=-1, shape=(d + 1, d))
-        return [
-            (
-                self._rows({bound: column, name: below}, d + 1),
-                np.zeros(d + 1),
-                [clarabel.SecondOrderConeT(d + 1)],
-            )
-        ]
+        rows = self._rows({bound: column, name: below}, d + 1)
+        return [(rows, np.zeros(d + 1), [clarabel.SecondOrderConeT(d + 1)])]
 
     def relative_entropy(self, reference: Float[np.ndarray, " m"]) -> Block:
         """Return the rows of entropy ≥ x log(x / reference)."""
