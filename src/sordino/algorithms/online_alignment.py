@@ -85,6 +85,7 @@ class _FiniteLearner:
                 "as {'first': lambda features: features[..., 0]}."
             )
         self._functions = dict(sorted(given.items()))
+        self.names = tuple(self._functions)  # in alphabetical order, which breaks ties
         self._flip = flip_probability
         # By how much the loss of the truth exceeds the least one at most, at all times. An answer
         # has range 1, so exp(2(loss of the truth − loss of another)) is a supermartingale however
@@ -94,21 +95,6 @@ class _FiniteLearner:
         self.losses = np.zeros(len(given))
         self.asked = 0
         self._refresh()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names in alphabetical order, which breaks ties."""
-        return tuple(self._functions)
-
-    @property
-    def name(self) -> str:
-        """The candidate of least loss."""
-        return self.names[self.best]
-
-    @property
-    def possible(self) -> tuple[str, ...]:
-        """The candidates that are still in the confidence set."""
-        return tuple(compress(self.names, self.kept))
 
     def encode(self, features: ActionFeatures) -> Float[np.ndarray, "n k N"]:
         """Return the rewards of every action under all candidates."""
@@ -296,40 +282,33 @@ class Play:
         # Guarantee: That of the answers: everything else is computed from them and from public
         # contexts. Shown by tests/unit/algorithms/test_online_alignment.py.
         # Source: docs/policy_optimization.md, "Online alignment".
-        done = 0
-        while done < rounds:
-            done += self._until_refit(min(rounds - done, max(1, int(_GROWTH * done))))
-
-    def _until_refit(self, size: int) -> int:
-        """Play on one estimate until the next refit is due; return how many rounds it was."""
-        contexts = self.contexts.peek(size)
-        encoded = self.learner.encode(contexts)
-        policies = self._policies(contexts, encoded)
-        which = EXPLORATIONS[self.exploration]
-        actions = np.stack([_drawn(policies[name], self.entropy) for name in which], axis=1)
-        rows = np.arange(size)
-        differences = encoded[rows, actions[:, 0]] - encoded[rows, actions[:, 1]]
-        size = self.learner.take(differences)
-        contexts, actions, differences = contexts[:size], actions[:size], differences[:size]
-        self.widths.append(self.learner.widths(differences))
-        world = self.contexts.world
-        if isinstance(world, KnownReward):  # what a policy gives away: temperature · KL to the best
-            chances = policies[which[1]][:size]
-            best = gibbs_rows(
-                world.rewards(contexts), self.temperature, _reference_of(world, contexts)
-            )
-            lost = xlogy(chances, chances / best).sum(axis=1)
-            self.regrets.append(self.temperature * np.maximum(lost, 0.0))
-        asked = np.flatnonzero(actions[:, 0] != actions[:, 1])  # which is public
-        answers = np.full(size, -1, dtype=np.int8)
-        if len(asked):
-            answers[asked] = self._answers(contexts[asked], *actions[asked].T)
-        self.learner.learn(differences[asked], answers[asked])
-        self.actions.append(actions)
-        self.questions.append(differences)
-        self.answers.append(answers)
-        self.contexts.drop(size)
-        return size
+        done, which, world = 0, EXPLORATIONS[self.exploration], self.contexts.world
+        while done < rounds:  # on one estimate until the next refit is due
+            size = min(rounds - done, max(1, int(_GROWTH * done)))
+            contexts = self.contexts.peek(size)
+            encoded = self.learner.encode(contexts)
+            policies = self._policies(contexts, encoded)
+            actions = np.stack([_drawn(policies[name], self.entropy) for name in which], axis=1)
+            rows = np.arange(size)
+            differences = encoded[rows, actions[:, 0]] - encoded[rows, actions[:, 1]]
+            size = self.learner.take(differences)
+            contexts, actions, differences = contexts[:size], actions[:size], differences[:size]
+            self.widths.append(self.learner.widths(differences))
+            if isinstance(world, KnownReward):  # what is given away: temperature · KL to the best
+                chances, rewards = policies[which[1]][:size], world.rewards(contexts)
+                best = gibbs_rows(rewards, self.temperature, _reference_of(world, contexts))
+                lost = xlogy(chances, chances / best).sum(axis=1)
+                self.regrets.append(self.temperature * np.maximum(lost, 0.0))
+            asked = np.flatnonzero(actions[:, 0] != actions[:, 1])  # which is public
+            answers = np.full(size, -1, dtype=np.int8)
+            if len(asked):
+                answers[asked] = self._answers(contexts[asked], *actions[asked].T)
+            self.learner.learn(differences[asked], answers[asked])
+            self.actions.append(actions)
+            self.questions.append(differences)
+            self.answers.append(answers)
+            self.contexts.drop(size)
+            done += size
 
     def _policies(
         self, contexts: ActionFeatures, encoded: Float[np.ndarray, "n k m"]
@@ -593,8 +572,9 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         stored=False,
         details={"rounds": rounds},
     )
-    learner = run.learner
-    reward = None
+    learner, reward, name, possible = run.learner, None, None, ()
+    if isinstance(learner, _FiniteLearner):
+        name, possible = learner.names[learner.best], tuple(compress(learner.names, learner.kept))
     if isinstance(learner, _LinearLearner):
         # Without a confidence set: that of a fixed design does not hold for questions that were
         # chosen by earlier answers.
@@ -613,8 +593,8 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     return _OnlineRun(
         policy=_OnlinePolicy(learner, temperature=run.temperature),
         reward=reward,
-        name=learner.name if isinstance(learner, _FiniteLearner) else None,
-        possible=learner.possible if isinstance(learner, _FiniteLearner) else (),
+        name=name,
+        possible=possible,
         guarantee=promise,
         release_ids=(released.release_id,),
         artifact=released.artifact,

@@ -37,7 +37,7 @@ from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
 from sordino.rewards.release_checks import entropy_of, weighed
 
-from .user_slots import Batch, RunUsers, Slots, UserSlots, interact, refuse_shifting
+from .user_slots import RULE, Batch, RunUsers, Slots, UserSlots, interact, refuse_shifting
 
 UPDATES: Final = ("npg", "pg", "rebel")
 
@@ -330,19 +330,6 @@ class _RunState:
         }
         write_json(path, content, force=True)
 
-    def refuse_other_settings(self, settings: Mapping[str, Any]) -> None:
-        """Refuse to go on with other settings than those that were paid for."""
-        differ = sorted(
-            name
-            for name in {*settings, *self.settings}
-            if settings.get(name) != self.settings.get(name)
-        )
-        if differ:
-            raise UsageError(
-                f"The checkpoint was written with another {' and '.join(differ)}. Nothing was "
-                "spent. Use the settings it was started with, or another checkpoint."
-            )
-
     def settle(self, ledger: Ledger, scopes: list[str]) -> None:
         """Check every step against its entry, and commit the one that was not committed yet."""
         paid = {row.release_id: row.scope for row in ledger.spends}
@@ -633,10 +620,15 @@ class _Loop:
         """Return what the checkpoint holds, or a new run of which one batch is affordable."""
         state = _read_state(self.path)
         if state is not None:
-            kept = {name: state.settings.get(name) for name in ("dimension", "actions")}
-            if settings["step"] is None:
-                kept["step"] = state.settings.get("step")
-            state.refuse_other_settings(settings | kept)
+            known = ("dimension", "actions", *(() if settings["step"] is not None else ("step",)))
+            asked = settings | {name: state.settings.get(name) for name in known}
+            names = sorted({*asked, *state.settings})
+            differ = [name for name in names if asked.get(name) != state.settings.get(name)]
+            if differ:
+                raise UsageError(
+                    f"The checkpoint was written with another {' and '.join(differ)}. Nothing was "
+                    "spent. Use the settings it was started with, or another checkpoint."
+                )
             state.settle(self.ledger, self.users.slots.scopes(state.run))
             return state
         slots, name = self.users.slots, f"run-{_random.new_release_id()}"
@@ -659,10 +651,11 @@ class _Loop:
             smoothness = self.bounds.feature_bound**2
             step = math.sqrt(2 * math.log(max(k, 2)) / (slots.batches * smoothness))
             step /= self.bounds.radius
-        known = {"dimension": d, "actions": k, "step": _validate.positive("step", step)}
+        sizes = {"dimension": d, "actions": k, "step": _validate.positive("step", step)}
         drawn = int(self.users.entropy.words(1)[0]) % slots.batches
-        slots.declare(self.ledger, scopes)
-        state = _RunState(settings=settings | known, run=name, drawn=drawn)
+        if len(scopes) > 1:  # one batch alone is disjoint from nothing
+            self.ledger.declare_disjoint(scopes, rule=RULE)  # before the first spend
+        state = _RunState(settings=settings | sizes, run=name, drawn=drawn)
         state.write(self.path)
         return state
 

@@ -180,7 +180,20 @@ def _span(rows: Rows) -> Float[np.ndarray, "d r"]:
     # Directions that one look cannot tell from rounding are looked at again, or left out: rows that
     # were made nearly round show 1e-10 of the longest instead of 1e-8. The others are known, and
     # are only made independent of these.
-    columns = _columns(rows)
+    largest = _largest(rows)
+    filled = largest > 1 / _LARGEST
+    scale = np.exp2(np.frexp(largest[filled])[1])
+    if (directions := min(rows.shape[0], len(scale))) > _MOST_DIRECTIONS:
+        raise UsageError(
+            f"rows of {len(scale)} features may have {directions} directions, and noise can be "
+            f"shaped in {_MOST_DIRECTIONS} at most. Nothing was spent. Use fewer features."
+        )
+    # into, back and their likes have a column for each direction, as long as a row is wide
+    _validate.refuse_unholdable("dimension", len(filled), 4 * len(filled) * directions)
+    columns = _Columns(filled, scale, None)
+    if 2 * rows.shape[0] < len(scale):  # so few that they are turned into their span
+        held = row_sum(rows, columns.inside, stacked)
+        columns = _Columns(filled, scale, np.linalg.qr(held.T)[0])
     values, vectors = np.linalg.eigh(
         np.asarray(row_sum(rows, columns.gram, operator.add) / rows.shape[0])
     )
@@ -196,26 +209,6 @@ def _span(rows: Rows) -> Float[np.ndarray, "d r"]:
     values, vectors = np.linalg.eigh(own / rows.shape[0] - shared.T @ shared)
     size, vectors = np.sqrt(values[values > _RANK]), vectors[:, values > _RANK]
     return np.hstack([low_back @ (vectors * size), high_back + low_back @ shared.T])
-
-
-def _columns(rows: Rows) -> _Columns:
-    """Return the columns that hold anything, turned into the span of the rows if those are few."""
-    largest = _largest(rows)
-    filled = largest > 1 / _LARGEST
-    size = np.exp2(np.frexp(largest[filled])[1])
-    few = 2 * rows.shape[0] < len(size)
-    if (directions := min(rows.shape[0], len(size))) > _MOST_DIRECTIONS:
-        raise UsageError(
-            f"rows of {len(size)} features may have {directions} directions, and noise can be "
-            f"shaped in {_MOST_DIRECTIONS} at most. Nothing was spent. Use fewer features."
-        )
-    # into, back and their likes have a column for each direction, as long as a row is wide
-    _validate.refuse_unholdable("dimension", len(filled), 4 * len(filled) * directions)
-    scaled = _Columns(filled, size, None)
-    if not few:
-        return scaled
-    held = row_sum(rows, scaled.inside, stacked)
-    return _Columns(filled, size, np.linalg.qr(held.T)[0])
 
 
 def stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:

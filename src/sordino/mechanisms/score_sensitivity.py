@@ -430,7 +430,9 @@ def pessimism_only_loss(
         rare, common = (strength / Decimal(count).sqrt() / hot for count in (least, most))
         terms = [Decimal(ratio).ln(), Decimal(width) / hot, -rare, common]
         odds = sum(terms, start=Decimal(0)) + sum(map(abs, terms), start=Decimal(0)) * _ERROR
-    return rounded_up(moved / Fraction(heat), "epsilon"), _chance(odds)
+        chance = Fraction(1 / (1 + (-odds).exp())) if odds >= _NEVER else Fraction(0)
+    likely = rounded_up(chance * MORE, "failure probability") if chance else SMALLEST
+    return rounded_up(moved / Fraction(heat), "epsilon"), min(1.0, likely)
 
 
 def pessimism_only_guarantee(
@@ -467,15 +469,6 @@ def pessimism_only_guarantee(
         reference_ratio=reference_ratio,
     )
     return replace_from_add_remove(epsilon, delta) if delta < 1 else (2 * epsilon, 1.0)
-
-
-def _chance(odds: Decimal) -> float:
-    """Return σ(odds) = 1/(1 + e^-odds), rounded up."""
-    if odds < _NEVER:
-        return SMALLEST
-    with localcontext(DIGITS):
-        chance = Fraction(1 / (1 + (-odds).exp()))
-    return min(1.0, rounded_up(chance * MORE, "failure probability"))
 
 
 def _least_slope(margins: float | np.ndarray) -> np.ndarray:
