@@ -18,6 +18,7 @@ from .errors import DataError, UsageError
 
 Vector = Float[np.ndarray, " d"]
 Square = Float[np.ndarray, "d d"]
+Table = Float[np.ndarray, "n d"]
 """One number for each feature; one for each two."""
 
 Numbers = Float[np.ndarray, " n"]

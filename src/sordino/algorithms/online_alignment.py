@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any, Literal, TypeAlias
 
@@ -37,7 +37,7 @@ from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.model import RewardModel
 from sordino.rewards.pair_losses import DebiasedLogistic, answer_probability, debias
-from sordino.rewards.release_checks import entropy_of
+from sordino.rewards.release_checks import drawn_from, entropy_of
 from sordino.rewards.solver import minimize_ridge
 
 Coin: TypeAlias = RandomizedResponse | NonPrivate
@@ -434,8 +434,7 @@ def _promise_of_rounds(
         unit="label", neighbors=REPLACE_ONE, trust="local" if local else "central"
     )
     caveats = ["repeats-not-linked", *([] if local else ["randomized-at-ingestion"])]
-    caveats += ["simulated"] if entropy.randomness == "simulated" else []
-    return replace(promise.with_caveats(*caveats), randomness=entropy.randomness)
+    return drawn_from(promise.with_caveats(*caveats), entropy)
 
 
 def _checked(given: object, first: Actions, allowed: tuple[int, ...]) -> Actions:

@@ -35,7 +35,7 @@ from sordino.privacy import accounting
 from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
-from sordino.rewards.release_checks import entropy_of, weighed
+from sordino.rewards.release_checks import drawn_from, entropy_of, weighed
 
 from .user_slots import RULE, Batch, RunUsers, Slots, UserSlots, interact, refuse_shifting
 
@@ -548,7 +548,9 @@ class _Loop:
 
     def _through(self, settings: dict[str, Any]) -> Run:
         """Go on from the checkpoint, or start; return what came out."""
-        promise = self._promise()
+        # what one batch promises to each of its persons
+        promise = weighed(self.update.guarantee(self.neighbors), None, self.ledger)
+        promise = drawn_from(promise, self.users.entropy)
         state = self._state(settings, promise)
         d, step = state.settings["dimension"], state.settings["step"]
         explores = state.settings["reference"]
@@ -608,13 +610,6 @@ class _Loop:
             step=step,
             release_ids=tuple(name for name, _ in state.steps),
         )
-
-    def _promise(self) -> Guarantee:
-        """Return what one batch promises to each of its persons."""
-        promise = weighed(self.update.guarantee(self.neighbors), None, self.ledger)
-        if self.users.simulated:
-            promise = promise.with_caveats("simulated")
-        return replace(promise, randomness=self.users.entropy.randomness)
 
     def _state(self, settings: dict[str, Any], promise: Guarantee) -> _RunState:
         """Return what the checkpoint holds, or a new run of which one batch is affordable."""

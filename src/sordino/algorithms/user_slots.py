@@ -252,15 +252,10 @@ class RunUsers:
         default_factory=dict
     )
 
-    @property
-    def simulated(self) -> bool:
-        """Return whether coins come from a seed."""
-        return self.entropy.randomness == "simulated"
-
     def __post_init__(self) -> None:
         n = self.slots.batches
         self._seeds: list[list[int]] = []
-        if self.simulated:
+        if self.entropy.randomness == "simulated":
             self._seeds = self.entropy.words(2 * n).reshape(n, 2).tolist()
 
     def batch(

@@ -88,11 +88,7 @@ class Repeatable(Protocol):
 
 
 class Repeated(ABC, Generic[Values]):
-    """A mechanism that is told once how to draw: one release is the first of many.
-
-    Guarantee:
-        None of its own: each kind states one. Shown by the soundness tests of each kind.
-    """
+    """A mechanism that is told once how to draw: one release is the first of many."""
 
     def release(self, values: Values, *, entropy: Entropy) -> np.ndarray:
         """Return what is released; draws noise, so the spend must already be on a ledger.

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int64
 
 from sordino import _validate
 from sordino._random import Entropy
+from sordino._validate import Table, Vector
 from sordino.errors import PrivacyError, UsageError
 from sordino.privacy.conversions import gaussian_mu
 from sordino.privacy.guarantee import (
@@ -220,11 +221,11 @@ class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
 
     def release(
         self,
-        values: Float[np.ndarray, "n d"],
+        values: Table,
         *,
         entropy: Entropy,
         persons: PersonIds | None = None,
-    ) -> Float[np.ndarray, " d"]:
+    ) -> Vector:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.
 
         Guarantee:
@@ -233,17 +234,13 @@ class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
         refuse_persons(given=persons is not None, most=self.records_per_person)
         return self._noised(self._sum(values, persons), entropy)
 
-    def total(
-        self, values: Float[np.ndarray, "n d"], times: Int64[np.ndarray, " n"]
-    ) -> Int64[np.ndarray, " d"]:
+    def total(self, values: Table, times: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " d"]:
         """Return the exact sum of vectors, each so many times, in steps of the grid."""
         # Totals of parts of the data may be added, in any order. They are as secret as the data.
         vectors = vector_array(values, most=self._most)
         return np.asarray(times @ clipped_rows(vectors, self._most, self.step))
 
-    def release_total(
-        self, total: Int64[np.ndarray, " d"], *, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
+    def release_total(self, total: Int64[np.ndarray, " d"], *, entropy: Entropy) -> Vector:
         """Return a sum of totals with noise; the spend must already be on a ledger.
 
         Guarantee:
@@ -309,7 +306,7 @@ class GaussianMechanism(_OnGrid, Repeated[np.ndarray]):
         return clipped_sum(vectors, self._most, self.step)
 
     def _releases(
-        self, values: Float[np.ndarray, "n d"], trials: int, entropy: Entropy
+        self, values: Table, trials: int, entropy: Entropy
     ) -> Float[np.ndarray, "trials d"]:
         # It takes no person ids: with `records_per_person` the rows are played as those that
         # already count, as `worst_case` gives them.
@@ -449,7 +446,7 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         event = GaussianEvent(self.mu(neighbors))
         return stated(event, delta=delta, unit=unit, neighbors=neighbors, trust=trust)
 
-    def total(self, values: Float[np.ndarray, "n d"]) -> np.ndarray:
+    def total(self, values: Table) -> np.ndarray:
         """Return the exact sum of outer products in steps of the matrix's grid: whole numbers."""
         # Totals of parts of the data may be added, in any order. They are as secret as the data.
         vectors = vector_array(values, most=self._most)
@@ -478,7 +475,7 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         return WorstCase(np.array([[self.bound, 0.0]]), others[_known("neighbors", neighbors)])
 
     def _releases(
-        self, values: Float[np.ndarray, "n d"], trials: int, entropy: Entropy
+        self, values: Table, trials: int, entropy: Entropy
     ) -> Float[np.ndarray, "trials d d"]:
         return self._noised(self._sum(values), trials, entropy)
 

@@ -45,12 +45,7 @@ Scores: TypeAlias = Sequence[float | Decimal] | Float[np.ndarray, " k"]
 
 
 class Draws(Repeated[Values]):
-    """Draws of actions by the logarithms of their weights.
-
-    Guarantee:
-        None of its own: each kind states one. Shown by tests/soundness/test_gibbs_sampling.py and
-        tests/soundness/test_exponential_mechanism.py.
-    """
+    """Draws of actions by the logarithms of their weights; what they promise each kind states."""
 
     draws: int = 1  # how many one release makes
 

@@ -17,6 +17,7 @@ from scipy.sparse.linalg import norm as sparse_norm
 
 from sordino import _validate
 from sordino._random import Entropy, normals
+from sordino._validate import Numbers, Table
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 
@@ -47,7 +48,7 @@ def matrix(values: object) -> np.ndarray:
     return values
 
 
-def vector_array(values: np.ndarray, *, most: int) -> Float[np.ndarray, "n d"]:
+def vector_array(values: np.ndarray, *, most: int) -> Table:
     """Return values as an array of floats with one vector in each row."""
     values = matrix(values)
     widest = _MOST // most**2
@@ -59,18 +60,14 @@ def vector_array(values: np.ndarray, *, most: int) -> Float[np.ndarray, "n d"]:
     return _validate.finite_array("values", values, ndim=2)
 
 
-def clipped_rows(
-    vectors: Float[np.ndarray, "n d"], most: int, step: float
-) -> Int64[np.ndarray, "n d"]:
+def clipped_rows(vectors: Table, most: int, step: float) -> Int64[np.ndarray, "n d"]:
     """Return every vector in whole steps, cut to a norm of at most ``most`` steps."""
     # Guarantee: The squared norm of each row is at most most², in integers, and depends on nothing
     # but that row. Shown by tests/soundness/test_gaussian_mechanism.py.
     return _shortened(_steps(vectors, most, step), most)
 
 
-def clipped_sum(
-    vectors: Float[np.ndarray, "n d"], most: int, step: float
-) -> Int64[np.ndarray, " d"]:
+def clipped_sum(vectors: Table, most: int, step: float) -> Int64[np.ndarray, " d"]:
     """Return the exact sum of vectors, each first cut to a norm of at most ``most`` steps."""
     # Guarantee: The squared norm of what one row adds is at most most², in integers, and depends on
     # nothing but that row. Shown by tests/soundness/test_gaussian_mechanism.py.
@@ -119,7 +116,7 @@ def first_rows(persons: PersonIds, n: int, most: int) -> Bool[np.ndarray, " n"]:
     return counts
 
 
-def whole_steps(values: Float[np.ndarray, "n d"], most: float) -> Int32[np.ndarray, "n d"]:
+def whole_steps(values: Table, most: float) -> Int32[np.ndarray, "n d"]:
     """Return public vectors rounded to whole steps; refuse what the grid does not hold."""
     steps = np.rint(values)
     if not (np.einsum("ij,ij->i", steps, steps) <= most**2).all():  # also NaN
@@ -153,7 +150,7 @@ def with_noise(
     return np.array(make_gaussian(*space, scale=scale)(total.tolist()), dtype=np.int64)
 
 
-def _steps(vectors: Float[np.ndarray, "n d"], most: int, step: float) -> Int64[np.ndarray, "n d"]:
+def _steps(vectors: Table, most: int, step: float) -> Int64[np.ndarray, "n d"]:
     """Return each row rounded to the grid, first shrunk until no coordinate exceeds ``most``."""
     # Every operation acts on single numbers, or takes a maximum: nothing depends on an order of
     # summation, and so on the other rows. What is no number counts as 0: as an integer it would be
@@ -219,7 +216,7 @@ def dense_parts(rows: Matrix) -> Iterator[tuple[slice, Float[np.ndarray, "part d
         yield slice(start, start + height), part.toarray() if sparse.issparse(part) else part
 
 
-def row_weights(rows: Matrix, longest: float) -> Float[np.ndarray, " n"]:
+def row_weights(rows: Matrix, longest: float) -> Numbers:
     """Return min(1, longest/‖x‖): how much each row counts, whatever the others are."""
     if longest == np.inf:
         return np.ones(rows.shape[0])

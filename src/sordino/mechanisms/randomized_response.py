@@ -17,7 +17,7 @@ from jaxtyping import Float, Integer, UInt64
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino._validate import Integers
+from sordino._validate import Integers, Numbers
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy import accounting
 from sordino.privacy.conversions import randomized_response_epsilon, randomized_response_threshold
@@ -45,11 +45,7 @@ _MOST: Final = 2**15 - 1  # an answer fits 16 bits
 
 
 class Answers(ABC):
-    """What every mechanism does that answers each value by itself.
-
-    Guarantee:
-        None of its own: each kind states one. Shown by tests/unit/mechanisms/test_many_releases.py.
-    """
+    """What every mechanism does that answers each value by itself; each kind states its promise."""
 
     def release(self, values: Integers, *, entropy: Entropy) -> Integers:
         """Return one answer for each value; the spend must already be on a ledger.
@@ -278,7 +274,7 @@ def label_array(values: Integers) -> Integers:
     return labels.astype(np.int8)
 
 
-def label_shares(labels: Integers) -> Float[np.ndarray, " n"]:
+def label_shares(labels: Integers) -> Numbers:
     """Return y of every label: how much of it is for the first answer, from 0 to 1."""
     return np.asarray(_SHARES[label_array(labels)])
 
@@ -427,17 +423,15 @@ class NonPrivate(Answers):
         """Return one label and its opposite, which show as they are."""
         return WorstCase(np.array([0], dtype=np.int8), np.array([1], dtype=np.int8))
 
-    def _checked(self, values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
+    def _checked(self, values: Integers) -> Integers:
         return label_array(values)
 
-    def _answered(
-        self, values: Integer[np.ndarray, " n"], entropy: Entropy
-    ) -> Integer[np.ndarray, " n"]:
+    def _answered(self, values: Integers, entropy: Entropy) -> Integers:
         """Return labels as they are; a coin decides each undecided one, and each level between."""
         return drawn_bits(values, entropy.words(len(values)))
 
     def _log_chances(
-        self, outputs: Integer[np.ndarray, "t n"], values: Integer[np.ndarray, " n"]
+        self, outputs: Integer[np.ndarray, "t n"], values: Integers
     ) -> Float[np.ndarray, "t n"]:
         share = _SHARES[values]
         with np.errstate(divide="ignore"):

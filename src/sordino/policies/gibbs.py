@@ -162,10 +162,21 @@ class WithheldPolicy(Withholding):
             n draws, each of at most the largest bounded range of these questions, from n
             policies. Shown by tests/soundness/test_withheld_policy.py.
         """
-        questions = [
-            self.estimate.options(context, some)
-            for context, some in _questions(contexts, candidates)
-        ]
+        given = {"contexts": contexts, "candidates": candidates}
+        lists = {name: value for name, value in given.items() if value is not None}
+        if not lists:
+            raise UsageError("Give contexts or candidates, one for each draw. Nothing was drawn.")
+        for name, value in lists.items():
+            if not hasattr(value, "__len__"):
+                raise UsageError(f"{name} must be a list, got {type(value).__name__}.")
+        sizes = {name: len(value) for name, value in lists.items()}
+        if len(set(sizes.values())) > 1:
+            raise UsageError(
+                f"{sizes['contexts']} contexts, but {sizes['candidates']} lists of candidates."
+            )
+        blank = [None] * max(sizes.values())
+        asked = zip(*(lists.get(name, blank) for name in given), strict=True)
+        questions = [self.estimate.options(*question) for question in asked]
         chances = [None] * len(questions) if reference is None else reference
         if len(chances) != len(questions) or not questions:
             raise UsageError(
@@ -252,30 +263,6 @@ class WithheldPolicy(Withholding):
                 stacklevel=4,
             )
         return sampling
-
-
-def _questions(
-    contexts: Sequence[Any] | None, candidates: Sequence[Any] | None
-) -> Iterable[tuple[Any, Any]]:
-    """Return the questions, paired; refuse what are no lists, and lengths that disagree."""
-    given = {"contexts": contexts, "candidates": candidates}
-    lists = {name: value for name, value in given.items() if value is not None}
-    if not lists:
-        raise UsageError("Give contexts or candidates, one for each draw. Nothing was drawn.")
-    for name, value in lists.items():
-        if not hasattr(value, "__len__"):
-            raise UsageError(f"{name} must be a list, got {type(value).__name__}.")
-    sizes = {name: len(value) for name, value in lists.items()}
-    if len(set(sizes.values())) > 1:
-        raise UsageError(
-            f"{sizes['contexts']} contexts, but {sizes['candidates']} lists of candidates."
-        )
-    blank = [None] * max(sizes.values())
-    return zip(
-        blank if contexts is None else contexts,
-        blank if candidates is None else candidates,
-        strict=True,
-    )
 
 
 @runtime_checkable

@@ -62,7 +62,18 @@ class Contexts:
         features: Features | None = None,
     ) -> Contexts:
         """Return checked contexts."""
-        options = _options(prompts, candidates, reference, features)
+        whole = isinstance(candidates, np.ndarray) and candidates.ndim == 3 and candidates.size  # noqa: PLR2004
+        if prompts is None and features is None and whole:  # read without a loop
+            given = _validate.finite_array("candidates", candidates, ndim=3)
+            n, k, d = given.shape
+            base = np.full(n * k, 1 / k)
+            if reference is not None:
+                empty = np.zeros((n, k, 0))
+                base = Candidates.of(None, empty, reference=reference, features=None).reference
+            flat = given.reshape(n * k, d)
+            options = Candidates(sizes=np.full(n, k), reference=base, given=flat)
+        else:
+            options = Candidates.of(prompts, candidates, reference=reference, features=features)
         base = options.reference
         totals = np.repeat(np.add.reduceat(base, options.starts), options.sizes)
         rows, n = options.given, len(options.sizes)
@@ -169,25 +180,6 @@ class Contexts:
         means = self.means(chances)
         second = second.toarray() if issparse(second) else second
         return np.asarray(second - means.T @ (self.weights[:, None] * means))
-
-
-def _options(
-    prompts: Prompts,
-    candidates: CandidateLists,
-    reference: ReferenceLists,
-    features: Features | None,
-) -> Candidates:
-    """Return checked candidates; an array of shape (n, k, d) is read without a loop."""
-    whole = isinstance(candidates, np.ndarray) and candidates.ndim == 3 and candidates.size  # noqa: PLR2004
-    if prompts is None and features is None and whole:
-        rows = _validate.finite_array("candidates", candidates, ndim=3)
-        n, k, d = rows.shape
-        base = np.full(n * k, 1 / k)
-        if reference is not None:
-            empty = np.zeros((n, k, 0))
-            base = Candidates.of(None, empty, reference=reference, features=None).reference
-        return Candidates(sizes=np.full(n, k), reference=base, given=rows.reshape(n * k, d))
-    return Candidates.of(prompts, candidates, reference=reference, features=features)
 
 
 def _scaled(rows: Any, factors: Float[np.ndarray, " m"]) -> Any:

@@ -114,7 +114,6 @@ class LogLinearPolicy:
 
     def log_probabilities(self, contexts: Num[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
         """Return log π of every action in every context, finite for logits of any finite size."""
-        # Source: docs/policy_optimization.md, "Updates".
         found = self.logits(contexts)
         found = found - found.max(axis=1, keepdims=True)
         return np.asarray(found - np.log(np.exp(found).sum(axis=1, keepdims=True)))
@@ -149,7 +148,6 @@ class LogLinearPolicy:
     ) -> Float[np.ndarray, "n d"]:
         """Return ∇ log π of the action taken: its features less the mean under the policy."""
         # Its norm is at most twice the bound on the features.
-        # Source: docs/policy_optimization.md, "Updates".
         rows = np.arange(len(features))
         chosen = features[rows, checked_actions(actions, len(features), features.shape[1])]
         return np.asarray(chosen - self.mean_features(features, probabilities=probabilities))
@@ -166,7 +164,6 @@ class LogLinearPolicy:
 
     def centered(self, features: Num[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
         """Return φ − E φ for every action: the scores of all of them."""
-        # Source: docs/policy_optimization.md, "Updates".
         return np.asarray(features - self.mean_features(features)[:, None, :])
 
     def moved(self, direction: Float[np.ndarray, " d"], step: float) -> LogLinearPolicy:

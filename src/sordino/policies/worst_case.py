@@ -135,7 +135,6 @@ class PlausibleRewards:
         within_ball: bool = True,
     ) -> PlausibleRewards:
         """Return the rewards that a confidence set does not exclude."""
-        # Source: docs/planning.md, "The worst case".
         ball = getattr(known, "ball", None)
         return cls(
             center=known.center,
@@ -210,7 +209,6 @@ class PlausibleRewards:
     def pulled(self, theta: Vector) -> Vector:
         """Return the last point inside the set on the way from :attr:`inner` to θ."""
         # A solver leaves the set by a rounding; a bound must not.
-        # Source: docs/planning.md, "The worst case".
         start, way = self.inner, theta - self.inner
         shares = [_share_inside(start - self.center, way, self.radius, self.metric)]
         if self.ball is not None:

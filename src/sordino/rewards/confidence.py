@@ -168,7 +168,6 @@ class _NoiseTerm:
     @classmethod
     def of(cls, factor: float, shape: Float[np.ndarray, "r r"]) -> _NoiseTerm:
         """Return the term of a matrix K."""
-        # Source: docs/local.md, confidence and pessimism.
         return cls(
             factor=factor,
             trace=float(np.trace(shape)),
@@ -222,7 +221,6 @@ class ConfidenceEllipsoid(Ellipsoid):
 
     def radius(self, confidence: float) -> float:
         """Return how far the truth lies from the center at most, in the metric."""
-        # Source: docs/local.md, confidence and pessimism.
         level = failure_probability("confidence", confidence, zero=False)
         t = math.log(self.splits * self.candidates / (1 - level))
         # what ridge and solver move the center by, and the error of the answers themselves
@@ -378,7 +376,6 @@ class ReleasedMoment:
 
     def operator_norm_bound(self, *, failure_probability: float) -> float:
         """Return ν, a norm that the noise exceeds with this probability at most."""
-        # Source: docs/central.md, "Second moment".
         return self.mechanism.operator_norm_bound(self.d, failure_probability=failure_probability)
 
     def to_dict(self) -> dict[str, Any]:
@@ -439,7 +436,6 @@ class RecordEllipsoid(Ellipsoid):
         """Return how far the truth lies from the center at most, in the metric."""
         # What may fail: the size of the noise of the moment (`moment_failure`), and, with equal
         # shares of the rest, the answers, the tilt and the noise of the weights.
-        # Source: docs/central.md, "Confidence under record privacy".
         level = failure_probability("confidence", confidence, zero=False)
         left = (1 - self.moment_failure) - level
         if left <= 0:

@@ -501,10 +501,8 @@ def growth_curve(
     # Source: docs/local.md, planning; docs/central.md, "Planning".
     numbers = [_validate.integer("counts", count, at_least=1) for count in counts]
     world = World.of(dimension, accuracy, method)
-    epsilon, delta = (
-        _validate.positive("epsilon", epsilon),
-        _validate.failure_probability("delta", delta),
-    )
+    epsilon = _validate.positive("epsilon", epsilon)
+    delta = _validate.failure_probability("delta", delta)
     ways = {"non-private": _without_privacy(world)} | _offered_ways(world, epsilon, delta)[0]
     return {name: [way.accuracy(count) for count in numbers] for name, way in ways.items()}
 

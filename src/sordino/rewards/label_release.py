@@ -30,6 +30,7 @@ from sordino.privatization.randomization import refuse_unlinked
 from .evidence import Evidence, Released, counted_vectors, longest_row, verified
 from .release_checks import (
     UNREAD,
+    drawn_from,
     entropy_of,
     held_out_rows,
     refuse_one_sided,
@@ -327,10 +328,9 @@ def promise_of(
     caveats = {
         "person-group": promise.unit == "label" and linked,
         "repeats-not-linked": repeats,
-        "simulated": entropy.randomness == "simulated",
     }
     named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
-    return replace(named, randomness=entropy.randomness)
+    return drawn_from(named, entropy)
 
 
 def countable_rows(pairs: Pairs | Rankings) -> Int64[np.ndarray, " k"]:

@@ -75,7 +75,6 @@ class Estimate:
         self, confidence: float = 0.95, *, lower: float = -math.inf, upper: float = math.inf
     ) -> Interval:
         """Return the normal interval around the value, clipped to what is possible."""
-        # Source: docs/local.md, metrics on randomized labels.
         level = failure_probability("confidence", confidence, zero=False)
         reach = float(ndtri(0.5 + level / 2)) * self.standard_error
         return Interval(

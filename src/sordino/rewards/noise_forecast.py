@@ -19,7 +19,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_array, issparse
 from scipy.special import erf
 
-from sordino._validate import Square, Vector
+from sordino._validate import Numbers, Square, Vector
 from sordino.mechanisms.grid import Matrix, counting_less
 from sordino.mechanisms.label_sum import LabelMechanism
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
@@ -180,9 +180,7 @@ class Signal:
         return cls(moment=moment, weights=np.array(weights), alone=answers)
 
     @classmethod
-    def of_public(
-        cls, rows: Matrix, labels: Float[np.ndarray, " n"], *, alone: bool = False
-    ) -> Signal:
+    def of_public(cls, rows: Matrix, labels: Numbers, *, alone: bool = False) -> Signal:
         """Return what public judgments say of the reward that made them."""
         # Empirical Bayes: weights with variances τ²λ^{a−1} along the directions of E xxᵀ, τ and a
         # by their likelihood. Source: docs/central.md, "Which noise".
@@ -210,13 +208,11 @@ class Signal:
         reached = _held_out(rows, labels, apart=alone)
         pictured = found.foresee(of_answers(rows, n * (1 - 1 / _FOLDS), flip_probability=0.0))
         scale = (reached - _HALF) / max(pictured.accuracy - _HALF, _SMALL)
-        return cls(
-            moment=moment,
-            weights=found.weights,
+        return replace(
+            found,
             scale=float(np.clip(scale, 0.5, 1.5)),
             error=float(np.sqrt(reached * (1 - reached) / n)),
             tells=n >= _ENOUGH_PUBLIC,
-            alone=answers,
         )
 
     def foresee(self, picture: Picture) -> Foreseen:

@@ -313,7 +313,6 @@ class DebiasedLogistic(MarginLoss):
 
     def hessian(self, theta: Vector) -> Square:
         """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters."""
-        # Source: docs/local.md, debiased likelihood.
         weights, matrix = self.curvatures(self.differences @ theta), self.rows
         if issparse(matrix):
             return np.asarray((matrix.T @ matrix.multiply(weights[:, None])).toarray())
@@ -392,18 +391,15 @@ class MixtureLogistic:
 
     def value(self, theta: Vector) -> float:
         """Return the loss, summed over the pairs."""
-        # Source: docs/local.md, mixture likelihood.
         return float(np.sum(self._losses(self.differences @ theta)))
 
     def gradient(self, theta: Vector) -> Vector:
         """Return the gradient: −Σ zκσ′(Δ)/p(z) x, with z = ±1."""
-        # Source: docs/local.md, mixture likelihood.
         slope = self._slope(self.differences @ theta)
         return np.asarray(self.differences.T @ (-self._z * slope))
 
     def hessian(self, theta: Vector) -> Square:
         """Return the Hessian: Σ s(s − 1 + 2σ(zΔ)) xxᵀ, s = κσ′(Δ)/p(z); it may be indefinite."""
-        # Source: docs/local.md, mixture likelihood.
         margins = self.differences @ theta
         slope = self._slope(margins)
         bend = slope * (slope - 1 + 2 * expit(self._z * margins))

@@ -20,6 +20,7 @@ from jaxtyping import Float, Integer
 
 from sordino import _validate
 from sordino._random import Entropy, words_of_secret
+from sordino._validate import Integers, Numbers, Table, Vector
 from sordino.engines.engine import Rows
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
@@ -175,9 +176,7 @@ def _refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePertu
         )
 
 
-def _together(
-    weights: Float[np.ndarray, " d"], moment: ReleasedMoment | None
-) -> Float[np.ndarray, " all"]:
+def _together(weights: Vector, moment: ReleasedMoment | None) -> Float[np.ndarray, " all"]:
     """Return weights, and the moment behind them."""
     return weights if moment is None else np.concatenate([weights, moment.matrix.ravel()])
 
@@ -215,7 +214,7 @@ def release_records(
     ball: float,
     second_moment: SecondMoment | None,
     entropy: Entropy,
-) -> tuple[Float[np.ndarray, " d"], ReleasedMoment | None]:
+) -> tuple[Vector, ReleasedMoment | None]:
     """Return noised weights and moment; draws noise, so the spend must already be on a ledger.
 
     Records are feature differences x of the first answer and the second, clipped, with labels
@@ -232,14 +231,14 @@ def release_records(
         matrix = second_moment.release_total(total, entropy=entropy)
         moment = ReleasedMoment(matrix=matrix, mechanism=second_moment)
 
-    def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
+    def minimize(tilt: Vector) -> Solution:
         # coins after the tilt: a seeded tilt is then the same for any number of records
         return minimize_tilted(tilted_loss(records, tilt, entropy), mechanism, ball=ball)
 
     return mechanism.release(minimize, d=records.shape[1], entropy=entropy), moment
 
 
-def tilted_loss(records: Rows, tilt: Float[np.ndarray, " d"], entropy: Entropy) -> Objective:
+def tilted_loss(records: Rows, tilt: Vector, entropy: Entropy) -> Objective:
     """Return the tilted objective without its ridge.
 
     Guarantee:
@@ -257,10 +256,10 @@ def tilted_loss(records: Rows, tilt: Float[np.ndarray, " d"], entropy: Entropy) 
 
 
 def _clipped_records(
-    differences: Float[np.ndarray, "n d"],
+    differences: Table,
     mechanism: ObjectivePerturbation,
     second_moment: SecondMoment | None,
-) -> Float[np.ndarray, "n d"]:
+) -> Table:
     """Return the feature difference of every record, clipped, and on the grid of the moment."""
     records = mechanism.clipped(differences)
     if second_moment is None:
@@ -274,9 +273,7 @@ def _clipped_records(
     return np.asarray(np.rint(shrunk / step) * step)
 
 
-def _decided_labels(
-    labels: Integer[np.ndarray, " n"], words: Integer[np.ndarray, " n"]
-) -> Float[np.ndarray, " n"]:
+def _decided_labels(labels: Integers, words: Integers) -> Numbers:
     """Return labels as 0 and 1; a coin decides each undecided one, and each level between."""
     # A target of ½ would have slopes of both signs, for which the δ of the mechanism is not proved.
     coins = words & np.uint64(1)

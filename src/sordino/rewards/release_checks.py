@@ -107,6 +107,12 @@ def refuse_one_sided(rows: Bool[np.ndarray, " n"]) -> None:
     refuse_one_side(pairs=len(rows), held_out=int(rows.sum()))
 
 
+def drawn_from(promise: Guarantee, entropy: _random.Entropy) -> Guarantee:
+    """Return a promise that says where its coins came from."""
+    named = promise.with_caveats("simulated") if entropy.randomness == "simulated" else promise
+    return replace(named, randomness=entropy.randomness)
+
+
 def record_promise(
     mechanism: ObjectivePerturbation | GaussianMechanism | RankingObjectivePerturbation,
     ledger: Ledger,
@@ -134,9 +140,7 @@ def record_promise(
     )
     # always a group, for whether records name persons is as private as all else of them
     named = promise.with_caveats("person-group", *caveats_of_features(features))
-    if entropy.randomness == "simulated":
-        named = named.with_caveats("simulated")
-    return replace(named, randomness=entropy.randomness)
+    return drawn_from(named, entropy)
 
 
 def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndarray, "n d"]:

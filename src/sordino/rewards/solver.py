@@ -457,38 +457,26 @@ def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) 
     if isinstance(loss, ChunkedLoss):
         return _minimize_chunked(loss, [shift], ball=bound, atol=atol, settles=True)[0]
     work = _FitState(loss, positive("atol", atol), _MOST_PASSES, settles=True)
-    best = _Best(work, shift, bound)
+    best: list[Solution] = []  # by what neither ridge nor ball explains of it
+
+    def take(point: _Iterate) -> None:
+        """Take in a point, if its margins were multiplied out inside the ball."""
+        if point.exact and norm(point.theta) <= bound:
+            size, pushed = _unexplained(point.theta, point.gradient, shift, bound)
+            given = {"theta": point.theta, "multiplier": pushed, "passes": work.passes}
+            if not best or size < best[0].gradient_norm:
+                best[:] = [Solution(gradient_norm=size, **given)]
+
     start, multiplier = _sampled_start(loss, shift, ball)
     origin = work.first(None)
-    best.take(origin)
+    take(origin)
     ways = [(origin, 0.0)]  # a rough start may be on the wrong side of the ball
     if start is not None:
         ways.insert(0, (work.first(start), multiplier))
     for point, pushed in ways:
         with suppress(ConvergenceError):
-            return _solve(_Metric(work, point), point, shift, bound, pushed, best.take)
-    return best.solution
-
-
-class _Best:
-    """The best point inside the ball so far, by what neither ridge nor ball explains of it."""
-
-    solution: Solution
-
-    def __init__(self, work: _FitState, ridge: float, ball: float) -> None:
-        self._work, self._ridge, self._ball = work, ridge, ball
-        self._size = math.inf
-
-    def take(self, point: _Iterate) -> None:
-        """Take in a point; only one whose margins were multiplied out inside the ball counts."""
-        if not point.exact or norm(point.theta) > self._ball:
-            return
-        size, pushed = _unexplained(point.theta, point.gradient, self._ridge, self._ball)
-        if size < self._size:
-            self._size = size
-            self.solution = Solution(
-                theta=point.theta, gradient_norm=size, multiplier=pushed, passes=self._work.passes
-            )
+            return _solve(_Metric(work, point), point, shift, bound, pushed, take)
+    return best[0]
 
 
 def _unexplained(

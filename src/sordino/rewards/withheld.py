@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from scipy.linalg import qr, solve_triangular
 from scipy.sparse import csr_array, issparse
 
 from sordino import _validate
 from sordino._markup import card
+from sordino._validate import Integers, Square, Table, Vector
 from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gibbs import Scores
@@ -141,8 +142,19 @@ class Settings:
         return self.ridge if self.penalty_ridge is None else float(self.penalty_ridge)
 
 
+class _Bound:
+    """What a fit is accepted by."""
+
+    longest: float  # norm of the longest feature difference that may be
+
+    @property
+    def atol(self) -> float:
+        """Return the norm of the gradient at which a fit is accepted, > 0."""
+        return ATOL * self.longest or ATOL
+
+
 @dataclass(frozen=True)
-class _RecordBound:
+class _RecordBound(_Bound):
     """How far one record moves the scores; nothing of the data enters.
 
     Guarantee:
@@ -160,22 +172,12 @@ class _RecordBound:
 
     settings: Settings  # what is minimized
     _: KW_ONLY
-    bound: float  # norm to which every feature difference is shortened, > 0
+    longest: float  # norm to which every feature difference is shortened, > 0
     neighbors: NeighboringRelation  # what one change is; replacing is a removal and an addition
 
     def __post_init__(self) -> None:
-        _validate.settle(self, bound=size)
+        _validate.settle(self, longest=size)
         _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
-
-    @property
-    def longest(self) -> float:
-        """Return the norm of the longest feature difference that may be."""
-        return self.bound
-
-    @property
-    def atol(self) -> float:
-        """Return the norm of the gradient at which a fit is accepted, > 0."""
-        return ATOL * self.bound
 
     def score_range(self, options: Float[np.ndarray, "k d"]) -> float:
         """Return a bound on max h − min h over the options, h being the change of the scores."""
@@ -184,16 +186,16 @@ class _RecordBound:
         once = withheld_record_range(
             self.settings.ridge,
             spread=spread,
-            bound=self.bound,
+            bound=self.longest,
             ball=ball,
             inexactness=spread / 2 * _ROUNDED * self.atol / self.settings.ridge,
         )
         doubt, penalty = 0.0, self.settings.penalty
         if penalty > 0:  # how far one record moves the penalty of a candidate at most
             ridge = self.settings.doubt_ridge
-            longest = float(np.linalg.norm(centered(options), axis=1).max(initial=0.0))
+            reach = float(np.linalg.norm(centered(options), axis=1).max(initial=0.0))
             rounding = 4 * _DOUBT_ROUNDING / math.sqrt(ridge)
-            doubt = penalty * longest * (penalty_step(ridge, step=self.bound**2) + rounding)
+            doubt = penalty * reach * (penalty_step(ridge, step=self.longest**2) + rounding)
         return (min(changes * once, 2 * ball * spread) + changes * doubt) * UP
 
 
@@ -204,7 +206,7 @@ def centered(options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _LabelBound:
+class _LabelBound(_Bound):
     """How far one label moves the scores, where all questions are public.
 
     Guarantee:
@@ -217,7 +219,7 @@ class _LabelBound:
     # Source: docs/intrinsic.md, "Withheld rewards of preferences".
 
     # x, the feature difference of every question that counts; dense or sparse.
-    rows: Float[np.ndarray, "n d"] | csr_array
+    rows: Table | csr_array
     settings: Settings  # what is minimized
     longest: float = field(init=False)
     curvature: LabelCurvature = field(init=False)
@@ -228,11 +230,6 @@ class _LabelBound:
         known = LabelCurvature.of(self.rows, ridge=self.settings.ridge, ball=self.settings.ball)
         object.__setattr__(self, "longest", math.sqrt(float(squares.max(initial=0.0))))
         object.__setattr__(self, "curvature", known)
-
-    @property
-    def atol(self) -> float:
-        """Return the norm of the gradient at which a fit is accepted, > 0."""
-        return ATOL * self.longest or ATOL
 
     def score_range(self, options: Float[np.ndarray, "k d"]) -> float:
         """Return a bound on max h − min h over the options, h being the change of the scores."""
@@ -246,9 +243,7 @@ class _LabelBound:
         return min(moved, 2 * self.settings.ball * farthest_rows(options)) * UP
 
 
-def label_rows(
-    pairs: Pairs, features: Features | None
-) -> tuple[Float[np.ndarray, "n d"] | csr_array, Integer[np.ndarray, " n"]]:
+def label_rows(pairs: Pairs, features: Features | None) -> tuple[Table | csr_array, Integers]:
     """Return feature differences and labels of public questions, each once for a person."""
     # A repeat of one person to one question is the same observation and does not count: which rows
     # do is decided by public fields alone.
@@ -258,9 +253,7 @@ def label_rows(
     return rows[once], pairs.labels[once]
 
 
-def _doubts(
-    rows: Float[np.ndarray, "n d"] | csr_array, settings: Settings
-) -> Float[np.ndarray, "d d"] | None:
+def _doubts(rows: Table | csr_array, settings: Settings) -> Square | None:
     """Return a lower factor L of Σ = λI + Σ xxᵀ = LLᵀ, or None without a penalty; confidential."""
     # By QR of blocks of rows that are merged in pairs: with at most 2^24 rows a norm in Σ⁻¹ is off
     # by a share of 12·d·2^-52·2^12·‖x‖/√λ at most, which a penalty_ridge that is not refused keeps
@@ -313,10 +306,10 @@ class WithheldFit(Withholding, ABC):
 
 def linear_scores(
     options: Float[np.ndarray, "k d"],
-    weights: Float[np.ndarray, " d"],
+    weights: Vector,
     *,
     doubted: Float[np.ndarray, "k d"],
-    factor: Float[np.ndarray, "d d"] | None,
+    factor: Square | None,
     penalty: float,
 ) -> Float[np.ndarray, " k"]:
     """Return θᵀφ less a penalty of every option, up to what all share; confidential."""
@@ -443,7 +436,7 @@ class WithheldReward(WithheldFit):
             if bound is None and features is not None:
                 bound = 2 * features.feature_bound  # a difference of two answers' features
             longest = _validate.positive("bound", bound)
-            known = _RecordBound(settings, bound=longest, neighbors=neighbors)
+            known = _RecordBound(settings, longest=longest, neighbors=neighbors)
             # Each judgment is a record of its own, also a repeated one of the same person: that it
             # repeats another one is private.
             rows, labels = record_differences(pairs, features), pairs.labels
