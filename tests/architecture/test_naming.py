@@ -90,8 +90,6 @@ def test_epsilon_and_delta_are_only_ever_privacy(functions):
 
 
 REFUSES_NONE = {
-    # A mechanism and a ledger say them there; withhold=True refuses to go without.
-    "sordino.rewards.estimation.fit_reward",
     # Left out, the unit is the budget's (of several the first for reading alone: opening refuses).
     "sordino.privacy.ledger.open",
     "sordino.privacy.ledger.read",

@@ -185,7 +185,7 @@ def fit(tmp_path):
     def fit(features, rows=None, *, withhold=False):
         pairs = sordino.read_pairs(rows or rows_of())
         if withhold:
-            return sordino.fit_reward(pairs, withhold=True, features=features, ridge=9.0, **terms)
+            return sordino.WithheldReward(pairs, features=features, ridge=9.0, **terms)
         budget = sordino.Guarantee(99.0, delta=1e-4, trust="central", **terms)
         ledger = sordino.Ledger.open(tmp_path / "fit.db", data="d", budget=budget)
         tilt = sordino.ObjectivePerturbation(

@@ -9,7 +9,6 @@ import pytest
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.policies.synthesis import synthesize
-from sordino.rewards.estimation import fit_reward
 
 LABEL = sordino.Guarantee(
     1.0, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
@@ -58,9 +57,7 @@ def test_labels_are_drawn_as_likely_as_the_reward_says(reward):
 
 def test_who_may_not_label_is_refused_with_the_way_out(reward, linear_world, open_ledger):
     raw, _ = linear_world(40, 2)
-    withheld = fit_reward(
-        raw, withhold=True, ridge=1.0, unit="label", neighbors=sordino.REPLACE_ONE
-    )
+    withheld = sordino.WithheldReward(raw, ridge=1.0, unit="label", neighbors=sordino.REPLACE_ONE)
     ask = [["p"], [["a", "b"]]]
     for wrong, said in (
         (withheld, "withheld: every label"), (raw, "got Pairs"),

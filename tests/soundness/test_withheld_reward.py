@@ -30,7 +30,6 @@ from sordino.preferences.catalogues import Catalogue
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.bandits import ArmMeans, BallRidge
-from sordino.rewards.estimation import fit_reward
 
 CLOSE = 1 + 1e-9
 LABELS = (0, 0.5, 1)
@@ -43,9 +42,9 @@ TEMPERATURE = 0.7
 def withheld(rows, labels, **settings):
     """Fit small data, also none at all."""
     if len(rows):
-        return fit_reward(Pairs.from_features(rows, labels), withhold=True, **settings)
+        return sordino.WithheldReward(Pairs.from_features(rows, labels), **settings)
     some = Pairs.from_features([[1.0] * settings.pop("d")], [1])
-    return fit_reward(some.part([]), withhold=True, **settings)
+    return sordino.WithheldReward(some.part([]), **settings)
 
 
 def shares(one, other, queries):
@@ -141,7 +140,7 @@ def test_every_flip_of_sparse_text_features_stays_within_the_range(penalty):
         pairs = sordino.read_pairs(
             [record | {"label": label} for record, label in zip(records, labels, strict=True)]
         )
-        return fit_reward(pairs, withhold=True, features=features, penalty=penalty, **settings)
+        return sordino.WithheldReward(pairs, features=features, penalty=penalty, **settings)
 
     worst = 0.0
     for base in ([1, 0, 1, 1, 0, 0], [0.5] * 6):
@@ -159,7 +158,7 @@ def test_a_repeat_of_a_person_counts_once_and_one_label_stays_within_the_range()
 
     def fitted(labels):
         pairs = Pairs.from_features(rows, labels, persons=people)
-        return fit_reward(pairs, withhold=True, **settings)
+        return sordino.WithheldReward(pairs, **settings)
 
     query = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     one = fitted([1, 0, 1])
@@ -266,7 +265,7 @@ def test_every_record_of_texts_stays_within_the_range(neighbors):
     settings |= {"features": features, "penalty": 1.0}
 
     def fitted(rows):
-        return fit_reward(sordino.read_pairs(rows), withhold=True, **settings)
+        return sordino.WithheldReward(sordino.read_pairs(rows), **settings)
 
     for base in (records[::3], records[4:7], records[5:6] * 4):
         one = fitted(base)
@@ -310,8 +309,8 @@ def test_no_weight_leaves_in_any_form(unit, tmp_path):
     generator = np.random.default_rng(5)
     pairs = Pairs.from_features(generator.normal(size=(30, 3)), [0, 1, 1] * 10)
     settings = {"unit": unit, "neighbors": REPLACE_ONE, "ridge": 0.7, "penalty": 1.0}
-    reward = fit_reward(
-        pairs, withhold=True, **settings, **({"bound": 2.0} if unit == "record" else {})
+    reward = sordino.WithheldReward(
+        pairs, **settings, **({"bound": 2.0} if unit == "record" else {})
     )
     shown = [repr(reward), str(reward), f"{reward}", f"{reward!s:>200}", reward._repr_html_()]
     shown += [repr([reward]), repr({"reward": reward}), str(np.array(reward, dtype=object))]
@@ -393,7 +392,7 @@ def held_objects():
         arms, rewards, catalogue=Catalogue(tuple("012")), reward_range=(0, 1)
     )
     terms = {"unit": "record", "neighbors": REPLACE_ONE}
-    reward = fit_reward(pairs, withhold=True, bound=2.0, ridge=0.7, penalty=1.0, **terms)
+    reward = sordino.WithheldReward(pairs, bound=2.0, ridge=0.7, penalty=1.0, **terms)
     means = ArmMeans(logs, shrinkage=0.37, penalty=0.1, **terms)
     ridge = BallRidge(logs, ridge=0.71, penalty=0.1, **terms)
     return {

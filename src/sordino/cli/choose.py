@@ -33,9 +33,9 @@ from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee, never_less, 
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.estimation import fit_reward
 from sordino.rewards.model import RewardModel
 from sordino.rewards.release_checks import entropy_of, weighed
+from sordino.rewards.withheld import WithheldReward
 from sordino.runs.align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from sordino.runs.align_run import remake_policy
 from sordino.runs.progress import Bar
@@ -249,7 +249,7 @@ class _PreparedRun:
             )
         whose: dict[str, Any] = {"unit": self.promise.unit, "neighbors": self.promise.neighbors}
         kept: Any = pairs  # of what kind it is, is checked there
-        reward = fit_reward(kept, withhold=True, **whose, **self.fit)
+        reward = WithheldReward(kept, **whose, **self.fit)
         heat = self.temperature if temperature is None else temperature
         return gibbs_policy(reward, temperature=heat)
 

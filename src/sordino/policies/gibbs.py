@@ -479,7 +479,7 @@ def gibbs_policy(
 
     Raises:
         UsageError: The temperature is not finite and above 0.
-        PrivacyError: The reward is neither released nor withheld by :func:`sordino.fit_reward`.
+        PrivacyError: The reward is neither released nor withheld.
 
     Source:
         KLDP, §2; PPKL, §2.

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from sordino import _validate
 from sordino.engines.engine import Engine, InProcess, refuse_other_engines
@@ -25,7 +24,6 @@ from sordino.preferences.features import Features, suited_features
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.trajectories import Trajectories
-from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import PrivateChoices, use_unprotected
 
@@ -37,7 +35,6 @@ from .ranking_fit import RankingMechanism, fit_choices, fit_rankings
 from .record_release import fit_records
 from .release_checks import paying, refuse_own_rows
 from .reward_fit import BALL, METHODS, fit
-from .withheld import WithheldReward
 
 EXPECTED_PASSES = 18
 """How often files are read in all, about: 12 to 18 times in what was measured, see
@@ -53,43 +50,8 @@ _INFINITE = (
     "budget is infinite."
 )
 
-if TYPE_CHECKING:
 
-    @overload
-    def fit_reward(
-        pairs: Pairs | Trajectories,
-        *,
-        withhold: Literal[True],
-        unit: Unit,
-        neighbors: NeighboringRelation,
-        ridge: float,
-        features: Features | None = None,
-        ball: float = BALL,
-        bound: float | None = None,
-        penalty: float = 0.0,
-        penalty_ridge: float | None = None,
-    ) -> WithheldReward: ...
-
-    @overload
-    def fit_reward(
-        pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices | Chunks,
-        *,
-        features: Features | None = None,
-        method: str = "auto",
-        ridge: float | None = None,
-        ball: float = BALL,
-        ellipsoid: bool | None = None,
-        mechanism: LabelMechanism | ObjectivePerturbation | RankingMechanism | None = None,
-        second_moment: SecondMoment | None = None,
-        held_out: bool = False,
-        ledger: Ledger | None = None,
-        simulate_seed: int | None = None,
-        engine: Engine | None = None,
-        scratch: str | Path | None = None,
-    ) -> RewardModel: ...
-
-
-def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data ends elsewhere)
+def fit_reward(  # noqa: PLR0913 (each is one choice, each kind of data ends elsewhere)
     pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices | Chunks,
     *,
     features: Features | None = None,
@@ -102,23 +64,16 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     held_out: bool = False,
     ledger: Ledger | None = None,
     simulate_seed: int | None = None,
-    withhold: bool = False,
-    unit: Unit | None = None,
-    neighbors: NeighboringRelation | None = None,
-    bound: float | None = None,
-    penalty: float = 0.0,
-    penalty_ridge: float | None = None,
     engine: Engine | None = None,
     scratch: str | Path | None = None,
-) -> RewardModel | WithheldReward:
+) -> RewardModel:
     """Return the linear reward that explains private answers best, with a certified fit.
 
     Minimizes Σ softplus(θᵀx) − ỹθᵀx + ridge/2·‖θ‖² over ‖θ‖ ≤ ball, where ỹ is the answer with
     its randomization taken out in expectation, so rewards come out on their true scale. With a
     mechanism for labels, raw judgments are released as one noised sum, which stands for Σ ỹx.
     Trajectories are pairs of their summed features; rankings have likelihoods of their own.
-    With ``withhold=True`` raw judgments are fitted as they are, nothing is spent and nothing may
-    leave but actions drawn from :func:`sordino.gibbs_policy`, each of which spends.
+    To keep a reward and release only actions drawn from it, :class:`sordino.WithheldReward`.
 
     Args:
         pairs: Randomized answers, from :func:`sordino.privatize`, an ``answer`` file or
@@ -151,22 +106,13 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         ledger: Where a mechanism's spend is recorded, before its noise is drawn.
         simulate_seed: A seed for the mechanism's noise, for study; the guarantee then says
             ``simulated``.
-        withhold: Return a :class:`~sordino.rewards.withheld.WithheldReward`, for which the rest
-            is: what each draw hides (``unit``, ``neighbors``; no default), and how.
-        unit: ``"label"``, where questions and persons are public, or ``"record"``.
-        neighbors: What one change is; ``REPLACE_ONE`` for labels.
-        bound: Of records: the norm to which feature differences are shortened; twice the bound
-            of the features if left out.
-        penalty: Strength of pessimism about answers unlike those that were compared, ≥ 0.
-        penalty_ridge: λ of the penalty's matrix λI + Σ xxᵀ; ``ridge`` if left out.
         engine: Of many files: where they are read,
             :class:`~sordino.engines.ray_data.RayData` or in this process if left out.
         scratch: Likewise: a folder that all machines see.
 
     Raises:
         PrivacyError: The pairs are raw judgments and no mechanism was given, or the ledger is
-            about another unit, or other rows are held out than the public rule says; or no bound
-            is known for what a withheld reward should hide.
+            about another unit, or other rows are held out than the public rule says.
         UsageError: A setting is out of range, or features do not fit the pairs.
         DataError: Persons must be known and are not, or the vectors cannot be used.
         BudgetExceeded: The mechanism's spend would pass the ledger's budget; nothing was drawn.
@@ -179,13 +125,11 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         :func:`~sordino.rewards.label_release.release_labels` states, and for records what
         :func:`~sordino.rewards.record_release.fit_records` does. Shown by
         tests/soundness/test_central_label.py and tests/soundness/test_central_record.py; of
-        rankings by tests/soundness/test_rankings_release.py. Withheld, what its draws promise is
-        shown by tests/soundness/test_withheld_reward.py.
+        rankings by tests/soundness/test_rankings_release.py.
 
     Source:
         Chowdhury, Kini & Natarajan 2024, debiased loss; docs/local.md. PPHJ; docs/central.md,
-        "Label privacy, one Gaussian release"; docs/intrinsic.md, "Withheld rewards of
-        preferences".
+        "Label privacy, one Gaussian release".
     """
     ball = _validate.workable("ball", ball)
     ridge = None if ridge is None else _validate.workable("ridge", ridge)
@@ -193,7 +137,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     refuse_own_rows(held_out)
     pairs = pairs.pairs if isinstance(pairs, Trajectories) else pairs
     if getattr(pairs, "alone", False):
-        features = suited_features(features, alone=True, hidden=unit == "record")
+        features = suited_features(features, alone=True)
     given: dict[str, object] = {
         "features": features,
         "mechanism": mechanism,
@@ -206,25 +150,8 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         "ridge": ridge,
         "engine": engine,
         "scratch": scratch,
-        "withhold": withhold or None,
-        "unit": unit,
-        "neighbors": neighbors,
-        "bound": bound,
-        "penalty": penalty or None,
-        "penalty_ridge": penalty_ridge,
     }
     _refuse_what_does_not_apply(pairs, given)
-    if withhold:
-        kept: Any = {"unit": unit, "neighbors": neighbors, "ridge": ridge}  # none are refused there
-        return WithheldReward(
-            cast("Any", pairs),
-            **kept,
-            features=features,
-            ball=ball,
-            bound=bound,
-            penalty=penalty,
-            penalty_ridge=penalty_ridge,
-        )
     if isinstance(pairs, PrivateChoices):
         return fit_choices(pairs, features=features, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
     if isinstance(pairs, Rankings):
@@ -273,7 +200,6 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     return fit(one_by_one, ridge=ridge, ball=ball, ellipsoid=ellipsoid, method=method)
 
 
-_OF_DRAWS = "unit neighbors bound penalty penalty_ridge"
 _OF_PAIRS = "method second_moment held_out"
 _SPENDING = "mechanism ledger simulate_seed"
 _MANY_FILES = (
@@ -284,17 +210,9 @@ _RULES = (  # where which settings do not apply, and why; in this order
     ("records", "ridge",
      ("is part of the promise of record privacy, "
       "ObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here.")),
-    ("files", f"withhold {_OF_DRAWS}", _MANY_FILES),
     ("memory", "engine scratch",
      ("is for judgments in files that memory does not hold, from "
       "sordino.find_chunks(...); these are in memory. Nothing was spent. Leave it out.")),
-    ("withheld", f"{_OF_PAIRS} ellipsoid {_SPENDING}",
-     ("has no meaning with withhold=True: the fit "
-      "is exact, releases nothing and spends nothing. Nothing was fitted. Leave it out; each draw "
-      "from sordino.gibbs_policy(withheld, temperature=...) spends and takes the ledger.")),
-    ("released", _OF_DRAWS,
-     ("is for withhold=True. Nothing was spent. Leave it out, or withhold "
-      "the reward; for other fits the mechanism says what is promised.")),
     ("rankings", _OF_PAIRS,
      "is for pairs, and these are rankings. Nothing was spent. Leave it out."),
     ("private", _SPENDING,
@@ -324,7 +242,6 @@ def _refuse_what_does_not_apply(pairs: object, given: Mapping[str, object]) -> N
     holds = {
         "records": of_records, "no records": not of_records, "rankings": ranked,
         "files": in_files, "memory": not in_files, "private": private,
-        "withheld": given["withhold"] is not None, "released": given["withhold"] is None,
         "refined in files": in_files and private and given["method"] != "debiased",
         "noised": noised, "no noise": not noised, "no noise on pairs": not (noised or ranked),
     }  # fmt: skip
@@ -405,7 +322,7 @@ def _answers_of_no_coin(
             f"These are raw judgments; {_GIVES_AWAY} Randomize them first with "
             "sordino.privatize(pairs, sordino.RandomizedResponse(epsilon=...), ledger=...), or "
             f"read a file that sordino privatize wrote; or {_WAYS}; or keep the reward to yourself "
-            f"and release only actions drawn from it, withhold=True. {_INFINITE}"
+            f"and release only actions drawn from it, WithheldReward(pairs, ...). {_INFINITE}"
         )
     pairs.differences(features)  # what cannot be used is refused before the entry
     return use_unprotected(pairs, mechanism, ledger=ledger)

@@ -37,8 +37,14 @@ from sordino.mechanisms.score_sensitivity import (
     size,
     withheld_record_range,
 )
-from sordino.preferences.features import Features, caveats_of_features, clipped_rows
+from sordino.preferences.features import (
+    Features,
+    caveats_of_features,
+    clipped_rows,
+    suited_features,
+)
 from sordino.preferences.pairs import Pairs
+from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
@@ -133,7 +139,8 @@ class Settings:
                 f"penalty_ridge={self.penalty_ridge!r} is of no use without a penalty. Give both, "
                 "or leave it out."
             )
-        _validate.settle(self, ridge=size, ball=size, penalty=partial(size, zero=True))
+        workable = _validate.workable
+        _validate.settle(self, ridge=workable, ball=workable, penalty=partial(size, zero=True))
         size("penalty_ridge", self.doubt_ridge)
 
     @property
@@ -341,17 +348,17 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 class WithheldReward(WithheldFit):
     """A linear reward fitted on raw judgments, of which nothing but drawn actions may be seen.
 
-    Made by :func:`sordino.fit_reward` with ``withhold=True``. Fitting spends nothing, because
-    nothing leaves; every draw from :func:`sordino.gibbs_policy` of it spends. The score of a
-    candidate is θ̂ᵀφ less ``penalty`` times the norm of φ in the inverse of Σ = λI + Σ xxᵀ, φ
-    being its features less the mean of all candidates. The weights show in no repr and no file,
-    and cannot be pickled; whoever reads the memory of the process can read them.
+    Fitting spends nothing, because nothing leaves; every draw from
+    :func:`sordino.gibbs_policy` of it spends. The score of a candidate is θ̂ᵀφ less
+    ``penalty`` times the norm of φ in the inverse of Σ = λI + Σ xxᵀ, φ being its features less
+    the mean of all candidates. The weights show in no repr and no file, and cannot be pickled;
+    whoever reads the memory of the process can read them.
 
     The object fits what it holds itself, so that no weights can stand beside a bound that was
     made for others.
 
     Args:
-        pairs: Raw judgments.
+        pairs: Raw judgments: pairs or trajectories.
         unit: Whose change is hidden: ``"label"``, where prompts, answers and persons are public,
             or ``"record"``, where all of a judgment is private.
         neighbors: What one change is; ``REPLACE_ONE`` for labels.
@@ -390,7 +397,7 @@ class WithheldReward(WithheldFit):
 
     def __init__(  # noqa: PLR0913 (each is one choice of the user)
         self,
-        pairs: Pairs,
+        pairs: Pairs | Trajectories,
         *,
         unit: Unit,
         neighbors: NeighboringRelation,
@@ -402,16 +409,20 @@ class WithheldReward(WithheldFit):
         penalty_ridge: float | None = None,
     ) -> None:
         """Check the settings and fit."""
+        pairs = pairs.pairs if isinstance(pairs, Trajectories) else pairs
         if not isinstance(pairs, Pairs):
             raise UsageError(
-                f"withhold=True is for raw judgments of two answers (Pairs), got "
+                f"A withheld reward is for raw judgments of two answers (Pairs), got "
                 f"{type(pairs).__name__}. Nothing was fitted. Answers that are private already "
-                "need no withholding; for rankings no bound is known."
+                "need no withholding; for rankings no bound is known; of judgments in many files, "
+                "read few enough into memory with sordino.read_pairs."
             )
+        if pairs.alone:
+            features = suited_features(features, alone=True, hidden=unit == "record")
         refuse_other_terms(unit, neighbors)
         if ridge is None:
             raise UsageError(
-                "ridge is needed with withhold=True: choosing it on raw labels would be a release "
+                "ridge is needed: choosing it on raw labels would be a release "
                 "of its own. Nothing was fitted. Pass ridge=..., chosen before you look at the "
                 "data; more of it lets each draw spend less."
             )
