@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -52,12 +53,20 @@ def _refuse_kind(chunks: Chunks, *, privatized: bool) -> None:
 
 
 def judged_vectors(
-    chunks: Chunks, chunk: Chunk, features: Features | None, *, privatized: bool = False
+    chunks: Chunks,
+    chunk: Chunk,
+    features: Features | None,
+    *,
+    privatized: bool = False,
+    seen: hashlib._Hash | None = None,
 ) -> Iterator[tuple[Matrix, Integer[np.ndarray, " n"]]]:
     """Yield (differences, labels or answers) of a chunk, in batches, in canonical order."""
+    # Of texts, `seen` is given what is public of them, as a survey keeps it.
     _refuse_kind(chunks, privatized=privatized)
     if chunks.dimension is None:
         for pairs, _, _ in questions(chunks, chunk):
+            if seen is not None:
+                seen.update(bytes.fromhex(pairs.public_digest))
             yield pairs.differences(features), pairs.labels
         return
     with _named(chunks, chunk):

@@ -246,6 +246,7 @@ class ChunkSurvey:
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     families: tuple[str, ...]  # of prompts whose answers were judged by themselves, in order
     selection: _Selection  # which rows count
+    folder: str  # where tasks leave what later ones read; gone when the context ends
     # Number of the first record of each chunk, and of all records at the end.
     starts: tuple[int, ...]
     most: int | None  # how many rows of one person count; None for all
@@ -336,6 +337,7 @@ def survey_chunks(
             people=doubts.people[0].plus(doubts.people[1]) if linked and look.raw else None,
             repeats=doubts.doubled and not linked,
             families=tuple(sorted({name for one in told for name in one.families})),
+            folder=shuffle.folder,
             selection=_Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
             starts=starts,
             most=most,

@@ -107,11 +107,23 @@ def column_parts(
     problem = f"{place_of(path, groups)} cannot be read: cut short or damaged. {_NOTHING}"
     with _opened(path) as file:
         known = [name for name in columns if name in file.schema_arrow.names]
-        batches = file.iter_batches(
-            batch_size=rows, row_groups=list(groups), columns=known, use_threads=False
-        )
+        batches = _row_batches(file, groups, rows, known)
         while (batch := _asked(lambda: next(batches, None), problem)) is not None:
             yield batch
+
+
+def _row_batches(
+    file: Any, groups: Sequence[int], rows: int, columns: Sequence[str] | None = None
+) -> Iterator[Any]:
+    """Yield record batches of some row groups, each of at most so many rows."""
+    # pyarrow keeps what it read of a row group until all that it was asked for are done, so it is
+    # asked for as few as fill a batch.
+    some, size = list[int](), 0
+    for group in groups:
+        some, size = [*some, group], size + file.metadata.row_group(group).num_rows
+        if size >= rows or group == groups[-1]:
+            yield from file.iter_batches(rows, row_groups=some, columns=columns, use_threads=False)
+            some, size = [], 0
 
 
 def column_values(place: str, batch: Any, name: str) -> list[Any]:
@@ -209,7 +221,8 @@ def _batches(
         parquet = path.suffix == ".parquet" or raw.read(4) == b"PAR1"
     if parquet:
         with _opened(path) as file:
-            yield tuple(file.schema_arrow.names), file.iter_batches(_ROWS, use_threads=False)
+            groups = range(file.metadata.num_row_groups)
+            yield tuple(file.schema_arrow.names), _row_batches(file, groups, _ROWS)
         return
     with _opened_arrow(path) as (reader, raw):
         whole = _arrow_batches(reader, raw, part)

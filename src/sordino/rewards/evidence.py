@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -17,7 +18,8 @@ from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csr_array, issparse
 
 from sordino import _validate
-from sordino._random import SimulatedEntropy, normals
+from sordino._files import atomic_writer, explained
+from sordino._random import SimulatedEntropy, new_secret, normals
 from sordino._validate import Square, Vector
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
@@ -306,17 +308,25 @@ def counted_vectors(
 ) -> Rows:
     """Return the feature differences of the rows that count, with labels or answers beside them."""
     shape = survey.counted, width_of(survey.chunks, features)
-    read = partial(_counted, survey, features, answers)
+    read: Callable[[Chunk], Iterator[_Block]] = partial(_counted, survey, features, answers)
+    if features is not None:
+        read = _Kept(read, shape[1], survey.folder, new_secret())
     return Rows(survey.engine, survey.chunks, read, shape, survey.taken)
+
+
+_Block = tuple[int, Any, Integer[np.ndarray, " k"]]
+"""(number of the first row, differences, labels) of some rows that count."""
 
 
 def _counted(
     survey: ChunkSurvey, features: Features | None, answers: object, chunk: Chunk
-) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
-    """Yield (number of the first row, differences, labels) of the rows of a chunk that count."""
-    out = survey.selection.left_out(chunk.number)
+) -> Iterator[_Block]:
+    """Yield the rows of a chunk that count; of texts, refuse others than were surveyed."""
+    out, seen = survey.selection.left_out(chunk.number), hashlib.sha256()
     first, start = 0, survey.starts[chunk.number] - survey.selection.before(chunk.number)
-    for rows, labels in judged_vectors(survey.chunks, chunk, features, privatized=bool(answers)):
+    for rows, labels in judged_vectors(
+        survey.chunks, chunk, features, privatized=bool(answers), seen=seen
+    ):
         counts = np.ones(len(labels), dtype=bool)
         counts[out[(out >= first) & (out < first + len(labels))] - first] = False
         first += len(labels)
@@ -326,6 +336,56 @@ def _counted(
             _validate.finite_array("features", np.ravel(numbers), ndim=1)
             yield start, kept, labels[counts]
             start += kept.shape[0]
+    if features is not None and seen.digest() != survey.digests[chunk.number]:
+        raise _changed(chunk)
+
+
+def _changed(chunk: Chunk) -> DataError:
+    return DataError(f"{chunk.name} changed while it was read. Nothing was released.")
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Vectors of texts, made once: a fit reads them some twenty times."""
+
+    # Texts are public where labels are to be hidden, so vectors may lie in the folder of the survey
+    # as they are. Labels lie there hidden by a secret that only tasks of this run know.
+
+    read: Callable[[Chunk], Iterator[_Block]]  # from the texts
+    width: int
+    folder: str  # where they are kept, as long as it is there
+    secret: bytes = field(repr=False)
+
+    def __call__(self, chunk: Chunk) -> Iterator[_Block]:
+        """Yield the rows of a chunk that count."""
+        if not Path(self.folder).is_dir():
+            yield from self.read(chunk)
+            return
+        chunk.refuse_change()
+        name = hashlib.sha256(self.secret).hexdigest()[:16]
+        path = Path(self.folder) / f"{chunk.number:08d}-{name}.vectors"
+        if not path.exists():
+            with atomic_writer(path, force=True, held=False) as file:
+                for start, rows, labels in self.read(chunk):
+                    parts = (rows.data, rows.indices, rows.indptr) if issparse(rows) else (rows,)
+                    hidden = self._turned(chunk, start, labels)
+                    for part in (np.array([start, len(parts)]), hidden, *parts):
+                        np.save(file, part, allow_pickle=False)
+        with explained("A file of vectors cannot be read"), path.open("rb") as kept:
+            size = path.stat().st_size
+            while kept.tell() < size:
+                start, many = np.load(kept, allow_pickle=False).tolist()
+                labels, *parts = (np.load(kept, allow_pickle=False) for _ in range(many + 1))
+                rows = parts[0] if many == 1 else csr_array(tuple(parts), (len(labels), self.width))
+                yield start, rows, self._turned(chunk, start, labels)
+
+    def _turned(
+        self, chunk: Chunk, start: int, labels: Integer[np.ndarray, " k"]
+    ) -> Integer[np.ndarray, " k"]:
+        """Return labels hidden, or hidden ones as they were."""
+        name = self.secret + chunk.number.to_bytes(8, "big") + start.to_bytes(8, "big")
+        pad = np.frombuffer(hashlib.shake_256(name).digest(labels.nbytes), labels.dtype)
+        return labels ^ pad
 
 
 def verified(rows: Rows, survey: ChunkSurvey) -> Rows:
@@ -340,7 +400,7 @@ def _verified(
     """Yield the blocks of a chunk; after the last one, compare the chunk with the survey."""
     yield from read(chunk)
     if digest_of_chunk(survey.chunks, chunk) != survey.digests[chunk.number]:
-        raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
+        raise _changed(chunk)
 
 
 def width_of(chunks: Chunks, features: Features | None) -> int:

@@ -240,7 +240,8 @@ class Judged:
                 "survey them without."
             )
         in_files = ChunkedLabels.prepare(mechanism, vectors, parts=self.parts)
-        total = in_files.total(verified(vectors, source) if source.linked else vectors)
+        others = source.linked and source.chunks.dimension is not None  # texts are, in any case
+        total = in_files.total(verified(vectors, source) if others else vectors)
         public = _KnownSum(
             used=None,
             factor=total.factor,

@@ -6,6 +6,7 @@ import os
 import shutil
 import traceback
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from sordino.preferences import chunks as module
 from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
+from sordino.rewards import evidence
 from sordino.rewards.evidence import counted_vectors
 from sordino.runs.settings import ManyFiles
 from sordino.runs.tables import _files_rows as files_rows
@@ -80,6 +82,47 @@ def test_how_a_label_is_spelled_moves_no_cut(tmp_path, monkeypatch, at):
         found.append(geometry(write(tmp_path / f"{len(found)}" / "a.jsonl", rows)))
     assert found[0] == found[1]
     assert [rows for _, rows in found[0][1]] == [8] * 7 + [4]
+
+
+# --- vectors of texts are made once ---
+
+
+def test_texts_are_read_once_for_all_passes_and_labels_lie_hidden(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_LINES", 24)
+    chunks = find_chunks(write(tmp_path / "a.jsonl", [row(i, int(i % 60 > 2)) for i in range(60)]))
+    read, made = evidence.judged_vectors, []
+    monkeypatch.setattr(evidence, "judged_vectors", lambda *a, **k: made.append(a) or read(*a, **k))
+    with survey_chunks(chunks, InProcess()) as found:
+        rows = counted_vectors(found, sordino.HashedText(dimension=40))
+        passes = [[block for chunk in chunks for block in rows.read(chunk)] for _ in range(3)]
+        assert len(made) == len(chunks) == 3
+        files = sorted(Path(found.folder).glob("*.vectors"))
+        with files[0].open("rb") as file:
+            np.load(file)
+            hidden = np.load(file)
+    assert len(made) == 3
+    fresh = [block for chunk in chunks for block in rows.read(chunk)]  # the folder is gone
+    assert len(made) == 6
+    for some in passes:
+        for one, other in zip(some, fresh, strict=True):
+            assert one[0] == other[0]
+            np.testing.assert_array_equal(one[1].toarray(), other[1].toarray())
+            np.testing.assert_array_equal(one[2], other[2])
+    assert len(hidden) == len(fresh[0][2]) == 24
+    assert {*fresh[0][2].tolist()} < {0, 1, 2}
+    assert len({*hidden.tolist()}) > 8
+
+
+def test_other_texts_than_were_surveyed_are_not_kept(tmp_path, monkeypatch):
+    """Also where clocks were set back, so that nothing else tells."""
+    path = write(tmp_path / "a.jsonl", [row(i) for i in range(9)])
+    monkeypatch.setattr(module.Chunk, "refuse_change", lambda self: None)
+    with survey_chunks(find_chunks(path), InProcess()) as found:
+        write(path, [row(i + (i == 8)) for i in range(9)])
+        rows = counted_vectors(found, sordino.HashedText(dimension=16))
+        with pytest.raises(DataError, match=r"a\.jsonl changed while it was read"):
+            list(rows.read(found.chunks[0]))
+        assert not list(Path(found.folder).glob("*vectors*"))
 
 
 def test_a_place_in_a_later_chunk_is_that_in_the_file(tmp_path, monkeypatch):
