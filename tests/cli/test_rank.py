@@ -37,9 +37,11 @@ def rank(folder, *words, code=0):
 def test_a_board_is_planned_released_audited_checked_and_drawn_again(voted):
     plan = rank(voted, "in.jsonl", "--epsilon", 1, "--out", "run", "--updates", 8, "--dry-run")
     assert plan["board"] == {"items": 5, "groups": []}
+    assert plan["updates"]["correlated"] < 2 < plan["updates"]["single"] == 8**0.5
+    assert plan["forecast"]["estimate"]["correlated"] < plan["forecast"]["estimate"]["single"]
+    plan = rank(voted, "in.jsonl", "--epsilon", 1, "--out", "run", "--dry-run")
     assert {*plan["forecast"]} == {"labels", "estimate"}
-    assert plan["updates"]["single"] == 8
-    assert plan["updates"]["tree"] == 3 * 4
+    assert "updates" not in plan
     assert not (voted / "run").exists()
     told = rank(voted, "in.jsonl", "--epsilon", 1, "--out", "run")
     assert told["noise"] == min(plan["forecast"], key=lambda kind: plan["forecast"][kind]["points"])
@@ -139,6 +141,74 @@ def test_next_weeks_votes_add_up_and_pay_for_themselves(voted):
     told = rank(voted, "again.jsonl", *terms, *more)
     assert told["guarantee"]["epsilon"] > 10  # of whoever came back
     assert voted.run("audit", "run", "three", "--ledger", "spend.db").code == 0
+
+
+def by_week(folder, weeks=3):
+    """Write the votes of every week, and those of all weeks until then; half the people return."""
+    rows = [json.loads(line) for line in (folder / "in.jsonl").read_text().splitlines()][:1200]
+    for week in range(weeks):
+        mine = [row | {"g": "vw"[at // 2 % 2]} | ({"person": f"{at} {week}"} if at % 2 else {})
+                for at, row in enumerate(rows) if at * weeks // len(rows) == week]  # fmt: skip
+        folder.write(f"{week}.jsonl", mine)
+    for week in range(weeks):
+        files = [(folder / f"{at}.jsonl").read_text() for at in range(week + 1)]
+        (folder / f"until{week}.jsonl").write_text("".join(files))
+
+
+@pytest.mark.parametrize(
+    "words", [("--groups", "g"), ("--unit", "person", "--cap", 3)], ids=["label", "person"]
+)
+def test_noise_that_is_correlated_over_updates_is_paid_by_everybody_in_them(voted, words):
+    by_week(voted)
+    terms = ("--epsilon", 4, "--ledger", "spend.db", *words)
+    told = rank(voted, "0.jsonl", *terms, "--updates", 3, "--out", "run0", "--budget", 20)
+    assert told["guarantee"]["epsilon"] < 4
+    assert told["data"]["pairs"] <= 400
+    refused = rank(voted, "1.jsonl", *terms, "--update", "run0", "--out", "run1", code=2)
+    assert "those of update 1 are not all here" in refused
+    rank(voted, "0.jsonl", "1.jsonl", *terms, "--update", "run0", "--out", "run1")
+    other = rank(voted, "until2.jsonl", *terms, "--update", "run1", "--updates", 4, "--out", "run2",
+                 code=2)  # fmt: skip
+    assert "was made for --updates 3" in other
+    told = rank(voted, "until2.jsonl", *terms, "--update", "run1", "--out", "run2")
+    assert len(told["leaderboard"]["history"]) == told["leaderboard"]["updates"] == 3
+    if "person" in words:
+        assert 4 < told["guarantee"]["epsilon"] < 20  # of whoever came every week
+    else:
+        assert 3.9 < told["guarantee"]["epsilon"] <= 4  # a vote is in one week
+    assert voted.run("audit", "run", "run2", "--ledger", "spend.db").code == 0
+    path = voted / "run2/leaderboard.json"
+    board = json.loads(path.read_text())
+    board["releases"][-1]["release_ids"].pop()
+    path.write_text(json.dumps(board))
+    audit = voted.run("audit", "run", "run2", "--ledger", "spend.db", "--json").value["findings"]
+    (found,) = (one["summary"] for one in audit if one["attack"] == "mechanism")
+    assert "did not pay" in found
+
+
+def test_votes_that_are_on_the_board_already_do_not_count_again(voted):
+    by_week(voted, weeks=2)
+    terms = ("--epsilon", 4, "--ledger", "spend.db", "--noise", "estimate")
+    rank(voted, "0.jsonl", *terms, "--out", "one")
+    told = rank(voted, "until1.jsonl", *terms, "--update", "one", "--out", "two")
+    assert (told["data"]["pairs"], told["data"]["left_out"]) == (1200, 600)
+    assert told["guarantee"]["epsilon"] == pytest.approx(4, rel=1e-3)  # each vote is in one update
+    refused = rank(voted, "until1.jsonl", *terms, "--update", "two", "--out", "more", code=2)
+    assert "on the board already" in refused
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(("--noise", "labels"), "no noise can be saved"), (("--unit", "person"), "needs --cap"),
+     (("--unit", "record", "--items", "x,y"), "nor which update it is of"),
+     (("--engine", "process"), "read at once"), (("--no-persons",), "know these votes again")],
+)  # fmt: skip
+def test_where_no_noise_can_be_correlated_it_is_refused(voted, words, why):
+    rows = [{"model_a": "x", "model_b": "y", "winner": "model_a", "person": "p"}] * 4
+    voted.write("bare.jsonl", rows)
+    assert why in rank(voted, "bare.jsonl", "--epsilon", 1, "--updates", 4, *words, "--out", "run",
+                       code=2)  # fmt: skip
+    assert not (voted / "run").exists()
 
 
 def test_groups_style_anchor_and_ties_are_on_one_board(voted):
@@ -288,8 +358,9 @@ def test_no_record_decides_how_many_votes_a_board_tells(voted, relation):
 
 
 def test_votes_that_cannot_be_added_to_a_board_are_refused_before_anything_is_spent(voted):
-    terms = ("in.jsonl", "--epsilon", 1, "--noise", "estimate", "--out", "two")
-    rank(voted, *terms[:-1], "one", "--ledger", "spend.db")
+    battles(voted, "next.jsonl", seed=4)
+    terms = ("next.jsonl", "--epsilon", 1, "--noise", "estimate", "--out", "two")
+    rank(voted, "in.jsonl", *terms[1:-1], "one", "--ledger", "spend.db")
     paid = Ledger.read(voted / "spend.db").head
     for words, said in (
         (("--ledger", "other.db"), "did not pay for the board"),

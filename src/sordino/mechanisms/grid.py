@@ -228,7 +228,11 @@ def counting_less(rows: Matrix, longest: float) -> Matrix:
     """Return the rows times their weights, so that none is longer than ``longest``."""
     if longest == np.inf:
         return rows
-    weights = row_weights(rows, longest)[:, np.newaxis]
+    return weighted(rows, row_weights(rows, longest))
+
+
+def weighted(rows: Matrix, weights: Float[np.ndarray, " n"]) -> Matrix:
+    """Return every row times its weight."""
     if sparse.issparse(rows):
-        return sparse.csr_array(sparse.csr_array(rows).multiply(weights))
-    return np.asarray(rows * weights)
+        return sparse.csr_array(sparse.csr_array(rows).multiply(weights[:, np.newaxis]))
+    return np.asarray(rows * weights[:, np.newaxis])

@@ -49,6 +49,7 @@ from .grid import (
     first_rows,
     refuse_persons,
     root_above,
+    weighted,
     whole_steps,
     with_noise,
 )
@@ -409,6 +410,7 @@ class LabelMechanism(SumMechanism):
         persons: PersonIds | None = None,
         rows: Order | None = None,
         parts: int = 2,
+        weights: Float[np.ndarray, " n"] | None = None,
     ) -> LabelDesign:
         """Return the release made ready for public vectors: it reads no label and spends nothing.
 
@@ -421,6 +423,9 @@ class LabelMechanism(SumMechanism):
                 not depend on labels.
             parts: P, of which every label is a whole number: 2 for labels that may be undecided,
                 K − 1 or twice that for ratings of K levels. Declared, never read from labels.
+            weights: How much of each row is summed, public and in (0, 1]; all of it if left out.
+                A label then moves the sum by at most its weight times what the noise hides, and
+                the ``records_per_person`` of each of ``persons`` by the sum of their weights.
 
         Raises:
             DataError: A vector, an id or a row cannot be used, or no row that counts is
@@ -440,9 +445,12 @@ class LabelMechanism(SumMechanism):
         ellipsoid = self.ellipsoid_of(fitted)
         # No row that counts is longer than 1 as the noise measures it; a half one takes half that.
         most, whiten = 1 / self.grid, ellipsoid.whiten / self.grid
+        if weights is not None:
+            differences = checked_rows("differences", weighted(differences, weights))
+            marks = marks * weights[:, np.newaxis]
         halves = _half_steps(differences, used, whiten, longest=most, parts=parts)
-        tied = (marks * used[:, np.newaxis] * self.tie_steps).astype(np.int32)
-        design = LabelDesign(self, ellipsoid, halves, used, persons, parts, tied)
+        tied = np.rint(marks * used[:, np.newaxis] * self.tie_steps).astype(np.int32)
+        design = LabelDesign(self, ellipsoid, halves, used, persons, parts, tied, weights)
         design.refuse_unusable_noise()
         return design
 
@@ -591,6 +599,7 @@ class LabelDesign(DesignedSum):
     persons: PersonIds | None = None  # whose rows they are, if all of one person change together
     parts: int = 2  # P, of which every label is a whole number
     tied: Int32[np.ndarray, "n q"] | None = None  # what a tie of each row adds, behind, in steps
+    weights: Float[np.ndarray, " n"] | None = None  # how much of each row is summed
     # How many steps one change moves the sum at most, rounded up: Δ.
     moved: float = field(init=False)
     # The rows of a change that may move it as far: one row, or one person's.
@@ -599,7 +608,13 @@ class LabelDesign(DesignedSum):
     def __post_init__(self) -> None:
         if self.tied is None:
             object.__setattr__(self, "tied", np.zeros((len(self.halves), 0), dtype=np.int32))
-        self._hide(lengths(self.halves, self.parts, self.tied), self.persons)
+        if self.weights is None:
+            self._hide(lengths(self.halves, self.parts, self.tied), self.persons)
+        else:  # what hides a row of weight w as w of a whole one hides every sum of such rows
+            moves = lengths(self.halves, self.parts, self.tied)
+            self._hide(np.ceil(moves / self.weights).astype(np.int64), None)
+            most = self.mechanism.records_per_person or 1
+            object.__setattr__(self, "moved", self.moved * most)
         for steps in (self.halves, self.used):
             steps.setflags(write=False)
 

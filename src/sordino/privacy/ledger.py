@@ -524,7 +524,7 @@ class Ledger:
             raise PrivacyError("Only where who answered is public may persons be digested.")
         return self.rosters.made(people, self._sets.mark)
 
-    def reserve(
+    def reserve(  # noqa: PLR0913 (each says another thing of one release)
         self,
         event: Event,
         *,
@@ -534,6 +534,7 @@ class Ledger:
         questions: np.ndarray | None = None,
         people: People | None = None,
         details: dict[str, Any] | None = None,
+        votes: Sequence[bytes] = (),
         needed: Mapping[str, People | None] | None = None,
     ) -> Reservation:
         """Write one spend durably, before its noise is drawn, and return the permission to draw.
@@ -549,6 +550,7 @@ class Ledger:
             people: Where who answered is public: who takes part, and how many labels of each the
                 entry is about; for a coin per label, how many coins. Nobody else is charged.
             details: Public numbers to keep with the entry (for example person totals).
+            votes: Keys of person and question of votes that are to be known again.
             needed: Only for what is drawn answer by answer and stored elsewhere: who would have
                 how many coins on each of :attr:`open_entries`; None if it cannot be gone on with.
 
@@ -573,6 +575,10 @@ class Ledger:
             # Who is made only now: another process may just have made the secret.
             if (roster := self.roster_of(promise, people)) is not None:
                 payload |= {"persons": roster.digest, "secret": self.rosters.mark}
+            kept = {} if roster is None else {roster.digest: roster.packed}
+            if votes:
+                kept |= (noted := self.rosters.noted(votes, self._sets.mark))
+                payload |= {"votes": next(iter(noted)), "secret": self.rosters.mark}
             columns["payload"] = ledger_chain.strict_json("details", payload)
             row = None if own is None else own.begun(self.spends, columns)
             if own is not None and row is not None and self._goes_on(row, columns, wanted):
@@ -588,7 +594,7 @@ class Ledger:
                 release_id=release_id,
                 request=None if own is None else own.request,
                 questions=unseen,
-                kept=None if roster is None else {roster.digest: roster.packed},
+                kept=kept,
                 **columns,
             )
         if own is not None:

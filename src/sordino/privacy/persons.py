@@ -13,10 +13,10 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, UInt64
@@ -29,7 +29,10 @@ from . import ledger_chain
 from .guarantee import Event, NeighboringRelation, Unit
 from .ledger_chain import secret_path
 
-_BYTES = 16  # of the key of a person that a digest is made of
+KEY_BYTES: Final = 16
+"""Of the key of a person that a digest is made of."""
+
+_SHORT = 8  # of the keyed digest of a person, or of a vote
 _TOKEN = re.compile(rb"[\w-]{40,}")  # what the file of a secret holds
 _MOST_COMPOSED = 16  # compositions for one total: a few, unless nobody had nearly as much as all
 
@@ -43,7 +46,7 @@ class People(NamedTuple):
     @classmethod
     def of(cls, keys: Iterable[bytes], *, most: int | None = None) -> People:
         """Return persons by their keys, each as often as it comes up and at most so often."""
-        found = Counter(key[:_BYTES] for key in keys)
+        found = Counter(key[:KEY_BYTES] for key in keys)
         counts = np.fromiter(found.values(), np.int64, len(found))
         return cls(b"".join(found), counts if most is None else np.minimum(counts, most))
 
@@ -126,7 +129,7 @@ class Rosters:
             raise UsageError("A person in a release has at least one judgment in it.")
         self.refuse_other_secret(mark)
         keys = people.keys
-        each = (keys[at : at + _BYTES] for at in range(0, len(keys), _BYTES))
+        each = (keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES))
         digests = b"".join(self._keyed(key) for key in each)
         roster = Roster.added(np.frombuffer(digests, "<u8"), people.counts)
         self._known[roster.digest] = roster
@@ -139,16 +142,37 @@ class Rosters:
         # Of each coin it takes the keys of person and question, and of those that arrived before
         # digests of their digests.
         self.refuse_other_secret(mark)
-        held = {self._keyed(person[:_BYTES] + what, _BYTES): person for person, what in coins}
+        held = {self._keyed(person[:KEY_BYTES] + what, KEY_BYTES): person for person, what in coins}
         beside = b"".join(sorted(held))
         for digest in known:
             with ledger_chain.connect_reader(self._path) as connection:
                 earlier = ledger_chain.beside(connection, "named", digest, digest)
-            for at in range(0, len(earlier), _BYTES):
-                held.pop(earlier[at : at + _BYTES], None)
+            for at in range(0, len(earlier), KEY_BYTES):
+                held.pop(earlier[at : at + KEY_BYTES], None)
         return self.made(People.of(held.values()), mark), beside
 
-    def _keyed(self, key: bytes, size: int = 8) -> bytes:
+    def noted(self, votes: Iterable[bytes], mark: str | None) -> dict[str, bytes]:
+        """Return what is kept of some votes, so that they are known again, by its digest."""
+        # Of each vote it takes the keys of person and question.
+        self.refuse_other_secret(mark)
+        packed = b"".join(sorted({self._keyed(vote) for vote in votes}))
+        return {hashlib.sha256(packed).hexdigest(): packed}
+
+    def places(
+        self, votes: Iterable[bytes], notes: Sequence[str], mark: str | None
+    ) -> tuple[Int64[np.ndarray, " n"], list[int]]:
+        """Return in which list every vote was noted, −1 in none, and how many each list has."""
+        self.refuse_other_secret(mark)
+        known: dict[bytes, int] = {}
+        for place, digest in enumerate(notes):
+            with ledger_chain.connect_reader(self._path) as connection:
+                value = ledger_chain.beside(connection, "named", digest, digest)
+            for at in range(0, len(value), _SHORT):
+                known.setdefault(value[at : at + _SHORT], place)
+        found = [known.get(self._keyed(vote), -1) for vote in votes]
+        return np.array(found, np.int64), [*map([*known.values()].count, range(len(notes)))]
+
+    def _keyed(self, key: bytes, size: int = _SHORT) -> bytes:
         return hashlib.blake2b(key, digest_size=size, key=self._secret[:64]).digest()
 
     @property

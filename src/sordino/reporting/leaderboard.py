@@ -21,7 +21,8 @@ _LINES = 6  # with a color of their own, over time
 _STEPS = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10_000)
 _TICKS = 5
 _APART = 17.0  # between the names of two lines
-_MARKS = 12  # updates with a name below
+_MARKS = 7  # updates with a name below
+_DOTS = 24  # of more updates lines have no dots
 _TEENS = range(11, 14)
 _MEANING = (
     "With {} confidence all ranges of ranks hold at once, and each interval of points by itself; "
@@ -201,12 +202,16 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
         {str(item["name"]): item for item in update["items"] if item["rating"] is not None}
         for update in updates
     ]
-    y = _Axis.of([item for items in told for item in items.values()], 330.0, 12.0)
     left, right = 52.0, 640.0
+    dots = len(updates) <= _DOTS
     across = [
         left + 14 + (right - left - 28) * at / (len(updates) - 1) for at in range(len(updates))
     ]
     last = sorted(told[-1], key=lambda name: -told[-1][name]["points"])
+    # what is drawn: intervals of the best, and points of all
+    shaded = [items[name] for items in told for name in last[:_LINES] if name in items]
+    bare = [item | {"interval": (None, None)} for items in told for item in items.values()]
+    y = _Axis.of([*shaded, *bare], 330.0, 12.0)
     lines: list[dict[str, Any]] = []
     for rank, name in enumerate(last):
         seen = [(x, items[name]) for x, items in zip(across, told, strict=True) if name in items]
@@ -215,15 +220,16 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
             {
                 "name": name,
                 "kind": f"s{rank}" if rank < _LINES else "rest",
-                "dots": [(x, y.at(item["points"])) for x, item in seen],
-                "whiskers": [
-                    (x, y.at(a), y.at(b)) for x, a, b in ends if a is not None and b is not None
-                ],
+                "path": [(x, y.at(item["points"])) for x, item in seen],
+                "dots": dots or len(seen) == 1,
+                # an open end goes to the edge
+                "area": [(x, y.at(y.high if high is None else high)) for x, _, high in ends]
+                + [(x, y.at(y.low if low is None else low)) for x, low, _ in ends[::-1]],
             }
         )
     floor = -math.inf  # names stand below each other
     for line in lines:
-        floor = line["y"] = max(line["dots"][-1][1], floor + _APART)
+        floor = line["y"] = max(line["path"][-1][1], floor + _APART)
     said = f"Points after each of {len(updates)} updates."
     if last:
         said += f" {last[0]} leads at the end, with {points_text(told[-1][last[0]]['points'])}."
@@ -233,10 +239,11 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
         "left": left,
         "right": right,
         "lines": lines[::-1],  # the best on top
+        "shaded": whole(min(len(lines), _LINES)),
         "y_ticks": [(y.at(tick), points_text(tick)) for tick in y.ticks],
         "x_ticks": [
             (x, str(update["name"]))
             for at, (x, update) in enumerate(zip(across, updates, strict=True))
-            if at % every == 0 or at == len(updates) - 1
+            if (len(updates) - 1 - at) % every == 0
         ],
     }

@@ -21,6 +21,7 @@ from sordino._files import read_json
 from sordino.errors import DataError, UsageError
 from sordino.privacy.guarantee import Guarantee
 
+from .continual import coefficients
 from .leaderboard import POINTS, Ballots, Leaderboard, Votes, fit_board
 
 BOARD_FORMAT: Final = "sordino.leaderboard"
@@ -126,12 +127,14 @@ class Board:
         guarantee: What all of them promise together.
         anchor: An item and its points; without one the mean of all has 1000.
         confidence: How often an interval, or all ranks together, hold the truth.
+        updates: For how many the noise is correlated; without it each has noise of its own.
     """
 
     releases: tuple[BoardRelease, ...]
     guarantee: Guarantee
     anchor: tuple[str, float] | None = None
     confidence: float = 0.95
+    updates: int | None = None
     counted_apart: ClassVar[bool] = True  # what paid for updates: by who took part in each
 
     @property
@@ -159,8 +162,11 @@ class Board:
     def _sums(self, until: int | None = None) -> dict[str, Votes]:
         """Return the votes of some first updates together, by group."""
         added: dict[str, Votes] = {}
-        for one in self.releases[:until]:
-            for name, votes in one.votes.items():
+        releases = self.releases[:until]
+        weights = np.ones(len(releases)) if self.updates is None else coefficients(len(releases))
+        for one, weight in zip(releases, weights[::-1].tolist(), strict=True):
+            for name, told in one.votes.items():
+                votes = told if self.updates is None else told.times(weight)
                 added[name] = added[name].plus(votes) if name in added else votes
         return added
 
@@ -179,6 +185,7 @@ class Board:
         return {
             **every.pop(""),
             "anchor": None if self.anchor is None else list(self.anchor),
+            "updates": self.updates,
             "groups": every,
             "history": [*history, newest],
         }
@@ -245,10 +252,13 @@ class Board:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Board:
         """Return the board that JSON holds; KeyError, TypeError or ValueError if malformed."""
-        anchor = values["anchor"]
+        anchor, updates = values["anchor"], values["updates"]
+        if updates is not None:
+            updates = _validate.integer("updates", updates, at_least=1)
         return cls(
             releases=tuple(map(BoardRelease.from_dict, values["releases"])),
             guarantee=Guarantee.from_dict(values["guarantee"], values["caveats"]),
             anchor=None if anchor is None else (str(anchor[0]), float(anchor[1])),
             confidence=_validate.failure_probability("confidence", values["confidence"]),
+            updates=updates,
         )

@@ -7,7 +7,7 @@ process alone writes to the ledger and draws.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,12 @@ from jaxtyping import Bool, Float, Int64
 from sordino._random import Entropy
 from sordino.engines.engine import Rows
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.label_sum import ChunkedLabels, LabelMechanism, SumMechanism
+from sordino.mechanisms.label_sum import (
+    ChunkedLabels,
+    LabelMechanism,
+    SumMechanism,
+    counted_rows,
+)
 from sordino.preferences.chunk_survey import ChunkSurvey, Part
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
@@ -27,6 +32,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.persons import People
 from sordino.privatization.randomization import refuse_unlinked
 
+from .continual import Share, coefficients, shares_of, votes_of
 from .evidence import Evidence, Released, counted_vectors, longest_row, verified
 from .release_checks import (
     UNREAD,
@@ -93,7 +99,7 @@ def release_labels(
             known_squares=known.squares,
         ),
         guarantee=promise,
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         artifact=released.artifact,
         features=features,
         pairs=n,
@@ -122,7 +128,7 @@ class LabelSum:
 
     value: Float[np.ndarray, " d"]
     known: _KnownSum  # its noise, and what it is about
-    release_id: str  # the ledger entry
+    release_ids: tuple[str, ...]  # the ledger entries: several, if they paid for parts
     artifact: str  # SHA-256 of the sum and what it is about
 
 
@@ -136,6 +142,7 @@ class Judged:
     linked: bool  # whether it is known who answered
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     most: int | None  # how many rows of one person count, by the mechanism they were checked for
+    ages: Int64[np.ndarray, " n"] | None = None  # how many updates ago each row was new
 
     @classmethod
     def of(
@@ -144,6 +151,7 @@ class Judged:
         source: Pairs | ChunkSurvey,
         mechanism: LabelMechanism,
         ledger: Ledger,
+        ages: Int64[np.ndarray, " n"] | None = None,
     ) -> Judged:
         """Return judgments that may be released; refuse other kinds, orders and settings."""
         if not isinstance(source, Pairs | ChunkSurvey):
@@ -167,6 +175,8 @@ class Judged:
                     "for the same."
                 )
             linked, repeats = source.linked, source.repeats
+            if ages is not None:
+                raise UsageError("Votes of several updates are read in memory. Nothing was done.")
             return cls(
                 source=source, rows=None, n=source.n, linked=linked, repeats=repeats, most=most
             )
@@ -174,7 +184,8 @@ class Judged:
         if most is not None and source.persons is None:
             refuse_unlinked(f"a limit of {most} records of one person")
         rows = countable_rows(source)
-        return cls(source=source, rows=rows, n=len(source), most=most, **_links(source))
+        links, n = _links(source), len(source)
+        return cls(source=source, rows=rows, n=n, most=most, ages=ages, **links)
 
     @property
     def parts(self) -> int:
@@ -195,12 +206,44 @@ class Judged:
             return None
         return People.of((person_key(source.persons[row]) for row in self.rows), most=self.most)
 
+    @property
+    def holders(self) -> Sequence[str] | None:
+        """Return whose rows count up to the cap: of everybody, those of each update."""
+        persons = self.source.persons if isinstance(self.source, Pairs) else None
+        if persons is None or self.most is None or self.ages is None:
+            return None if self.most is None else persons
+        return [f"{age} {who}" for age, who in zip(self.ages, persons, strict=True)]
+
+    @property
+    def votes(self) -> list[bytes]:
+        """Return the keys of person and question of what is new here, where both are known."""
+        source = self.source
+        if not isinstance(source, Pairs) or self.rows is None:
+            return []
+        new = self.rows if self.ages is None else self.rows[self.ages[self.rows] == 0]
+        return votes_of(source, new)
+
+    def shares(self, mechanism: LabelMechanism, promise: Guarantee) -> list[Share]:
+        """Return what a release spends, and whom each part of it is about."""
+        source, rows, ages = self.source, self.rows, self.ages
+        if ages is None or rows is None or not isinstance(source, Pairs):
+            return [Share(mechanism.event, self.questions(promise), self.people)]
+        used = np.flatnonzero(counted_rows(self.n, self.holders, rows, self.most))
+        persons = source.persons
+        return shares_of(
+            mechanism,
+            promise,
+            ages[used],
+            [source.keys[row] for row in used],
+            None if persons is None else [person_key(persons[row]) for row in used],
+        )
+
     def promise(self, mechanism: LabelMechanism, ledger: Ledger, entropy: Entropy) -> Guarantee:
         """Return what a release promises; refuse what the ledger would refuse."""
         terms = {"linked": self.linked, "repeats": self.repeats}
         promise = promise_of(mechanism, ledger, entropy, n=self.n, **terms)
-        asked, people = self.questions(promise), self.people
-        ledger.check(mechanism.event, promise=promise, questions=asked, people=people)
+        for event, asked, people in self.shares(mechanism, promise):
+            ledger.check(event, promise=promise, questions=asked, people=people)
         return promise
 
     def part(self, part: Part) -> Judged:
@@ -226,10 +269,13 @@ class Judged:
         # Whatever is wrong with vectors, files or the grid is found here, before anything is spent.
         source = self.source
         if isinstance(source, Pairs):
-            limited = mechanism.records_per_person is not None
-            persons = source.persons if limited else None
+            ages = self.ages
             design = mechanism.prepare(
-                vectors.held, persons=persons, rows=self.rows, parts=self.parts
+                vectors.held,
+                persons=self.holders,
+                rows=self.rows,
+                parts=self.parts,
+                weights=None if ages is None else coefficients(int(ages.max()) + 1)[ages],
             )
             public = _KnownSum(used=design.used, factor=design.factor, scale=design.scale)
             return public, lambda: design.release(source.labels, entropy=entropy)
@@ -261,6 +307,7 @@ def release_sum(
     details: Mapping[str, str],
     ledger: Ledger,
     entropy: Entropy,
+    noted: bool = False,
 ) -> LabelSum:
     """Return Σ y v over the rows that count with noise, after recording the spend.
 
@@ -276,22 +323,25 @@ def release_sum(
         raise PrivacyError("This promise is not that of the release. Nothing was released.")
     known, draw = judged.prepare(mechanism, vectors, entropy)
     most = mechanism.records_per_person
-    released = ledger.charge(
-        mechanism.event,
-        draw,
-        # of all that is public of all judgments, held out or not
-        digest=lambda value: digest_of_statistic(judged.source.public_digest, value),
-        promise=promise,
-        questions=judged.questions(promise),
-        people=judged.people,
-        details={**({} if most is None else {"cap": most}), **details} or None,
-    )
-    return LabelSum(
-        value=released.value,
-        known=known,
-        release_id=released.release_id,
-        artifact=released.artifact,
-    )
+    said = {**({} if most is None else {"cap": most}), **details} or None
+    paid = [
+        ledger.reserve(
+            event,
+            promise=promise,
+            questions=questions,
+            people=people,
+            details=said,
+            votes=() if at or not noted else judged.votes,
+        )
+        for at, (event, questions, people) in enumerate(judged.shares(mechanism, promise))
+    ]
+    value = paid[0].drawn_once(draw)  # once, whoever pays for what of it
+    # of all that is public of all judgments, held out or not
+    artifact = digest_of_statistic(judged.source.public_digest, value)
+    for reservation in paid:
+        reservation.commit(artifact)
+    ids = tuple(reservation.release_id for reservation in paid)
+    return LabelSum(value=value, known=known, release_ids=ids, artifact=artifact)
 
 
 def label_promise(

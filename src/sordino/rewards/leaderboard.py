@@ -184,6 +184,15 @@ class Votes:
             ballots=ballots,
         )
 
+    def times(self, weight: float) -> Votes:
+        """Return the same votes with sums, and their noise, that count so much."""
+        return replace(
+            self,
+            statistic=weight * self.statistic,
+            ties=None if self.ties is None else weight * self.ties,
+            noise=weight**2 * self.noise,
+        )
+
     def _among(self, items: tuple[str, ...]) -> Votes:
         """Return the same votes on a board of more items."""
         k, d = len(self.items), self.rows.shape[1]

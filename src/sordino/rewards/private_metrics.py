@@ -217,7 +217,7 @@ def measure_labels(
         **_estimates(released, margins, known, temperature),
         event=mechanism.event,
         guarantee=promise,
-        release_id=released.release_id,
+        release_id=released.release_ids[0],
         artifact=released.artifact,
         judged=reward.artifact,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ from sordino.preferences.records import turned
 from sordino.privacy.guarantee import REPLACE_ONE, UNDECIDED, Guarantee, NeighboringRelation
 from sordino.privacy.ledger import Ledger
 
+from .continual import coefficients
 from .evidence import Evidence, Released, evidence_of_answers
 from .label_release import Judged, digest_of_statistic, release_sum
 from .leaderboard import Ballots, Votes
@@ -83,6 +84,7 @@ def release_votes(
     items: ItemDifferences,
     ledger: Ledger,
     simulate_seed: int | None = None,
+    ages: Int64[np.ndarray, " n"] | None = None,
 ) -> ReleasedVotes:
     """Return what boards may see of raw battles, after recording the spend.
 
@@ -93,6 +95,8 @@ def release_votes(
         items: The items that are ranked, with groups and style.
         ledger: Where the spend is recorded before noise is drawn; its unit is that of the promise.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
+        ages: How many updates ago each battle was new, where noise is correlated over updates:
+            old ones count less, and rows and counts are of new ones (age 0) alone.
 
     Raises:
         UsageError: The mechanism is none of these, or counts other ties than the items.
@@ -116,7 +120,7 @@ def release_votes(
         return _release_records(battles, mechanism, items, ledger, entropy)
     if isinstance(mechanism, NonPrivate):
         return _open_votes(battles, mechanism, items, ledger)
-    judged = Judged.of("release_votes", battles, mechanism, ledger)
+    judged = Judged.of("release_votes", battles, mechanism, ledger, ages)
     if mechanism.ties != items.counters:
         raise UsageError(
             f"The mechanism counts ties={mechanism.ties!r} numbers of ties and the items have "
@@ -124,11 +128,15 @@ def release_votes(
         )
     promise = judged.promise(mechanism, ledger, entropy)
     vectors = judged.vectors(items)
-    released = release_sum(
-        judged, mechanism, vectors, promise=promise, details={}, ledger=ledger, entropy=entropy
-    )
-    met = _Met.of(released.known.counted(vectors), items)
-    factor, d = released.known.factor, items.dimension - items.counters
+    terms: dict[str, Any] = {"promise": promise, "details": {}, "noted": True}
+    released = release_sum(judged, mechanism, vectors, ledger=ledger, entropy=entropy, **terms)
+    known, d = released.known, items.dimension - items.counters
+    met = _Met.of(known.counted(vectors), items)
+    if ages is not None and known.used is not None:  # what was new, beside the sum of all
+        total = (coefficients(int(ages.max()) + 1)[ages] * known.used) @ vectors.held
+        new = replace(known, used=known.used & (ages == 0))
+        met = replace(_Met.of(new.counted(vectors), items), total=total)
+    factor = known.factor
     return ReleasedVotes(
         boards=_boards(
             met,
@@ -139,7 +147,7 @@ def release_votes(
         ),
         guarantee=promise,
         artifact=released.artifact,
-        release_ids=(released.release_id,),
+        release_ids=released.release_ids,
         method=mechanism.name,
     )
 
@@ -304,7 +312,7 @@ def _open_votes(
     released = ledger.charge(
         mechanism.event,
         drawn,
-        digest=lambda _: judged.public_digest,  # raw labels are not digested
+        digest=lambda _: judged.source.public_digest,  # raw labels are not digested
         promise=promise,
         stored=False,
         questions=judged.questions(promise),
@@ -322,7 +330,7 @@ def _open_votes(
             openly=True,
         ),
         guarantee=promise,
-        artifact=judged.public_digest,
+        artifact=judged.source.public_digest,
         release_ids=(released.release_id,),
         method="non-private",
     )

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import numpy as np
+from jaxtyping import Int64
 
 from sordino import _random, _validate
 from sordino._files import finite, to_json
@@ -47,7 +48,8 @@ from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.leaderboard import ends_in_points, rank_words
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.board_files import BOARD, Board, BoardRelease
-from sordino.rewards.label_release import label_promise, promise_of
+from sordino.rewards.continual import growth, loss_of_each, new_votes, plan_updates
+from sordino.rewards.label_release import Judged, promise_of
 from sordino.rewards.leaderboard import POINTS, Leaderboard
 from sordino.rewards.metrics import REACH
 from sordino.rewards.ranking_fit import ranking_promise
@@ -72,7 +74,6 @@ from .run import (
     quiet,
     refuse_randomized,
     spending_limit,
-    with_spend,
 )
 from .settings import (
     Argument,
@@ -172,7 +173,9 @@ class Rank(Offered, IntoFolder, ManyFiles):
     updates: Annotated[
         int | None,
         FitOption(
-            "How many updates are planned in all: the plan says how their noise adds up.", min=1
+            "How many updates are planned in all. Their noise is correlated, so that it hardly "
+            "grows, and epsilon is for all of them; each gets all votes so far.",
+            min=2,
         ),
     ] = None
 
@@ -184,12 +187,17 @@ class Rank(Offered, IntoFolder, ManyFiles):
         _ = self.styles, self.anchored, self.declared_items, self.offered
         if self.unit is not Unit.person:
             refuse_given({"--cap": self.cap}, "A cap is for --unit person")
+        elif self.updates is not None and self.cap is None:
+            raise UsageError(
+                "--updates with --unit person needs --cap, the most votes of one person that count "
+                "in each update. Nothing was done. Give it, the same in all of them."
+            )
         if self.hides_texts:
             if self.noise == "labels":
                 refuse_records(self.unit)
             refuse_given(
-                {"--groups": self.groups, "--style": self.style},
-                "with --unit record no column of a vote is public",
+                {"--groups": self.groups, "--style": self.style, "--updates": self.updates},
+                "with --unit record no column of a vote is public, nor which update it is of",
             )
             if self.declared_items is None:
                 raise UsageError(
@@ -203,6 +211,11 @@ class Rank(Offered, IntoFolder, ManyFiles):
                 {"--ties davidson": self.ties == "davidson", "--groups": self.groups},
                 "a vote that is randomized by itself is a win or a loss, and a tie a fair coin "
                 "before; --noise estimate counts ties, and makes boards of groups",
+            )
+            refuse_given(
+                {"--updates": self.updates},
+                "votes that are randomized by themselves add up over updates as if all had come at "
+                "once, so no noise can be saved",
             )
         self.refuse_folder()
 
@@ -290,6 +303,9 @@ class RankRun(FolderRun):
     started: float  # when, by the clock of `_random`
     source: Path | None = None  # the file of votes that arrived private
     earlier: Board | None = None  # to which the new votes are added
+    # How many updates ago each vote was new, where noise is correlated over updates.
+    ages: Int64[np.ndarray, " n"] | None = None
+    left_out: int = 0  # how many votes were on the board already
     survey: ChunkSurvey | None = None  # all that is public of many files, once it was read
     foreseen: Mapping[str, Any] | None = None  # of each kind of noise, where a plan shows it
 
@@ -341,7 +357,14 @@ class RankRun(FolderRun):
             return None
         if self.settings.hides_texts:  # which of them are left out is private
             return self._all_records(source)
+        if self.ages is not None:
+            return int((self.ages == 0).sum())
         return source.counted if isinstance(source, ChunkSurvey) else len(source)
+
+    @property
+    def updates(self) -> int | None:
+        """Return over how many updates noise is correlated; None where each has its own."""
+        return self.settings.updates if self.earlier is None else self.earlier.updates
 
     @staticmethod
     def _all_records(source: Comparisons | ChunkSurvey) -> int:
@@ -357,6 +380,11 @@ class RankRun(FolderRun):
             )
         if self.earlier is None:
             return ledger
+        if settings.updates not in {None, self.updates}:
+            raise UsageError(
+                f"The board that is updated was made for --updates {self.updates}, if for any. "
+                "Nothing was released. Leave --updates out, or begin a new board with it."
+            )
         if not {row.release_id for row in ledger.rows}.issuperset(self.earlier.release_ids):
             raise PrivacyError(
                 f"{ledger.path.name} did not pay for the board that is updated, so what both "
@@ -384,7 +412,7 @@ class RankRun(FolderRun):
         features = self.features
         board = {"items": len(features.items), "groups": list(features.groups)}
         told = super().planned() | {"votes": self.number, "board": board, "forecast": self.foreseen}
-        planned = self.settings.updates
+        planned = self.updates
         return told | ({} if planned is None else {"updates": plan_updates(planned)})
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
@@ -406,7 +434,8 @@ class RankRun(FolderRun):
         board = Board(
             releases=(*before, release), guarantee=released.guarantee, anchor=settings.anchored
         )
-        board = replace(board, guarantee=paid_guarantee(board, ledger))
+        paid = paid_guarantee(board, ledger)
+        board = replace(board, guarantee=paid, updates=self.updates)
         told, values = board.told, finite(board.to_dict())
         certificate = certify_paid(
             board, ledger, kind="leaderboard", digest=digest_of(values), for_study=True
@@ -414,7 +443,7 @@ class RankRun(FolderRun):
         text = to_json(values)
         hidden = self.settings.hides_texts
         # a repeat, or a vote beyond the cap of its person, is not on the board
-        votes = self.number if hidden else released.boards[""].number
+        votes = self.number if hidden else sum(one.votes[""].number for one in board.releases)
         result: dict[str, Any] = finite(
             {
                 "format": RESULT_FORMAT,
@@ -424,7 +453,8 @@ class RankRun(FolderRun):
                 **describe_guarantee_and_caveats(certificate.guarantee),
                 "mechanism": self.described(),
                 "metrics": None,
-                "data": {"name": ledger.data, "pairs": votes},
+                "data": {"name": ledger.data, "pairs": votes}
+                | ({"left_out": self.left_out} if self.left_out else {}),
                 "leaderboard": told,
                 "certificate": certificate.to_dict(),
                 "leaderboard_sha256": hashlib.sha256(text.encode()).hexdigest(),
@@ -451,7 +481,15 @@ class RankRun(FolderRun):
                 if "points" in kind
                 else f"not possible here ({kind['left_out'].partition('. ')[0]})"
             )
-        return rows | ({"updates": plan["updates"]["says"]} if "updates" in plan else {})
+        if "updates" in plan:
+            told = (plan["forecast"] or {}).get("estimate", {})
+            rows["updates"] = plan["updates"]["says"]
+            rows |= {
+                f"foreseen at the end, {name}": f"± {told[name]:.0f} points (95%)"
+                for name in ("single", "correlated")
+                if name in told
+            }
+        return rows
 
 
 class _Sum(RankRun):
@@ -485,9 +523,12 @@ class _Sum(RankRun):
                 mu = LabelGaussian(settings.total, delta=settings.failure).mu
                 most = _usable_votes(votes, *self._teaching, mu)
         terms: dict[str, Any] = {"delta": settings.failure, "records_per_person": most}
+        loss = settings.total
+        if self.updates is not None:
+            loss = loss_of_each(loss, delta=settings.failure, updates=self.updates)
         if isinstance(votes, Rankings):
             return BallotGaussian(settings.total, counted=not votes.named, **terms)
-        return LabelGaussian(settings.total, ties=self.features.counters, **terms)
+        return LabelGaussian(loss, ties=self.features.counters, **terms)
 
     @property
     def _teaching(self) -> tuple[float, float]:
@@ -519,17 +560,20 @@ class _Sum(RankRun):
         elif isinstance(votes, Rankings):
             promise = ranking_promise(votes, mechanism, ledger, entropy)
         elif isinstance(votes, Pairs):
-            promise = label_promise(votes, mechanism, ledger, entropy)
+            noise = cast("LabelGaussian", mechanism)
+            judged = Judged.of("sordino rank", votes, noise, ledger, self.ages)
+            promise = judged.promise(noise, ledger, entropy)  # which the ledger allows
         else:
             links = {name: bool(survey and getattr(survey, name)) for name in ("linked", "repeats")}
             promise = promise_of(mechanism, ledger, entropy, n=self.number, **links)
-        asked = getattr(known, "questions", None) if promise.unit == "label" else None
-        people = None
-        if names_persons(promise) and isinstance(votes, Pairs | Rankings):
-            people = votes.people(most=mechanism.records_per_person)
-        elif names_persons(promise) and survey is not None:
-            people = survey.people
-        with_spend(ledger, mechanism.event, promise, questions=asked, people=people)
+        if not isinstance(votes, Pairs) or isinstance(mechanism, GaussianMechanism):
+            asked = getattr(known, "questions", None) if promise.unit == "label" else None
+            people = None
+            if names_persons(promise) and isinstance(votes, Rankings):
+                people = votes.people(most=mechanism.records_per_person)
+            elif names_persons(promise) and survey is not None:
+                people = survey.people
+            ledger.check(mechanism.event, promise=promise, questions=asked, people=people)
         return {
             "spend": promise.epsilon,
             "mechanism": self.described(),
@@ -543,7 +587,7 @@ class _Sum(RankRun):
         terms: dict[str, Any] = {"ledger": ledger, "simulate_seed": self.settings.simulate_seed}
         if isinstance(votes, Rankings):
             return release_ballots(votes, mechanism, **terms)
-        return release_votes(votes, mechanism, items=self.features, **terms)
+        return release_votes(votes, mechanism, items=self.features, ages=self.ages, **terms)
 
     @contextmanager
     def ready(self) -> Iterator[Run]:
@@ -608,22 +652,6 @@ class _Coins(RankRun):
         return votes_of_answers(self.randomizing.answers(ledger), self.features)
 
 
-def plan_updates(planned: int) -> dict[str, Any]:
-    """Return how the noise of so many updates adds up, in units of the variance of one.
-
-    Source:
-        Chan, Shi, Song 2011: in a tree over T updates the first t are the sum of popcount(t)
-        nodes, and every update lies in ⌊log₂ T⌋ + 1 of them.
-    """
-    tree = max(at.bit_count() for at in range(1, planned + 1)) * planned.bit_length()
-    better = "a tree" if tree < planned else "single releases"
-    says = (
-        f"single releases, of which {planned} together have {planned} times the variance of one; a "
-        f"tree over them would have at most {tree} times: {better} would have less noise"
-    )
-    return {"planned": planned, "used": "single", "single": planned, "tree": tree, "says": says}
-
-
 _COLUMNS = ("rating", "interval", "points", "field_win_rate")
 
 
@@ -653,6 +681,7 @@ def board_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
         "guarantee": describe_promise(told["guarantee"]),
         "caveats": ", ".join(told["caveats"]) or "none",
         **({} if votes is None else {"votes": f"{votes:,}"}),
+        **({"on it already": f"{left:,}"} if (left := told["data"].get("left_out")) else {}),
         "board": "\n".join(lines) or "nothing can be said of any item",
         **({"too few data": f"{silent:,} items"} if silent else {}),
         **({"groups": ", ".join(board["groups"])} if board["groups"] else {}),
@@ -683,31 +712,41 @@ def _usable_votes(votes: Pairs | Rankings, teaches: float, moves: float, mu: flo
     return int(most[np.argmin((known + (moves * most / mu) ** 2) / known**2)])
 
 
-def _foreseen(settings: Rank, votes: Pairs) -> dict[str, dict[str, Any]]:
+def _foreseen(settings: Rank, read: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return how far ratings will be off with each kind of noise, from who met alone."""
     # Votes between equals are taken: each then teaches most, and has the largest variance. What
     # options or the ledger would refuse is said instead.
     told: dict[str, dict[str, Any]] = {}
+    votes, ages = read["votes"], read["ages"]
     inverse = np.zeros((0, 0))
-    for kind in ("labels", "estimate"):
+    for kind in ("labels", "estimate") if ages is None else ("estimate",):
         try:
-            run = _run(replace(settings, noise=kind), votes, 0.0)
+            run = _run(replace(settings, noise=kind), **read)
             with quiet():
                 run.planned()
             if not len(inverse):
                 rows = run.features.rows(votes)[:, : len(run.features.items)]
                 inverse = np.linalg.pinv((rows.T @ rows).toarray() * _EVEN, hermitian=True)
             inflation, spread = run.widening()
-            variance = np.diag(inverse) * inflation + np.diag(inverse @ inverse) * spread**2
         except SordinoError as error:
             told[kind] = {"left_out": str(error)}
             continue
-        reach = [REACH * POINTS * math.sqrt(part.mean()) for part in (variance, np.diag(inverse))]
-        told[kind] = dict(zip(("points", "without_privacy"), reach, strict=True))
+        open_, noise = np.diag(inverse).mean(), np.diag(inverse @ inverse).mean() * spread**2
+        at = 1 if ages is None else int(ages.max()) + 1
+        variances = {"points": open_ * inflation + noise * growth(at), "without_privacy": open_}
+        if (planned := run.updates) is not None:  # if all updates are like those so far
+            each, last = noise / growth(planned), at / planned
+            for name, times in (("single", planned), ("correlated", growth(planned) ** 2)):
+                variances[name] = open_ * last + each * times * last**2
+        told[kind] = {
+            name: REACH * POINTS * math.sqrt(variance) for name, variance in variances.items()
+        }
     return told
 
 
-def _read(settings: Rank, data: object) -> Pairs | PrivatePairs | Chunks | Rankings:
+def _read(
+    settings: Rank, data: object, *, spread: bool
+) -> Pairs | PrivatePairs | Chunks | Rankings:
     """Return the votes of files, in memory or to be read in pieces; or of what holds them."""
     source: Any = data
     if data is None:
@@ -723,7 +762,8 @@ def _read(settings: Rank, data: object) -> Pairs | PrivatePairs | Chunks | Ranki
     )
     # how many there are may be private, and nothing is done by it then
     known = {"most": -1} if settings.relation == ADD_OR_REMOVE_ONE else {}
-    chunks = data is None and settings.noise != "labels"
+    whole = settings.noise == "labels" or (spread and settings.engine is None)
+    chunks = data is None and not whole
     if chunks and settings.reads_chunks(settings.votes, **known):
         return find_chunks(
             settings.votes, hides_records=settings.hides_texts, **settings.reading_in_chunks
@@ -736,7 +776,9 @@ def _read(settings: Rank, data: object) -> Pairs | PrivatePairs | Chunks | Ranki
 
 def prepare(settings: Rank, data: object = None) -> RankRun:
     """Return the run of the noise that was asked for, on files or on votes in memory."""
-    started, foreseen, votes = _random.clock(), None, _read(settings, data)
+    earlier = None if settings.update is None else Board.load(_board_path(settings.update))
+    spread = (settings if earlier is None else earlier).updates is not None
+    started, foreseen, votes = _random.clock(), None, _read(settings, data, spread=spread)
     if isinstance(votes, Rankings):
         if votes.items is None:
             raise UsageError(
@@ -746,24 +788,35 @@ def prepare(settings: Rank, data: object = None) -> RankRun:
         settings = settings.of_ballots
     if isinstance(votes, PrivatePairs) and settings.noise == "estimate":
         refuse_randomized(votes)
+    ages, left = None, 0
+    if isinstance(votes, Pairs) and not settings.hides_texts and settings.noise != "labels":
+        paid, n = (
+            [] if earlier is None else [one.release_ids for one in earlier.releases],
+            len(votes),
+        )
+        votes, ages = new_votes(votes, settings.ledger_path, paid, spread=spread)
+        left = n - len(votes)
+    elif spread:
+        raise UsageError(
+            "Noise that is correlated over updates is on raw votes that are read at once. Nothing "
+            "was done. Leave out --engine, or --updates."
+        )
+    read = {"votes": votes, "started": started, "earlier": earlier, "ages": ages}
     kind = "labels" if isinstance(votes, PrivatePairs) else settings.noise
     auto = kind == "auto"
     if isinstance(votes, Pairs) and not settings.hides_texts and (auto or settings.dry_run):
-        foreseen = _foreseen(settings, votes)
+        foreseen = _foreseen(settings, read)
     if auto:
         able = {name: told["points"] for name, told in (foreseen or {}).items() if "points" in told}
         kind = min(able, key=able.__getitem__, default="estimate")
-    run = _run(replace(settings, noise=kind), votes, started)
+    run = _run(replace(settings, noise=kind), left_out=left, **read)
     files = data is None and isinstance(votes, PrivatePairs)
     return replace(run, foreseen=foreseen, source=settings.votes[0] if files else None)
 
 
-def _run(
-    settings: Rank, votes: Pairs | PrivatePairs | Chunks | Rankings, started: float
-) -> RankRun:
+def _run(settings: Rank, **read: Any) -> RankRun:
     kind = _Coins if settings.noise == "labels" else _Sum
-    earlier = None if settings.update is None else Board.load(_board_path(settings.update))
-    return kind(settings=settings, votes=votes, started=started, earlier=earlier)
+    return kind(settings=settings, **read)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

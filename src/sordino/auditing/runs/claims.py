@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,10 +35,13 @@ from sordino.privacy.guarantee import (
     Guarantee,
     NeighboringRelation,
     RandomizedResponseEvent,
+    Unit,
     float_from_json,
 )
 from sordino.privacy.ledger_chain import Row, event_of
+from sordino.privacy.persons import Rosters
 from sordino.rewards.board_files import Board
+from sordino.rewards.continual import coefficients
 from sordino.rewards.leaderboard import Votes
 from sordino.rewards.model import RewardModel, Worth
 
@@ -484,7 +487,12 @@ class StatedMechanism:
 
 
 def check_board(
-    stated: StatedMechanism, paid: Guarantee, rows: Iterable[Row], *, board: Board
+    stated: StatedMechanism,
+    paid: Guarantee,
+    rows: Iterable[Row],
+    rosters: Rosters,
+    *,
+    board: Board,
 ) -> Finding:
     """Return whether a board follows from what the entries paid for, and tells no more."""
     # Everything that is shown is made anew from what was released, and the noise of that is held
@@ -492,6 +500,7 @@ def check_board(
     rows, newest = tuple(rows), set(board.releases[-1].release_ids)
     behind = [row for row in rows if row.release_id in newest]
     events = [event_of(row) for row in behind if row.kind == "reserve"]
+    mus = [event.mu for event in events if isinstance(event, GaussianEvent)]
     if stated.place == _COIN_NOISE:
         found = _Differences()
         came = [json.loads(row.payload)["promise"] for row in behind if row.kind == "receive"]
@@ -501,21 +510,26 @@ def check_board(
         widening = 1 / (1 - 2 * stated.flips) ** 2
         held = (votes.inflation for votes in board.releases[-1].votes.values())
         found.refute(_OTHER, when=not all(math.isclose(one, widening) for one in held))
-    elif len(events) == 1 and isinstance(event := events[0], GaussianEvent):
+    elif len(events) == len(mus) > 0 and (len(mus) == 1 or board.updates):
+        # who comes back pays more than what is described of all votes of one update, old ones less
+        least = getattr(stated.noise, "mu", 0.0) * (1 - _SLACK)
+        event = GaussianEvent(min((mu for mu in mus if mu >= least), default=max(mus)))
         votes, found = board.releases[-1].votes, _Differences([_OTHER])
         if isinstance(stated.noise, _StatedGaussian) and stated.place == _CURATOR_NOISE:
             found = stated.noise.compared(event, paid.neighbors)
         other = "Another noise of the sum is described than was paid for."
-        if len(votes) == 1 and paid.unit == "label":
+        if len(votes) == 1 and paid.unit == "label" and not board.updates:
             moved = max(map(_moved, votes.values()))
             found.refute(other, when=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))
         bought = {row.release_id: event_of(row) for row in rows if row.kind == "reserve"}
         for one in board.releases:  # one vote is hidden at least as far as was paid for
-            most = min(
-                (getattr(bought.get(name), "mu", 0.0) for name in one.release_ids), default=0
-            )
+            sizes = [getattr(bought.get(name), "mu", 0.0) for name in one.release_ids] or [0.0]
+            most = max(sizes) if board.updates else min(sizes)
             less = any(_moved(votes) > most * (1 + _OF_NOISE) for votes in one.votes.values())
             found.refute(other, when=less)
+        unpaid = board.updates and not _all_paid(board, paid.unit, rows, rosters)
+        other = "Votes of earlier updates are in a later sum and did not pay for it."
+        found.refute(other, when=bool(unpaid))
     else:
         return Finding.skipped(_ATTACK, "The entries are of a kind that no board is made of.")
     every = [votes for one in board.releases for votes in one.votes.values()]
@@ -538,6 +552,26 @@ def check_board(
 
 _FREE_COUNTS: Final = 1.5
 """How much less noise than its order the number of a ballot's comparisons needs."""
+
+
+def _all_paid(board: Board, unit: Unit, rows: Sequence[Row], rosters: Rosters) -> bool:
+    """Return whether votes of every update paid for being in all later ones, by their weight."""
+    said = {row.release_id: row for row in rows if row.kind == "reserve"}
+    people = np.zeros(0, np.uint64)  # who is in the updates so far
+    for number, one in enumerate(board.releases, 1):
+        mine = [said[name] for name in one.release_ids]
+        if unit == "label":
+            sizes = np.sort([getattr(event_of(row), "mu", 0.0) for row in mine])[::-1]
+            weights = sizes.max(initial=0.0) * coefficients(number)
+            if len(sizes) != number or (sizes < weights * (1 - _SLACK)).any():
+                return False
+        else:
+            names = [json.loads(row.payload).get("persons", "") for row in mine]
+            here = np.concatenate([roster.digests for roster in rosters.of(names)])
+            if not np.isin(people, here).all():
+                return False
+            people = here
+    return True
 
 
 def _moved(votes: Votes) -> float:

@@ -504,7 +504,8 @@ def _supported(case: _Case) -> Iterator[Finding]:
         yield from _check_promises(case.run, case.paid)
         paying = (row for row in case.then.rows if row.release_id in named)
         if isinstance(case.run.reward, Board):
-            yield check_board(case.run.stated, case.paid, paying, board=case.run.reward)
+            held = case.then.rosters
+            yield check_board(case.run.stated, case.paid, paying, held, board=case.run.reward)
         else:
             yield check_mechanism(case.run.stated, case.paid, paying, reward=case.run.reward)
     yield _check_budget(case.ledger)
