@@ -12,6 +12,7 @@ import huggingface_hub as hub
 import yaml
 
 import sordino
+from sordino._files import sha256_of
 from sordino._version import __version__
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language import (
@@ -78,7 +79,9 @@ def test_a_saved_reward_is_a_folder_with_a_card_and_comes_back(paid, tmp_path, w
     features = sordino.HashedText(dimension=32)
     reward = sordino.fit_reward(pairs, features=features)
     reward.save_pretrained(tmp_path / "kept")
-    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"README.md", "reward.json"}
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {
+        "README.md", "reward.json", "sordino.json"
+    }  # fmt: skip
     again = sordino.RewardModel.load(tmp_path / "kept")
     np.testing.assert_array_equal(again.weights, reward.weights)
     card = hub.ModelCard((tmp_path / "kept/README.md").read_text())
@@ -102,7 +105,7 @@ def test_what_goes_is_certified_and_known_by_name(paid, tmp_path, tiny_llama, ki
     assert ledger.path.read_bytes() == before
     sort = {"repo_type": "model"}
     assert client.asked[0] == ("me/reward", {"private": True, "exist_ok": True, **sort})
-    wanted = {"linear": {"reward.json"}, "language": {
+    wanted = {"linear": {"reward.json", "sordino.json"}, "language": {
         "sordino.json", "config.json", "model.safetensors", "tokenizer.json",
         "tokenizer_config.json", "chat_template.jinja",
     }}[kind]  # fmt: skip
@@ -127,6 +130,32 @@ def test_what_goes_is_certified_and_known_by_name(paid, tmp_path, tiny_llama, ki
 def edited(path, **changes):
     values = json.loads(path.read_text())
     path.write_text(json.dumps(values | changes))
+
+
+def listed(folder, by="sordino.json"):
+    found = sha256_of(folder / "reward.json")
+    said = {"reward_sha256": found, "files": {"reward.json": found}}
+    (folder / by).write_text(json.dumps({"format": "sordino.files", "version": 1, **said}))
+
+
+@pytest.mark.parametrize("by", ["sordino.json", "result.json"])
+def test_a_linear_reward_goes_only_as_it_was_written(paid, tmp_path, by):
+    """Its promise stands in the file itself: other weights under it would go unseen."""
+    pairs, ledger = paid()
+    folder, client = linear(pairs, tmp_path / "kept"), FakeHub()
+    (folder / "sordino.json").unlink()
+    with pytest.raises(DataError, match=r"reward\.json is not among the files.*Nothing was sent"):
+        push_to_hub(folder, ledger, repository="me/reward", client=client)
+    listed(folder, by)
+    push_to_hub(folder, ledger, repository="me/reward", client=client)
+    sent = {"README.md", "certificate.json", "reward.json", "sordino.json"}
+    assert set(client.files) == (sent if by == "sordino.json" else sent - {"sordino.json"})
+    client, weights = FakeHub(), json.loads((folder / "reward.json").read_text())["weights"]
+    edited(folder / "reward.json", weights=[weights[0] + 1, *weights[1:]])
+    said = rf"reward\.json is not the file that was written that {by} speaks for"
+    with pytest.raises(DataError, match=said):
+        push_to_hub(folder, ledger, repository="me/reward", client=client)
+    assert client.asked == []
 
 
 @pytest.mark.parametrize(
@@ -162,6 +191,8 @@ def test_without_a_complete_certificate_nothing_is_sent(
         card.write_text(card.read_text().replace('"epsilon": 1.0', '"epsilon": 0.1'))
     elif how == "no promise":
         (folder / "reward.json").unlink()
+    if (folder / "reward.json").exists():
+        listed(folder)  # as whoever forges it would
     client = FakeHub()
     with pytest.raises(error, match=said):
         push_to_hub(folder, ledger, repository="me/reward", client=client)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import CommitOperationAdd, HfApi
 
@@ -26,11 +27,12 @@ from sordino.privacy.guarantee import WEAK_PROMISE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.model import REWARD_FILE, REWARD_FORMAT, REWARD_VERSION
 
-_ROWS, _PROBLEM = "sordino.preferences", "This folder cannot be uploaded"
+_ROWS, _FILES_ALONE, _RESULT = "sordino.preferences", "sordino.files", "result.json"
+_PROBLEM = "This folder cannot be uploaded"
 # What goes along, by name: ledgers, secrets, optimizers' states, pickled settings, logs stay.
 _FILES: Mapping[str, tuple[str, ...]] = {
     "preferences": (PROMISE_FILE, "train.jsonl"),
-    "linear reward": (REWARD_FILE,),
+    "linear reward": (PROMISE_FILE, REWARD_FILE),
     "model": (PROMISE_FILE, "*.safetensors", "*.safetensors.index.json", *MODEL_FILES),
 }
 
@@ -79,8 +81,7 @@ def push_to_hub(
         if path.is_file()
     }
     digests = {name: sha256_of(path) for name, path in paths.items()}
-    if kind != "linear reward":
-        _refuse_others(place, digests)
+    _refuse_others(place, digests)
     digest = digest_of(digests)
     for each in releases:  # the last one speaks for all of them
         certificate = certify_paid(each, ledger_of(each, ledger.path), kind=kind, digest=digest)
@@ -105,7 +106,12 @@ def push_to_hub(
 
 def _releases(place: Path) -> tuple[str, Sequence[Answers | CheckpointPromise]]:
     """Return what a folder holds, each release behind it, and last what all promise together."""
-    if not (place / PROMISE_FILE).is_file():
+    said: Any = None
+    if (place / PROMISE_FILE).is_file():
+        with explained(f"{PROMISE_FILE} cannot be read"):
+            said = json.loads((place / PROMISE_FILE).read_bytes())
+    said = said if isinstance(said, dict) else {"format": _FILES_ALONE}
+    if said.get("format") == _FILES_ALONE:
         if not (place / REWARD_FILE).is_file():
             raise UsageError(
                 f"{place.name} holds neither {PROMISE_FILE} nor {REWARD_FILE}, so nothing says "
@@ -115,9 +121,7 @@ def _releases(place: Path) -> tuple[str, Sequence[Answers | CheckpointPromise]]:
         file, kind, version = place / REWARD_FILE, REWARD_FORMAT, REWARD_VERSION
         values = read_json(file, kind=kind, version=version, problem=_PROBLEM)
         return "linear reward", [Answers.from_dict(values)]
-    with explained(f"{PROMISE_FILE} cannot be read"):
-        said = json.loads((place / PROMISE_FILE).read_bytes())
-    if isinstance(said, dict) and said.get("format") == _ROWS:
+    if said.get("format") == _ROWS:
         return "preferences", [Answers.from_dict(said)]
     promise = CheckpointPromise.read(place)
     if promise.with_those_of(*folder_promises(place)).sources != promise.sources:
@@ -129,15 +133,18 @@ def _releases(place: Path) -> tuple[str, Sequence[Answers | CheckpointPromise]]:
 
 
 def _refuse_others(place: Path, digests: Mapping[str, str]) -> None:
-    """Refuse files that the promise does not speak for: others, or other bytes, or too few."""
-    said = json.loads((place / PROMISE_FILE).read_bytes()).get("files")
+    """Refuse files that the folder does not speak for: others, or other bytes, or too few."""
+    # A run says in its result what its reward was.
+    by = next((name for name in (PROMISE_FILE, _RESULT) if (place / name).is_file()), None)
+    said = json.loads((place / by).read_bytes()) if by else {}
+    said = {REWARD_FILE: said.get("reward_sha256")} if by == _RESULT else said.get("files")
     known: Mapping[str, str] = said if isinstance(said, dict) else {}
     for name in sorted({*digests, *known} - {PROMISE_FILE}):
         if digests.get(name) != known.get(name):
             what = "the file that was written" if name in known else "among the files"
             raise DataError(
-                f"{_PROBLEM}: {name} is not {what} that {PROMISE_FILE} speaks for. Nothing was "
-                "sent. Save again, into a folder of its own."
+                f"{_PROBLEM}: {name} is not {what} that {by or PROMISE_FILE} speaks for. Nothing "
+                "was sent. Save again, into a folder of its own."
             )
 
 

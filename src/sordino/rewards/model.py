@@ -19,7 +19,14 @@ from scipy.sparse import issparse
 from scipy.special import expit, ndtri
 
 from sordino import _validate
-from sordino._files import explained, read_json, refuse_existing, write_json, write_text
+from sordino._files import (
+    explained,
+    read_json,
+    refuse_existing,
+    sha256_of,
+    write_json,
+    write_text,
+)
 from sordino._markup import card
 from sordino.errors import DataError, SordinoError, UsageError
 from sordino.mechanisms.catalogue import CURATOR_MECHANISMS
@@ -351,7 +358,7 @@ class RewardModel:
         write_json(Path(path), self.to_dict(), force=force)
 
     def save_pretrained(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write a folder: ``reward.json``, and a model card that states the promise.
+        """Write a folder: ``reward.json``, its digest, and a model card that states the promise.
 
         Raises:
             UsageError: The folder exists and ``force`` is False.
@@ -360,8 +367,8 @@ class RewardModel:
         folder = Path(folder)
         refuse_existing(folder, force=force)
         read = getattr(self.features, "features", self.features)  # without an intercept
-        kept = read is None or isinstance(read, HashedText)
-        more = ")" if kept else ", features=...)  # the same ones, which no file holds"
+        whole = read is None or isinstance(read, HashedText)
+        more = ")" if whole else ", features=...)  # the same ones, which no file holds"
         card = model_card(
             self.guarantee,
             title="A private reward",
@@ -373,6 +380,9 @@ class RewardModel:
             folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "README.md", card, force=True)
         self.save(folder / REWARD_FILE, force=True)
+        files = {REWARD_FILE: sha256_of(folder / REWARD_FILE)}
+        kept = {"format": "sordino.files", "version": 1, "files": files}
+        write_json(folder / "sordino.json", kept, force=True)
 
     @classmethod
     def load(
