@@ -31,14 +31,13 @@ from .records import Text, candidate_order, encoded, person_of, read_text
 _MOST = 2**31  # ranks that count; larger numbers are no ranks of candidates
 OFFERS = ("all", "named")
 """What can be said of all ballots: everything was offered, or what they name."""
-UNSAID = (
+UNSAID = (  # why ballots that may be short are refused, and the ways out
     "offered: ballots may leave items out, and nothing says whether those people could have listed "
     "them. Nothing was done. Say for each ballot what it was offered (field 'offered'), or for all "
     'that do not say it "all" (--all-offered: everybody could list every item; what a ballot '
     'leaves out stays private) or "named" (--named-offered: each was offered just what it names, '
     "which makes public what it names)."
 )
-"""Why ballots that may be short are refused, and the ways out."""
 
 
 def doubled_average_ranks(

@@ -374,8 +374,7 @@ class TextRules:
         return not self.drop.isdisjoint(self.problems(record))
 
 
-USUAL = TextRules()
-"""Nothing is left out."""
+USUAL = TextRules()  # nothing is left out
 
 
 def _beside(second: Sequence[Any], names: Sequence[Names] | None) -> list[str]:

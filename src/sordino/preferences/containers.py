@@ -25,8 +25,7 @@ from sordino.errors import DataError, FileSystemError, UsageError
 
 from .parquet import arrow_names, arrow_rows, unpacked_zstd
 
-Rows = Iterator[tuple[str, Any]]
-"""Where each record stands, for messages, and what it says."""
+Rows = Iterator[tuple[str, Any]]  # where each record stands, for messages, and what it says
 Part = tuple[int, int, int]
 """From where to where a file is read, and how many lines or rows stand before that."""
 
@@ -152,10 +151,8 @@ def _cells(text: str, mark: str, cell: re.Pattern[str], where: str) -> list[str]
 
 
 _JSON_LINES: Final = "JSON Lines"
-UNNAMED = "\0"
-"""What the names that are made up for columns of a table without one begin with."""
-LONGEST_LINE = 1 << 24
-"""Bytes that one record may not reach."""
+UNNAMED = "\0"  # what the names that are made up for columns of a table without one begin with
+LONGEST_LINE = 1 << 24  # bytes that one record may not reach
 UNPACKED = 1 << 28
 """Bytes that may be packed in a file of any size; beyond, no more than so many times its size."""
 _TIMES: Final = 200  # texts of people pack to a third or a twentieth; a bomb to a thousandth
@@ -165,8 +162,7 @@ _BOMB: Final = (
     "That is no text that people wrote. Nothing was released. If it is what you want, unpack it "
     "and give the plain file: it may have any size."
 )
-_MANIFEST_END: Final = ".manifest.json"
-"""How the manifest of a privatized file is called."""
+_MANIFEST_END: Final = ".manifest.json"  # how the manifest of a privatized file is called
 
 
 @runtime_checkable

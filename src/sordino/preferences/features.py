@@ -42,7 +42,7 @@ _SPACED = bytes(
     for code in range(256)
 )
 
-_FLAGS = {
+_FLAGS = {  # small public lists of English words; `figure` marks words that start with a digit
     "first": "i i'm i've i'd i'll im me my mine myself",
     "you": "you you're you've you'd you'll your yours yourself",
     "cannot": "can't cannot cant don't dont couldn't won't not am sorry afraid unable unsure",
@@ -53,14 +53,12 @@ _FLAGS = {
     "denying": "no nope never not",
     "figure": "",
 }
-"""Small public lists of English words; ``figure`` marks words that start with a digit."""
 
 _BIT = {name: 1 << (32 + place) for place, name in enumerate(_FLAGS)}
 _END_BIT = 1 << 63  # a flag and not a number: a word could be made to have any number
 
 
-_LISTED = {_END.encode(): _END_BIT}
-"""The flags of each listed word as bits above the lowest 32."""
+_LISTED = {_END.encode(): _END_BIT}  # the flags of each listed word as bits above the lowest 32
 for _name, _words in _FLAGS.items():
     for _word in map(str.encode, _words.split()):
         _LISTED[_word] = _LISTED.get(_word, 0) | _BIT[_name]

@@ -32,12 +32,11 @@ from .records import (
 )
 from .schemas import COMPARED, PAIRS, Schema, decide
 
-TWO_FORMS = (
+TWO_FORMS = (  # why both forms are refused in one input, for messages
     "a prompt is given for some records and not for others. What both answers begin with is then "
     "cut from some only, and if those are the decided ones, the others can be told to be ties. "
     "Nothing was released. Give every record a prompt, or none."
 )
-"""Why both forms are refused in one input, for messages."""
 _UNTOLD = (
     "A record cannot be used: it is malformed, or lacks a field, or two files hold the same ones. "
     "Nothing was released. Which one it is, and why, is not said, because all of a record is "
@@ -194,7 +193,7 @@ class Kind:
 RATINGS = ("levels", "pairs")
 """Whether each rating is taken by itself, or two of them as a comparison."""
 
-COMPARISONS = Kind(
+COMPARISONS = Kind(  # of two answers, raw or randomized
     fields=FIELDS,
     judges=COMPARED,
     alike=(
@@ -205,7 +204,6 @@ COMPARISONS = Kind(
         ("named", "whose answers met is said of some records and not of others."),
     ),
 )
-"""Of two answers, raw or randomized."""
 
 
 def read_records(

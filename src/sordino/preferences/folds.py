@@ -11,8 +11,7 @@ from jaxtyping import Bool, Integer
 from sordino.errors import DataError
 
 FOLDS: Final = 5
-MEASURING: Final = 1
-"""The level of the folds that metrics are measured on."""
+MEASURING: Final = 1  # the level of the folds that metrics are measured on
 
 
 def held_out_questions(keys: Sequence[bytes]) -> Bool[np.ndarray, " n"]:

@@ -26,8 +26,7 @@ _ROWS = 4096  # in one batch
 _BUFFER = 1 << 22  # bytes, so that no row group is read as a whole
 _NOTHING = "Nothing was released."
 
-DIFFERENCE = "difference"
-"""The column of vectors: feature differences φ(first) − φ(second)."""
+DIFFERENCE = "difference"  # the column of vectors: feature differences φ(first) − φ(second)
 
 
 @dataclass(frozen=True)

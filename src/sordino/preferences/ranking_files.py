@@ -28,13 +28,12 @@ from .rankings import Rankings
 from .records import JUDGING_FIELDS, refuse_person_field
 from .schemas import RANKINGS
 
-_KINDS = {
+_KINDS = {  # of each kind, whether a ballot lists everything, and whether it may hold ties
     ".soc": (True, False),
     ".soi": (False, False),
     ".toc": (True, True),
     ".toi": (False, True),
 }
-"""Of each kind, whether a ballot lists everything, and whether it may hold ties."""
 
 _OTHERS = (".cat", ".wmd", ".pwg", ".tog", ".mjg", ".wmg")
 _MOST_BALLOTS = 10**6
@@ -211,7 +210,7 @@ def _ballot(line: str, pattern: re.Pattern[str], where: str) -> tuple[int, list[
     return _whole(found[1], f"{where}: the count"), places
 
 
-BALLOTS = Kind(
+BALLOTS = Kind(  # of several candidates at once
     fields=JUDGING_FIELDS,
     judges=(RANKINGS,),
     not_in_tables=(
@@ -219,7 +218,6 @@ BALLOTS = Kind(
         "give arrays to sordino.Rankings.from_ranks."
     ),
 )
-"""Of several candidates at once."""
 
 
 def holds_rankings(source: Path | Sequence[Path]) -> bool:

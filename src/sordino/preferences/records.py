@@ -25,14 +25,12 @@ from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.privacy.guarantee import CODES, MOST_LEVELS, SHARES, UNDECIDED
 
-LABELS: Final = "labels"
-"""The field of a record that holds one label for each of several people."""
+LABELS: Final = "labels"  # the field of a record that holds one label for each of several people
 
-WANTED: Final = (
+WANTED: Final = (  # what a label may say, for messages
     '0 or 1 (1: \'first\' is preferred), or "tie", "both bad", "both good" or "skip"; '
     'write "skip" where nobody decided'
 )
-"""What a label may say, for messages."""
 
 _NUMBERS: Mapping[Any, int] = {0: 0, 1: 1, 0.5: UNDECIDED}
 _WORDS: Mapping[str, int] = {
@@ -164,14 +162,12 @@ class Levels:
 
 
 _TEXT_OR_MESSAGES = "a text, or a list of messages with a 'role' and a 'content' text each"
-PERSON = "person"
-"""Name of the field that may be left out; one that the user named may not."""
+PERSON = "person"  # name of the field that may be left out; one that the user named may not
 _TURN = "\n\nAssistant:"
-FIELDS = (
+FIELDS = (  # what a record may hold besides who gave it
     *("prompt", "chosen", "rejected", "first", "second", "completion"),
     *("label", LABELS, "rating", "answer", "levels", "family", "first_name", "second_name"),
 )
-"""What a record may hold besides who gave it."""
 JUDGING_FIELDS = (*FIELDS, "ranking", "ranks", "candidates", "items", "offered")
 """What a record of any kind may hold besides who gave it."""
 

@@ -423,20 +423,18 @@ def _loaded(
 
 
 _TABLE: Final = tomllib.loads(Path(__file__).with_name("schemas.toml").read_text("utf-8"))
-_WORDS: Final[Mapping[str, float]] = {
+_WORDS: Final[Mapping[str, float]] = {  # what a winner may be called
     word: value
     for name, value in (("first", 1), ("second", 0), ("undecided", _UNDECIDED))
     for word in _TABLE["winners"][name].split("|")
 }
-"""What a winner may be called."""
 PUBLIC: Final = tuple(_loaded(**each) for each in _TABLE["schema"])
 """Public schemas: the first whose columns are all there counts."""
-_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {  # what many call the fields of our own
     name: tuple(words.split()) for name, words in _TABLE["names"].items()
 }
-"""What many call the fields of our own."""
 _PROMPTS, _WINNERS, _COMPLETIONS = (_NAMES[n] for n in ("prompts", "winners", "completions"))
-_NAMED: Final = (
+_NAMED: Final = (  # names of whose answers met, and how whoever gives them so says which was better
     ("first_name", "second_name", "winner"),
     *(
         (f"{word}{gap}{one}{end}", f"{word}{gap}{other}{end}", style)
@@ -446,11 +444,9 @@ _NAMED: Final = (
         for one, other, style in (("a", "b", "winner"), ("1", "2", "from 1"))
     ),
 )
-"""Names of whose answers met, and how whoever gives them so says which was better."""
 _RANKED: Final = tuple(tuple(pair.split(":")) for pair in _NAMES["ranked"])
-PEOPLE: Final = frozenset(_NAMES["people"])
-"""What columns are called that say who judged."""
-_SIDES: Final = (
+PEOPLE: Final = frozenset(_NAMES["people"])  # what columns are called that say who judged
+_SIDES: Final = (  # two answers, and how whoever names them so says which is better
     ("first", "second", "winner"),
     ("left", "right", "winner"),
     ("model_a_response", "model_b_response", "winner"),
@@ -461,7 +457,6 @@ _SIDES: Final = (
         for one, other, style in (("a", "b", "winner"), ("1", "2", "from 1"), ("0", "1", "from 0"))
     ),
 )
-"""Two answers, and how whoever names them so says which is better."""
 _MAPPED: Final = (*(f for f in JUDGING_FIELDS if f not in {"answer", "items"}), *_NAMES["more"])
 """What `columns` may give a column for, besides the person."""
 _JUDGING: Final = frozenset({"label", LABELS, "ranks", *_NAMES["thumbs"], *_NAMES["ratings"]})

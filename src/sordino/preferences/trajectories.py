@@ -198,14 +198,13 @@ def _step_sum(
     return np.asarray(within[0])
 
 
-_TRAJECTORIES = Kind(
+_TRAJECTORIES = Kind(  # of two trajectories
     fields=JUDGING_FIELDS,
     not_in_tables=(
         "Trajectories are not read from a table. Nothing was read. Convert it to JSON Lines, or "
         "give arrays to sordino.Trajectories.from_steps."
     ),
 )
-"""Of two trajectories."""
 _STATIONARY, _BY_STEP = 3, 4  # dimensions of a table: states, actions, features; steps before them
 
 

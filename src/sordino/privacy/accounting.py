@@ -282,8 +282,7 @@ def calibrated_noise_multiplier(
     return narrow(holds, too_little, least, rtol=_RTOL)[1]
 
 
-EVERYTHING = "all"
-"""The scope of a spend that names none: it concerns every unit."""
+EVERYTHING = "all"  # the scope of a spend that names none: it concerns every unit
 
 _MOST_WORLDS = 10_000
 

@@ -61,13 +61,12 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 """From the smallest to the largest: what protects one protects those before it."""
 
 
-_SIZES = {
+_SIZES = {  # what grows with the number of changes, and with which power of it
     GaussianEvent: ("mu", 1),
     PureEvent: ("epsilon", 1),
     ZeroConcentratedEvent: ("rho", 2),  # Bun, Steinke (2016), Proposition 1.9
     BoundedRangeEvent: ("bounded_range", 1),
 }
-"""What grows with the number of changes, and with which power of it."""
 
 
 def covers(promise: Guarantee, unit: Unit) -> bool:

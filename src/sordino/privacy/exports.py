@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 Form = Literal["dp-event", "opendp-registry", "model-card"]
 Counts = Mapping[Event, int]
 
-TO_BE_FILLED_IN = "TO BE FILLED IN"
-"""What stands in a record where only the curator knows."""
+TO_BE_FILLED_IN = "TO BE FILLED IN"  # what stands in a record where only the curator knows
 
 _UP = 1 + 1e-9  # more loss is always safe
 _MOST_COPIES = 1000

@@ -56,7 +56,7 @@ WEAKEST_EPSILON: Final = 20.0
 LARGEST_DELTA: Final = 1e-3
 """From here on a δ is too large where nobody may know how many records or persons there are."""
 
-CAVEATS: Mapping[str, str] = {
+CAVEATS: Mapping[str, str] = {  # what every caveat means, in one sentence
     DECLARED_DISJOINT: "Of entries on the ledger that are said to concern different people, labels "
     "or slots only the largest counts. That was declared, and the ledger cannot check it.",
     "labels-only": "Only judgments are protected: prompts, answers and who answered what are "
@@ -83,7 +83,6 @@ CAVEATS: Mapping[str, str] = {
     WEAK_PROMISE: "Epsilon is above 20, or delta is not below 1 in the number of units, so next to "
     "nobody is protected. Whoever made the release accepted that.",
 }
-"""What every caveat means, in one sentence."""
 
 _CHANGES = {
     ("label", REPLACE_ONE): "one label is replaced by any other",
@@ -531,8 +530,7 @@ def event_from_row(kind: str, params: Mapping[str, Any]) -> Event:
 UNDECIDED: Final = 2
 """A tie, "both bad" or "skip": y = ½, as private as 1 (the first is preferred) and 0."""
 
-MOST_LEVELS: Final = 20
-"""Of ratings: codes of all shares between then fit a byte."""
+MOST_LEVELS: Final = 20  # of ratings: codes of all shares between then fit a byte
 
 SHARES: Final = (
     *(Fraction(0), Fraction(1), Fraction(1, 2)),

@@ -410,14 +410,13 @@ def _remove(path: Path, ids: str) -> None:
             path.with_name(name).unlink(missing_ok=True)
 
 
-_BESIDE = {
+_BESIDE = {  # tables beside the rows: what rows name by a digest, and what runs noted and drew
     "questions": "sequence INTEGER PRIMARY KEY, value BLOB",
     "named": "digest TEXT PRIMARY KEY, value BLOB",
     "attempts": "release_id TEXT PRIMARY KEY NOT NULL, request TEXT NOT NULL",
     "drawn": "release_id TEXT NOT NULL, part INTEGER NOT NULL, value BLOB NOT NULL, "
     "PRIMARY KEY (release_id, part)",
 }
-"""Tables beside the rows: what rows name by a digest, and what runs noted and drew."""
 _NAMED = {  # their key, and what they hold
     "questions": ("sequence", "questions that data sets are known by"),
     "named": ("digest", "persons that took part in releases"),

@@ -25,8 +25,7 @@ from sordino._validate import integer, non_negative, number, positive
 
 from .conversions import gaussian_delta
 
-_LARGEST_LOSS = 1e9
-"""Losses beyond it are read as this one."""
+_LARGEST_LOSS = 1e9  # losses beyond it are read as this one
 
 _UP = 1 + 1e-10  # more than sums and tails of the normal lose to rounding
 _SMALLEST = 2.3e-308  # what underflows is rounded up to about the smallest normal float

@@ -47,12 +47,11 @@ from .align_settings import Align
 from .run import FolderRun, Limit, spending_limit
 from .tables import align_rows, choice_rows, forecast_rows
 
-NO_METRICS = {
+NO_METRICS = {  # what is said of a reward where nothing paid for more
     f"{metric}{of}": None
     for metric in ("accuracy", "negative_log_likelihood", "calibration_slope")
     for of in ("", "_standard_error")
 }
-"""What is said of a reward where nothing paid for more."""
 
 NO_WINS = {"win_rate": None, "win_rate_interval": None}
 """What is said of a policy's wins where nothing paid for them."""
