@@ -67,9 +67,8 @@ from sordino.runs.settings import (
     PrivacyOption,
     Unit,
     named_option,
-    refuse_any,
     refuse_foreign,
-    refuse_given,
+    refuse_options,
     terms_of,
 )
 from sordino.runs.tables import ledger_rows, promise_rows
@@ -91,6 +90,13 @@ _HIDDEN = {
     "label": "one reward; who was given which arm is public (--unit record hides that too)",
     "record": "one record: arm, reward and context",
 }
+
+
+def _refuse_any(refusals: Mapping[str, object]) -> None:
+    """Refuse settings for the first of some reasons that holds; each is what is said of it."""
+    for said, holds in refusals.items():
+        if holds:
+            raise UsageError(said)
 
 
 class Method(StrEnum):
@@ -221,7 +227,7 @@ class Bandit(IntoFolder):
 
     def __post_init__(self) -> None:
         # What is read from the logs would be released by that.
-        refuse_any(
+        _refuse_any(
             {
                 "--arms is needed: the number of arms, or CATALOGUE.csv:COLUMN of a public file "
                 "that names them. Read from the logs, they would be released with the draws. "
@@ -243,7 +249,7 @@ class Bandit(IntoFolder):
             _validate.integer("--records", self.records, at_least=1)
         arms, label, linear = self.arms or "", self.unit is Unit.label, self.method is Method.linear
         replaces = self.neighbors in (None, Neighbors.replace_one)
-        refuse_any(
+        _refuse_any(
             {
                 "--arms must be the number of arms, or FILE:COLUMN of a public file that names "
                 f"them, such as items.csv:item_id; got {arms!r}. Nothing was done.": not (
@@ -266,17 +272,16 @@ class Bandit(IntoFolder):
         other = Method.multi_armed if linear else Method.linear
         refuse_foreign(self, self.method, f"this is for --method {other}")
         if linear and self.context_columns is None:
-            of_contexts = {"--contexts": self.contexts, "--context-bound": self.context_bound}
-            refuse_given(of_contexts, "without --context-columns the logs have no contexts")
+            why = "without --context-columns the logs have no contexts"
+            refuse_options(self, why, "contexts", "context_bound")
         if label:
-            refuse_given({"--ball": self.ball}, "a ball is for --unit record")
+            refuse_options(self, "a ball is for --unit record", "ball")
         if self.tested:
-            names = ("temperature", "regularization", "center", "records")
-            given = {f"--{name}": getattr(self, name) for name in names}
-            refuse_given(given, "with --test-epsilon the test decides this")
+            why = "with --test-epsilon the test decides this"
+            refuse_options(self, why, "temperature", "regularization", "center", "records")
         told, tests = self.epsilon is not None, self.tested
         settled = self.temperature is not None and self.regularization is not None
-        refuse_any(
+        _refuse_any(
             {
                 "--action-columns names columns of --action-features: give both. Nothing was "
                 "done.": self.action_columns is not None and self.action_features is None,

@@ -47,7 +47,7 @@ from sordino.runs.settings import (
     PrivacyOption,
     RunLedger,
     Spending,
-    refuse_given,
+    refuse_options,
 )
 from sordino.runs.tables import describe_promise
 
@@ -126,16 +126,8 @@ def choose(settings: Choose) -> None:
         if settings.dry_run:
             tell(settings, *outcome)
         return
-    refuse_given(
-        {
-            "--judgments": settings.judgments,
-            "--ledger": settings.ledger,
-            "--dry-run": settings.dry_run,
-            "--resume": settings.resume,
-            "--accept-weak": settings.accept_weak,
-        },
-        "the reward of this run was paid for, and answers drawn from it are free",
-    )
+    why = "the reward of this run was paid for, and answers drawn from it are free"
+    refuse_options(settings, why, "judgments", "ledger", "dry_run", "resume", "accept_weak")
     if settings.out is not None:
         refuse_output(settings.out, force=settings.force)
     result = read_result(settings.folder)

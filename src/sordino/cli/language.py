@@ -33,7 +33,7 @@ from sordino.runs.settings import (
     Reading,
     TrainingOption,
     language_module,
-    refuse_given,
+    refuse_options,
     terms_of,
 )
 from sordino.runs.tables import describe_promise, promise_rows, verdict_rows
@@ -403,9 +403,8 @@ class _Comparison(Paying, Reading):
     def central_rows(self) -> tuple[float, ...]:
         """Return the epsilons of rows on raw judgments; none if there are to be none."""
         if self.no_central:
-            epsilon, units = self.central_epsilon, self.central_units
-            said = {"--central-epsilon": epsilon, "--central-units": units}
-            refuse_given(said, "--no-central leaves those rows out")
+            why = "--no-central leaves those rows out"
+            refuse_options(self, why, "central_epsilon", "central_units")
             return ()
         listed = self.central_epsilon or _CENTRAL
         return _different("--central-epsilon", listed, "such as 0.5", list(listed))

@@ -80,7 +80,7 @@ class BanditLogs:
         if not isinstance(self.catalogue, Catalogue):
             raise UsageError(f"catalogue must be a Catalogue, got {self.catalogue!r}.")
         object.__setattr__(self, "reward_range", (low, high))
-        object.__setattr__(self, "context_bound", usable_bound(self.context_bound, "context_bound"))
+        _validate.settle(self, context_bound=usable_bound)
         arms = np.asarray(self.arms)
         if arms.dtype.kind not in "iu" or arms.ndim != 1:
             raise DataError(
@@ -170,7 +170,7 @@ class BanditLogs:
             DataError: Lengths differ or a value cannot be used; the message gives row or dtype.
             UsageError: A setting cannot be used.
         """
-        bound = usable_bound(context_bound, "context_bound")
+        bound = usable_bound("context_bound", context_bound)
         ends = usable_reward_range(reward_range)
         known = Catalogue.of(catalogue)
         vectors, shares = None, None
@@ -308,7 +308,7 @@ def read_bandit_logs(  # noqa: PLR0913 (each is one choice of the user)
     contexts = columns_of("context_columns", context_columns)
     if context_bound is None:
         context_bound = math.sqrt(max(1, len(contexts)))
-    bound = usable_bound(context_bound, "context_bound")
+    bound = usable_bound("context_bound", context_bound)
     measured = tuple(ContextColumn(name) for name in (reward, propensity) if name is not None)
     names = [column.name for column in (ContextColumn(arm), *measured, *contexts)]
     if len(set(names)) < len(names):

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Float, Int, UInt64
 
-from sordino._validate import finite_array, integer, non_negative, one_of, positive
+from sordino._validate import finite_array, integer, non_negative, one_of, positive, settle
 from sordino.errors import DataError, PrivacyError, UsageError
 
 from .records import Absent, Alternative, Text
@@ -352,9 +352,7 @@ class HashedText:
     word_norm: float = 0.15
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dimension", usable_dimension("dimension", self.dimension))
-        object.__setattr__(self, "feature_bound", usable_bound(self.feature_bound))
-        object.__setattr__(self, "word_norm", non_negative("word_norm", self.word_norm))
+        settle(self, dimension=usable_dimension, feature_bound=usable_bound, word_norm=non_negative)
         if self.word_norm > 1:
             raise UsageError(f"word_norm must be at most 1, got {self.word_norm}.")
 
@@ -578,8 +576,7 @@ class FunctionFeatures:
             raise UsageError("function must be callable with prompts and answers.")
         if not isinstance(self.name, str) or not self.name:
             raise UsageError(f"name must be a text that is not empty, got {self.name!r}.")
-        object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
-        object.__setattr__(self, "feature_bound", usable_bound(self.feature_bound))
+        settle(self, dimension=partial(integer, at_least=1), feature_bound=usable_bound)
 
     def transform(
         self, prompts: Sequence[Text], answers: Sequence[Text]
@@ -745,7 +742,7 @@ def usable_dimension(name: str, value: object) -> int:
     )
 
 
-def usable_bound(value: object, name: str = "feature_bound") -> float:
+def usable_bound(name: str, value: object) -> float:
     """Return a bound on norms; refuse one whose square would leave the range of floats."""
     bound = positive(name, value)
     if not _SMALLEST <= bound <= 1 / _SMALLEST:

@@ -56,7 +56,7 @@ class Trajectories:
     def __post_init__(self) -> None:
         _validate.integer("horizon", self.horizon, at_least=1)
         if self.feature_bound is not None:
-            object.__setattr__(self, "feature_bound", usable_bound(self.feature_bound))
+            _validate.settle(self, feature_bound=usable_bound)
         if self.pairs.given is None:
             raise DataError("pairs must be made from features; use from_steps.")
         bound = self.difference_bound
@@ -118,7 +118,7 @@ class Trajectories:
         if not len(first):
             raise DataError("first is empty: no comparison in it.")
         sums: list[Float[np.ndarray, " d"]] = []
-        bound = None if feature_bound is None else usable_bound(feature_bound)
+        bound = None if feature_bound is None else usable_bound("feature_bound", feature_bound)
         for index, sides in enumerate(zip(first, second, strict=True)):
             where = f"comparison {index}"
             one, other = (steps_of(side, where) for side in sides)
@@ -265,7 +265,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
                 "private: both are released, and no record may tell them. Nothing was read."
             )
         drop = ["identical"]
-    bound = None if feature_bound is None else usable_bound(feature_bound)
+    bound = None if feature_bound is None else usable_bound("feature_bound", feature_bound)
     with untold(hides_records=hides_records):
         sums, labels, persons = [], [], list[str | None]()
         parse = partial(_judgments, person_field=person_field or "person")

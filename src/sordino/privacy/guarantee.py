@@ -162,8 +162,7 @@ class Guarantee:
     caveats: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.non_negative("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _validate.failure_probability("delta", self.delta))
+        _validate.settle(self, epsilon=non_negative, delta=failure_probability)
         _validate.one_of("unit", self.unit, get_args(Unit))
         _validate.one_of("neighbors", self.neighbors, tuple(NeighboringRelation))
         _validate.one_of("trust", self.trust, get_args(Trust))
@@ -393,9 +392,7 @@ class Event:
     """What one release did: the parent of the closed set below."""
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            checked = item.metadata["check"](item.name, getattr(self, item.name))
-            object.__setattr__(self, item.name, checked)
+        _validate.settle(self, **{item.name: item.metadata["check"] for item in fields(self)})
 
 
 # What every number of an event is checked by.

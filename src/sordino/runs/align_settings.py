@@ -43,7 +43,7 @@ from .settings import (
     Rated,
     Unit,
     refuse_foreign,
-    refuse_given,
+    refuse_options,
     refuse_records,
     refuse_relation,
 )
@@ -325,16 +325,16 @@ class Align(Offered, IntoFolder, Fitting, ManyFiles):
             if self.metrics_epsilon is not None:
                 _validate.telling("--metrics-epsilon", self.metrics_epsilon)
             if self.unit is not Unit.person:
-                refuse_given({"--cap": self.cap}, "A cap is for --unit person")
+                refuse_options(self, "A cap is for --unit person", "cap")
             if self.unit is Unit.record:
                 _validate.positive("--bound", self.clip)
             else:
                 refuse_relation(self.neighbors)
-                refuse_given(
-                    {"--bound": self.bound, "--second-moment": self.second_moment},
+                why = (
                     f"--unit {self.unit} protects labels; prompts and answers are public then, and "
-                    "their moments with them",
+                    "their moments with them"
                 )
+                refuse_options(self, why, "bound", "second_moment")
         elif self.noise is NoiseOn.draws:
             if self.unit is Unit.person:
                 raise UsageError(
@@ -344,11 +344,10 @@ class Align(Offered, IntoFolder, Fitting, ManyFiles):
             _validate.telling("--epsilon", self.total)
             _validate.failure_probability("--delta", self.failure)
             _validate.integer("--draws", self.count, at_least=1)
-            refuse_given({"--simulate-seed": self.simulate_seed}, _FOREIGN["draws"])
+            refuse_options(self, _FOREIGN["draws"], "simulate_seed")
             if self.unit is Unit.label:
                 refuse_relation(self.neighbors)
-                why = "it is for --unit record; labels are hidden alone"
-                refuse_given({"--bound": self.bound}, why)
+                refuse_options(self, "it is for --unit record; labels are hidden alone", "bound")
         else:
             refuse_relation(self.neighbors)
             refuse_records(self.unit)

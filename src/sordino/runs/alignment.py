@@ -56,7 +56,7 @@ from .settings import (
     Unit,
     is_large,
     named_option,
-    refuse_given,
+    refuse_options,
     reworded,
 )
 from .tables import align_rows, shortened, verdict_rows
@@ -171,11 +171,12 @@ class Aligned(Outcome):
 
 
 def _inputs(settings: Align) -> Inputs:
-    offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
+    offers = ("all_offered", "named_offered")
     source = settings.prefs[0] if len(settings.prefs) == 1 else settings.prefs
     rankings = settings.engine is None and holds_rankings(source)  # in memory, however many files
     if _reads_chunks(settings) and not rankings:
-        refuse_given(offers, "only a file of ballots over items has items to offer")
+        why = "only a file of ballots over items has items to offer"
+        refuse_options(settings, why, *offers)
         _refuse_unsuited(settings.noise, Chunks)
         if settings.hides_texts and settings.metrics_epsilon is not None:
             raise UsageError(
@@ -187,17 +188,16 @@ def _inputs(settings: Align) -> Inputs:
                 "--unit person over many files needs --cap: how many labels of one person count. "
                 "Nothing was done."
             )
-        refuse_given(
-            {"--evaluate": settings.evaluate, "--truth": settings.truth},
-            "a reward of files that are read in pieces is held against public ones in memory",
-        )
+        why = "a reward of files that are read in pieces is held against public ones in memory"
+        refuse_options(settings, why, "evaluate", "truth")
         chunks = find_chunks(
             settings.prefs, hides_records=settings.hides_texts, **settings.reading_in_chunks
         )
         return Inputs(data=chunks)
     if rankings:
         return _rankings(settings, source)
-    refuse_given(offers, "only ballots over items have items to offer, and these are pairs")
+    why = "only ballots over items have items to offer, and these are pairs"
+    refuse_options(settings, why, *offers)
     return _pairs(settings, source)
 
 
@@ -239,15 +239,9 @@ def _refuse_unfit(noise: NoiseOn, pairs: Pairs | PrivatePairs) -> None:
 def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
     """Return rankings, for the one kind of noise that has a command for them."""
     _refuse_unsuited(settings.noise, Rankings)
-    given = {
-        "--evaluate": settings.evaluate,
-        "--truth": settings.truth,
-        "--metrics-epsilon": settings.metrics_epsilon,
-        "--second-moment": settings.second_moment,
-        "--confidence": settings.confidence,
-        "--scratch": settings.scratch,
-    }
-    refuse_given(given, "it is for pairs, and these are rankings")
+    measured = ("evaluate", "truth", "metrics_epsilon", "second_moment", "confidence")
+    why = "it is for pairs, and these are rankings"
+    refuse_options(settings, why, *measured, "scratch")
     if isinstance(source, Rankings):
         return Inputs(data=source)
     return Inputs(data=settings.read_ballots(source))

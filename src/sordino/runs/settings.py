@@ -116,18 +116,17 @@ def refuse_foreign(settings: object, here: str, why: str) -> None:
         refuse_given(dict.fromkeys(names, True), reason)
 
 
-def refuse_any(refusals: Mapping[str, object]) -> None:
-    """Refuse settings for the first of some reasons that holds; each is what is said of it."""
-    for said, holds in refusals.items():
-        if holds:
-            raise UsageError(said)
-
-
 def refuse_given(options: Mapping[str, object], why: str) -> None:
     """Refuse options that have no meaning here; one that was left out is None, or False."""
     given = [name for name, value in options.items() if value is not None and value is not False]
     if given:
         raise UsageError(f"{' and '.join(given)}: {why}. Nothing was done. Leave it out.")
+
+
+def refuse_options(settings: object, why: str, *names: str) -> None:
+    """Refuse options of some names, as :func:`refuse_given` does."""
+    flags = {f"--{name.replace('_', '-')}": getattr(settings, name) for name in names}
+    refuse_given(flags, why)
 
 
 def _module_of(package: str, extra: str) -> Callable[[str], Any]:

@@ -91,4 +91,4 @@ def test_columns_without_a_name(tmp_path, mark, header, names):
 @pytest.mark.parametrize("bound", [0, -1.0, 1e-101, 1e101, float("inf"), float("nan"), "1", None])
 def test_bounds_that_cannot_be_used(bound):
     with pytest.raises(UsageError, match="context_bound"):
-        usable_bound(bound, "context_bound")
+        usable_bound("context_bound", bound)
