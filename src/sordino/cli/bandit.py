@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ class Method(StrEnum):
     linear = "linear"
 
 
-_LINEAR = (Method.linear,)
+_LinearOption = partial(DataOption, noise=(Method.linear,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,36 +168,32 @@ class Bandit(IntoFolder):
         noise=(Method.multi_armed,),
     )
     ball: float | None = FitOption(
-        "Linear: bound on the norm of the weights; by default HIGH less LOW.", noise=_LINEAR
+        "Linear: bound on the norm of the weights; by default HIGH less LOW.",
+        noise=(Method.linear,),
     )
     records: int | None = FitOption(
         "A public guess of how many records there are, to choose --regularization by. Never "
         "count them: that is private.",
         metavar="N",
     )
-    action_features: Path | None = DataOption(
-        "Linear: public features of every arm.", metavar="CATALOGUE", noise=_LINEAR
+    action_features: Path | None = _LinearOption(
+        "Linear: public features of every arm.", metavar="CATALOGUE"
     )
-    action_columns: str | None = DataOption(
+    action_columns: str | None = _LinearOption(
         "Its columns: numbers, or (B:8) texts hashed into 8 entries; by default all that hold "
         "numbers only.",
         metavar="A,B:8",
-        noise=_LINEAR,
     )
-    context_columns: str | None = DataOption(
-        "Linear: fields of the logs that were known before the pull, likewise.",
-        metavar="A,B:8",
-        noise=_LINEAR,
+    context_columns: str | None = _LinearOption(
+        "Linear: fields of the logs that were known before the pull, likewise.", metavar="A,B:8"
     )
-    context_bound: float | None = DataOption(
+    context_bound: float | None = _LinearOption(
         "Norm to which contexts are shortened; by default the root of the number of fields, "
-        "which leaves fields within -1 and 1 as they are.",
-        noise=_LINEAR,
+        "which leaves fields within -1 and 1 as they are."
     )
-    contexts: Path | None = DataOption(
+    contexts: Path | None = _LinearOption(
         "Public contexts to draw for, --draws arms for each; without it, one of zeros.",
         metavar="FILE",
-        noise=_LINEAR,
     )
     test_epsilon: float | None = PrivacyOption(
         "Multi-armed: spend this part of --epsilon on a private test of how rare the rarest "

@@ -17,12 +17,7 @@ MEASURING: Final = 1  # the level of the folds that metrics are measured on
 def held_out_questions(keys: Sequence[bytes]) -> Bool[np.ndarray, " n"]:
     """Return which questions are kept for metrics: one fifth of them, by their keys alone."""
     # Source: docs/central.md, "Metrics that are paid for".
-    return np.asarray(question_folds(keys, MEASURING) == 0)
-
-
-def question_folds(keys: Sequence[bytes], level: int) -> Integer[np.ndarray, " n"]:
-    """Return a fold for every question by its key alone: a public rule, the same for any data."""
-    return folds_of(question_numbers(keys), level)
+    return np.asarray(folds_of(question_numbers(keys), MEASURING) == 0)
 
 
 def question_numbers(keys: Sequence[bytes]) -> Integer[np.ndarray, " n"]:
@@ -31,7 +26,7 @@ def question_numbers(keys: Sequence[bytes]) -> Integer[np.ndarray, " n"]:
 
 
 def folds_of(questions: Integer[np.ndarray, " n"], level: int) -> Integer[np.ndarray, " n"]:
-    """Return a fold for every question; a level mixes them in its own way."""
+    """Return a fold for every question by its key alone; a level mixes them in its own way."""
     mixed = (questions >> np.uint64(8 * level)) * np.uint64(0x9E3779B97F4A7C15)
     return np.asarray((mixed >> np.uint64(33)) % np.uint64(FOLDS), dtype=np.int64)
 

@@ -122,7 +122,21 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         return 0.0
     if mu == math.inf:
         return 1.0
-    return min(1.0, max(_SMALLEST, _positive_side(epsilon, mu)))
+    below = epsilon / mu - mu / 2
+    if below > _FAR:
+        return _SMALLEST
+    # u carries the rounding of ε/μ and μ/2; exp(-u²/2) multiplies it by u, R and Φ by about 1.
+    rounding = 1 + _ABOVE_ERROR + 4e-16 * (1 + abs(below)) * (epsilon / mu + mu / 2)
+    density = math.exp(-below * below / 2) / math.sqrt(2 * math.pi)
+    if mu <= 1:
+        # R(u) - R(u + μ) = ∫ (1 - t R(t)) dt: no subtraction of nearly equal numbers.
+        t = below + mu * (1 + _NODES) / 2
+        delta = density * mu / 2 * float(_WEIGHTS @ (1 - t * _mills(t)))
+    else:
+        tail = math.erfc(below / math.sqrt(2)) / 2
+        tail = density * float(_mills(below)) if below >= 0 else tail
+        delta = tail - density * float(_mills(below + mu))
+    return min(1.0, max(_SMALLEST, delta * rounding))
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:
@@ -176,24 +190,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         return 0.0
     too_much = 2 * math.sqrt(2 * epsilon) + 80.0  # then u < -39 and delta rounds to 1
     return narrow(lambda mu: gaussian_delta(epsilon, mu) <= delta, too_much, 0.0)[1]
-
-
-def _positive_side(epsilon: float, mu: float) -> float:
-    """Return delta for epsilon >= 0 and finite mu > 0, rounded up."""
-    below = epsilon / mu - mu / 2
-    if below > _FAR:
-        return 0.0
-    # u carries the rounding of ε/μ and μ/2; exp(-u²/2) multiplies it by u, R and Φ by about 1.
-    rounding = 1 + _ABOVE_ERROR + 4e-16 * (1 + abs(below)) * (epsilon / mu + mu / 2)
-    density = math.exp(-below * below / 2) / math.sqrt(2 * math.pi)
-    if mu <= 1:
-        # R(u) - R(u + μ) = ∫ (1 - t R(t)) dt: no subtraction of nearly equal numbers.
-        t = below + mu * (1 + _NODES) / 2
-        return density * mu / 2 * float(_WEIGHTS @ (1 - t * _mills(t))) * rounding
-    above = density * float(_mills(below + mu))
-    if below >= 0:
-        return (density * float(_mills(below)) - above) * rounding
-    return (math.erfc(below / math.sqrt(2)) / 2 - above) * rounding
 
 
 def _mills(t: float | np.ndarray) -> np.ndarray:

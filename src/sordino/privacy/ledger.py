@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 import numpy as np
 
 from sordino import _random
-from sordino._files import sha256_of, sole_holder
+from sordino._files import explained, sha256_of, sole_holder
 from sordino._markup import card
 from sordino.errors import (
     DataError,
@@ -39,7 +39,7 @@ from sordino.privacy.guarantee import (
 from . import ledger_chain
 from .accounting import EVERYTHING
 from .books import EVERY, Account, Books, DataSets, names_persons, owners_way, refuse_known
-from .ledger_chain import Row, canonical_json, ledger_path, list_ledger, make_home
+from .ledger_chain import LEDGER, Row, canonical_json, ledger_path, list_ledger
 from .persons import People, Roster, Rosters
 
 __all__ = ["Head", "Ledger", "Reservation"]
@@ -228,7 +228,12 @@ class Ledger:
             "time": _moment([] if budget is None else [budget.unit]),
             "payload": canonical_json(payload),
         }
-        make_home(path)
+        home = path.parent
+        if home.name == LEDGER.parent.name and not home.is_dir():  # of a project
+            with explained(f"{home.name} cannot be made"):
+                home.mkdir(exist_ok=True)
+                # A copy in version control would be an older ledger as soon as anything is spent.
+                (home / ".gitignore").write_text("*\n")
         with suppress(FileExistsError):
             ledger_chain.create(path, kind="open", **values)
         return cls.read(path)

@@ -611,14 +611,3 @@ def list_ledger(path: Path) -> None:
             if json.dumps(line) not in known:
                 with listed.open("a") as file:
                     file.write(f"{json.dumps(line)}\n")
-
-
-def make_home(ledger: Path) -> None:
-    """Make the folder of a project's ledger, if it is one."""
-    home = ledger.parent
-    if home.name != LEDGER.parent.name or home.is_dir():
-        return
-    with explained(f"{home.name} cannot be made"):
-        home.mkdir(exist_ok=True)
-        # A copy in version control would be an older ledger as soon as anything is spent.
-        (home / ".gitignore").write_text("*\n")

@@ -30,7 +30,7 @@ from sordino.preferences.chunk_survey import ChunkSurvey, digest_of_chunk
 from sordino.preferences.chunks import Chunk, Chunks
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features
-from sordino.preferences.folds import MEASURING, folds_of, question_folds, question_numbers
+from sordino.preferences.folds import MEASURING, folds_of, question_numbers
 from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.guarantee import Guarantee
 
@@ -505,7 +505,7 @@ class Design:
 
 def refuse_too_few(pairs: Comparisons) -> None:
     """Refuse pairs of which none can be held out, from public fields, before anything is spent."""
-    if len(np.unique(question_folds(pairs.keys, MEASURING))) < 2:  # noqa: PLR2004 (in and out)
+    if len(np.unique(folds_of(question_numbers(pairs.keys), MEASURING))) < 2:  # noqa: PLR2004 (in and out)
         raise DataError(
             f"{len(pairs)} pairs are too few different questions to measure anything on held-out "
             "ones; a dozen is the least. Nothing was spent."

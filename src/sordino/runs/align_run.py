@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,11 +128,8 @@ class AlignRun(FolderRun):
 
     def counted(self, data: Pairs) -> int:
         """Return how many judgments count, under the cap for one person; it is public."""
-        most, people = self.settings.cap, data.persons
-        if most is None or people is None:
-            return len(data)
-        held = Counter(person for person, _ in set(zip(people, data.keys, strict=True)))
-        return sum(min(count, most) for count in held.values())
+        most, people = self.settings.cap, data.people(most=self.settings.cap)
+        return len(data) if most is None or people is None else int(people.counts.sum())
 
     @property
     def request(self) -> str | None:

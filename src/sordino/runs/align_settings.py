@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -51,7 +52,10 @@ from .settings import (
 _TEMPERATURE = 0.5
 _BOUND = 1.0  # hashed answers to one prompt share words: nearly all differences are shorter
 _USUAL_LENGTH = 0.6  # of a difference: a longer bound costs noise, and teaches less
-_WITHHELD = "it measures a reward, and with --noise draws that is withheld"
+_MEASURES: Mapping[str, Any] = {
+    "noise": ("labels", "estimate"),
+    "why": "it measures a reward, and with --noise draws that is withheld",
+}
 _FOREIGN = {
     "labels": "--noise labels randomizes single labels, which needs none of it and measures for "
     "free",
@@ -298,14 +302,9 @@ class Align(Offered, IntoFolder, Fitting, ManyFiles):
         noise=("labels", "estimate"),
     )
     evaluate: Path | None = DataOption(
-        "Judgments that you declare public.",
-        noise=("labels", "estimate"),
-        why=_WITHHELD,
-        metavar="PUBLIC",
+        "Judgments that you declare public.", **_MEASURES, metavar="PUBLIC"
     )
-    truth: Path | None = DataOption(
-        "True reward of simulated judgments.", noise=("labels", "estimate"), why=_WITHHELD
-    )
+    truth: Path | None = DataOption("True reward of simulated judgments.", **_MEASURES)
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened; auto takes any kind that is met."""

@@ -101,14 +101,13 @@ def is_limited(path: Path) -> bool:
 
 def imagined_ledger(path: Path, data: str | None, *limits: Limit) -> Ledger:
     """Return a new ledger that is not written anywhere."""
-    rows: list[Row] = []
-    for limit in limits:
-        payload: dict[str, object] = {"budget": limit.budget.of(limit.run).to_dict()}
-        rows.append(_imagined("budget" if rows else "open", data or EVERY, payload))
-    return Ledger(path, rows)
+    budgets = [{"budget": limit.budget.of(limit.run).to_dict()} for limit in limits]
+    kinds = ["open", *["budget"] * (len(limits) - 1)]
+    told = zip(kinds, budgets, strict=True)
+    return Ledger(path, [_imagined(kind, data or EVERY, budget) for kind, budget in told])
 
 
-def _imagined(kind: str, data: str, payload: dict[str, object]) -> Row:
+def _imagined(kind: str, data: str, payload: Mapping[str, object]) -> Row:
     """Return a row that is not written anywhere."""
     return Row(sequence=0, kind=kind, time="", data=data, payload=canonical_json(payload))
 
@@ -117,11 +116,10 @@ def open_ledger(path: Path, data: str | None, limit: Limit) -> Ledger:
     """Return the ledger at a path, made if there is none."""
     # What the user said of the limit becomes that of a ledger that is there, in a row of its own;
     # what was left out stays as it is on the ledger.
-    if not path.exists():
-        return Ledger.open(path, data=data or EVERY, budget=limit.budget.of(limit.run))
-    known = _known_ledger(path, data)
-    _refuse_other_terms(known, limit)
-    if limit.run.unit not in known.budgets:  # which is set by what the user said
+    known = _known_ledger(path, data) if path.exists() else None
+    if known is not None:
+        _refuse_other_terms(known, limit)
+    if known is None or limit.run.unit not in known.budgets:  # which is set by what the user said
         return Ledger.open(path, data=data or EVERY, budget=limit.budget.of(limit.run))
     ledger = Ledger.open(path, data=data or EVERY, unit=limit.run.unit)
     changed = limit.budget.of(ledger.budget)
