@@ -303,20 +303,16 @@ class Features(Protocol):
     @property
     def dimension(self) -> int:
         """Return d, the number of features."""
-        ...
 
     @property
     def feature_bound(self) -> float:
         """Return L: no row of ``transform`` has a larger Euclidean norm, for any text."""
-        ...
 
     def transform(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Matrix:
         """Return one row for each prompt and answer; a row depends on nothing else."""
-        ...
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values, with ``kind``."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,7 @@ def _row_batches(
 
 def column_values(place: str, batch: Any, name: str) -> list[Any]:
     """Return the values of one column of a batch."""
-    values: list[Any] = _asked(lambda: batch.column(name).to_pylist(), _unreadable(place, name))
-    return values
+    return list(_asked(lambda: batch.column(name).to_pylist(), _unreadable(place, name)))
 
 
 def numbers(place: str, batch: Any, name: str) -> np.ndarray:

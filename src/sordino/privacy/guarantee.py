@@ -214,13 +214,7 @@ class Guarantee:
 
     @property
     def change(self) -> str:
-        """Return in words what one change is.
-
-        Example:
-            >>> Guarantee(4.0, delta=0.0, unit="person", neighbors=REPLACE_ONE, trust="central",
-            ...     caveats=("labels-only",)).change
-            'all labels of one person are replaced by any others'
-        """
+        """Return in words what one change is."""
         terms = (self.unit, self.neighbors)
         words = _LABELS_ONLY if "labels-only" in self.caveats else _CHANGES
         return words.get(terms, _CHANGES[terms])
