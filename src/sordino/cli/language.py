@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,21 +69,7 @@ language = typer.Typer(help=COMMANDS["language"], no_args_is_help=True)
 app.add_typer(language, name="language")
 
 
-class Architecture(StrEnum):
-    """What a tiny model is built as."""
-
-    llama = "llama"
-    gpt2 = "gpt2"
-
-
-class Update(StrEnum):
-    """How a policy follows a reward."""
-
-    rebel = "rebel"
-    rloo = "rloo"
-    grpo = "grpo"
-
-
+_UPDATES = ("rebel", "rloo", "grpo")
 Prompts = Annotated[
     Path, Option("Public prompts (.jsonl with the field 'prompt').", metavar="FILE")
 ]
@@ -96,7 +81,7 @@ class Tiny(Output, Reading):
 
     source: Source
     out: Checkpoint
-    architecture: Architecture = Option("What is built.", Architecture.llama)
+    architecture: str = Option("What is built.", "llama", choices=("llama", "gpt2"))
     width: int = Option("Numbers for one token.", 96)
     layers: int = Option("Blocks.", 3)
     heads: int = Option("Attention heads; divide the width.", 4)
@@ -162,7 +147,7 @@ class _Improvement(Output):
     model: Start
     prompts: Prompts
     out: Checkpoint
-    update: Update = TrainingOption("How the policy follows the reward.", Update.rebel)
+    update: str = TrainingOption("How the policy follows the reward.", "rebel", choices=_UPDATES)
     temperature: Temperature = 0.1
     pessimism: float = TrainingOption("Distrust of answers unlike those compared.", 0.0, min=0)
     steps: int = TrainingOption("Updates.", 100, min=1)
@@ -179,7 +164,7 @@ def policy(settings: _Improvement) -> None:
     refuse_folder(out, force=settings.force)
     prompts = _read_prompts(settings.prompts)
     pipeline = language_module("studies.pipeline")
-    terms = terms_of(settings, pipeline.PolicyTerms, update=settings.update.value)
+    terms = terms_of(settings, pipeline.PolicyTerms)
     score = language_module("rewards.text_rewards").TextRewardModel.load(settings.reward)
     with made_folder(out), Bar.shown("Improving") as bar:
         log = pipeline.improve_policy(score, settings.model, prompts, out, terms, progress=bar)
@@ -191,7 +176,7 @@ def policy(settings: _Improvement) -> None:
         **terms,
         "spend": 0.0,
         "prompts": len(prompts),
-        "update": settings.update.value,
+        "update": settings.update,
         "steps": steps,
         "first_reward": rewards[0] if rewards else None,
         "reward": rewards[-1] if rewards else None,
