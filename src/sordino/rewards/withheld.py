@@ -139,8 +139,11 @@ class Settings:
                 f"penalty_ridge={self.penalty_ridge!r} is of no use without a penalty. Give both, "
                 "or leave it out."
             )
-        workable = _validate.workable
-        _validate.settle(self, ridge=workable, ball=workable, penalty=partial(size, zero=True))
+
+        def usable(name: str, value: float) -> float:
+            return size(name, _validate.workable(name, value))
+
+        _validate.settle(self, ridge=usable, ball=usable, penalty=partial(size, zero=True))
         size("penalty_ridge", self.doubt_ridge)
 
     @property
