@@ -89,9 +89,8 @@ def bounded_range_of_draws(
     return found
 
 
-def settle(
+def _settled(
     range_of: Callable[[float], float],
-    *,
     target: float | None,
     temperature: float | None,
     regularization: float | None,
@@ -229,14 +228,8 @@ def multi_armed_policy(  # noqa: PLR0913 (each is one choice of the user)
     target = None
     if epsilon is not None:
         target = bounded_range_of_draws(epsilon, delta, draws, neighbors=neighbors)
-    found, heat = settle(
-        range_of,
-        target=target,
-        temperature=temperature,
-        regularization=shrinkage,
-        name="shrinkage",
-        usual=_usual_temperature(width, records, shared_by=len(logs.catalogue), hotter=_OF_ARMS),
-    )
+    usual = _usual_temperature(width, records, shared_by=len(logs.catalogue), hotter=_OF_ARMS)
+    found, heat = _settled(range_of, target, temperature, shrinkage, "shrinkage", usual)
     return WithheldPolicy(fixed(shrinkage=found), temperature=heat, reference=reference)
 
 
@@ -313,14 +306,8 @@ def linear_policy(  # noqa: PLR0913 (each is one choice of the user)
         target = bounded_range_of_draws(
             epsilon, delta, draws, neighbors=neighbors, adaptive=adaptive
         )
-    found, heat = settle(
-        range_of,
-        target=target,
-        temperature=temperature,
-        regularization=ridge,
-        name="ridge",
-        usual=_usual_temperature(width, records, shared_by=features.dimension, hotter=_OF_FEATURES),
-    )
+    usual = _usual_temperature(width, records, shared_by=features.dimension, hotter=_OF_FEATURES)
+    found, heat = _settled(range_of, target, temperature, ridge, "ridge", usual)
     fit = BallRidge(logs, unit=unit, neighbors=neighbors, ridge=found, ball=ball, penalty=penalty)
     return WithheldPolicy(fit, temperature=heat, reference=reference)
 

@@ -49,6 +49,16 @@ _INFINITE = (
     "To record an infinite spend instead, pass mechanism=sordino.NonPrivate() and a ledger whose "
     "budget is infinite."
 )
+_FOR_FILES = (
+    f"{_WAYS[0].upper()}{_WAYS[1:]}; or randomize them first with `sordino privatize` and fit "
+    "the answers, find_chunks(..., privatized=True)."
+)
+_FOR_RANKINGS = (
+    "Release their sum with noise, mechanism=RankingGaussian(epsilon, delta=..., "
+    "statistic='borda') and a ledger; or randomize first choices one by one with "
+    "privatize_choices(rankings, KaryRandomizedResponse(epsilon, categories), ledger=...); or "
+    f"protect whole records, mechanism=RankingObjectivePerturbation(...). {_INFINITE}"
+)
 
 
 def fit_reward(  # noqa: PLR0913 (each is one choice, each kind of data ends elsewhere)
@@ -155,9 +165,12 @@ def fit_reward(  # noqa: PLR0913 (each is one choice, each kind of data ends els
     if isinstance(pairs, PrivateChoices):
         return fit_choices(pairs, features=features, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
     if isinstance(pairs, Rankings):
+        if not isinstance(mechanism, RankingGaussian | RankingObjectivePerturbation | NonPrivate):
+            misplaced = "is for pairs, and these are rankings"
+            raise _refusal(mechanism, "rankings", _FOR_RANKINGS, misplaced)
         return fit_rankings(
             pairs,
-            _for_rankings(mechanism),
+            mechanism,
             ledger=_spends(ledger),
             features=features,
             ridge=ridge,
@@ -191,7 +204,8 @@ def fit_reward(  # noqa: PLR0913 (each is one choice, each kind of data ends els
             return fit(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
     if isinstance(pairs, Chunks):
         if not pairs.privatized:
-            raise _refusal_of_files(mechanism)
+            misplaced = "is not there for judgments in many files"
+            raise _refusal(mechanism, "judgments", _FOR_FILES, misplaced)
         with opened_answers(pairs, features, engine, scratch=scratch) as (_, answers):
             return fit(answers, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
     if not isinstance(pairs, PrivatePairs):
@@ -202,10 +216,6 @@ def fit_reward(  # noqa: PLR0913 (each is one choice, each kind of data ends els
 
 _OF_PAIRS = "method second_moment held_out"
 _SPENDING = "mechanism ledger simulate_seed"
-_MANY_FILES = (
-    "is not there for judgments in many files. Nothing was spent. Leave it out, or read few enough "
-    "of them into memory with sordino.read_pairs."
-)
 _RULES = (  # where which settings do not apply, and why; in this order
     ("records", "ridge",
      ("is part of the promise of record privacy, "
@@ -217,7 +227,9 @@ _RULES = (  # where which settings do not apply, and why; in this order
      "is for pairs, and these are rankings. Nothing was spent. Leave it out."),
     ("private", _SPENDING,
      "spends, and these answers are private already. Nothing was spent. Leave it out."),
-    ("refined in files", "method", _MANY_FILES),
+    ("refined in files", "method",
+     ("is not there for judgments in many files. Nothing was spent. Leave it out, or read few "
+      "enough of them into memory with sordino.read_pairs.")),
     ("noised", "method",
      ("is for answers that were randomized one by one, which this mechanism "
       "does not do. Nothing was spent. Leave it out.")),
@@ -279,36 +291,12 @@ def _opened(
         yield survey
 
 
-def _for_rankings(mechanism: object) -> RankingMechanism:
-    """Return what rankings are protected by; refuse none, and what is for pairs."""
-    if isinstance(mechanism, RankingGaussian | RankingObjectivePerturbation | NonPrivate):
-        return mechanism
-    ways = (
-        "Release their sum with noise, mechanism=RankingGaussian(epsilon, delta=..., "
-        "statistic='borda') and a ledger; or randomize first choices one by one with "
-        "privatize_choices(rankings, KaryRandomizedResponse(epsilon, categories), ledger=...); or "
-        f"protect whole records, mechanism=RankingObjectivePerturbation(...). {_INFINITE}"
-    )
-    if mechanism is not None:
-        raise UsageError(
-            f"mechanism={type(mechanism).__name__} is for pairs, and these are rankings. Nothing "
-            f"was spent. {ways}"
-        )
-    raise PrivacyError(f"These are raw rankings; {_GIVES_AWAY} {ways}")
-
-
-def _refusal_of_files(mechanism: object) -> PrivacyError | UsageError:
-    """Return why raw judgments in many files are not fitted without noise for them."""
-    ways = (
-        f"{_WAYS[0].upper()}{_WAYS[1:]}; or randomize them first with `sordino privatize` and fit "
-        "the answers, find_chunks(..., privatized=True)."
-    )
+def _refusal(mechanism: object, what: str, ways: str, misplaced: str) -> PrivacyError | UsageError:
+    """Return why raw judgments are not fitted without a mechanism for them."""
     if mechanism is None:
-        return PrivacyError(f"These are raw judgments; {_GIVES_AWAY} {ways}")
-    return UsageError(
-        f"mechanism={type(mechanism).__name__} is not there for judgments in many files. Nothing "
-        f"was spent. {ways}"
-    )
+        return PrivacyError(f"These are raw {what}; {_GIVES_AWAY} {ways}")
+    name = type(mechanism).__name__
+    return UsageError(f"mechanism={name} {misplaced}. Nothing was spent. {ways}")
 
 
 def _answers_of_no_coin(

@@ -463,9 +463,15 @@ def nearest_minimum(loss: Objective, *, ridge: float, atol: float, ball: float) 
         """Take in a point, if its margins were multiplied out inside the ball."""
         if point.exact and norm(point.theta) <= bound:
             size, pushed = _unexplained(point.theta, point.gradient, shift, bound)
-            given = {"theta": point.theta, "multiplier": pushed, "passes": work.passes}
             if not best or size < best[0].gradient_norm:
-                best[:] = [Solution(gradient_norm=size, **given)]
+                best[:] = [
+                    Solution(
+                        theta=point.theta,
+                        gradient_norm=size,
+                        multiplier=pushed,
+                        passes=work.passes,
+                    )
+                ]
 
     start, multiplier = _sampled_start(loss, shift, ball)
     origin = work.first(None)
