@@ -89,8 +89,9 @@ def bounded_range_of_draws(
     return found
 
 
-def _settled(
+def settle(
     range_of: Callable[[float], float],
+    *,
     target: float | None,
     temperature: float | None,
     regularization: float | None,
@@ -228,8 +229,14 @@ def multi_armed_policy(  # noqa: PLR0913 (each is one choice of the user)
     target = None
     if epsilon is not None:
         target = bounded_range_of_draws(epsilon, delta, draws, neighbors=neighbors)
-    usual = _usual_temperature(width, records, shared_by=len(logs.catalogue), hotter=_OF_ARMS)
-    found, heat = _settled(range_of, target, temperature, shrinkage, "shrinkage", usual)
+    found, heat = settle(
+        range_of,
+        target=target,
+        temperature=temperature,
+        regularization=shrinkage,
+        name="shrinkage",
+        usual=_usual_temperature(width, records, shared_by=len(logs.catalogue), hotter=_OF_ARMS),
+    )
     return WithheldPolicy(fixed(shrinkage=found), temperature=heat, reference=reference)
 
 
@@ -306,8 +313,14 @@ def linear_policy(  # noqa: PLR0913 (each is one choice of the user)
         target = bounded_range_of_draws(
             epsilon, delta, draws, neighbors=neighbors, adaptive=adaptive
         )
-    usual = _usual_temperature(width, records, shared_by=features.dimension, hotter=_OF_FEATURES)
-    found, heat = _settled(range_of, target, temperature, ridge, "ridge", usual)
+    found, heat = settle(
+        range_of,
+        target=target,
+        temperature=temperature,
+        regularization=ridge,
+        name="ridge",
+        usual=_usual_temperature(width, records, shared_by=features.dimension, hotter=_OF_FEATURES),
+    )
     fit = BallRidge(logs, unit=unit, neighbors=neighbors, ridge=found, ball=ball, penalty=penalty)
     return WithheldPolicy(fit, temperature=heat, reference=reference)
 

@@ -571,7 +571,8 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         stored=False,
         details={"rounds": rounds},
     )
-    learner, reward, name, possible = run.learner, None, None, ()
+    possible: tuple[str, ...] = ()
+    learner, reward, name = run.learner, None, None
     if isinstance(learner, _FiniteLearner):
         name, possible = learner.names[learner.best], tuple(compress(learner.names, learner.kept))
     if isinstance(learner, _LinearLearner):

@@ -37,7 +37,7 @@ from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
 from sordino.rewards.release_checks import drawn_from, entropy_of, weighed
 
-from .user_slots import RULE, Batch, RunUsers, Slots, UserSlots, interact, refuse_shifting
+from .user_slots import Batch, RunUsers, Slots, UserSlots, interact, refuse_shifting
 
 UPDATES: Final = ("npg", "pg", "rebel")
 
@@ -648,8 +648,7 @@ class _Loop:
             step /= self.bounds.radius
         sizes = {"dimension": d, "actions": k, "step": _validate.positive("step", step)}
         drawn = int(self.users.entropy.words(1)[0]) % slots.batches
-        if len(scopes) > 1:  # one batch alone is disjoint from nothing
-            self.ledger.declare_disjoint(scopes, rule=RULE)  # before the first spend
+        slots.declare(self.ledger, scopes)
         state = _RunState(settings=settings | sizes, run=name, drawn=drawn)
         state.write(self.path)
         return state

@@ -20,6 +20,7 @@ from sordino.environments.values import Environment, bounded_contexts, bounded_r
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.policies.softmax import LogLinearPolicy, sampled
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation
+from sordino.privacy.ledger import Ledger
 
 RULE: Final = "person-id"
 """The ledger's rule by which batches share no person."""
@@ -51,6 +52,12 @@ class Slots:
     def scopes(self, run: str) -> list[str]:
         """Return the name of every batch's scope on a ledger."""
         return [f"{run}/batch-{number}" for number in range(self.batches)]
+
+    @staticmethod
+    def declare(ledger: Ledger, scopes: list[str]) -> None:
+        """Record, before the first spend, that no two batches share a person."""
+        if len(scopes) > 1:  # one batch alone is disjoint from nothing
+            ledger.declare_disjoint(scopes, rule=RULE)
 
 
 def refuse_shifting(neighbors: NeighboringRelation) -> None:

@@ -192,6 +192,11 @@ class Judged:
         """Return of what every label is a whole number, as it was declared."""
         return self.source.parts if isinstance(self.source, Pairs) else self.source.chunks.parts
 
+    @property
+    def public_digest(self) -> str:
+        """Return the digest of all that is public of all judgments, held out or not."""
+        return self.source.public_digest
+
     def questions(self, promise: Guarantee) -> np.ndarray | None:
         """Return by what a ledger of labels knows these judgments."""
         return self.source.questions if promise.unit == "label" else None
@@ -337,7 +342,7 @@ def release_sum(
     ]
     value = paid[0].drawn_once(draw)  # once, whoever pays for what of it
     # of all that is public of all judgments, held out or not
-    artifact = digest_of_statistic(judged.source.public_digest, value)
+    artifact = digest_of_statistic(judged.public_digest, value)
     for reservation in paid:
         reservation.commit(artifact)
     ids = tuple(reservation.release_id for reservation in paid)
