@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian, coefficients, growth
 from sordino.preferences.items import ItemDifferences
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.board_files import Board, BoardRelease
-from sordino.rewards.continual import coefficients, growth, loss_of_each, plan_updates
-from sordino.rewards.label_release import Judged
+from sordino.rewards.label_release import Judged, plan_updates
 from sordino.rewards.leaderboard import Votes
 from sordino.rewards.vote_release import release_votes
 
@@ -43,8 +42,8 @@ def ledger_at(path, unit, epsilon=1e4):
 
 
 def noise(cap, *, ties, epsilon=4.0, updates=WEEKS):
-    loss = loss_of_each(epsilon, delta=1e-6, updates=updates)
-    return LabelGaussian(loss, delta=1e-6, ties=ties, records_per_person=cap)
+    whole = LabelGaussian(epsilon, delta=1e-6, ties=ties, records_per_person=cap)
+    return whole.spread_over(updates)
 
 
 def found_for(ledger, promise, shares, who):

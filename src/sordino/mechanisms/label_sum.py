@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial, reduce
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
@@ -369,6 +369,24 @@ def _moves_of(squares: Int64[np.ndarray, " n"], parts: int) -> Int64[np.ndarray,
     return root_above((parts * FINER) ** 2 * squares)
 
 
+def coefficients(n: int) -> Float[np.ndarray, " n"]:
+    """Return the first n coefficients of (1 − x)^(−1/2): what counts of votes, the newest first.
+
+    Source:
+        Fichtenberger, Henzinger, Upadhyay (2023), "Constant matters", Theorem 1: binom(2k, k)/4^k.
+    """
+    steps = np.arange(1.0, n)
+    return np.cumprod([1.0, *(1 - 0.5 / steps)])
+
+
+def growth(n: int) -> float:
+    """Return Σ c_k² over n updates: what one vote spends in all of them, in squares of the first.
+
+    It is also the variance after n updates, in that of the noise of one of these releases.
+    """
+    return float((coefficients(n) ** 2).sum())
+
+
 @dataclass(frozen=True)
 class LabelMechanism(SumMechanism):
     """One noised sum Σ y_i x_i over the labels of pairs, whatever its noise.
@@ -402,6 +420,12 @@ class LabelMechanism(SumMechanism):
     def counters(self) -> Float[np.ndarray, "q q"]:
         """Return what one step of each counter of ties is worth."""
         return np.eye(self.ties) / self.tie_steps
+
+    def spread_over(self, updates: int) -> Self:
+        """Return each of so many mechanisms that spend no more on one label than this one."""
+        # Releases of weighted sums, the newest votes first: see :func:`coefficients`.
+        mu = self.mu * (1 - 2.0**-20) / math.sqrt(growth(updates))
+        return replace(self, epsilon=self._loss(mu))
 
     def prepare(
         self,

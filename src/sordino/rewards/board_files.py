@@ -19,9 +19,9 @@ from scipy import sparse
 from sordino import _validate
 from sordino._files import read_json
 from sordino.errors import DataError, UsageError
+from sordino.mechanisms.label_sum import coefficients
 from sordino.privacy.guarantee import Guarantee
 
-from .continual import coefficients
 from .leaderboard import POINTS, Ballots, Leaderboard, Votes, fit_board
 
 BOARD_FORMAT: Final = "sordino.leaderboard"

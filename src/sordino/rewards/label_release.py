@@ -7,8 +7,14 @@ process alone writes to the ledger and draws.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
@@ -20,6 +26,7 @@ from sordino.mechanisms.label_sum import (
     ChunkedLabels,
     LabelMechanism,
     SumMechanism,
+    coefficients,
     counted_rows,
 )
 from sordino.preferences.chunk_survey import ChunkSurvey, Part
@@ -27,12 +34,11 @@ from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import person_key
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.guarantee import REPLACE_ONE, Event, GaussianEvent, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.persons import People
+from sordino.privacy.persons import KEY_BYTES, People
 from sordino.privatization.randomization import refuse_unlinked
 
-from .continual import Share, coefficients, shares_of, votes_of
 from .evidence import Evidence, Released, counted_vectors, longest_row, verified
 from .release_checks import (
     UNREAD,
@@ -43,6 +49,14 @@ from .release_checks import (
     refuse_own_rows,
     weighed,
 )
+
+Share: TypeAlias = tuple[Event, np.ndarray | None, People | None]
+"""A part of what one release spends: an event, and the questions and people it is about."""
+
+_UP: Final = 1 + 2.0**-30  # so that rounding makes no event smaller
+_EXACT: Final = 2.0**-31  # of a count that is rounded up
+_CLASSES: Final = 64  # of persons by how often they came; of more, some are charged a bit more
+_FINE: Final = 8  # such classes between a loss and twice that
 
 
 def release_labels(
@@ -229,19 +243,45 @@ class Judged:
         return votes_of(source, new)
 
     def shares(self, mechanism: LabelMechanism, promise: Guarantee) -> list[Share]:
-        """Return what a release spends, and whom each part of it is about."""
-        source, rows, ages = self.source, self.rows, self.ages
-        if ages is None or rows is None or not isinstance(source, Pairs):
-            return [Share(mechanism.event, self.questions(promise), self.people)]
-        used = np.flatnonzero(counted_rows(self.n, self.holders, rows, self.most))
-        persons = source.persons
-        return shares_of(
-            mechanism,
-            promise,
-            ages[used],
-            [source.keys[row] for row in used],
-            None if persons is None else [person_key(persons[row]) for row in used],
-        )
+        """Return what a release spends, and whom each part of it is about.
+
+        Guarantee:
+            Nobody's loss is more than that of the events with which a ledger finds them here: a
+            label of age k moves the sum by at most c_k of what the noise hides; all labels of a
+            person, or at most the cap of them from every update, by the sum of that over them.
+            Shown by tests/soundness/test_continual.py.
+        """
+        source = self.source
+        if self.ages is None or self.rows is None or not isinstance(source, Pairs):
+            return [(mechanism.event, self.questions(promise), self.people)]
+        rows = np.flatnonzero(counted_rows(self.n, self.holders, self.rows, self.most))
+        ages = self.ages[rows]
+        oldest, weights = int(ages.max()), coefficients(int(ages.max()) + 1)
+        came = defaultdict[bytes, list[int]](list)  # how old votes are, by person
+        for row, age in zip(rows.tolist(), ages.tolist(), strict=True):
+            if source.persons is not None:
+                came[person_key(source.persons[row])[:KEY_BYTES]].append(age)
+
+        def event(share: float) -> GaussianEvent:
+            return GaussianEvent(mechanism.mu * share * (1 if share == 1 else _UP))
+
+        if promise.unit == "person":  # whatever one said in an update, it is up to the cap
+            spent = np.array([weights[sorted({*mine})].sum() for mine in came.values()])
+            if len(np.unique(spent)) > _CLASSES:
+                spent = 2 ** (np.ceil(_FINE * np.log2(spent)) / _FINE)
+            sizes = np.unique(spent)[::-1]
+            return [(event(one), None, People.of(compress(came, spent == one))) for one in sizes]
+        # Whoever has votes of several ages is in one row: what they move in one release adds up.
+        counts = defaultdict[int, dict[bytes, int]](dict)
+        for key, mine in came.items():
+            place = mine[0] if len({*mine}) == 1 else oldest
+            counts[place][key] = math.ceil(weights[mine].sum() / weights[place] - _EXACT)
+        found: list[Share] = []
+        for age in np.unique(ages).tolist():
+            asked, here = source.part(rows[ages == age].tolist()).questions, counts[age]
+            who = People(b"".join(here), np.array([*here.values()], np.int64))
+            found.append((event(weights[age]), asked, None if source.persons is None else who))
+        return found
 
     def promise(self, mechanism: LabelMechanism, ledger: Ledger, entropy: Entropy) -> Guarantee:
         """Return what a release promises; refuse what the ledger would refuse."""
@@ -399,6 +439,77 @@ def countable_rows(pairs: Pairs | Rankings) -> Int64[np.ndarray, " k"]:
     both = zip(pairs.keys, pairs.persons, strict=True)
     ranks = [hashlib.sha256(person_key(person) + key).digest() for key, person in both]
     return np.array(sorted(once, key=ranks.__getitem__))
+
+
+def votes_of(pairs: Pairs, rows: Sequence[int] | Int64[np.ndarray, " k"]) -> list[bytes]:
+    """Return the keys of person and question of votes; nothing if these do not tell them apart."""
+    if pairs.persons is None:
+        unique = len({*pairs.keys}) == len(pairs)
+        return [pairs.keys[row] for row in rows] if unique else []
+    return [person_key(pairs.persons[row]) + pairs.keys[row] for row in rows]
+
+
+def new_votes(
+    votes: Pairs, path: Path, paid: Sequence[Sequence[str]], *, spread: bool
+) -> tuple[Pairs, Int64[np.ndarray, " n"] | None]:
+    """Return the votes that a release is about, and how old each is where old ones are in it."""
+    # The ledger knows those on the board again, by keyed digests, from what paid for each update.
+    # Where noise is correlated over updates all votes so far are needed.
+    keys = votes_of(votes, range(len(votes)))
+    if spread and not keys:
+        raise UsageError(
+            "Later updates have to know these votes again. Nothing was done. Say who voted "
+            "(person), or which question it was (question_id), each once; or leave --updates out."
+        )
+    if not paid or not path.exists():  # a board without its ledger is refused later
+        return votes, np.zeros(len(votes), np.int64) if spread else None
+    ledger = Ledger.read(path)
+    said = {row.release_id: json.loads(row.payload) for row in ledger.rows if row.kind == "reserve"}
+    behind = [said.get(name, {}) for names in paid for name in names]
+    notes = [payload for payload in behind if "votes" in payload]
+    if not notes or not keys:
+        return votes, np.zeros(len(votes), np.int64) if spread else None
+    marks = [payload["votes"] for payload in notes]
+    places, sizes = ledger.rosters.places(keys, marks, notes[0]["secret"])
+    new = np.flatnonzero(places < 0)
+    if not len(new):
+        raise UsageError(
+            "All of these votes are on the board already. Nothing was released. Give new ones, too."
+        )
+    if not spread:
+        return (votes if len(new) == len(votes) else votes.part(new.tolist())), None
+    here = Counter(dict(zip(keys, places.tolist(), strict=True)).values())
+    if lacking := [str(at + 1) for at, size in enumerate(sizes) if here[at] != size]:
+        raise UsageError(
+            "The noise of this board is correlated, so an update needs all votes so far, and those "
+            f"of update {', '.join(lacking)} are not all here. Nothing was released. Give the "
+            "files of every update."
+        )
+    return votes, np.where(places < 0, 0, len(sizes) - places)
+
+
+def plan_updates(planned: int) -> dict[str, Any]:
+    """Return how the noise of so many updates adds up, in standard errors of one release."""
+    # At the same loss of a vote in all of them; of a person who comes `visits` times, at the same
+    # loss of that person. Source: docs/ranking.md, "A board that goes on".
+    squares = np.cumsum(coefficients(planned) ** 2)
+    counts = np.arange(1, planned + 1)
+    first = int(counts[squares * squares[-1] < counts][0])
+    # Whoever comes k times moves the releases most by the first k updates: of two updates, what
+    # both count together is least the later and the farther apart they are.
+    sums = np.cumsum(coefficients(planned))
+    moved = [
+        float(((sums - np.append(np.zeros(k), sums)[:planned]) ** 2).sum()) for k in counts.tolist()
+    ]
+    visits = int(counts[squares[-1] * np.array(moved) < planned * counts].max())
+    single, correlated = math.sqrt(planned), float(squares[-1])
+    says = (
+        f"correlated noise, whose standard error after {planned} updates is {correlated:.3g} times "
+        f"that of one release; one by one it would be {single:.3g} times. It is less from update "
+        f"{first} on, and for people who come to at most {visits} of them"
+    )
+    told = {"planned": planned, "used": "correlated", "single": single, "correlated": correlated}
+    return told | {"from": first, "visits": visits, "says": says}
 
 
 def digest_of_statistic(public_digest: str, statistic: Float[np.ndarray, " d"]) -> str:

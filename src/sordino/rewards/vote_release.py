@@ -22,7 +22,7 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.ballot_sum import BallotDesign, BallotGaussian
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Matrix, dense_parts
-from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism
+from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, coefficients
 from sordino.mechanisms.randomized_response import NonPrivate
 from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import ChunkSurvey
@@ -35,7 +35,6 @@ from sordino.preferences.records import turned
 from sordino.privacy.guarantee import REPLACE_ONE, UNDECIDED, Guarantee, NeighboringRelation
 from sordino.privacy.ledger import Ledger
 
-from .continual import coefficients
 from .evidence import Evidence, Released, evidence_of_answers
 from .label_release import Judged, digest_of_statistic, release_sum
 from .leaderboard import Ballots, Votes

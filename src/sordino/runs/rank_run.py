@@ -33,7 +33,7 @@ from sordino.certificates import certify_paid, digest_of, paid_guarantee
 from sordino.errors import PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.ballot_sum import BallotGaussian
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.label_sum import LabelGaussian, SumMechanism
+from sordino.mechanisms.label_sum import LabelGaussian, SumMechanism, growth
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.comparisons import Comparisons
@@ -48,8 +48,7 @@ from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.leaderboard import ends_in_points, rank_words
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.board_files import BOARD, Board, BoardRelease
-from sordino.rewards.continual import growth, loss_of_each, new_votes, plan_updates
-from sordino.rewards.label_release import Judged, promise_of
+from sordino.rewards.label_release import Judged, new_votes, plan_updates, promise_of
 from sordino.rewards.leaderboard import POINTS, Leaderboard
 from sordino.rewards.metrics import REACH
 from sordino.rewards.ranking_fit import ranking_promise
@@ -523,12 +522,10 @@ class _Sum(RankRun):
                 mu = LabelGaussian(settings.total, delta=settings.failure).mu
                 most = _usable_votes(votes, *self._teaching, mu)
         terms: dict[str, Any] = {"delta": settings.failure, "records_per_person": most}
-        loss = settings.total
-        if self.updates is not None:
-            loss = loss_of_each(loss, delta=settings.failure, updates=self.updates)
         if isinstance(votes, Rankings):
             return BallotGaussian(settings.total, counted=not votes.named, **terms)
-        return LabelGaussian(loss, ties=self.features.counters, **terms)
+        whole = LabelGaussian(settings.total, ties=self.features.counters, **terms)
+        return whole if self.updates is None else whole.spread_over(self.updates)
 
     @property
     def _teaching(self) -> tuple[float, float]:

@@ -21,6 +21,7 @@ from sordino import _validate
 from sordino._files import finite
 from sordino.auditing.findings import Finding
 from sordino.errors import UsageError
+from sordino.mechanisms.label_sum import coefficients
 from sordino.mechanisms.objective_perturbation import (
     ObjectivePerturbation,
     RankingObjectivePerturbation,
@@ -41,7 +42,6 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger_chain import Row, event_of
 from sordino.privacy.persons import Rosters
 from sordino.rewards.board_files import Board
-from sordino.rewards.continual import coefficients
 from sordino.rewards.leaderboard import Votes
 from sordino.rewards.model import RewardModel, Worth
 
