@@ -38,7 +38,7 @@ _EXACT = 1e-10  # of the last step
 _WIDEST = 0.5  # standard error of a rating above which its likelihood is not taken for a parabola
 _DRAWS = 4_000  # of all ratings, for what holds of all at once
 _AT_ONCE = 2**22  # differences of ratings that are held in memory
-_BEYOND = 12.0  # no rating is sought farther from the others
+BEYOND: Final = 12.0  # no rating is sought farther from the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +126,44 @@ class Votes:
         numbers = (self.counts, self.statistic, self.noise, self.ties or 0.0)
         if not all(np.isfinite(part).all() for part in numbers):
             raise DataError("Votes must be finite numbers.")
+
+    @classmethod
+    def of_ballots(
+        cls,
+        items: tuple[str, ...],
+        ballots: Ballots,
+        statistic: Float[np.ndarray, " k"],
+        noise: Float[np.ndarray, "k k"],
+        *,
+        counts: Float[np.ndarray, " m"] | None = None,
+        count_variance: float = 0.0,
+    ) -> Votes:
+        """Return the pairs of ballots, of which each compares all that it was offered.
+
+        Args:
+            items: The K names.
+            ballots: What was offered.
+            statistic: Σ w (y − ½)x over the pairs of all ballots, noised.
+            noise: Covariance of its noise.
+            counts: How much weigh the ballots that compare two items, noised: of every two that
+                were offered together, in order. Left out, each compares all.
+            count_variance: Variance of the noise of each count.
+        """
+        weighed = ballots.members * (ballots.counts * ballots.weights)[:, None]
+        all_of_them = weighed.T @ ballots.members
+        one, two = np.nonzero(np.triu(all_of_them, 1))
+        ends, n = np.repeat([1.0, -1.0], len(one)), np.arange(len(one))
+        return cls(
+            items=items,
+            rows=sparse.csr_array(
+                (ends, (np.tile(n, 2), np.append(one, two))), shape=(len(one), len(items))
+            ),
+            counts=all_of_them[one, two] if counts is None else counts,
+            statistic=statistic,
+            noise=noise,
+            count_variance=count_variance,
+            ballots=ballots,
+        )
 
     def __repr__(self) -> str:
         """Return sizes; no number of a vote."""
@@ -400,7 +438,7 @@ class _Fit:
             1,
             -1,
         ):  # at the low end it has won z standard deviations more, at the high less
-            near, far = self.point[i] + sign * _BEYOND, self.point[i] - sign * _BEYOND
+            near, far = self.point[i] + sign * BEYOND, self.point[i] - sign * BEYOND
             bracketed = sign * surplus(far) > z > sign * surplus(near)
             root = (
                 brentq(lambda r, t=sign * z: surplus(r) - t, near, far) if bracketed else math.nan
@@ -566,8 +604,9 @@ def fit_board(votes: Votes, *, confidence: float = 0.95) -> Leaderboard:
         errors = np.sqrt(np.diag(covariance)[:k])
         told = fit.errors_if_even() <= _WIDEST
         sure = (errors <= _WIDEST) & (fit.outside == 0) & ~alone
-        if votes.ballots is not None and votes.count_variance:
-            told = sure = sure & told
+        if votes.ballots is not None:
+            sure &= told  # what is sure of few ballots is sure by chance
+            told = sure if votes.count_variance else told
         half = np.where(sure, errors, np.inf)[:, None] * [-1, 1]
         z_one, z_all, ahead = _at_once(ratings, covariance[:k, :k], sure, votes, confidence)
         intervals, bands = (ratings[:, None] + z * half for z in (z_one, z_all))

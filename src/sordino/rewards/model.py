@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
-from scipy.optimize import least_squares
+from jaxtyping import Bool, Float
 from scipy.sparse import issparse
-from scipy.special import expit, ndtri
+from scipy.special import expit
 
 from sordino import _validate
 from sordino._files import (
@@ -31,36 +30,15 @@ from sordino._markup import card
 from sordino.errors import DataError, SordinoError, UsageError
 from sordino.mechanisms.catalogue import CURATOR_MECHANISMS
 from sordino.mechanisms.grid import Matrix
-from sordino.mechanisms.ranking_sum import groups_by_size
 from sordino.preferences.features import Features, HashedText, features_from_dict
 from sordino.preferences.records import Text
 from sordino.privacy.exports import model_card
 from sordino.privacy.guarantee import Guarantee, promise_rows
 
 from .confidence import ConfidenceEllipsoid, RecordEllipsoid, ReleasedMoment
-from .ranking_losses import PairwiseComposite, pair_weight
 
 Worth = tuple[str, float | None, float | None, float | None]
 """A name, its worth, and the ends of an interval; None where there are no data, or no interval."""
-
-LEVEL: Final = 0.95
-"""How often an interval holds the worth."""
-SIZE: Final = 3.0
-"""How large worths are taken to be before any ballot is read, as a standard deviation."""
-_WIDEST: Final = 1.0  # standard error at worths that are all equal, above which none is printed
-_STEPS: Final = 12
-_EXACT: Final = 1e-12  # relative, of the worths at which the released sum is least surprising
-_SINGULAR: Final = 1e-9
-
-
-def offered_items(loss: PairwiseComposite | Any) -> Bool[np.ndarray, " k"]:
-    """Return which items a loss of items with one weight each is about."""
-    return np.bincount(_places(loss), minlength=loss.features.shape[1]) > 0
-
-
-def _places(loss: Any) -> Int64[np.ndarray, " m"]:
-    """Return which item every flat candidate is."""
-    return np.asarray(loss.features.argmax(axis=1)).ravel().astype(np.int64)
 
 
 def centered_weights(
@@ -71,88 +49,6 @@ def centered_weights(
     if offered is None:
         return theta
     return np.where(offered, theta - theta[offered].mean(), 0.0)
-
-
-def worth_intervals(
-    loss: PairwiseComposite,
-    noise: Float[np.ndarray, "k k"],
-    weights: Float[np.ndarray, " k"],
-    *,
-    rounding: float,
-) -> Float[np.ndarray, "items 2"] | None:
-    """Return 95% intervals of the worths of the items that were offered; None if too wide."""
-    # They are not about the estimate, which a penalty draws towards 0 by an unknown part. The
-    # released sum is held against the sum that worths θ would give on average, by its covariance:
-    # misfit(θ) = ‖T̃ − t(θ)‖² in the metric (G/4 + V)⁻¹, + ‖θ‖²/SIZE². From its minimum one goes
-    # both ways along which the misfit grows least for a worth, until it has grown as far as the
-    # level says; so an end is far where the sum hardly changes any more with the worth. G/4 bounds
-    # how much ballots vary, whatever they are. Whether there are intervals is decided by public
-    # numbers alone.
-    # Source: docs/central.md, "Rankings": intervals of worths.
-    live = np.flatnonzero(offered_items(loss))
-    chosen = np.ix_(live, live)
-    # How much every pair of items weighs in the objective, over all ballots.
-    size = loss.features.shape[1]
-    total, places = np.zeros((size, size)), _places(loss)
-    for group in groups_by_size(loss.starts):
-        items = places[group.rows]
-        each = np.broadcast_to(pair_weight(group.size) * loss.counts[group.slates], items.shape)
-        for one in items:
-            np.add.at(total, (np.broadcast_to(one, items.shape), items), each)
-    np.fill_diagonal(total, 0.0)
-    pairs = total[chosen]
-    told = loss.statistic[live]
-    # R with RᵀR the inverse of the covariance where it is not 0: ranks have a fixed sum.
-    values, vectors = np.linalg.eigh((np.diag(pairs.sum(axis=1)) - pairs) / 4 + noise[chosen])
-    kept = values > _SINGULAR * values.max()
-    root = np.asarray((vectors[:, kept] / np.sqrt(values[kept])).T)
-    k = len(live)
-    centered = np.eye(k) - 1 / k
-    prior = np.eye(k) / SIZE**2
-
-    def precision(theta: Float[np.ndarray, "*b k"]) -> Float[np.ndarray, "*b k k"]:
-        bend = root @ _bends(pairs, theta)
-        return np.asarray(np.swapaxes(bend, -1, -2) @ bend + prior)
-
-    blank = np.linalg.inv(precision(np.zeros(k)))
-    if np.sqrt(np.diagonal(centered @ blank @ centered)).max() > _WIDEST:
-        return None
-    start = least_squares(
-        lambda theta: np.append(
-            root @ (told - np.asarray((pairs * expit(theta[:, np.newaxis] - theta)).sum(axis=1))),
-            theta / SIZE,
-        ),
-        np.zeros(k),
-        lambda theta: np.vstack([-root @ _bends(pairs, theta), np.eye(k) / SIZE]),
-        **dict.fromkeys(("xtol", "ftol", "gtol"), _EXACT),
-    ).x
-    reach = float(ndtri((1 + LEVEL) / 2)) + rounding
-    # One path for each item and side, all at once: dθ = P(θ)⁻¹c/√(cᵀP(θ)⁻¹c), midpoints.
-    along = np.vstack([centered, centered])
-    side = np.repeat([-1.0, 1.0], k)[:, np.newaxis]
-
-    def slope(theta: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b k"]:
-        turned = np.linalg.solve(precision(theta), along[:, :, np.newaxis])[:, :, 0]
-        return np.asarray(side * turned / np.sqrt((turned * along).sum(axis=1, keepdims=True)))
-
-    theta, step = np.tile(start, (2 * k, 1)), reach / _STEPS
-    for _ in range(_STEPS):
-        theta = theta + step * slope(theta + step / 2 * slope(theta))
-    low, high = np.split((theta * along).sum(axis=1), 2)
-    known = weights[live]
-    return np.column_stack([np.minimum(low, known), np.maximum(high, known)])
-
-
-def _bends(
-    pairs: Float[np.ndarray, "k k"], theta: Float[np.ndarray, "*b k"]
-) -> Float[np.ndarray, "*b k k"]:
-    """Return how the expected sum changes with the worths: the Hessian without its penalty."""
-    gaps = theta[..., :, np.newaxis] - theta[..., np.newaxis, :]
-    bends = pairs * expit(gaps) * expit(-gaps)
-    places = np.arange(len(pairs))
-    found = -bends
-    found[..., places, places] = bends.sum(axis=-1)
-    return np.asarray(found)
 
 
 REWARD_FORMAT = "sordino.reward"

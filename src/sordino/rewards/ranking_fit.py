@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from scipy.sparse import csr_array
 
 from sordino import _validate
@@ -42,7 +42,8 @@ from sordino.privatization.randomization import refuse_unlinked
 from .confidence import confidence_ellipsoid, ranking_covariance
 from .evidence import MOST_FEATURES, Released, ridges_around
 from .label_release import countable_rows, digest_of_statistic, label_promise
-from .model import RewardModel, centered_weights, offered_items, worth_intervals
+from .leaderboard import BEYOND, Ballots, Votes, fit_board
+from .model import RewardModel, centered_weights
 from .pair_losses import roots_of_variances
 from .ranking_losses import BallotLoss, FirstChoice, PairwiseComposite, PlackettLuce, gram
 from .release_checks import entropy_of, record_promise, record_rows
@@ -303,9 +304,10 @@ def _fit_released_rankings(
         solution = minimize_ridge(loss, ridge=ridge, ball=ball, atol=atol)
     shift = ridge + solution.multiplier
     covariance = evidence.scatter(solution.theta, shift) if few else None
-    items, offered = evidence.items, None
+    items, offered, offers = evidence.items, None, None
     if items is not None and released.features is None and items.features is None:
-        offered = offered_items(loss)
+        offers = _offers_of(loss)
+        offered = offers.any(axis=0)
     weights = centered_weights(solution.theta, offered)
     kept = intervals = statistic = None
     if evidence.covariance is not None and isinstance(loss, PairwiseComposite | FirstChoice):
@@ -324,10 +326,9 @@ def _fit_released_rankings(
         # part that is as private as the length. Of two candidates the better one says all. So there
         # are intervals where ballots are known, in public, to be about all they were offered.
         known = items is not None and (items.named or np.diff(loss.starts).max() == 2)  # noqa: PLR2004
-        if offered is not None and known and isinstance(loss, PairwiseComposite):
-            intervals = worth_intervals(
-                loss, evidence.covariance, weights, rounding=evidence.rounding
-            )
+        if items is not None and offered is not None and known and offers is not None:
+            reach = evidence.covariance * (1 + evidence.rounding) ** 2
+            intervals = _worth_intervals(loss, items.names, offers, reach, weights)
     return RewardModel(
         weights=weights,
         features=released.features,
@@ -350,6 +351,41 @@ def _fit_released_rankings(
         if items is None or offered is None
         else tuple(name for name, known in zip(items.names, offered, strict=True) if not known),
     )
+
+
+def _offers_of(loss: BallotLoss) -> Bool[np.ndarray, "s k"]:
+    """Return which items every slate has, where candidates are items with one weight each."""
+    slates = np.repeat(np.arange(len(loss.starts) - 1), np.diff(loss.starts))
+    offers = np.zeros((len(loss.starts) - 1, loss.rows.shape[1]), dtype=bool)
+    offers[slates, np.asarray(loss.features.argmax(axis=1)).ravel()] = True
+    return offers
+
+
+def _worth_intervals(
+    loss: BallotLoss,
+    items: tuple[str, ...],
+    offers: Bool[np.ndarray, "s k"],
+    noise: Square,
+    weights: Vector,
+) -> Float[np.ndarray, "offered 2"] | None:
+    """Return the 95% intervals that a board has of its items; None where one is not known."""
+    # A penalty draws the weights towards 0 by an unknown part: a board's rating is from the same
+    # sum, and with as much weight as ballots are sure of.
+    # Source: docs/ranking.md, "Ballots".
+    sizes = offers.sum(axis=1)
+    largest = sizes.max()
+    more = 3 * largest * (largest - 1) / (2 * (largest + 1))
+    each = more * 2 / (sizes * (sizes - 1))  # of a pair
+    middle = offers.T @ (loss.counts * each * (sizes - 1) / 2)
+    ballots = Ballots(offers, loss.counts, each)
+    board = fit_board(
+        Votes.of_ballots(items, ballots, more * loss.statistic - middle, noise * more**2)
+    )
+    known = offers.any(axis=0)
+    if np.isnan(board.ratings[known]).any() or len(set(board.components[known])) > 1:
+        return None
+    low, high = board.intervals[known].clip(-BEYOND, BEYOND).T
+    return np.column_stack([np.minimum(low, weights[known]), np.maximum(high, weights[known])])
 
 
 # The releases.

@@ -404,29 +404,23 @@ def votes_of_ballots(
     design: BallotDesign, value: Float[np.ndarray, " r"], items: tuple[str, ...]
 ) -> Votes:
     """Return what a board sees of ballots: what was released, and what they were offered."""
-    k, rows = len(items), np.arange(len(design.pairs))
     counted, sizes = np.flatnonzero(design.used), np.diff(design.starts)
     ballots = np.repeat(np.arange(len(sizes)), sizes)
-    members = np.zeros((len(sizes), k), dtype=bool)
+    members = np.zeros((len(sizes), len(items)), dtype=bool)
     members[ballots, design.offered] = True
     packed = np.packbits(members[counted], axis=1)
     _, first, times = np.unique(packed, axis=0, return_index=True, return_counts=True)
     first = counted[first]
     offers = Ballots(members[first], times.astype(np.float64), design.shares[first])
-    sums, variance = value[:k], (design.scale * design.worth) ** 2
-    counts = value[k:]
-    if not design.mechanism.counted:  # every ballot compares all that it was offered
-        weighed = offers.members * (offers.counts * offers.weights)[:, np.newaxis]
-        counts = (weighed.T @ offers.members)[tuple(design.pairs.T)]
-    ends = np.tile(rows, 2), design.pairs.T.ravel()
-    return Votes(
-        items=items,
-        rows=sparse.csr_array((np.repeat([1.0, -1.0], len(rows)), ends), shape=(len(rows), k)),
-        counts=counts,
-        statistic=sums,
-        noise=np.diag(variance[:k]),
-        count_variance=float(variance[k]) if design.mechanism.counted else 0.0,
-        ballots=offers,
+    sums, counts = np.split(value, [len(items)])
+    noise, *other = np.unique((design.scale * design.worth) ** 2)[::-1]
+    return Votes.of_ballots(
+        items,
+        offers,
+        sums,
+        noise * np.eye(len(items)),
+        counts=counts if design.mechanism.counted else None,
+        count_variance=other[0] if design.mechanism.counted else 0.0,
     )
 
 
