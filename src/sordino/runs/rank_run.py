@@ -279,7 +279,7 @@ class Rank(Offered, IntoFolder, ManyFiles):
             )
         why = "ballots are one sum of how they compare the items that they were offered"
         davidson, labels = self.ties == "davidson", self.noise == "labels"
-        columns = {"--groups": self.groups, "--style": self.style}
+        columns = {"--groups": self.groups, "--style": self.style, "--updates": self.updates}
         refuse_given(columns | {"--ties davidson": davidson, "--noise labels": labels}, why)
         return replace(self, noise="estimate", ties="half")
 
