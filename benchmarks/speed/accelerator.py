@@ -280,19 +280,23 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--steps", type=int, default=5, help="steps that are timed")
     parser.add_argument("--total-steps", type=int, default=1000, help="steps that epsilon is of")
+    parser.add_argument("--kinds", nargs="*", help="these of the peers alone")
+    parser.add_argument("--cases", nargs="*", help="these of the sizes alone")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to try the script")
     given = parser.parse_args()
     if given.tiny:
         given.pairs, given.tokens = min(given.pairs, 3), min(given.tokens, 16)
     bench, results = Bench(given), {}
     for name, case in (TINY if given.tiny else CASES).items():
+        if given.cases and name not in given.cases:
+            continue
         found = {}
-        for kind in case.kinds:
+        for kind in given.kinds or case.kinds:
             found[kind] = bench.measured(case, kind)
             print(name, kind, found[kind], file=sys.stderr, flush=True)
             gc.collect()
             torch.cuda.empty_cache()
-        usual = found[PEER].get("milliseconds")
+        usual = found.get(PEER, {}).get("milliseconds")
         for one in found.values():
             if usual and "milliseconds" in one:
                 one["over_trl"] = round(one["milliseconds"] / usual, 2)

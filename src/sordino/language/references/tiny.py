@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +142,7 @@ def both_answers(pairs: Comparisons) -> Iterator[tuple[Text, Text]]:
         yield prompt, second
 
 
-def pretrain(
+def pretrain(  # noqa: PLR0913 (each is one choice of the user)
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     dialogues: Sequence[tuple[Text, Text]],
@@ -149,17 +150,24 @@ def pretrain(
     steps: int = 300,
     batch_size: int = 16,
     learning_rate: float = 2e-3,
+    warm_up: int = 0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[float]:
     """Train a model to continue public dialogues; return every step's loss, in nats a token."""
+    # A model of many layers needs some steps in which the rate grows.
     integer("steps", steps, at_least=1)
     positive("learning_rate", learning_rate)
     rows = _rows(tokenizer, dialogues, model.config.max_position_embeddings)
     device = default_device()
     model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: (
+            min(1.0, (step + 1) / (warm_up + 1)) * (1 + math.cos(math.pi * step / steps)) / 2
+        ),
+    )
     order, losses = torch.Generator().manual_seed(seed), []
     for step in range(steps):
         batch = [rows[i] for i in torch.randint(len(rows), (batch_size,), generator=order)]
