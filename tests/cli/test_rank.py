@@ -462,7 +462,8 @@ def test_as_many_votes_of_a_person_count_as_serve_the_board_best(each, folder):
 
     def variance(most):
         known = sum(min(votes, most) for votes in each) / (2 * k)
-        return (known + 2 * (most / noise["mu"]) ** 2) / known**2
+        moved = most * (1 + 2 * (most - 1) / k)  # two votes share 4/k items
+        return (known + 2 * moved / noise["mu"] ** 2) / known**2
 
     assert noise["records_per_person"] == min(range(1, max(each) + 1), key=variance)
 

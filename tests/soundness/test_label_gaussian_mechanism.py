@@ -478,6 +478,43 @@ def test_no_label_moves_the_sum_and_the_number_of_ties_by_more_than_is_hidden(
     assert moves_too_much(design, seed=seed) == set()
 
 
+MET = {"disjoint": [(0, 1), (2, 3), (4, 5)], "star": [(0, 1), (0, 2), (3, 0)],
+       "ring": [(0, 1), (1, 2), (2, 0)], "same": [(0, 1), (1, 0), (0, 1)]}  # fmt: skip
+
+
+@pytest.mark.parametrize("shaped", [True, False])
+@pytest.mark.parametrize("ties", [0, 1, 2])
+@pytest.mark.parametrize("met", MET.values(), ids=MET)
+def test_whatever_a_person_says_of_three_pairs_is_hidden_and_not_much_more(met, ties, shaped):
+    """Every two triples of labels: no triple is farther from another than the noise hides."""
+    # A person of three disjoint pairs decides, so that there the bound is √3 and not 3 rows.
+    rows = np.zeros((12, 6))
+    for at, (one, other) in enumerate([*met, *MET["disjoint"] * 3]):
+        rows[at, [one, other]] = 1, -1
+    ids = np.array([0] * 3 + [1 + at % 9 for at in range(9)])
+    mechanism = LabelGaussian(1.0, delta=1e-6, shaped=shaped, ties=ties, records_per_person=3)
+    design = mechanism.prepare(with_marks(rows, ties) if ties else rows, persons=ids)
+    sums = {}
+    for said in itertools.product((0, 1, 2), repeat=3):
+        sums[said] = total(design, np.array([*said, *[0] * 9]))
+    limit = hidden_squared(design)
+    farthest = max(
+        sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+        for one, other in itertools.combinations(sums.values(), 2)
+    )
+    assert farthest <= limit
+    assert limit <= farthest * (1.51 if met == MET["ring"] else 1 + 1e-4)  # signs of a ring differ
+
+
+def test_the_number_of_a_persons_ties_is_hidden_where_it_moves_the_sum_most():
+    """Short rows of one person: three ties against three wins move the counter and little else."""
+    rows, ids = np.vstack([0.3 * np.eye(3), np.eye(3)]), np.array([0, 0, 0, 1, 2, 3])
+    mechanism = LabelGaussian(1.0, delta=1e-6, shaped=False, ties=1, records_per_person=3)
+    design = mechanism.prepare(with_marks(rows, 1), persons=ids)
+    moved = moved_squared(design, np.array([2, 2, 2, 0, 0, 0]), np.array([1, 1, 1, 0, 0, 0]))
+    assert moved <= hidden_squared(design) <= moved * 1.05
+
+
 @pytest.mark.parametrize("ties", [1, 3])
 def test_ties_are_counted_exactly_and_cost_no_noise(ties):
     rows = normal(60, 4)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial, reduce
 from typing import Any, ClassVar, Final, Self
@@ -56,6 +56,8 @@ from .grid import (
 from .randomized_response import label_array
 
 Order = Sequence[int] | Int64[np.ndarray, " k"]
+Together = Callable[[Int64[np.ndarray, "p m"]], Int64[np.ndarray, " p"]]
+"""From the rows of people, m each, to how far they move a sum together, in parts of a step."""
 
 FINER: Final = 2**6
 """Lengths are rounded up to this part of a step."""
@@ -63,6 +65,8 @@ FINER: Final = 2**6
 _GRIDS = (2.0**-24, 2.0**-12)
 _SHORT = 0.25  # of the feature bound: most differences of answers are longer
 _USUAL_SQUARE = 0.3  # ‖x‖² of differences of texts, in squares of the feature bound
+_TOGETHER = 64  # rows of one person whose products are looked at; more of them add up
+_AT_ONCE = 1 << 20  # such products that are held
 _FAINT = 1 / 32  # variance of the noise over that of labels, below which it hardly matters
 
 
@@ -270,9 +274,14 @@ class DesignedSum(_HiddenSum, Repeated[np.ndarray]):
     def _total(self, values: Integer[np.ndarray, " m"]) -> Int64[np.ndarray, " r"]:
         """Return the exact sum of what the labels or orders contribute, in steps."""
 
-    def _hide(self, moves: Int64[np.ndarray, " n"], persons: PersonIds | None) -> None:
+    def _hide(
+        self,
+        moves: Int64[np.ndarray, " n"],
+        persons: PersonIds | None,
+        together: Together | None = None,
+    ) -> None:
         """Set how far one change moves the sum, and by which rows: nobody else may say it."""
-        moved, worst = farthest(moves, persons)
+        moved, worst = farthest(moves, persons, together)
         object.__setattr__(self, "moved", moved)
         object.__setattr__(self, "worst", worst)
 
@@ -296,17 +305,26 @@ def counted_rows(
 
 
 def farthest(
-    moves: Int64[np.ndarray, " n"], persons: PersonIds | None
+    moves: Int64[np.ndarray, " n"], persons: PersonIds | None, together: Together | None = None
 ) -> tuple[float, Int64[np.ndarray, " k"]]:
     """Return how far one change moves the sum at most, in steps, and its rows."""
     # One change replaces the label of one row, or of all rows of one person: then the triangle
-    # inequality adds their lengths.
+    # inequality adds their lengths, and `together` may know better of people with as many rows.
     n = len(moves)
     names = range(n) if persons is None else _validate.person_ids(persons, n)
     numbers: dict[str | int, int] = {}
     codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
     sums = np.zeros(len(numbers), dtype=np.int64)
     np.add.at(sums, codes, moves)
+    if together is not None and persons is not None:
+        counted = np.flatnonzero(moves)
+        counted = counted[np.argsort(codes[counted], kind="stable")]
+        sizes = np.bincount(codes[counted], minlength=len(sums))
+        starts = np.cumsum(sizes) - sizes
+        for size in np.unique(sizes[(sizes > 1) & (sizes <= _TOGETHER)]):
+            who = np.flatnonzero(sizes == size)
+            mine = counted[starts[who][:, np.newaxis] + np.arange(size)]
+            sums[who] = np.minimum(sums[who], together(mine))
     worst = int(sums.argmax())
     rows = np.flatnonzero((codes == worst) & (moves > 0))
     # Rounding a whole number to a float is part of what the allowance for the grid covers.
@@ -412,9 +430,11 @@ class LabelMechanism(SumMechanism):
     def tie_steps(self) -> int:
         """Return c, by how many steps one tie moves each counter that its row names."""
         # So that ties cost nothing: half a row and all counters of a tie, at most the one of all
-        # and one of a group, are together as long as the longest row, 1/grid steps.
+        # and one of a group, are together as long as the longest row, 1/grid steps. The m ties of
+        # a person all move the same counter, and m rows may be √m as far as one.
         # Source: docs/ranking.md, "How it is private": h² + k c² = (2h)² with c = h √(3/k).
-        return int(math.sqrt(3 / min(max(self.ties, 1), 2)) / 2 / self.grid)
+        marks = min(max(self.ties, 1), 2) * (self.records_per_person or 1)
+        return int(math.sqrt(3 / marks) / 2 / self.grid)
 
     @property
     def counters(self) -> Float[np.ndarray, "q q"]:
@@ -540,7 +560,8 @@ class LabelGaussian(LabelMechanism):
         x_i and any number of them; no arithmetic caveat. A label contributes 0, h or 2h, whole
         numbers that depend on the public w_i x_i alone, so one change moves the sum by at most
         ‖2h‖, which is computed in integers and rounded up (where ties are counted, by √(‖h‖² + kc²)
-        if that is more, k counters of c steps); for a person, by the sum of these over their rows.
+        if that is more, k counters of c steps); for a person, by the sum of these over their rows,
+        or by √Σ_ij |2h_i·2h_j| if that is less (up to 64 rows, in memory).
         The noise is exactly discrete, with the allowance for its grid of
         :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Shown by
         tests/soundness/test_label_gaussian_mechanism.py.
@@ -632,10 +653,10 @@ class LabelDesign(DesignedSum):
     def __post_init__(self) -> None:
         if self.tied is None:
             object.__setattr__(self, "tied", np.zeros((len(self.halves), 0), dtype=np.int32))
+        moves = lengths(self.halves, self.parts, self.tied)
         if self.weights is None:
-            self._hide(lengths(self.halves, self.parts, self.tied), self.persons)
+            self._hide(moves, self.persons, self._together)
         else:  # what hides a row of weight w as w of a whole one hides every sum of such rows
-            moves = lengths(self.halves, self.parts, self.tied)
             self._hide(np.ceil(moves / self.weights).astype(np.int64), None)
             most = self.mechanism.records_per_person or 1
             object.__setattr__(self, "moved", self.moved * most)
@@ -664,6 +685,27 @@ class LabelDesign(DesignedSum):
             one[~self.used] = 1
             cases.append(WorstCase(one, other))
         return max(cases, key=self._distance)
+
+    def _together(self, rows: Int64[np.ndarray, "p m"]) -> Int64[np.ndarray, " p"]:
+        """Return how far all labels of a person move the sum, for people with m rows each."""
+        # With A = |h_i·h_j| and r = Σ_j A_ij it is no farther than P²Σr squared, whatever the
+        # labels: votes on items of which no two are the same are √m as far as one, not m times. Of
+        # a label and a tie a row has half, so with T ties it is 3Σr of theirs less, and (cT)² more.
+        # Source: docs/ranking.md, "How it is private", persons.
+        moved, (n, m) = np.empty(len(rows), dtype=np.int64), rows.shape
+        assert self.tied is not None  # noqa: S101 - for the type checker
+        height = max(1, _AT_ONCE // (m * max(m, self.halves.shape[1])))
+        for at in range(0, n, height):
+            some = rows[at : at + height]
+            halves = self.halves[some].astype(np.float64)  # whole numbers below 2^53 throughout
+            products = np.abs(halves @ halves.transpose(0, 2, 1))
+            each = np.sort(products.astype(np.int64).sum(axis=2), axis=1)
+            counters = np.square(self.tied[some].astype(np.int64)).sum(axis=2).max(axis=1)
+            ties = counters[:, np.newaxis] * np.arange(m + 1) ** 2
+            ties[:, 1:] -= 3 * np.cumsum(each, axis=1)
+            square = self.parts**2 * each.sum(axis=1) + ties.max(axis=1)
+            moved[at : at + height] = FINER * root_above(square)
+        return moved
 
     def _distance(self, case: WorstCase) -> float:
         return float(np.linalg.norm(self._total(case.one) - self._total(case.other)))
@@ -770,12 +812,25 @@ class _Steps:
     mechanism: LabelMechanism  # the settings
     parts: int  # P, of which every label is a whole number
 
-    def __call__(self, _first: int, block: Matrix, labels: Integer[np.ndarray, " n"]) -> _Sum:
-        times = _times_of(labels, self.parts)
-        parts = [self._part(values, times[part]) for part, values in dense_parts(block)]
+    def __call__(
+        self,
+        _first: int,
+        block: Matrix,
+        labels: Integer[np.ndarray, " n"],
+        counts: Int64[np.ndarray, " n"] | None = None,
+    ) -> _Sum:
+        # `counts` says how many rows there are of each kind; one, if it is left out.
+        times, many = _times_of(labels, self.parts), np.ones(1, dtype=np.int64)
+        many = np.broadcast_to(many if counts is None else counts, len(labels))
+        parts = [self._part(rows, times[part], many[part]) for part, rows in dense_parts(block)]
         return reduce(_Sum.plus, parts)
 
-    def _part(self, values: Float[np.ndarray, "k d"], times: Int64[np.ndarray, " k"]) -> _Sum:
+    def _part(
+        self,
+        values: Float[np.ndarray, "k d"],
+        times: Int64[np.ndarray, " k"],
+        counts: Int64[np.ndarray, " k"],
+    ) -> _Sum:
         """Return the sum of some rows."""
         ties = self.mechanism.ties
         tied = _marks_of(values, ties) * self.mechanism.tie_steps
@@ -784,9 +839,11 @@ class _Steps:
         squares = np.einsum("ij,ij->i", halves, halves)
         if not squares.max() <= self.longest**2:  # also NaN
             raise DataError("The input changed while it was read. Nothing was released.")
-        # Whole numbers below 2^53 throughout: the products and sums of these floats are exact.
-        total = (times.astype(np.float64) @ halves).astype(np.int64)
-        total = np.append(total, (times == 1) @ tied)
+        if (counts > 1).any():
+            total = (counts * times) @ halves.astype(np.int64)
+        else:  # whole numbers below 2^53: the products and sums of these floats are exact
+            total = ((counts * times).astype(np.float64) @ halves).astype(np.int64)
+        total = np.append(total, (counts * (times == 1)) @ tied)
         sizes = np.einsum("ij,ij->i", values, values)
         moved = int(_moves_of(squares.max(keepdims=True).astype(np.int64), self.parts)[0])
         if ties:

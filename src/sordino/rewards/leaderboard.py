@@ -37,7 +37,7 @@ _FARTHEST = 2.0  # that a rating goes in one step
 _EXACT = 1e-10  # of the last step
 _WIDEST = 0.5  # standard error of a rating above which its likelihood is not taken for a parabola
 _DRAWS = 4_000  # of all ratings, for what holds of all at once
-_AT_ONCE = 2**22  # differences of ratings that are held in memory
+_AT_ONCE = 2**18  # differences of ratings that are held in memory
 BEYOND: Final = 12.0  # no rating is sought farther from the others
 
 
@@ -640,8 +640,10 @@ def _at_once(
     confidence: float,
 ) -> tuple[float, float, Bool[np.ndarray, "k k"]]:
     """Return z of one rating, z of all, and who is surely ahead of whom: of all pairs at once."""
-    # Quantiles of maxima over normal draws with the covariance of the ratings; a fixed stream, so
-    # that a board is a function of what was released.
+    # Of pairs it is a quantile of maxima over normal draws with the covariance of the ratings; a
+    # fixed stream, so that a board is a function of what was released. Bands need no draws.
+    # Source: Šidák 1967: with any correlations, normal intervals all hold at least as often as if
+    # they were independent.
     k, z_one = len(ratings), _quantile(confidence)
     ahead = np.zeros((k, k), dtype=bool)
     rated = np.flatnonzero(sure)
@@ -652,13 +654,13 @@ def _at_once(
     root = (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T  # the same on every machine
     normal = normals(SimulatedEntropy(0), _DRAWS * len(rated)).reshape(_DRAWS, -1)
     draws = normal @ root.T
-    z_all = np.quantile(np.abs(draws / np.sqrt(np.diag(shape))).max(axis=1), confidence)
+    z_all = _quantile(confidence ** (1 / len(rated)))
     place = votes.components[rated]
     one, two = np.triu_indices(len(rated), 1)
     together = place[one] == place[two]
     one, two = one[together], two[together]
     if not len(one):
-        return z_one, max(z_one, float(z_all)), ahead
+        return z_one, z_all, ahead
     errors = np.sqrt(np.maximum(shape[one, one] + shape[two, two] - 2 * shape[one, two], 1e-300))
     largest = np.zeros(_DRAWS)
     for part in range(0, _DRAWS, step := max(1, _AT_ONCE // len(one))):
@@ -668,4 +670,4 @@ def _at_once(
     most = np.quantile(largest, confidence)
     for better, winner, loser in ((clear > most, one, two), (clear < -most, two, one)):
         ahead[rated[winner[better]], rated[loser[better]]] = True
-    return z_one, max(z_one, float(z_all)), ahead
+    return z_one, z_all, ahead

@@ -520,7 +520,7 @@ class _Sum(RankRun):
             most = settings.cap
             if most is None and isinstance(votes, Pairs | Rankings):
                 mu = LabelGaussian(settings.total, delta=settings.failure).mu
-                most = _usable_votes(votes, *self._teaching, mu)
+                most = _usable_votes(votes, self._teaching[0], self._moves, mu)
         terms: dict[str, Any] = {"delta": settings.failure, "records_per_person": most}
         if isinstance(votes, Rankings):
             return BallotGaussian(settings.total, counted=not votes.named, **terms)
@@ -536,6 +536,13 @@ class _Sum(RankRun):
         m = int(self.votes.sizes.max())  # Source: docs/ranking.md, "Ballots"
         return 3 * (m - 1) * m / (4 * (m + 1) * k), math.sqrt(3 * m * (m - 1) / (m + 1))
 
+    def _moves(self, most: Any) -> Any:
+        """Return about how far so many votes of one person move the sum."""
+        # Source: docs/ranking.md, "How it is private": of two votes on K items 4/K are the same.
+        if isinstance(self.votes, Pairs) and self.updates is None:
+            most = np.sqrt(most * (1 + 2 * (most - 1) / len(self.features.items)))
+        return self._teaching[1] * most
+
     def described(self) -> dict[str, Any]:
         mechanism, settings = self.mechanism, self.settings
         if isinstance(mechanism, SumMechanism):
@@ -546,7 +553,7 @@ class _Sum(RankRun):
 
     def widening(self) -> tuple[float, float]:
         most = self.mechanism.records_per_person or 1
-        return 1.0, self._teaching[1] * most / self.mechanism.event.mu
+        return 1.0, float(self._moves(most)) / self.mechanism.event.mu
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         mechanism, votes, survey = self.mechanism, self.votes, self.survey
@@ -695,7 +702,7 @@ def _line(item: Mapping[str, Any]) -> str:
     return f"{rank_words(item['rank'])}: {name}, {item['points']:,.0f} points [{ends}]"
 
 
-def _usable_votes(votes: Pairs | Rankings, teaches: float, moves: float, mu: float) -> int:
+def _usable_votes(votes: Pairs | Rankings, teaches: float, moves: Any, mu: float) -> int:
     """Return how many votes of one person are to count, from how many each gave (it is public)."""
     # More votes say more, and need more noise for each person: what is known of a rating has the
     # variance (known + noise²)/known².
@@ -706,7 +713,7 @@ def _usable_votes(votes: Pairs | Rankings, teaches: float, moves: float, mu: flo
     givers = np.cumsum(np.bincount([*each.values()])[:0:-1])[::-1]  # of 1, 2, … votes at least
     most = np.arange(1, len(givers) + 1)
     known = np.cumsum(givers) * teaches
-    return int(most[np.argmin((known + (moves * most / mu) ** 2) / known**2)])
+    return int(most[np.argmin((known + (moves(most) / mu) ** 2) / known**2)])
 
 
 def _foreseen(settings: Rank, read: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
