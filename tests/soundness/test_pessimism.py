@@ -62,15 +62,12 @@ def draw(seed: int, *, size: float | None = None, border: bool = True) -> Case:
     known = ConfidenceEllipsoid(
         center=generator.normal(size=d) * 2,
         metric=metric,
-        kappa=1.0,
         ball=1.0,
         ridge=1.0,
         candidates=1,
         gradient_norm=0.0,
         least_eigenvalue=wanted**-2,
-        trace=0.0,
-        trace_of_square=0.0,
-        largest=0.0,
+        noise=(),
     )
     guarantee = sordino.Guarantee(
         1.0, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="local"

@@ -104,25 +104,41 @@ class Candidates:
         # on nothing else, because what all candidates share changes no choice. The stretches bound
         # the memory.
         # Source: docs/local.md, confidence and pessimism: φ(x, a) − E_{a′∼reference} φ(x, a′).
-        starts, columns = self.starts, 0 if self.given is None else self.given.shape[1]
-        columns = columns if features is None else features.dimension
-        cuts = np.flatnonzero(np.diff(starts // max(1, _BLOCK // max(columns, 1)))) + 1
-        for some in np.split(np.arange(len(starts)), cuts):  # prompts with all their candidates
-            first, sizes = int(starts[some[0]]), self.sizes[some]
-            here = slice(first, int(starts[some[-1]] + sizes[-1]))
-            rows: Any = None if self.given is None else self.given[here]
+        for part, first in self._parts(features):
+            rows: Any = part.given
             if features is not None:
-                rows = features.transform(self.prompts[here], self.answers[here])
-            # what all candidates share has to vanish, so probabilities sum to 1 to the last digit
-            base, begins = self.reference[here], starts[some] - first
-            weights = base / np.repeat(np.add.reduceat(base, begins), sizes)
-            ends = np.append(begins, len(base))
-            means = csr_array((weights, np.arange(len(base)), ends)) @ rows
+                rows = features.transform(part.prompts, part.answers)
+            means = part._averages() @ rows  # noqa: SLF001 (of the same class)
             means = np.asarray(means.toarray() if issparse(means) else means)
-            prompt = np.repeat(np.arange(len(sizes)), sizes)
+            prompt = np.repeat(np.arange(len(part.sizes)), part.sizes)
             for block, chosen in blocks(rows):
-                place = slice(first + chosen.start, first + chosen.stop)
-                yield place, rows[chosen], block - means[prompt[chosen]]
+                here = slice(first + chosen.start, first + chosen.stop)
+                yield here, rows[chosen], block - means[prompt[chosen]]
+
+    def _averages(self) -> csr_array:
+        """Return the matrix that takes candidates to their mean under the reference."""
+        # what all candidates share has to vanish, so probabilities sum to 1 to the last digit
+        totals = np.add.reduceat(self.reference, self.starts)
+        weights = self.reference / np.repeat(totals, self.sizes)
+        return csr_array((weights, np.arange(len(self)), np.append(self.starts, len(self))))
+
+    def _parts(self, features: Features | None) -> Iterator[tuple[Candidates, int]]:
+        """Yield some prompts with all their candidates at a time, and where these begin."""
+        columns = self.given.shape[1] if self.given is not None else 0
+        columns = columns if features is None else features.dimension
+        starts = self.starts
+        cuts = np.flatnonzero(np.diff(starts // max(1, _BLOCK // max(columns, 1)))) + 1
+        for some in np.split(np.arange(len(starts)), cuts):
+            first = int(starts[some[0]])
+            rows = slice(first, int(starts[some[-1]] + self.sizes[some[-1]]))
+            part = Candidates(
+                sizes=self.sizes[some],
+                reference=self.reference[rows],
+                prompts=self.prompts[rows],
+                answers=self.answers[rows],
+                given=None if self.given is None else self.given[rows],
+            )
+            yield part, first
 
 
 def _lengths(name: str, entries: CandidateLists) -> Integers:

@@ -191,28 +191,24 @@ class ConfidenceEllipsoid(Ellipsoid):
     # answers, and `ball` chosen before the data were seen with ‖θ*‖ ≤ ball. It is conservative by a
     # factor of about 3 to 5.
     # Source: docs/local.md, confidence and pessimism: ‖θ̂ − θ*‖_M ≤ (1/(2κ))√h(M^{-1/2}GM^{-1/2},
-    # t) + ΛB/√λ_min(M) + what every term of `noise` reaches, t = log(splits · candidates/(1 −
+    # t) + ΛB/√λ_min(M) + what the noise of a sum reaches, t = log(splits · candidates/(1 −
     # confidence)).
 
     center: Vector  # θ̂, the debiased minimizer inside the ball, shape (d,)
     metric: Square  # M = Σ σ′(‖xᵢ‖B) xᵢxᵢᵀ + ΛI, shape (d, d)
-    kappa: float  # κ = 1 − 2·flip probability
     ball: float  # B
     ridge: float  # Λ
     candidates: int  # how many ridges were tried on the same answers; 1 if it was given
     gradient_norm: float  # what is left of the gradient at the center; it widens the radius
     least_eigenvalue: float  # λ_min(M)
-    trace: float
-    trace_of_square: float
-    largest: float
-    # What was added to the answers' sum, or to the estimate, measured in the metric.
-    noise: tuple[_NoiseTerm, ...] = ()
+    # What the answers themselves, and what was added to their sum, reach in the metric.
+    noise: tuple[_NoiseTerm, ...]
     # Into how many equal parts the chance of a failure is divided: one for each source of error
     # that is random.
     splits: int = 1
 
-    _positive = ("kappa", "ball", "ridge", "least_eigenvalue")
-    _not_negative = ("gradient_norm", "trace", "trace_of_square", "largest")
+    _positive = ("ball", "ridge", "least_eigenvalue")
+    _not_negative = ("gradient_norm",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,15 +219,9 @@ class ConfidenceEllipsoid(Ellipsoid):
         """Return how far the truth lies from the center at most, in the metric."""
         level = failure_probability("confidence", confidence, zero=False)
         t = math.log(self.splits * self.candidates / (1 - level))
-        # what ridge and solver move the center by, and the error of the answers themselves
+        # what ridge and solver move the center by
         bias = (self.ridge * self.ball + self.gradient_norm) / math.sqrt(self.least_eigenvalue)
-        answers = _NoiseTerm(
-            factor=1 / (2 * self.kappa),
-            trace=self.trace,
-            trace_of_square=self.trace_of_square,
-            largest=self.largest,
-        )
-        return bias + sum(term.reach(t) for term in (answers, *self.noise))
+        return bias + sum(term.reach(t) for term in self.noise)
 
     @classmethod
     def around(  # noqa: PLR0913 (each is one public number)
@@ -249,25 +239,20 @@ class ConfidenceEllipsoid(Ellipsoid):
         rounding: float = 0.0,
     ) -> ConfidenceEllipsoid:
         """Return the set around a fit; its sum may carry noise, and rounding, which is certain."""
-        answers = _NoiseTerm.of(1 / 2, whitened(gram, metric))
-        noise: tuple[_NoiseTerm, ...] = ()
+        noise: tuple[_NoiseTerm, ...] = (_NoiseTerm.of(1 / (2 * kappa), whitened(gram, metric)),)
         if covariance is not None:
             drawn = _NoiseTerm.of(1.0, whitened(covariance, metric))
-            noise = (drawn,)
+            noise += (drawn,)
             if rounding:
                 noise += (_NoiseTerm(factor=rounding, trace=drawn.largest),)
         return cls(
             center=center,
             metric=metric,
-            kappa=kappa,
             ball=ball,
             ridge=ridge,
             candidates=candidates,
             gradient_norm=gradient_norm,
             least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), ridge),
-            trace=answers.trace,
-            trace_of_square=answers.trace_of_square,
-            largest=answers.largest,
             noise=noise,
             splits=1 if covariance is None else 2,
         )

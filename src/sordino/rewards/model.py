@@ -63,7 +63,7 @@ _FIELDS = (
 _OF_ITEMS: dict[str, Any] = dict.fromkeys(("items", "item_features", "worth_intervals")) | {
     "unoffered": []
 }
-REWARD_VERSION = 3
+REWARD_VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

@@ -11,7 +11,7 @@ import pytest
 import sordino
 from sordino.algorithms.planning import plan
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
-from sordino.rewards.confidence import ConfidenceEllipsoid
+from sordino.rewards.confidence import ConfidenceEllipsoid, _NoiseTerm
 from sordino.rewards.model import RewardModel
 
 LAKE = {  # a walk over four states; the last one ends it
@@ -32,9 +32,9 @@ def ellipsoid(d, seed=0, *, scale=40.0, ball=4.0):
     metric = scale * root @ root.T + 2 * np.eye(d)
     center = g.normal(size=d)
     return ConfidenceEllipsoid(
-        center=2 * center / np.linalg.norm(center), metric=metric, kappa=0.8, ball=ball, ridge=1.0,
+        center=2 * center / np.linalg.norm(center), metric=metric, ball=ball, ridge=1.0,
         candidates=1, gradient_norm=0.0, least_eigenvalue=float(np.linalg.eigvalsh(metric)[0]),
-        trace=float(d), trace_of_square=float(d), largest=1.0,
+        noise=(_NoiseTerm(factor=1 / 1.6, trace=float(d), trace_of_square=float(d), largest=1.0),),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import sordino
 from sordino.policies.gibbs import gibbs_policy, optimistic_policy, pessimistic_policy
 from sordino.privacy.ledger_chain import canonical_json
 from sordino.rewards import candidates as candidates_module
-from sordino.rewards.confidence import ConfidenceEllipsoid
+from sordino.rewards.confidence import ConfidenceEllipsoid, _NoiseTerm
 from sordino.rewards.model import RewardModel
 
 D = 6
@@ -27,15 +27,12 @@ def ellipsoid(d: int, seed: int = 0) -> ConfidenceEllipsoid:
     return ConfidenceEllipsoid(
         center=generator.normal(size=d),
         metric=metric,
-        kappa=0.8,
         ball=2.0,
         ridge=1.0,
         candidates=1,
         gradient_norm=0.0,
         least_eigenvalue=float(np.linalg.eigvalsh(metric)[0]),
-        trace=float(d),
-        trace_of_square=float(d),
-        largest=1.0,
+        noise=(_NoiseTerm(factor=1 / 1.6, trace=float(d), trace_of_square=float(d), largest=1.0),),
     )
 
 

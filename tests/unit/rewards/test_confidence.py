@@ -102,7 +102,7 @@ def test_it_is_the_same_after_a_file(rows):
     "change",
     [
         {"metric": "AAAA"}, {"metric": None}, {"center": [0.0]}, {"center": ["x"] * 4},
-        {"kappa": 0.0}, {"ball": -1.0}, {"ridge": None}, {"candidates": 0}, {"trace": -1.0},
+        {"ball": -1.0}, {"ridge": None}, {"candidates": 0}, {"noise": [{"trace": -1.0}]},
     ],
 )  # fmt: skip
 def test_a_malformed_set_is_refused(rows, change):

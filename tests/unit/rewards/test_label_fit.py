@@ -281,7 +281,7 @@ def test_ridges_that_were_tried_widen_the_set():
 def test_a_set_with_noise_comes_back_from_a_file():
     rows, _, labels = world(300, 3)
     found, _ = set_of(evidence_of(rows, labels))
-    assert (len(found.noise), found.splits) == (2, 2)
+    assert (len(found.noise), found.splits) == (3, 2)
     again = ConfidenceEllipsoid.from_dict(json.loads(json.dumps(found.to_dict())))
     assert again.noise == found.noise
     assert again.radius(0.9) == found.radius(0.9)
