@@ -116,7 +116,7 @@ def test_noise_is_released_in_one_place(functions):
         == {
             "sordino.algorithms.online_alignment._answers",
             "sordino.algorithms.policy_optimization.direction",
-            "sordino.mechanisms.regressions.gaussian._noised_sums",
+            "sordino.mechanisms.regressions.gaussian._solution",
             "sordino.policies.gibbs._paid",
             "sordino.privatization.answers.privatize_choices",
             "sordino.privatization.randomization.answers",

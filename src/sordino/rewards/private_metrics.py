@@ -187,17 +187,7 @@ def measure_labels(
     judged = judged.part("held-out")
     _refuse_unfit(reward, mechanism.event, ledger, method=mechanism.name)
     promise = judged.promise(mechanism, ledger, entropy)
-    source = judged.source
-    if isinstance(source, Pairs):  # θᵀx of rows in memory, 0 where not held out
-        chosen, scores = held_out_rows(source), np.zeros(len(source))
-        part = source.part(np.flatnonzero(chosen).tolist())
-        scores[chosen] = reward.score_features(part.differences(reward.features))
-        margins = Rows.of(scores)
-    else:
-        rows = counted_vectors(source, reward.features)
-        if rows.shape[1] != len(reward.weights):
-            raise DataError(f"rows must have shape (n, {len(reward.weights)}), got {rows.shape}.")
-        margins = rows.turned(partial(_scored, reward.weights), 1)
+    margins = _margins(reward, judged)
     known = _MarginSums.of_all(margins, temperature)
     if known.sizes[2] == 0:
         raise DataError(
@@ -221,6 +211,21 @@ def measure_labels(
         artifact=released.artifact,
         judged=reward.artifact,
     )
+
+
+def _margins(reward: RewardModel, judged: Judged) -> Rows:
+    """Return θᵀx of rows in memory, 0 where not held out; or of those in files that count."""
+    source = judged.source
+    if isinstance(source, Pairs):
+        chosen = held_out_rows(source)
+        part = source.part(np.flatnonzero(chosen).tolist())
+        margins = np.zeros(len(source))
+        margins[chosen] = reward.score_features(part.differences(reward.features))
+        return Rows.of(margins)
+    rows = counted_vectors(source, reward.features)
+    if rows.shape[1] != len(reward.weights):
+        raise DataError(f"rows must have shape (n, {len(reward.weights)}), got {rows.shape}.")
+    return rows.turned(partial(_scored, reward.weights), 1)
 
 
 def _scored(weights: Float[np.ndarray, " d"], block: Matrix) -> Float[np.ndarray, " k"]:
