@@ -5,6 +5,7 @@ often, and ties follow Davidson's model. Each board is drawn from the exact mean
 the mechanism's own noise, and is held against the same votes without privacy.
 
     python benchmarks/utility/leaderboard.py --boards 300
+    python benchmarks/utility/leaderboard.py --ballots
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import itertools
 import json
 import platform
 import time
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
 
 import sordino
+from sordino.mechanisms.ballot_sum import BallotGaussian
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.rewards.leaderboard import Votes, fit_board
+from sordino.rewards.vote_release import votes_of_ballots
 
 DELTA = 1e-6
 SIZES = (
@@ -119,6 +123,57 @@ def cell(k: int, n: int, tie: float, promise: tuple, boards: int, seed: int) -> 
     }  # fmt: skip
 
 
+BALLOTS = tuple(
+    (k, of, n, ends)
+    for n in (10, 100, 1000)
+    for k, of, ends in (
+        (5, 5, "full"), (10, 10, "full"), (5, 5, "2"), (10, 10, "3"), (10, 10, "1"),
+        (10, 5, "1 to 5"), (10, 10, "good enough"),
+    )
+)  # fmt: skip
+"""Items, how many of them each ballot is offered, how many ballots, and where they end."""
+
+
+def ballots_cell(world: tuple, epsilon: float, boards: int, seed: int) -> dict:
+    """Return what many boards of ballots were worth: by Plackett–Luce, full or ending early."""
+    k, of, n, ends = world
+    rng, names = np.random.default_rng(seed), tuple(map(str, range(k)))
+    mechanism = BallotGaussian(epsilon, delta=DELTA, counted=ends != "full")
+    errors, plain, inside, ranks, said = [], [], [], [], []
+    for _ in range(boards):
+        theta = rng.normal(size=k)
+        theta -= theta.mean()
+        offered = np.sort(rng.random((n, k)).argsort(axis=1)[:, :of], axis=1)
+        when = -theta[offered] - rng.gumbel(size=(n, of))
+        place = when.argsort(axis=1).argsort(axis=1) + 1
+        last = {"full": of, "1 to 5": rng.integers(1, 6, (n, 1)), "good enough": (when < 0.5) * of}
+        ranks_of = np.where(place <= (last[ends] if ends in last else int(ends)), place, 0)
+        design = mechanism.prepare(offered.ravel(), np.arange(0, n * of + 1, of), items=k)
+        total = design._total(ranks_of.ravel())
+        drawn = total + design.scale * rng.normal(size=len(total))
+        board = fit_board(votes_of_ballots(design, drawn * design.worth, names))
+        free = votes_of_ballots(design, total * design.worth, names)
+        free = fit_board(
+            replace(free, noise=free.noise * 1e-12, count_variance=free.count_variance * 1e-12)
+        )
+        rated, (low, high) = np.isfinite(board.ratings), board.intervals.T
+        inside.append(((low <= theta) & (theta <= high))[rated])
+        best = 1 + (theta[None, :] > theta[:, None]).sum(axis=1)
+        ranks.append(bool(((board.ranks[:, 0] <= best) & (best <= board.ranks[:, 1])).all()))
+        said.append(rated.mean())
+        both = rated & np.isfinite(free.ratings) & np.isfinite(board.intervals).all(axis=1)
+        errors.append((board.ratings - theta)[both] ** 2)
+        plain.append((free.ratings - theta)[both] ** 2)
+    spoken, off, open_ = (np.concatenate(one) for one in (inside, errors, plain))
+    return {
+        "items": k, "offered": of, "ballots": n, "list": ends, "epsilon": epsilon,
+        "rated": float(np.mean(said)), "rmse": float(np.sqrt(off.mean())) if len(off) else None,
+        "rmse_without_privacy": float(np.sqrt(open_.mean())) if len(off) else None,
+        "interval_coverage": float(spoken.mean()) if len(spoken) else None,
+        "rank_coverage": float(np.mean(ranks)),
+    }  # fmt: skip
+
+
 def main() -> None:
     """Print the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -126,8 +181,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--items", type=int, nargs="*", default=[5, 30, 100], help="Sizes to run.")
     parser.add_argument("--most", type=int, nargs="*", default=[1, 7, 50], help="Votes a person.")
+    parser.add_argument("--ballots", action="store_true", help="Worlds of ballots instead.")
     given = parser.parse_args()
     rows = [
+        ballots_cell(world, 1.0, given.boards, given.seed) for world in BALLOTS if given.ballots
+    ] or [
         cell(k, n, tie, promise, given.boards, given.seed)
         for (k, n), promise in itertools.product(SIZES, PROMISES)
         if k in given.items and promise[2] in {None, *given.most}
@@ -137,7 +195,8 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "name": "leaderboard", "boards": given.boards, "seed": given.seed, "results": rows,
+                "name": "leaderboard" + "_ballots" * given.ballots,
+                "boards": given.boards, "seed": given.seed, "results": rows,
                 "least_interval_coverage": worst,
                 "least_rank_coverage": min(row["rank_coverage"] for row in rows),
                 "versions": {

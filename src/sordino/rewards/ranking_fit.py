@@ -307,7 +307,7 @@ def _fit_released_rankings(
     items, offered, offers = evidence.items, None, None
     if items is not None and released.features is None and items.features is None:
         offers = _offers_of(loss)
-        offered = offers.any(axis=0)
+        offered = np.asarray(offers.any(axis=0))
     weights = centered_weights(solution.theta, offered)
     kept = intervals = statistic = None
     if evidence.covariance is not None and isinstance(loss, PairwiseComposite | FirstChoice):
@@ -326,7 +326,12 @@ def _fit_released_rankings(
         # part that is as private as the length. Of two candidates the better one says all. So there
         # are intervals where ballots are known, in public, to be about all they were offered.
         known = items is not None and (items.named or np.diff(loss.starts).max() == 2)  # noqa: PLR2004
-        if items is not None and offered is not None and known and offers is not None:
+        if (
+            items is not None
+            and offers is not None
+            and known
+            and isinstance(loss, PairwiseComposite)
+        ):
             reach = evidence.covariance * (1 + evidence.rounding) ** 2
             intervals = _worth_intervals(loss, items.names, offers, reach, weights)
     return RewardModel(
@@ -362,7 +367,7 @@ def _offers_of(loss: BallotLoss) -> Bool[np.ndarray, "s k"]:
 
 
 def _worth_intervals(
-    loss: BallotLoss,
+    loss: PairwiseComposite,
     items: tuple[str, ...],
     offers: Bool[np.ndarray, "s k"],
     noise: Square,

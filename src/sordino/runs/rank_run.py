@@ -36,7 +36,7 @@ from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.label_sum import LabelGaussian, SumMechanism, growth
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks, find_chunks
-from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.comparisons import Questions
 from sordino.preferences.items import STYLE, ItemDifferences
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings
@@ -366,8 +366,9 @@ class RankRun(FolderRun):
         return self.settings.updates if self.earlier is None else self.earlier.updates
 
     @staticmethod
-    def _all_records(source: Comparisons | ChunkSurvey) -> int:
-        return (source.n if isinstance(source, ChunkSurvey) else len(source)) + source.dropped
+    def _all_records(source: Questions | ChunkSurvey) -> int:
+        n = source.n if isinstance(source, ChunkSurvey) else len(source)
+        return n + int(getattr(source, "dropped", 0))  # no ballot is dropped
 
     def account(self, *, planning: bool) -> Ledger:
         """Return the ledger that pays; refuse a board that these votes cannot be added to."""

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privatization.answers import privatize_choices
 from sordino.rewards import ranking_fit
+from sordino.rewards.leaderboard import Ballots, Votes, fit_board
 from sordino.rewards.model import RewardModel, centered_weights
 from sordino.rewards.ranking_fit import (
     _evidence_of_choices,
@@ -79,12 +81,25 @@ def test_the_truth_is_found_within_its_errors(tmp_path, statistic):
     assert reward.gradient_norm <= reward.atol
 
 
+def test_intervals_of_worths_are_those_of_a_board_and_only_of_all_pairs(tmp_path):
+    ballots, ledger = election(np.array([1.0, 0.0, -1.0]), 400), account(tmp_path)
+    released = release_rankings(ballots, noise(), ledger=ledger, simulate_seed=1)
+    reward = _fit_released_rankings(released, ball=20.0)
+    items, offers = ballots.items, Ballots(np.ones((1, 3), bool), np.array([400.0]), np.ones(1))
+    sums = 3 * released.evidence.loss.statistic - 400  # Σ (y − ½)x: a pair weighs ⅓ there, not ¾
+    scale, v = 0.75, released.evidence.covariance * (1 + released.evidence.rounding) ** 2
+    votes = Votes.of_ballots(items, replace(offers, weights=np.array([scale])), scale * sums,
+                             9 * scale**2 * v)  # fmt: skip
+    np.testing.assert_allclose(reward.worth_intervals, fit_board(votes).intervals)
+    first = release_rankings(ballots, noise(statistic="first-choice"), ledger=ledger)
+    assert _fit_released_rankings(first, ball=20.0).worth_intervals is None
+
+
 @pytest.mark.deep
 def test_errors_of_worths_cover_the_truth(tmp_path):
-    """Intervals hold the centered truth at least as often as they say: 95 % of 7 × 40.
+    """Intervals hold the centered truth as often as they say: 95 % of 7 × 40.
 
-    They are conservative, so a miss is rarer than 5 %; more than 28 misses of 280 (independent
-    at 5 %: mean 14) have a chance below 3e-4.
+    More than 28 misses of 280 (independent at 5 %: mean 14) have a chance below 3e-4.
     """
     worths = np.array([1.0, 0.8, 0.5, 0.0, -0.3, -0.8, -1.2])
     misses, ledger = 0, account(tmp_path)
