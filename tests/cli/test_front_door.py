@@ -287,3 +287,13 @@ def test_prompts_and_answers_that_look_swapped_are_asked_about(folder):
     assert "swapped" in folder.run(*words).err
     folder.write("in.jsonl", KINDS["pairs"])
     assert "swapped" not in folder.run(*words).err
+
+
+def test_which_attribute_is_the_rating_is_said_before_anything_is_spent(folder):
+    folder.write("in.jsonl", KINDS["ratings"])
+    wanted = "correctness; not read: helpfulness, coherence, complexity, verbosity (--columns"
+    asked = ["in.jsonl", "--columns", "rating=correctness", "--json"]
+    assert folder.run("inspect", *asked).value["rating"].startswith(wanted)
+    dry = [*asked, "--epsilon", "1", "--dry-run", "--out"]
+    assert folder.run("privatize", *dry, "o.jsonl").value["rating"].startswith(wanted)
+    assert folder.run("align", *dry, "run").value["forecast"]["rating"].startswith(wanted)

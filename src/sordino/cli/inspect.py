@@ -157,6 +157,7 @@ def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
     walks = schema.kind == PAIRS and sum(map(looks_like_steps, sides)) > 1
     kind = _TRAJECTORIES if walks else schema.kind
     yield {"people": people, "schema": schema.name, "kind": kind, "columns": _roles(schema, names)}
+    yield {"rating": schema.rating_among(names)}
     if kind in (RANKINGS, _TRAJECTORIES):
         start = islice(contained(source).rows, _SHOWN)
         yield {"rows": [{"place": at, **_shortened(row)} for at, row in start]}
@@ -337,7 +338,7 @@ def _in_python(settings: _Inspect, told: Mapping[str, Any]) -> str:
 
 def _say(told: dict[str, Any], *, as_json: bool) -> None:
     rows = {"this output": told["output"], "format": told.get("format", "not known")}
-    rows |= {name: told[name] for name in ("schema", "kind") if told.get(name)}
+    rows |= {name: told[name] for name in ("schema", "kind", "rating") if told.get(name)}
     if told.get("people"):
         rows["ids of people?"] = ", ".join(told["people"])
     if told.get("swapped"):

@@ -18,6 +18,7 @@ from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks, find_chunks
+from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Manifest, manifest_path
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
@@ -123,7 +124,9 @@ class _Privatization(Run):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         del ledger  # that of the randomization
-        return self.expected
+        settings = self.settings
+        rating = rating_of(settings.sources[0], settings.reading["columns"])
+        return self.expected | ({"rating": rating} if rating else {})
 
     def told(self, said: Manifest, ledger: Ledger) -> dict[str, Any]:
         """Return what was done, which is what all manifests say."""

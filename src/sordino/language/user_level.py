@@ -25,7 +25,7 @@ from transformers.trainer_utils import TrainOutput
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino.algorithms.user_slots import Slots, refuse_shifting
+from sordino.algorithms.user_slots import RULE, Slots, refuse_shifting
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.dp_sgd.privacy import PaidRun, UnitPrivacy
 from sordino.language.dp_sgd.training import (
@@ -223,7 +223,8 @@ class _BatchRun(PaidRun):
             by tests/language/test_central_policy.py.
         """
         if not self._declared:
-            self._slots.declare(self._ledger, self.scopes)
+            if len(self.scopes) > 1:  # one batch alone is disjoint from nothing
+                self._ledger.declare_disjoint(self.scopes, rule=RULE)
             self._declared = True
         batch, event = first // self._privacy.updates_per_batch, self._privacy.event
         reservation = self._ledger.reserve(

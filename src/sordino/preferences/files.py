@@ -98,13 +98,27 @@ def _by_first(rows: Rows, meant: Callable[[Iterable[str]], Schema], *, empty: bo
 
 def kind_of(source: object) -> str:
     """Return what kind of judgments a source holds, by its columns; pairs if nothing tells."""
-    # One row at most is read; whether the source can be used is another question.
     with suppress(SordinoError):
-        found = contained(source)
-        names = found.names or next(found.rows, ("", ()))[1]
-        named = tuple(name for name in names if isinstance(name, str))
-        return decide(named, asks=False).kind
+        return _meant(source)[1].kind
     return PAIRS
+
+
+def rating_of(source: object, columns: Mapping[str, str] | None = None) -> str:
+    """Return which column of a source is the rating and which others could be, or nothing."""
+    with suppress(SordinoError):
+        names, schema = _meant(source, columns)
+        return schema.rating_among(names)
+    return ""
+
+
+def _meant(
+    source: object, columns: Mapping[str, str] | None = None
+) -> tuple[tuple[str, ...], Schema]:
+    # One row at most is read; whether the source can be used is another question.
+    found = contained(source)
+    names = found.names or next(found.rows, ("", ()))[1]
+    named = tuple(name for name in names if isinstance(name, str))
+    return named, decide(named, columns=columns, asks=False)
 
 
 class _Judgment(Protocol):

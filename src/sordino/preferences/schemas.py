@@ -110,6 +110,14 @@ class Schema:
                 for where, one in self._judgments(row, place):
                     yield where, self._row(one, where)
 
+    def rating_among(self, names: Iterable[str]) -> str:
+        """Return which column is the rating and which others could be; nothing of other kinds."""
+        taken = dict(self.fields).get("rating", "rating") if self.kind == RATINGS else ""
+        others = [name for name in ratings_among(names) if name != taken] if taken else []
+        if not others:
+            return taken
+        return f"{taken}; not read: {', '.join(others)} (--columns rating={others[0]})"
+
     def _judgments(
         self, row: Mapping[str, Any], place: str
     ) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -509,6 +517,13 @@ def decide(
     schema = _with_names(names, columns, kinds)
     schema = schema and replace(schema, persons=who, person_field=called)
     if schema is None or schema.kind not in kinds:
+        rated = ratings_among(names)
+        if RATINGS in kinds and len(rated) > 1 and {*map(_plain_name, names)} & {*_COMPLETIONS}:
+            raise DataError(
+                f"Several columns may be the rating: {', '.join(rated)}. Nothing was read. One "
+                f"attribute is judged at a time; say which: --columns rating={rated[0]} (in Python "
+                f"columns={{'rating': {rated[0]!r}}})."
+            )
         plain = {_plain_name(name) for name in names}
         for pair in _RANKED:  # which of the two is there would tell which answer was chosen
             if schema is None and len(plain & {*pair}) == 1:
@@ -573,10 +588,11 @@ def _with_names(
     names: tuple[str, ...], columns: Mapping[str, str], kinds: Collection[str]
 ) -> Schema | None:
     """Return what columns mean, where some that were given stand beside a schema that is known."""
-    beside = {name: columns[name] for name in _BESIDE if name in columns}
+    # Whose answers met, and in which group; or another attribute that was rated on the same scale.
+    beside = {name: columns[name] for name in (*_BESIDE, "rating") if name in columns}
     rest = {name: column for name, column in columns.items() if name not in beside}
     found = _found(names, rest, kinds) if beside else None
-    if found is None or found.kind not in kinds:
+    if found is None or found.kind not in kinds or ("rating" in beside and not found.levels):
         return _found(names, columns, kinds)
     known = found.fields or tuple((name, name) for name in FIELDS if name in names)
     fields = (*(each for each in known if each[0] not in beside), *beside.items())
@@ -692,6 +708,8 @@ def _single_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | N
     wanted = {"completion": _COMPLETIONS, "rating": _NAMES["ratings"], "label": _NAMES["thumbs"]}
     for name, usual in wanted.items():
         found = [known[one] for one in usual if one in known]
+        if name == "rating" and found and "label" not in fields:
+            found = ratings_among(known.values())  # no attribute is passed over without a word
         if name not in fields and len(found) == 1 and not (name == "label" and "rating" in fields):
             fields[name] = found[0]
     if "completion" not in fields or not {"rating", "label"} & fields.keys():
@@ -778,6 +796,11 @@ def _listing(names: Sequence[str]) -> str:
 
 
 _LONG, _MOST = 40, 30  # characters of a name, and names, that a message holds
+
+
+def ratings_among(names: Iterable[str]) -> list[str]:
+    """Return the columns that look like ratings of an answer, each of another attribute."""
+    return [n for n in names if _plain_name(n) in {*_NAMES["ratings"], *_NAMES["attributes"]}]
 
 
 def people_among(names: Collection[str], schema: Schema | None = None) -> list[str]:

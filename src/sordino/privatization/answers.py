@@ -134,7 +134,7 @@ class FileRows:
 def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | None) -> Survey:
     """Return what the public fields say; the questions are then staged in the memo, if any."""
     n, people, texts = 0, set[str](), True
-    questions, asked = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
+    questions, asked = [np.zeros(0, np.uint64)], list[np.ndarray]()
     for pairs in rows.batches(0):
         n += len(pairs)
         texts = texts and pairs.given is None
@@ -149,14 +149,21 @@ def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | Non
             asked.append(np.frombuffer(b"".join(key[:8] for key in pairs.asked), dtype="<u8"))
     if not n and not isinstance(rows, MemoryRows):
         raise DataError("No pair is left: every record is left out for its texts.")
-    together = np.sort(np.concatenate(questions))
+    together = np.concatenate(questions)
+    questions.clear()  # of very many records each copy counts
+    together.sort()
+    first = np.ones(len(together), dtype=bool)
+    first[1:] = together[1:] != together[:-1]
+    known = together[first]
     return Survey(
         n=n,
         dropped=dropped,
         public_digest=public_digest,
-        questions=np.unique(np.concatenate([together, *asked])) if texts else None,
+        questions=(np.unique(np.concatenate([known, *asked])) if asked else known)
+        if texts
+        else None,
         several_people=len(people) > 1,
-        repeats=memo is None and bool((together[1:] == together[:-1]).any()),
+        repeats=memo is None and len(known) < len(together),
         counts=None if memo is None else memo.counts(cap),
         people=None if memo is None else memo.people(cap),
         people_on=lambda entry: None if memo is None else memo.people(cap, entry),

@@ -29,6 +29,7 @@ from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.comparisons import warn_swapped
 from sordino.preferences.containers import files_of
 from sordino.preferences.features import Features, Intercept, Matrix
+from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings
 from sordino.preferences.rankings import Rankings
@@ -405,12 +406,16 @@ def _foreseen(
         texts = data.prompts[0], data.first[0], data.second[0]
         named = zip(("prompt", "first", "second"), texts, strict=True)
         first = {name: shortened(text) for name, text in named if not isinstance(text, Absent)}
+    rating = ""
+    if isinstance(source := next(iter(settings.prefs), None), Path):
+        rating = rating_of(source, settings.reading["columns"])
     return {
         "best": max(runs, key=merit) if runs else settings.noise.value,
         "kinds": {kind: told[kind] for kind in settings.kinds},
         "n": None if private else data.rows if isinstance(data, Chunks) else len(data),
         "from": "the stated population" if taught is None else "public judgments",
         "first_record": first,
+        "rating": rating,
     }
 
 

@@ -310,6 +310,8 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         "caveats": "; ".join([", ".join(plan["caveats"]) or "none", *perhaps]),
         **(unit_rows(plan) if "epsilon_per_label" in plan else {}),
     }
+    if rating := plan.get("rating") or (plan.get("forecast") or {}).get("rating"):
+        rows["rating"] = rating
     if "mechanism" in plan:
         rows |= _curator_rows(plan)
         if "files" in plan and not _is_for_sale(plan):

@@ -308,6 +308,10 @@ MISTAKES = {
                  (DataError, "These are rankings.*are needed")),
     "levels unsaid": ({"prompt": "p", "completion": "a", "rating": 3}, {},
                       (DataError, "must be declared.*--levels 1..5")),
+    "two attributes": ({"prompt": "p", "response": "a", "quality": 1, "correctness": 2}, {},
+                       (DataError, r"rating: quality, correctness.*--columns rating=quality")),
+    "our rating and one more": ({"prompt": "p", "response": "a", "rating": 1, "Score": 2}, {},
+                                (DataError, r"rating: rating, Score\. Nothing was read")),
     "both models of one name": (PAIRED["compar:IA votes"]("p", "a", "b", 1)
                                 | {"chosen_model_name": "z"}, {"person_field": None},
                                 (DataError, "must be one of the two models")),
@@ -320,6 +324,26 @@ def test_a_mistake_is_named_with_what_to_type(name):
     whole = reading.pop("whole", False) if "whole" in reading else False
     with pytest.raises(kind, match=words):
         read_pairs(row if whole else [row], **reading)
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "levels", "said"),
+    [
+        ("helpfulness correctness coherence", None, (0, 4), "helpfulness; not read: correctness,"),
+        ("helpfulness correctness coherence", "coherence", (0, 4), "coherence; not read: helpf"),
+        ("quality correctness", "correctness", None, "correctness; not read: quality (--columns"),
+        ("quality length", None, None, "quality"),
+    ],
+)
+def test_one_attribute_is_the_rating_and_the_others_are_named(names, columns, levels, said):
+    """A schema that is known keeps its scale whichever of its attributes is taken."""
+    names = ("prompt", "response", *names.split())
+    found = decide(names, columns=columns and {"rating": columns})
+    assert dict(found.fields)["rating"] == (columns or said.partition(";")[0])
+    assert (found.kind, found.levels) == ("ratings", levels)
+    told = found.rating_among(names)
+    assert told.startswith(said)
+    assert told == said or "(--columns rating=" in told
 
 
 def test_enough_mistakes_are_tried():
