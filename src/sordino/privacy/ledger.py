@@ -593,15 +593,8 @@ class Ledger:
             there._refuse_excess(event, promise, scope, count, roster)  # noqa: SLF001
             columns["payload"] = canonical_json(payload | said)
             self._data = there.data
-            write(
-                kind="reserve",
-                data=self._data,
-                release_id=release_id,
-                request=None if own is None else own.request,
-                questions=unseen,
-                kept=kept,
-                **columns,
-            )
+            beside = {"request": own and own.request, "questions": unseen, "kept": kept}
+            write(kind="reserve", data=self._data, release_id=release_id, **beside, **columns)
         if own is not None:
             own.entries.append(release_id)
             own.used.add(release_id)
