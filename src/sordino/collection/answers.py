@@ -24,7 +24,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, Engine, Executable, Row, delete, func, insert, select, update
@@ -75,15 +75,9 @@ def invite(engine: Engine, study: Study, *, count: int, days: float) -> list[str
         raise UsageError(f"days must be at most {_MOST_DAYS}, got {days!r}.")
     expires = _random.seconds_since_1970() + round(days * 86_400)
     tokens = [_random.new_token() for _ in range(count)]
-    rows = [
-        {
-            "token": digest_of_secret(study, "invitation", token),
-            "expires": expires,
-            "revoked": False,
-        }
-        for token in tokens
-    ]
-    _write(engine, [insert(INVITATIONS).values(row) for row in rows], "No invitation was made.")
+    digests = [digest_of_secret(study, "invitation", token) for token in tokens]
+    made = insert(INVITATIONS).values(expires=expires, revoked=False)
+    _write(engine, [made.values(token=digest) for digest in digests], "No invitation was made.")
     return tokens
 
 
@@ -345,10 +339,8 @@ def _together(questions: Sequence[Question], counts: dict[str, int]) -> Iterator
 def _answers(connection: Connection, questions: Sequence[Question]) -> Iterator[bytes]:
     """Yield the answers to some questions, in the order of these and then of person ids."""
     places = {question.id: place for place, question in enumerate(questions)}
-    chosen = select(ANSWERS.c.question, ANSWERS.c.person, ANSWERS.c.answer).where(
-        ANSWERS.c.question.in_(places)
-    )
-    rows = connection.execute(chosen)
+    columns = (ANSWERS.c.question, ANSWERS.c.person, ANSWERS.c.answer)
+    rows = connection.execute(select(*columns).where(ANSWERS.c.question.in_(places)))
     for place, person, answer in sorted((places[row[0]], row[1], row[2]) for row in rows):
         asked = questions[place]
         texts = asked.prompt, asked.first, asked.second
@@ -362,8 +354,7 @@ _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _QUESTION: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class _Submitted:
+class _Submitted(NamedTuple):
     """One randomized answer as it arrived."""
 
     id: str  # what the page calls it; the same answer is sent again under the same id
@@ -374,26 +365,26 @@ class _Submitted:
 
 def read_submission(body: object, study: Study) -> tuple[_Submitted, ...]:
     """Return the answers of a request."""
-    if not isinstance(body, Mapping) or body.keys() != {"study", "answers"}:
+    has = body if isinstance(body, Mapping) and body.keys() == {"study", "answers"} else {}
+    name, answers = has.get("study"), has.get("answers")
+    few = isinstance(answers, list) and 1 <= len(answers) <= MOST_ANSWERS
+    if not isinstance(name, str) or not isinstance(answers, list) or not few:
         raise Refusal("bad-request")
-    answers = body["answers"]
-    if not isinstance(answers, list) or not 1 <= len(answers) <= MOST_ANSWERS:
+    if not all(map(_is_answer, answers)):
         raise Refusal("bad-request")
-    read = []
-    for value in answers:
-        if not isinstance(value, Mapping) or value.keys() != set(_Submitted.__dataclass_fields__):
-            raise Refusal("bad-request")
-        texts = ((value["id"], _ID), (value["question"], _QUESTION))
-        numbers = ((value["revision"], 1, 1_000_000), (value["answer"], 0, 1))
-        fits = all(isinstance(text, str) and form.match(text) for text, form in texts)
-        if not fits or not all(type(n) is int and low <= n <= high for n, low, high in numbers):
-            raise Refusal("bad-request")
-        read.append(_Submitted(**value))
-    if not isinstance(body["study"], str):
-        raise Refusal("bad-request")
-    if body["study"] != study.id:
+    if name != study.id:
         raise Refusal("wrong-study")
-    return tuple(read)
+    return tuple(_Submitted(**value) for value in answers)
+
+
+def _is_answer(value: object) -> bool:
+    if not isinstance(value, Mapping) or value.keys() != set(_Submitted._fields):
+        return False
+    texts = ((value["id"], _ID), (value["question"], _QUESTION))
+    numbers = ((value["revision"], 1, 1_000_000), (value["answer"], 0, 1))
+    return all(isinstance(text, str) and form.match(text) for text, form in texts) and all(
+        type(n) is int and low <= n <= high for n, low, high in numbers
+    )
 
 
 @dataclass
@@ -441,16 +432,15 @@ def store(
         raise Refusal("unknown-device")
     _refuse_withdrawn(row)
     rows = connection.execute(select(ANSWERS).where(ANSWERS.c.person == row.id))
-    before = {
-        one.question: _Submitted(one.id, one.question, one.revision, one.answer) for one in rows
-    }
+    names = _Submitted._fields
+    before = {one.question: _Submitted(*(getattr(one, name) for name in names)) for one in rows}
     person = _Person(row.id, set(json.loads(row.questions)), row.spent, before)
     refused = []
     for answer in answers:
         code, old = person.refusal(study, answer), person.stored.get(answer.question)
         if code is not None:
-            message = REFUSALS[code].message
-            refused.append({"id": answer.id, "code": code, "message": message})
+            told = {"id": answer.id, "code": code, "message": REFUSALS[code].message}
+            refused.append(told)
         elif old is None or answer.revision > old.revision:
             # Write one answer, in the place of an earlier one of the same person if there is one.
             values = {"revision": answer.revision, "id": answer.id, "answer": answer.answer}

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import uvicorn
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -210,8 +210,8 @@ class _Service:
         file = self.page.files.get(name or request.path_params["name"])
         if file is None:
             raise Refusal("not-found")
-        headers = {"Cache-Control": "no-cache", "Content-Type": file.kind}
-        return Response(file.content, headers=headers)
+        content, kind = file
+        return Response(content, headers={"Cache-Control": "no-cache", "Content-Type": kind})
 
     async def openapi(self, _: Request) -> Response:
         return JSONResponse(_description())
@@ -227,8 +227,8 @@ class _Service:
                 connection.execute(text("SELECT 1"))
 
         await self._read(look)
-        value = {"status": "ok", "study": self.study.id, "page": self.page.digest}
-        return JSONResponse(value)
+        told = {"status": "ok", "study": self.study.id, "page": self.page.digest}
+        return JSONResponse(told)
 
     async def open(self, request: Request) -> Response:
         token = self._secret(request, "unknown-invitation")
@@ -237,9 +237,7 @@ class _Service:
         if not isinstance(device, str) or not _SECRET_ROUTE.match(device) or len(body) != 1:
             raise Refusal("bad-request")
 
-        def job(connection: Connection) -> tuple[list[str], int]:
-            return open_invitation(connection, self.study, token=token, device=device)
-
+        job = partial(open_invitation, study=self.study, token=token, device=device)
         asked, expires = await self._done(request, token, job)
         self._let_in(device)
         study = self.study
@@ -257,9 +255,7 @@ class _Service:
         device = self._secret(request, "unknown-device")
         submitted = read_submission(await read_body(request), self.study)
 
-        def job(connection: Connection) -> dict[str, Any]:
-            return store(connection, self.study, device, submitted)
-
+        job = partial(store, study=self.study, device=device, answers=submitted)
         return JSONResponse(await self._done(request, device, job))
 
     def _secret(self, request: Request, otherwise: str) -> str:

@@ -10,17 +10,17 @@ Last, the files and words of the page, read once, with one digest by which anybo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from sordino import _validate
 from sordino._files import explained, write_text
@@ -83,8 +83,9 @@ def _read_questions(path: Path) -> tuple[Question, ...]:
             raise DataError(f"{where}: a text is not valid Unicode.")
         first, second = (other, one) if swap else (one, other)
         names = names_of(row, where)
-        names = names and names.turned(swap=swap)
-        question = Question(key.hex()[:32], prompt, first, second, names)
+        question = Question(
+            key.hex()[:32], prompt, first, second, names and names.turned(swap=swap)
+        )
         if question.id in found:
             raise DataError(f"{where}: this question stands in {found[question.id]} already.")
         if len(found) == _MOST:
@@ -189,7 +190,7 @@ class Study:
         ids = "\n".join(question.id for question in self.questions)
         return frozen | {
             "threshold": str(self.coin.threshold),
-            "questions": hashlib.sha256(ids.encode()).hexdigest(),
+            "questions": sha256(ids.encode()).hexdigest(),
         }
 
     @property
@@ -296,11 +297,9 @@ def new_study(
     )
     file = os.path.relpath(questions.absolute(), path.parent.absolute())
     values = {name: _toml(value) for name, value in asdict(study).items() if name != "folder"}
-    shown: dict[str, Any] = {
-        "questions": _toml(file),
-        "flips": never_more(100 * study.coin.flip_probability, 2),
-    }
-    write_text(path, _TEMPLATE.format(**(values | shown)), force=force)
+    flips = never_more(100 * study.coin.flip_probability, 2)
+    shown = values | {"questions": _toml(file), "flips": flips}
+    write_text(path, _TEMPLATE.format(**shown), force=force)
     return study
 
 
@@ -323,19 +322,10 @@ _PLACE: Final = re.compile(r"\{\w+\}", re.ASCII)  # as the page fills them in
 _HALF: Final = re.compile("[\ud800-\udfff]")  # no character, and nothing that can be sent
 
 
-@dataclass(frozen=True, slots=True)
-class _PageFile:
-    """One file as it is sent."""
-
-    content: bytes  # its bytes
-    kind: str  # its Content-Type
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """All files of the page by name, and one SHA-256 for all of them as they lie here."""
 
-    files: Mapping[str, _PageFile]  # what is sent
+    files: Mapping[str, tuple[bytes, str]]  # what is sent: bytes and their Content-Type
     # Of names and contents, words in all languages included; it depends on a study only if that
     # brings words of its own.
     digest: str
@@ -357,15 +347,18 @@ def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
         for entry in (_folder() / "languages").iterdir()
         if entry.name.endswith(".json")
     }
-    whole = hashlib.sha256()
-    for name, raw in sorted((found | packaged).items()):
-        whole.update(f"{name} {hashlib.sha256(raw).hexdigest()}\n".encode())
     known = {_digest_of_words(json.loads(raw)) for raw in packaged.values()}
-    for own in sorted({_digest_of_words(words) for words in languages} - known):
-        whole.update(f"own {own}\n".encode())
-    digest = whole.hexdigest()
+    own = sorted({_digest_of_words(words) for words in languages} - known)
+    lines = [
+        *(
+            f"{name} {sha256(raw).hexdigest()}\n"
+            for name, raw in sorted((found | packaged).items())
+        ),
+        *(f"own {one}\n" for one in own),
+    ]
+    digest = sha256("".join(lines).encode()).hexdigest()
     sent = {
-        name: _PageFile(raw.replace(_DIGEST, digest.encode()), _KINDS[Path(name).suffix])
+        name: (raw.replace(_DIGEST, digest.encode()), _KINDS[Path(name).suffix])
         for name, raw in found.items()
     }
     return Page(sent, digest)
@@ -397,15 +390,12 @@ def read_languages(study: Study) -> list[dict[str, Any]]:
             raise FileSystemError(problem) from None
         except (ValueError, RecursionError):
             pass  # it holds no object
-        texts = value.get("texts") if isinstance(value, dict) else None
-        if (
-            not isinstance(value, dict)
-            or not isinstance(texts, dict)
-            or not value.keys() >= {"code", "name"}
-        ):
+        told = value if isinstance(value, dict) else {}
+        texts = told.get("texts")
+        if not isinstance(texts, dict) or not told.keys() >= {"code", "name"}:
             raise DataError(f"The language file {name!r} must hold 'code', 'name' and 'texts'.")
         other = sorted(texts.keys() ^ wanted.keys())
-        words = [value["code"], value["name"], *texts.values()]
+        words = [told["code"], told["name"], *texts.values()]
         if other or not all(isinstance(w, str) and w and not _HALF.search(w) for w in words):
             what = "missing" if other and other[0] in wanted else "unknown"
             key = f" ({other[0]!r} is {what})" if other else ""
@@ -418,5 +408,5 @@ def read_languages(study: Study) -> list[dict[str, Any]]:
                     f"The language file {name!r} must have the same places in braces as the "
                     f"English texts: in {key!r} {needed}."
                 )
-        found.append({"code": value["code"], "name": value["name"], "texts": texts})
+        found.append({"code": told["code"], "name": told["name"], "texts": texts})
     return found

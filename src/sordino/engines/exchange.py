@@ -105,19 +105,17 @@ class Exchange:
     def read(self, part: int, chunks: int) -> np.ndarray:
         """Return all rows of one part, in the order of chunks and of rows in them."""
         self._refuse_unseen()
-        found = [self._rows(chunk, part) for chunk in range(chunks)]
-        return np.concatenate(found) if found else np.zeros(0, self.dtype)
-
-    def _rows(self, chunk: int, part: int) -> np.ndarray:
-        size = np.dtype(self.dtype).itemsize
-        with (
-            explained("A file of the shuffle cannot be read"),
-            self._path(chunk).open("rb") as file,
-        ):
-            file.seek(8 * part)
-            first, last = (int(end) for end in np.frombuffer(_whole(file, 16), "<u8"))
-            file.seek(_HEAD + size * first)
-            return np.frombuffer(_whole(file, size * (last - first)), self.dtype)
+        found, size = [np.zeros(0, self.dtype)], np.dtype(self.dtype).itemsize
+        for chunk in range(chunks):
+            with (
+                explained("A file of the shuffle cannot be read"),
+                self._path(chunk).open("rb") as file,
+            ):
+                file.seek(8 * part)
+                first, last = (int(end) for end in np.frombuffer(_whole(file, 16), "<u8"))
+                file.seek(_HEAD + size * first)
+                found.append(np.frombuffer(_whole(file, size * (last - first)), self.dtype))
+        return np.concatenate(found)
 
     def _refuse_unseen(self) -> None:
         """Refuse to go on where the folder is not."""

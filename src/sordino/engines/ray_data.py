@@ -18,8 +18,9 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -104,8 +105,7 @@ T = TypeVar("T")
 _LONGEST_BRANCH = 8  # chunks; a power of two, as all lengths are, so that a stretch is one branch
 
 
-@dataclass(frozen=True)
-class _Stretch:
+class _Stretch(NamedTuple):
     """Neighboring chunks that one task adds up."""
 
     first: int  # the number of the first
@@ -290,15 +290,10 @@ class RayData:
         return arrivals.result()
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A task of ours in the form that Ray Data takes: from a block of rows to one row."""
-
-    work: Callable[[Any], _Branches]
-
-    def __call__(self, block: dict[str, Any]) -> dict[str, list[bytes]]:
-        [stretch] = block["stretch"]
-        return {"found": [self.work(pickle.loads(stretch)).packed()]}  # noqa: S301 - our own
+def _worked(work: Callable[[Any], _Branches], block: dict[str, Any]) -> dict[str, list[bytes]]:
+    """Do a task of ours in the form that Ray Data takes: from a block of rows to one row."""
+    [stretch] = block["stretch"]
+    return {"found": [work(pickle.loads(stretch)).packed()]}  # noqa: S301 - our own
 
 
 def _rows(
@@ -314,7 +309,7 @@ def _rows(
     try:
         items = [{"stretch": pickle.dumps(some)} for some in _stretches(chunks, _TASKS * cores)]
         found = ray.data.from_items(items, override_num_blocks=len(items))
-        found = found.map_batches(_Task(work), batch_size=1, max_retries=_TRIES)
+        found = found.map_batches(partial(_worked, work), batch_size=1, max_retries=_TRIES)
         for row in found.iter_rows():
             yield row["found"]
     except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds

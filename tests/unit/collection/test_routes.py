@@ -179,7 +179,7 @@ def test_a_bug_is_told_without_its_content(talk, monkeypatch, answer):
     talk = talk()
     device, asked = talk.open()
     with monkeypatch.context() as patch:
-        patch.setattr("sordino.collection.service.store", lambda *_: 1 / 0)
+        patch.setattr("sordino.collection.service.store", lambda *_, **__: 1 / 0)
         patch.setattr("sordino.collection.service._description", lambda: 1 / 0)
         assert talk.is_refused(talk.send(device, answer(asked[0])), "server-error")
         assert talk.client.get("/openapi.json").json()["error"]["code"] == "server-error"

@@ -142,8 +142,8 @@ def test_a_bug_tells_no_secret(talk, answer, monkeypatch, caplog, capfd):
     device, asked = talk.open()
     one = answer(asked[0])
 
-    def broken(connection, study, held, answers):
-        raise RuntimeError(held, answers)
+    def broken(_, *, device, answers, **__):
+        raise RuntimeError(device, answers)
 
     monkeypatch.setattr("sordino.collection.service.store", broken)
     with caplog.at_level(0):
