@@ -130,7 +130,7 @@ def test_an_answer_is_acknowledged_again_and_stored_once(begun, tmp_path):
     told, rows, spent = play(engine, study, [one, one, one])
     assert [reply["stored"] for reply in told] == [[one.id]] * 3
     assert (len(rows), spent) == (1, 1)
-    other = replace(one, answer=0)
+    other = one._replace(answer=0)
     told, rows, spent = play(engine, study, [other])
     assert told[0]["refused"][0]["code"] == "id-reused"
     assert (rows[0].answer, spent) == (1, 1)

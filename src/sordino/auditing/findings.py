@@ -30,7 +30,8 @@ Metric = Literal["epsilon", "mu", "bounded range"]
 POWER: Final = 0.95
 """How often a loss that "would have been found" is refuted, at least."""
 
-_FILE, _RAW, _RAW_IDS = "the file", "the raw file", "the raw file and person ids"
+RAW: Final = "the raw file"
+_FILE, _RAW_IDS = "the file", f"{RAW} and person ids"
 _MANIFEST, _LEDGER, _TRAINER = "the manifest", "the run's ledger", "the trainer and its model"
 
 NEEDS: Final[Mapping[str, str]] = {
@@ -38,9 +39,9 @@ NEEDS: Final[Mapping[str, str]] = {
     "seed": "the file; of published seeds, its manifest",
     **dict.fromkeys(("position", "id-hash"), "the file; to measure, the raw file"),
     **dict.fromkeys(
-        ("flip-rate", "label-flips", "block-flips", "stratum-flips", "neighbor-flips"), _RAW
+        ("flip-rate", "label-flips", "block-flips", "stratum-flips", "neighbor-flips"), RAW
     ),
-    **dict.fromkeys(("exact-flips", "row-order", "column", "time", "join"), _RAW),
+    **dict.fromkeys(("exact-flips", "row-order", "column", "time", "join"), RAW),
     **dict.fromkeys(("shared-coin", "person-coin", "reused-coin"), _RAW_IDS),
     **dict.fromkeys(("constant-truth", "content", "repeats"), _FILE),
     "shared-answers": "person ids",

@@ -134,8 +134,22 @@ def simulate_pairs(
     _validate.integer("n", n, at_least=1)
     if people is not None:
         _validate.integer("people", people, at_least=1)
-    truth = TrueReward(dict(_MARKERS))
-    return _rows(n, np.random.default_rng(seed), truth, people), truth
+    truth, generator = TrueReward(dict(_MARKERS)), np.random.default_rng(seed)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for index in range(n):
+            topic = str(generator.choice(_TOPICS))
+            prompt = str(generator.choice(_ASKS)).format(topic)
+            one = other = _answer(topic, generator)
+            while other == one:
+                other = _answer(topic, generator)
+            gap = float(np.subtract(*truth.score([one, other])))
+            if generator.random() > 1 / (1 + np.exp(-gap)):
+                one, other = other, one
+            row = {"prompt": prompt, "chosen": one, "rejected": other}
+            yield row if people is None else row | {"person": f"p{index % people}"}
+
+    return rows(), truth
 
 
 def simulate_battles(
@@ -189,19 +203,3 @@ def simulate_battles(
             yield row if people is None else row | {"person": f"p{index % people}"}
 
     return rows(), ratings
-
-
-def _rows(
-    n: int, generator: np.random.Generator, truth: TrueReward, people: int | None
-) -> Iterator[dict[str, Any]]:
-    for index in range(n):
-        topic = str(generator.choice(_TOPICS))
-        prompt = str(generator.choice(_ASKS)).format(topic)
-        one = other = _answer(topic, generator)
-        while other == one:
-            other = _answer(topic, generator)
-        gap = float(np.subtract(*truth.score([one, other])))
-        if generator.random() > 1 / (1 + np.exp(-gap)):
-            one, other = other, one
-        row = {"prompt": prompt, "chosen": one, "rejected": other}
-        yield row if people is None else row | {"person": f"p{index % people}"}

@@ -78,14 +78,6 @@ class _LinearRewardWorld(ABC):
         return max(best - self.value(policy.probabilities(features), features), 0.0)
 
 
-def _unit_vectors(rng: np.random.Generator, *shape: int) -> Float[np.ndarray, "*shape"]:
-    """Return uniform unit vectors along the last axis; no square sum exceeds 1 by a rounding."""
-    rows = rng.standard_normal(shape)
-    lengths = np.sqrt(np.einsum("...d,...d->...", rows, rows))
-    rows /= np.maximum(lengths, np.finfo(float).tiny)[..., None] * _INSIDE
-    return rows
-
-
 @dataclass(frozen=True, eq=False)
 class Sphere(_LinearRewardWorld):
     """Every user has actions with features uniform on the unit sphere, and a linear reward.
@@ -130,7 +122,10 @@ class Sphere(_LinearRewardWorld):
     def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
         """Return the features of all actions of n users, all of norm 1."""
         size = _validate.integer("n", n, at_least=1)
-        return _unit_vectors(rng, size, self.actions, self.dimension)
+        rows = rng.standard_normal((size, self.actions, self.dimension))
+        lengths = np.sqrt(np.einsum("...d,...d->...", rows, rows))
+        rows /= np.maximum(lengths, np.finfo(float).tiny)[..., None] * _INSIDE
+        return rows
 
 
 _BENEFIT, _OF_SEVERITY = 0.8, 1.6  # of the largest dose: for everybody, and by severity

@@ -314,9 +314,9 @@ def test_a_queue_that_is_full_says_so(talk, answer, monkeypatch):
     device, asked = talk.open()
     goes_on, store = threading.Event(), routes.store
 
-    def slow(*arguments):
+    def slow(connection, **arguments):
         goes_on.wait(30)
-        return store(*arguments)
+        return store(connection, **arguments)
 
     monkeypatch.setattr(routes, "store", slow)
     told = []

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -240,6 +240,13 @@ def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
     tails = [at_most(min(k, n - k), n, rows.least) for _, k, n in tried]
     least = min(tails)
     worst = tried[tails.index(least)]
+
+    def bound(confidence: float) -> float:
+        # that it is flipped too seldom, or too often; of many groups, one
+        fewest = min(worst.flipped, worst.rows - worst.flipped)
+        _, high = clopper_pearson(fewest, worst.rows, 1 - (1 - confidence) / (2 * len(tried)))
+        return max(0.0, float(logit(1 - high)))
+
     shares = rows.shares(worst.flipped, worst.rows)
     said = f"{worst.name[0].upper()}{worst.name[1:]}: {shares}, whatever is public"
     return Evidence(
@@ -254,15 +261,8 @@ def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
             "groups": len(tried),
             "permitted": [rows.least, 1 - rows.least],
         },
-        bound=partial(_group_bound, worst, len(tried)),
+        bound=bound,
     )
-
-
-def _group_bound(group: _Group, groups: int, confidence: float) -> float:
-    """Return the ε of a group of rows that is flipped too seldom, or too often; of many, one."""
-    fewest = min(group.flipped, group.rows - group.flipped)
-    _, high = clopper_pearson(fewest, group.rows, 1 - (1 - confidence) / (2 * groups))
-    return max(0.0, float(logit(1 - high)))
 
 
 def _counted(

@@ -28,7 +28,7 @@ from scipy.special import expit
 
 from sordino import _validate
 from sordino._files import UNPACKING_ERRORS, explained, sha256_of, unpacked
-from sordino.auditing.findings import Audit, Finding, Measurement, largest_unnoticed
+from sordino.auditing.findings import NEEDS, RAW, Audit, Finding, Measurement, largest_unnoticed
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.errors import DataError, UsageError
 from sordino.preferences.containers import Progress, read_table, separator
@@ -69,25 +69,16 @@ from .reading import (
     row_answer,
 )
 from .recipes import id_channels, reproduces, rule_bits
-from .seed_attack import attack_coins, seed_findings
+from .seed_attack import attack_coins, seed_finding
 
 _SUSPICIOUS = 1e-3
 _CONFIDENCE = 0.95
 _SAME = 0.99  # share of rows in which undone coins and an order say the same
 _SCHEMA = "raw-schema"
-_NEED_RAW = (
-    "flip-rate",
-    "shared-coin",
-    "person-coin",
-    "reused-coin",
-    "label-flips",
-    "block-flips",
-    "stratum-flips",
-    "neighbor-flips",
-    "exact-flips",
-    "row-order",
-    "column",
-)
+# What times tell is tried as a column's reading, and to join is no attack.
+_NEED_RAW = [
+    name for name, needs in NEEDS.items() if needs.startswith(RAW) and name not in {"time", "join"}
+]
 _OTHERS = ("seed", "position", "id-hash", "join", "repeats", "constant-truth", "manifest", "claim")
 _NO_MANIFEST = (
     "There is no manifest, so nothing says what was promised, by which coin, and whether a seed is "
@@ -102,7 +93,6 @@ _NO_RAW = (
     "(--raw), or ask for an audit whoever holds it."
 )
 _PATTERNS = 3  # attacks that count flips in groups of rows, and measure ε by one of these
-_NEED_PERSONS = ("shared-coin", "person-coin", "reused-coin")
 
 
 def audit_release(  # noqa: PLR0913 (each is one choice of the user)
@@ -183,7 +173,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
         lacking = "There is nothing to try it on."
         for attack in _NEED_RAW:
             if attack not in {each.attack for each in evidence}:
-                nobody = attack in _NEED_PERSONS and released.persons is None
+                nobody = NEEDS[attack] != RAW and released.persons is None
                 findings.append(Finding.skipped(attack, "" if nobody else lacking))
         public = PublicKnowledge(released=released, covariates=covariates)
         refuting = [each for each, found in strongest if found.outcome == "refutes"]
@@ -201,7 +191,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
         claim=claim,
         findings=(
             _schema(released),
-            *seed_findings(coins, released),
+            seed_finding(coins, released),
             *findings,
             *find_repeats(released, claim),
             _constant_truth(released, fixed),
@@ -280,17 +270,15 @@ def _claim(released: Released, unit: Unit) -> Guarantee:
     has = released.manifest or {}
     ours = has if has.get("format") == MANIFEST_FORMAT else {}
     stated = ours.get("caveats")
-    texts = [name for name in stated if isinstance(name, str)] if isinstance(stated, list) else []
-    caveats = CAVEATS.keys() & set(texts)
-    trust: Trust = "central" if ours.get("trust") == "central" else "local"
+    caveats = [name for name in CAVEATS if isinstance(stated, list) and name in stated]
     return Guarantee(
         released.epsilon,
         delta=0.0,
         unit=unit,
         neighbors=REPLACE_ONE,
-        trust=trust,
+        trust="central" if ours.get("trust") == "central" else "local",
         randomness="simulated" if "simulated" in caveats else "system",
-        caveats=tuple(caveats | ({"labels-only"} if unit == "person" else set())),
+        caveats=tuple(dict.fromkeys([*caveats, *(["labels-only"] if unit == "person" else [])])),
     )
 
 
@@ -609,8 +597,7 @@ _TELLING: Mapping[str, str] = {
     "time stamps to the second": r"(created|written|generated|modified|updated|finished|started)"
     r"|time|date",
 }
-_ONLY_LISTS = "samples of answers"
-_ONLY_TIMES = "time stamps to the second"
+_ONLY_LISTS, _ONLY_TIMES = "samples of answers", "time stamps to the second"
 _TIME = re.compile(r"\d\d:\d\d")
 _EPOCH = 1e8  # seconds; a smaller number is no time stamp
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
@@ -730,7 +717,7 @@ def find_neighbors(released: Released, path: Path) -> Finding:
             and READ.search(entry.name)
             and entry.is_file(follow_symlinks=False)
         )
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    found: dict[str, list[str]] = {"raw": [], "released": []}
     for name in names:
         seen = _seen(path.with_name(name), ours)
         # Many answers that are all the same are a copy of the released file.
@@ -739,14 +726,12 @@ def find_neighbors(released: Released, path: Path) -> Finding:
             found["raw"].append(readable(name))
         elif seen["released"] and not copied:
             found["released"].append(readable(name))
-    notes = []
-    if found["raw"]:
-        notes.append(f"raw labels of the same questions lie beside it ({_some(found['raw'])})")
-    if found["released"]:
-        notes.append(
-            f"other answers to the same questions lie beside it ({_some(found['released'])}), and "
-            "whoever has several pays the sum of their losses"
-        )
+    said = {
+        "raw": "raw labels of the same questions lie beside it ({})",
+        "released": "other answers to the same questions lie beside it ({}), and whoever has "
+        "several pays the sum of their losses",
+    }
+    notes = [text.format(_some(found[kind])) for kind, text in said.items() if found[kind]]
     return Finding.judged(
         "surroundings",
         odd=f"Do not publish this folder: {'; '.join(notes)}." if notes else "",

@@ -603,7 +603,7 @@ def attack_coins(
     return _CoinAttack(recipes_tried=done, hits=tuple(best), judged=names)
 
 
-def seed_findings(attack: _CoinAttack, released: Released) -> list[Finding]:
+def seed_finding(attack: _CoinAttack, released: Released) -> Finding:
     """Return the finding of the attack "seed": the best of what undoes the flips, if any does."""
     details: dict[str, object] = {
         "recipes_tried": attack.recipes_tried,
@@ -616,7 +616,7 @@ def seed_findings(attack: _CoinAttack, released: Released) -> list[Finding]:
             else "So few answers differ that not even the right seed could be told from chance."
         )
         outcome: Outcome = "clear" if attack.judged else "skipped"
-        return [Finding(attack=_ATTACK, outcome=outcome, summary=summary, details=details)]
+        return Finding(attack=_ATTACK, outcome=outcome, summary=summary, details=details)
     hit = attack.hits[0]
     recovered, counted = hit.constant_share, len(released)
     if released.truth is not None:
@@ -641,14 +641,12 @@ def seed_findings(attack: _CoinAttack, released: Released) -> list[Finding]:
         "rows": counted,
         "hits": len(attack.hits),
     }
-    return [
-        Finding(
-            attack=_ATTACK,
-            outcome="refutes",
-            summary=f"{subject} predicts which answers were flipped: with it "
-            f"{100 * hit.constant_share:.4g} % of the labels {are}.",
-            recovered=recovered,
-            p_value=hit.p_value,
-            details=details,
-        )
-    ]
+    return Finding(
+        attack=_ATTACK,
+        outcome="refutes",
+        summary=f"{subject} predicts which answers were flipped: with it "
+        f"{100 * hit.constant_share:.4g} % of the labels {are}.",
+        recovered=recovered,
+        p_value=hit.p_value,
+        details=details,
+    )

@@ -29,7 +29,7 @@ from sordino.auditing.releases.seed_attack import (
     _CoinAttack,
     _manifest_integers,
     attack_coins,
-    seed_findings,
+    seed_finding,
 )
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
@@ -167,7 +167,7 @@ def test_a_bad_coin_with_a_small_seed_is_refuted(name, raw):
     assert hit.constant_share == 1.0
     assert hit.p_value < 1e-9 / attack.recipes_tried
     np.testing.assert_array_equal(hit.guesses, labels)
-    (finding,) = seed_findings(attack, file)
+    finding = seed_finding(attack, file)
     assert (finding.attack, finding.outcome, finding.recovered) == ("seed", "refutes", 1.0)
     assert "small seed 17" in finding.summary
     assert finding.details["rows"] == (int(np.sum(truth != UNKNOWN)) if raw else N)
@@ -313,7 +313,7 @@ def test_a_hash_without_any_seed_is_no_coin(text):
     file = released(1 ^ flips)
     attack = attack_coins(file, [], recipes=HASHED, seeds=())
     assert (attack.hits[0].seed, attack.hits[0].source) == (None, "no seed")
-    assert "without any seed" in seed_findings(attack, file)[0].summary
+    assert "without any seed" in seed_finding(attack, file).summary
 
 
 def test_one_generator_may_serve_the_rows_in_the_order_of_their_ids():
@@ -407,7 +407,7 @@ def test_no_honest_file_is_refuted(start):
         file, channels = honest(case)
         attack = attack_coins(file, channels, recipes=SOME, seeds=range(10))
         assert attack.hits == (), case
-        (finding,) = seed_findings(attack, file)
+        finding = seed_finding(attack, file)
         assert finding.outcome == ("clear" if attack.judged else "skipped"), case
 
 
@@ -416,7 +416,7 @@ def test_where_nothing_could_be_told_from_chance_nothing_is_tried_and_it_says_so
         file = released(COINS["sha256, bar"]()[:n], n=n)
         attack = attack_coins(file, [], recipes=CORE, seeds=FEW)
         assert (attack.recipes_tried, attack.judged, attack.hits) == (0, (), ())
-        (finding,) = seed_findings(attack, file)
+        finding = seed_finding(attack, file)
         assert finding.outcome == "skipped"
 
 
@@ -466,7 +466,7 @@ def test_a_seed_of_any_size_is_taken_from_the_manifest(seed):
     file = released(1 ^ flips, manifest={"counts": [3, {"x": seed}]})
     attack = attack_coins(file, [], recipes=CORE, seeds=())
     assert attack.hits[0].source == "manifest.counts[1].x"
-    summary = seed_findings(attack, file)[0].summary
+    summary = seed_finding(attack, file).summary
     assert summary.startswith("The published seed in the manifest (counts[1].x) predicts")
 
 
@@ -503,7 +503,7 @@ def test_what_is_printed_holds_no_data():
     flips = COINS["HMAC, Random"]()
     file = released(1 ^ flips, columns={"pair_id": IDS}, manifest={"seed": SEED})
     attack = attack_coins(file, id_channels(file), recipes=CORE, seeds=())
-    shown = repr(attack) + repr(attack.hits[0]) + str(seed_findings(attack, file)[0].to_dict())
+    shown = repr(attack) + repr(attack.hits[0]) + str(seed_finding(attack, file).to_dict())
     assert isinstance(attack, _CoinAttack)
     for row in (0, 1, N - 1):
         assert not any(text in shown for text in (*ROWS[row], IDS[row]))
@@ -518,7 +518,7 @@ def test_the_seed_of_the_released_example_undoes_every_flip(shared_data):
     assert (hit.seed, hit.source, hit.constant_share) == (1234, "manifest.global_seed", 1.0)
     assert hit.recipe.startswith(coin_recipes()[0].name)
     np.testing.assert_array_equal(hit.guesses, channels[0].guesses)
-    (finding,) = seed_findings(attack, file)
+    finding = seed_finding(attack, file)
     assert (finding.outcome, finding.recovered) == ("refutes", 1.0)
     assert finding.details["recipes_tried"] > 10_000
 
