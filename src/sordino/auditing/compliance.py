@@ -80,7 +80,6 @@ def _table(where: str, value: object, known: Sequence[str]) -> Mapping[str, Any]
 
 
 def _words(where: str, value: object, permitted: Sequence[str]) -> tuple[Any, ...]:
-    """Return a list of words of a policy."""
     if not isinstance(value, list):
         raise UsageError(f"{where} must be a list, got {value!r}.")
     return tuple(dict.fromkeys(_validate.one_of(where, word, permitted) for word in value))
@@ -286,10 +285,10 @@ def _held(policy: Policy, view: _View, accounts: Mapping[Unit, Account]) -> Iter
                 met=Fraction(repr(delta)) < bound,
             )
         if unit in policy.covered:
-            all_of_them, covers_it = "by every release", epsilon < math.inf
-            found = all_of_them if covers_it else str(account)
+            covers_it = epsilon < math.inf
             way = f"Release it with --unit {unit}, on a ledger without those releases."
-            subject = f"{view.data}: protection of one {unit}"
+            subject, all_of_them = f"{view.data}: protection of one {unit}", "by every release"
+            found = all_of_them if covers_it else str(account)
             yield _Clause.of(subject, all_of_them, found, way, met=covers_it)
     named = [(row.release_id, promise) for row, promise in view.told]
     named += [("the total", held.guarantee) for held in accounts.values() if held.guarantee]

@@ -119,6 +119,7 @@ class Engine(Protocol):
             taken: Called as chunks are done.
 
         Raises:
+            UsageError: There is no chunk.
             SordinoError: What a task raised: that of the first chunk that failed.
         """
         ...
@@ -145,12 +146,7 @@ class InProcess:
         *,
         taken: Taken | None = None,
     ) -> T:
-        """Return the sum over all chunks, as :meth:`Engine.fold` says.
-
-        Raises:
-            UsageError: There is no chunk.
-            SordinoError: What a task raised.
-        """
+        """Return the sum over all chunks, as :meth:`Engine.fold` says."""
         total = Reduction(len(chunks), add)
         for index, chunk in enumerate(chunks):
             total.take(index, task(chunk))
@@ -219,7 +215,6 @@ _Read = Callable[[Any], Iterable[tuple[Any, ...]]]
 
 
 def _turned(read: _Read, turn: Callable[[Any], Any], chunk: object) -> Iterator[tuple[Any, ...]]:
-    """Yield the blocks of a chunk with something else in place of the rows."""
     for first, block, *beside in read(chunk):
         yield first, turn(block), *beside
 

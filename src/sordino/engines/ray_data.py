@@ -279,9 +279,8 @@ class RayData:
         """Return the sum over all chunks, as :meth:`~sordino.engines.engine.Engine.fold` says.
 
         Raises:
-            UsageError: There is no chunk, or the address does not answer.
-            SordinoError: What a task raised.
-            EngineError: A task raised anything else, or Ray gave up.
+            UsageError: The address does not answer.
+            EngineError: A task raised what is not ours, or Ray gave up.
         """
         arrivals = _Arrivals(len(chunks), add, taken)
         with self, _quietly(), closing(_rows(chunks, task, add)) as rows:

@@ -11,6 +11,7 @@ import importlib.util
 import io
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +177,7 @@ def _line(forecast: Forecast, name: str, points: int) -> list[tuple[float, float
     grid = {*np.geomspace(low, high, points)[1:-1].tolist(), low, forecast.epsilon, high}
     rows: list[dict[str, float]] = []
     for epsilon in sorted(grid):
-        try:
+        with suppress(UsageError):  # no noise keeps this one
             rows += utility_curve(
                 forecast.n,
                 dimension=forecast.dimension,
@@ -186,8 +187,6 @@ def _line(forecast: Forecast, name: str, points: int) -> list[tuple[float, float
                 noise=name,
                 delta=forecast.delta,
             )
-        except UsageError:  # no noise keeps this one
-            continue
     return [(row["epsilon"], row["accuracy"]) for row in rows]
 
 
@@ -296,15 +295,13 @@ def describe_forecast(forecast: Forecast) -> dict[str, str]:
         "without privacy": _outcome(forecast.non_private),
     }
     for name, way in forecast.ways.items():
-        worth = "less than one judgment without privacy"
-        if way.effective_judgments >= 1:  # the number need not be whole
-            counted = plain(way.effective_judgments)
-            worth = f"about as much as {counted} judgments without privacy"
-        rows[IN_WORDS[name]] = f"{_outcome(way)}; {worth}"
-        # What epsilon bounds is never rounded down.
-        slack = (
-            "delta 0" if way.delta == 0 else f"apart from the slack delta = {at_least(way.delta)}"
+        many = way.effective_judgments  # the number need not be whole
+        worth = (
+            f"about as much as {plain(many)} judgments" if many >= 1 else "less than one judgment"
         )
+        rows[IN_WORDS[name]] = f"{_outcome(way)}; {worth} without privacy"
+        # What epsilon bounds is never rounded down.
+        slack = f"apart from the slack delta = {at_least(way.delta)}" if way.delta else "delta 0"
         flips = (
             "the curator sees answers as they are"
             if way.flip_probability is None
@@ -432,8 +429,7 @@ def write_training_curves(
             figure.suptitle(_SIMULATED, color="#b00020", fontweight="bold", gid="simulated")
 
     text = _describe_training(curves, simulated=simulated)
-    title = "Training on randomized answers"
-    _write_picture(path, 4.6, fill, title=title, text=text, force=force)
+    _write_picture(path, 4.6, fill, title="Training on randomized answers", text=text, force=force)
 
 
 def _describe_training(curves: Sequence[Json], *, simulated: bool = False) -> str:

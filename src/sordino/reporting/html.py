@@ -387,10 +387,9 @@ def _render_audit(audits: Audit | Sequence[Audit]) -> str:
     described = describe_audits(audits)
     if not described:
         raise UsageError("audits must hold at least one audit; no page was made.")
-    refuted = sum(each["refuted"] for each in described)
+    refuted, untold = (sum(each[key] for each in described) for key in ("refuted", "inconclusive"))
     title = f"{len(described)} audits, {refuted} refuted"
-    if untold := sum(each["inconclusive"] for each in described):
-        title += f", {untold} that cannot tell"
+    title += f", {untold} that cannot tell" if untold else ""
     if len(described) == 1:
         title = f"Audit: {described[0]['subject']}"
     return _page("audit_page.html.j2", described, title=title, simulated_text=SIMULATED)

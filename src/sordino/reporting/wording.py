@@ -270,12 +270,12 @@ def describe_ledger(ledger: Json, *, counted: bool = True) -> dict[str, Any]:
         spent = max(0.0, limit - left)
     elif any(entry.get("kind") == "reserve" for entry in entries):
         spent = None
-    share = None
-    if left is None and spent is not None:
-        left = math.inf if math.isinf(limit) else max(0.0, limit - spent)
-    if spent is not None and not math.isinf(limit):
-        share = min(1.0, spent / limit) if limit > 0 else 1.0
-    over = spent is not None and spent > limit
+    share, over = None, spent is not None and spent > limit
+    if spent is not None:
+        if left is None:
+            left = math.inf if math.isinf(limit) else max(0.0, limit - spent)
+        if math.isfinite(limit):
+            share = min(1.0, spent / limit) if limit > 0 else 1.0
     spent_text = "not available" if spent is None else at_least(spent)
     limit_text = at_most(limit)
     left_text = "not available" if left is None else at_most(left)
