@@ -101,14 +101,14 @@ def parsed(value: object) -> object:
     if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
         with suppress(ValueError, RecursionError):
             found = json.loads(value)
-            return value if _is_deep(found, _DEEPEST) else found
+            return value if _is_deep(found) else found
     return value
 
 
-def _is_deep(value: object, most: int) -> bool:
-    """Return whether objects and lists lie in each other more than so many levels deep."""
+def _is_deep(value: object) -> bool:
+    """Return whether objects and lists lie in each other more than 64 levels deep."""
     level = [value]
-    for _ in range(most + 1):
+    for _ in range(_DEEPEST + 1):
         level = [part for one in level for _, part in parts_of(one, "")]
         if not level:
             return False
@@ -354,7 +354,7 @@ class _Rows:
         # Where a row lacks it there is None.
         kept = {name: value for name, value in row.items() if name not in used}
         for name, value in kept.items():
-            if _is_deep(value, _DEEPEST):
+            if _is_deep(value):
                 raise DataError(f"{where}: field {name!r} is nested over {_DEEPEST} levels deep.")
         found = _flattened(kept)
         for name in found:
@@ -518,11 +518,13 @@ def join_truth(
     said = next(iter(released.columns.get("levels", ())), None)
     levels = None if said is None else Levels.of(said)
     judgments = list(_judgments(Path(raw), person_field, progress, levels))
-    search, n = _Search(released), len(released)
-    search.look_up(judgments, str)
-    if (search.status == _UNMATCHED).any():
-        search.look_up(judgments, tidied)
-    counts = _JoinCounts(*np.bincount(search.status, minlength=4).tolist())
+    n = len(released)
+    starts = (UNKNOWN, UNKNOWN, _UNMATCHED)
+    truth, displayed, status = (np.full(n, start, dtype=np.int8) for start in starts)
+    for rule in (str, tidied):
+        if (status == _UNMATCHED).any():
+            _look_up(released, judgments, rule, truth, displayed, status)
+    counts = _JoinCounts(*np.bincount(status, minlength=4).tolist())
     found = n - counts.unmatched
     if found < _FEWEST * n or not counts.matched:
         raise DataError(
@@ -534,8 +536,7 @@ def join_truth(
     decided = [each.outcome for each in judgments if each.outcome < UNDECIDED]
     share = sum(decided) / max(len(decided), 1)
     displays = all(each.displays for each in judgments) and max(share, 1 - share) < _CHOSEN_FIRST
-    displayed = search.displayed if displays else None
-    return replace(released, truth=search.truth, displayed=displayed), counts
+    return replace(released, truth=truth, displayed=displayed if displays else None), counts
 
 
 def _judgments(
@@ -570,50 +571,45 @@ def tidied(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-class _Search:
-    """What is known of every row of a released file so far."""
-
-    def __init__(self, released: Released) -> None:
-        self.released = released
-        self.truth = np.full(len(released), UNKNOWN, dtype=np.int8)
-        self.displayed = np.full(len(released), UNKNOWN, dtype=np.int8)
-        self.status = np.full(len(released), _UNMATCHED, dtype=np.int8)
-
-    def look_up(self, judgments: Sequence[_Judgment], rule: Callable[[str], str]) -> None:
-        """Look for the rows that were not found yet, by texts after a rule."""
-        known: defaultdict[bytes, list[_Fit]] = defaultdict(list)
-        for each in judgments:
-            swap, key = canonical(*map(rule, each.texts))
-            known[key].append(_Fit(turned(each.outcome, swap=swap), each.person, not swap))
-        # Rows of one question and person, with how they are turned.
-        groups: defaultdict[tuple[bytes, str | None], list[tuple[int, bool]]] = defaultdict(list)
-        has = self.released
-        for row in np.flatnonzero(self.status == _UNMATCHED).tolist():
-            prompt, one, other = map(rule, (has.prompts[row], has.first[row], has.second[row]))
-            if one == other:
-                self.status[row] = _AMBIGUOUS
-                continue
-            swap, key = canonical(prompt, one, other)
-            groups[key, has.persons[row] if has.persons else None].append((row, swap))
-        for (key, person), rows in groups.items():
-            # All records count if the person is not named among them: the ids of a released file
-            # may be pseudonyms of those in the raw one.
-            fits = known.get(key, [])
-            own = [fit for fit in fits if person is not None and fit.person == person]
-            paired = bool(own) and len(own) == len(rows)
-            for at, (row, swap) in enumerate(rows):
-                those = [own[at]] if paired else own or fits
-                outcomes = {fit.outcome for fit in those}
-                firsts = {fit.first for fit in those}
-                if len(firsts) == 1:
-                    self.displayed[row] = firsts.pop() != swap
-                if len(outcomes) > 1:
-                    self.status[row] = _AMBIGUOUS
-                elif outcomes and min(outcomes) >= UNDECIDED:
-                    self.status[row] = _NEITHER
-                elif outcomes:
-                    self.status[row] = _MATCHED
-                    self.truth[row] = turned(outcomes.pop(), swap=swap)
+def _look_up(
+    has: Released,
+    judgments: Sequence[_Judgment],
+    rule: Callable[[str], str],
+    *found: Integer[np.ndarray, " n"],
+) -> None:
+    """Look for the rows that were not found yet, by texts after a rule, and note what is found."""
+    truth, displayed, status = found
+    known: defaultdict[bytes, list[_Fit]] = defaultdict(list)
+    for each in judgments:
+        swap, key = canonical(*map(rule, each.texts))
+        known[key].append(_Fit(turned(each.outcome, swap=swap), each.person, not swap))
+    # Rows of one question and person, with how they are turned.
+    groups: defaultdict[tuple[bytes, str | None], list[tuple[int, bool]]] = defaultdict(list)
+    for row in np.flatnonzero(status == _UNMATCHED).tolist():
+        prompt, one, other = map(rule, (has.prompts[row], has.first[row], has.second[row]))
+        if one == other:
+            status[row] = _AMBIGUOUS
+            continue
+        swap, key = canonical(prompt, one, other)
+        groups[key, has.persons[row] if has.persons else None].append((row, swap))
+    for (key, person), rows in groups.items():
+        # All records count if the person is not named among them: the ids of a released file may be
+        # pseudonyms of those in the raw one.
+        fits = known.get(key, [])
+        own = [fit for fit in fits if person is not None and fit.person == person]
+        paired = bool(own) and len(own) == len(rows)
+        for at, (row, swap) in enumerate(rows):
+            those = [own[at]] if paired else own or fits
+            outcomes, firsts = {fit.outcome for fit in those}, {fit.first for fit in those}
+            if len(firsts) == 1:
+                displayed[row] = firsts.pop() != swap
+            if len(outcomes) > 1:
+                status[row] = _AMBIGUOUS
+            elif outcomes and min(outcomes) >= UNDECIDED:
+                status[row] = _NEITHER
+            elif outcomes:
+                status[row] = _MATCHED
+                truth[row] = turned(outcomes.pop(), swap=swap)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
