@@ -267,10 +267,9 @@ class Ledger:
         with ledger_chain.connect_reader(path) as connection:
             rows = ledger_chain.verified(connection, path, expected_head)
         ledger = cls(path, rows, None, unit)
-        if data is not None:
-            ledger = ledger.about(data)
-        elif len(ledger.data_sets) == 1:
-            ledger = ledger.about(*ledger.data_sets)
+        names = ledger.data_sets if data is None else (data,)
+        if len(names) == 1:
+            ledger = ledger.about(*names)
         if unit is not None:
             ledger._refuse_no_budget()  # noqa: SLF001 (of this class)
         return ledger
@@ -357,7 +356,6 @@ class Ledger:
         if not ledger_chain.exists(self.path):
             raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
         written: list[Row] = []
-
         known = (unit for books in self._sets.of(EVERY) for unit in books.budgets)
         time = _moment([*known, *units])
 
@@ -752,9 +750,8 @@ class Ledger:
         self, kind: str, release_id: str, artifact_digest: str, drawn: Iterable[bytes]
     ) -> None:
         """Record what an entry paid for: as a commit once, as a repeat any number of times."""
-        found = {
-            "artifact": ledger_chain.text("artifact_digest", artifact_digest)
-        } | ledger_chain.digest_of_drawn(drawn)
+        found = {"artifact": ledger_chain.text("artifact_digest", artifact_digest)}
+        found |= ledger_chain.digest_of_drawn(drawn)
         payload = canonical_json(found)
         with self._writing() as write:
             if release_id not in self._sets.paid:
@@ -863,11 +860,8 @@ class Ledger:
         with self._writing() as write:
             for books in self._sets.of(self._data):
                 books.check_disjoint(names, rule, self._data)
-            write(
-                kind="disjoint",
-                data=self._data,
-                payload=canonical_json({"scopes": names, "rule": rule}),
-            )
+            payload = canonical_json({"scopes": names, "rule": rule})
+            write(kind="disjoint", data=self._data, payload=payload)
 
     def __enter__(self) -> Ledger:  # noqa: PYI034 (Self cannot be checked at run time)
         return self
