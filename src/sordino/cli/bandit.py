@@ -463,10 +463,9 @@ def _stated(path: Path, column: str) -> Iterable[tuple[str, Any, Any]]:
         return
     with explained(f"{path.name} cannot be read"):
         raw = path.read_bytes()
-    try:
+    pairs = None
+    with suppress(ValueError, RecursionError):
         pairs = json.loads(raw, object_pairs_hook=list)
-    except (ValueError, RecursionError):
-        pairs = None
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         raise DataError(f"{path.name} must be one JSON object from arms to probabilities.")
     for number, (arm, chance) in enumerate(pairs, start=1):

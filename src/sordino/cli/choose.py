@@ -296,9 +296,8 @@ class _WithheldDraws(Run):
                 one, promise=promise, count=count, questions=held.questions, people=held.people
             )
         except BudgetExceeded as error:
-            raise BudgetExceeded(
-                f"{error} Or ask for fewer answers, or at a higher --temperature."
-            ) from None
+            way = "Or ask for fewer answers, or at a higher --temperature."
+            raise BudgetExceeded(f"{error} {way}") from None
         return {"spend": promise.epsilon, **self._told(promise, None)}
 
     def _told(self, promise: Guarantee, remaining: float | None) -> dict[str, Any]:

@@ -96,12 +96,10 @@ def whole_text(value: object) -> str | None:
     """Return a text without spaces around it, or a whole number as decimal text, or else None."""
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        return None
-    try:
-        return str(int(value))
-    except ValueError:  # thousands of digits
-        return None
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        with suppress(ValueError):  # thousands of digits
+            return str(int(value))
+    return None
 
 
 def _text(value: object) -> str | None:
@@ -115,12 +113,10 @@ def _text(value: object) -> str | None:
 
 def _number(value: object) -> float:
     """Return a finite number, also one written as a text, or NaN if it is none."""
-    if not isinstance(value, Real) and (not isinstance(value, str) or "_" in value):
-        return math.nan
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return math.nan
+    number = math.nan
+    if isinstance(value, Real) or (isinstance(value, str) and "_" not in value):
+        with suppress(ValueError, OverflowError):
+            number = float(value)
     return number if math.isfinite(number) else math.nan
 
 

@@ -56,9 +56,8 @@ def label_value(value: object) -> int | None:
     """Return 1, 0 or 2 (undecided) for what a raw label says, or None if it says nothing."""
     if isinstance(value, str):
         return _WORDS.get(" ".join(value.lower().split()))
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    return _NUMBERS.get(value)
+    plain = isinstance(value, Real) and not isinstance(value, bool)
+    return _NUMBERS.get(value) if plain else None
 
 
 def turned(outcome: Any, *, swap: Any) -> Any:
@@ -128,12 +127,9 @@ class Levels:
         """Return levels that are written ``"1..5"``, or given as ``(1, 5)``."""
         if isinstance(value, Levels):
             return value
-        ends = value.split("..") if isinstance(value, str) else value
-        try:
-            low, high = cast("Any", ends)
+        with suppress(TypeError, ValueError):
+            low, high = cast("Any", value.split("..") if isinstance(value, str) else value)
             return cls(int(low), int(high))
-        except (TypeError, ValueError):
-            pass
         raise UsageError(
             f"levels must be the lowest and the highest rating, such as 1..5, got {value!r}. "
             "Nothing was read."
@@ -215,16 +211,15 @@ class Record:
     @property
     def empty(self) -> bool:
         """Return whether an answer says nothing; alike in both, whichever is preferred."""
-        return not all(_says(side) for side in (self.first, self.second))
+        # nothing is expected of an answer that is absent
+        sides = [side for side in (self.first, self.second) if not isinstance(side, Absent)]
+        return not all(any(part.strip() for part in _said(side)) for side in sides)
 
     @property
     def size(self) -> int:
         """Return the number of characters of its texts, about what it takes in memory."""
-        return sum(
-            len(text) if isinstance(text, str) else sum(len(turn["content"]) for turn in text)
-            for text in (self.prompt, self.first, self.second)
-            if not isinstance(text, Absent)
-        )
+        texts = (self.prompt, self.first, self.second)
+        return sum(len(part) for text in texts for part in _said(text))
 
 
 def family_of(text: object) -> str:
@@ -237,11 +232,10 @@ def told_beside(text: object, names: Names | None) -> str:
     return family_of(text) if names is None else json.dumps(["names", family_of(text), *names])
 
 
-def _says(text: Alternative) -> bool:
+def _said(text: Alternative) -> list[str]:
     if isinstance(text, Absent):
-        return True  # nothing is expected of it
-    parts = [text] if isinstance(text, str) else [turn["content"] for turn in text]
-    return any(part.strip() for part in parts)
+        return []
+    return [text] if isinstance(text, str) else [turn["content"] for turn in text]
 
 
 def framed(part: bytes) -> bytes:

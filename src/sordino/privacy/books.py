@@ -467,9 +467,8 @@ class Books:
             if unit == "person" and roster is not None and self._lists(promise):
                 listed = self.persons.rosters[roster]
             limit = replace(budget, neighbors=self.spent[unit].relation())
-            if (listed is not None or covers(promise, unit)) and (
-                self.spent[unit].over(limit, None, 1, listed) is not None
-            ):
+            counts = listed is not None or covers(promise, unit)
+            if counts and self.spent[unit].over(limit, None, 1, listed) is not None:
                 return False
         return True
 
@@ -576,15 +575,10 @@ EVERY = ""
 """In place of the name of a data set: the questions are private, so it may be any of them."""
 
 _UNNAMED = "preferences"  # the data set that nobody named
-_NOT_OURS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    PrivacyError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)  # what reading a value that this library never writes may raise
+_NOT_OURS = (  # what reading a value that this library never writes may raise
+    *(ArithmeticError, AttributeError, LookupError, PrivacyError),
+    *(RecursionError, TypeError, ValueError),
+)
 
 
 class DataSets:

@@ -29,7 +29,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -115,15 +115,13 @@ def promise_of(row: Row) -> Guarantee:
 def columns_of(event: Event, promise: Guarantee, scope: str, count: int) -> dict[str, Any]:
     """Return what a row says of a spend, but for its payload."""
     kind, parameters = event_to_row(event)
+    said = promise.to_dict()
     return {
         "scope": text("scope", scope),
         "event": kind,
         "parameters": canonical_json(parameters),
         "count": _validate.integer("count", count, at_least=1),
-        "unit": promise.unit,
-        "neighbors": promise.neighbors.name,
-        "trust": promise.trust,
-        "randomness": promise.randomness,
+        **{name: said[name] for name in ("unit", "neighbors", "trust", "randomness")},
     }
 
 
@@ -247,12 +245,10 @@ def connect(path: Path, options: str = "mode=rw") -> Iterator[sqlite3.Connection
             timeout=_BUSY_SECONDS,
             isolation_level=None,
         )
-        try:
+        with closing(connection):
             for pragma in ("synchronous=FULL", "fullfsync=ON", "checkpoint_fullfsync=ON"):
                 connection.execute(f"PRAGMA {pragma}")
             yield connection
-        finally:
-            connection.close()
 
 
 @contextmanager

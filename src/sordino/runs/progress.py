@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -53,10 +53,8 @@ class Bar:
     def shown(cls, description: str) -> Iterator[Bar]:
         """Yield a bar and take it away afterwards; silent unless a person is watching."""
         bar = cls(Console(stderr=True, quiet=not sys.stderr.isatty()), description)
-        try:
+        with closing(bar):
             yield bar
-        finally:
-            bar.close()
 
 
 class Passes:
