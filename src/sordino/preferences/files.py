@@ -84,16 +84,11 @@ def _some(rows: Rows) -> Rows:
         raise DataError("The input is empty: no record in it.")
 
 
-def _by_first(rows: Rows, meant: Callable[[Iterable[str]], Schema], *, empty: bool) -> Rows:
-    first = next(rows, None)
-    if first is None:
-        if not empty:
-            raise DataError("The input is empty: no record in it.")
-        return
-    place, row = first
-    named = isinstance(row, Mapping) and all(isinstance(name, str) for name in row)
-    whole = chain([(place, row)], rows)
-    yield from meant(row).rows(whole) if named else whole
+def _by_first(rows: Rows, meant: Callable[[Iterable[str]], Schema]) -> Rows:
+    for place, row in rows:
+        named = isinstance(row, Mapping) and all(isinstance(name, str) for name in row)
+        whole = chain([(place, row)], rows)
+        yield from meant(row).rows(whole) if named else whole
 
 
 def kind_of(source: object) -> str:
@@ -178,10 +173,10 @@ class Kind:
                 table=found.table,
             )
 
+        rows = _by_first(found.rows, meant)
         if found.names is not None:  # refused here and now, for they are of no record
             rows = meant(found.names).rows(found.rows)
-            return rows if empty else _some(rows)
-        return _by_first(found.rows, meant, empty=empty)
+        return rows if empty else _some(rows)
 
     def judgments(
         self,

@@ -613,17 +613,9 @@ class Ledger:
     ) -> _Release[T]:
         """Pay for a draw, make it and record what came out, in this order.
 
-        Args:
-            event: What the mechanism is about to do.
-            draw: Draws the noise and returns what may be seen.
-            digest: Returns the SHA-256 of that.
-            promise: As in :meth:`reserve`, and so are the others.
-            stored: Whether the same command, given again after an interrupt, gets the same draw,
-                which must then be an array. What has no privacy is stored nowhere.
-            count: How many events the entry stands for.
-            questions: As in :meth:`reserve`.
-            people: Likewise.
-            details: Public numbers to keep with the entry.
+        ``draw`` draws the noise and returns what may be seen, of which ``digest`` is the SHA-256.
+        What is ``stored``, which must be an array, the same command gets again after an interrupt;
+        what has no privacy is stored nowhere. The others are those of :meth:`reserve`.
 
         Raises:
             PrivacyError: The promise does not fit this ledger.
