@@ -189,17 +189,8 @@ class BanditLogs:
         )
 
     def contexts_of(self, source: object) -> Float[np.ndarray, "m p"]:
-        """Return the vectors of public contexts, made as those of the logs were.
-
-        Args:
-            source: Mappings that hold the declared columns, or a file of such; an array of shape
-                (m, p) where the logs were made from arrays.
-
-        Raises:
-            DataError: A context cannot be used; the message names place and field.
-            UsageError: The logs have no contexts, or the source is of another kind.
-            FileSystemError: A file cannot be read.
-        """
+        """Return the vectors of public contexts, made as those of the logs were."""
+        # Of declared columns the source holds mappings, or is a file of such; else it is an array.
         if self.contexts is None:
             raise UsageError("These logs have no contexts, so nothing can be asked about one.")
         if self.context_columns:

@@ -423,20 +423,9 @@ class Rankings(Slates):
         features: object = None,
         empty: bool = False,
     ) -> Rankings:
-        """Return rankings of one list of items, whose columns are put in the order of names.
-
-        Args:
-            names: The items.
-            table: Ranks, a row for each ballot; 0 where not listed.
-            offered: As for :meth:`from_ranks`.
-            persons: Public person ids, one per ballot.
-            features: Features of the items, in the order of ``names``.
-            empty: Whether there may be no ballot.
-
-        Raises:
-            DataError: As :meth:`from_ranks`.
-            UsageError: As :meth:`from_ranks`.
-        """
+        """Return rankings of one list of items, whose columns are put in the order of names."""
+        # As `from_ranks`, of a table that has a row for each ballot, 0 where not listed; `empty` if
+        # there may be none. Features are in the order of the names that are given.
         shown, named = offered_table(table, offered)
         order = sorted(range(len(names)), key=names.__getitem__)
         items = tuple(names[index] for index in order)

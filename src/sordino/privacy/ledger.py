@@ -655,17 +655,10 @@ class Ledger:
 
     @contextmanager
     def attempt(self, request: str | None) -> Iterator[None]:
-        """Go on with what the same command paid for before it was interrupted, if it was.
-
-        Entries that are reserved inside are noted under the name of the command. If the block
-        ends without an error they are forgotten: whoever gives the command again pays again.
-
-        Args:
-            request: The name of the command, from ``ledger_chain.request_of``; None without one.
-
-        Raises:
-            FileSystemError: The same command is still running.
-        """
+        """Go on with what the same command paid for before it was interrupted, if it was."""
+        # Entries that are reserved inside are noted under the name of the command, which is from
+        # `ledger_chain.request_of`, or None. If the block ends without an error they are forgotten:
+        # whoever gives the command again pays again. Of the same command one runs at a time.
         if request is None:
             yield
             return
@@ -718,18 +711,9 @@ class Ledger:
             ledger_chain.forget(connection, release_ids)
 
     def repeat(self, release_id: str, artifact_digest: str, *, drawn: Iterable[bytes] = ()) -> None:
-        """Record another artifact made of answers that an earlier entry paid for: it is free.
-
-        Args:
-            release_id: The entry.
-            artifact_digest: SHA-256 of the artifact.
-            drawn: What the entry drew, as it is stored now; without it nothing but what the entry
-                released itself can be recorded again.
-
-        Raises:
-            LedgerMismatch: There is no such entry on this ledger.
-            PrivacyError: What is stored is not what the entry drew.
-        """
+        """Record another artifact made of answers that an earlier entry paid for: it is free."""
+        # `drawn` is what the entry drew, as it is stored now; without it nothing but what the entry
+        # released itself can be recorded again.
         self._outcome("repeat", release_id, artifact_digest, drawn)
 
     def check_drawn(self, release_id: str, drawn: Iterable[bytes]) -> None:
@@ -774,19 +758,10 @@ class Ledger:
         *,
         answers: Iterable[tuple[bytes, bytes]] | None = None,
     ) -> str:
-        """Record that data arrived already private, once, at no cost here; return the entry's id.
-
-        Args:
-            file: The privatized file.
-            manifest: What it says of itself.
-            answers: Key of the person and of the question of each, which count for that person
-                unless they were paid for here or came before; None leaves persons unprotected.
-
-        Raises:
-            BudgetExceeded: A person would pass the budget of persons; nothing was recorded.
-            DataError: The manifest is of another file.
-            FileSystemError: The file cannot be read.
-        """
+        """Record once, at no cost, that data arrived already private; return the entry's id."""
+        # `answers` are the keys of person and question of each, which count for that person unless
+        # they were paid for here or came before; None leaves persons unprotected. Refused is what
+        # would pass the budget of persons, and a file that the manifest is not of.
         promise = manifest.guarantee
         if sha256_of(file) != manifest.sha256:
             raise DataError(

@@ -96,16 +96,7 @@ class Outcome:
         return self.files.get("report.html", "")
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write the folder that the command writes; nothing further is spent.
-
-        Args:
-            folder: Where to; it is made if need be.
-            force: Whether to overwrite what is there.
-
-        Raises:
-            UsageError: There are files already.
-            FileSystemError: It cannot be written.
-        """
+        """Write the folder that the command writes; only by ``force`` over what is there."""
         with made_folder(Path(folder)):
             publish(Path(folder), self.files, force=force)
 
