@@ -96,9 +96,10 @@ def whole_text(value: object) -> str | None:
     """Return a text without spaces around it, or a whole number as decimal text, or else None."""
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        with suppress(ValueError):  # thousands of digits
-            return str(int(value))
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return None
+    with suppress(ValueError):  # thousands of digits
+        return str(int(value))
     return None
 
 
