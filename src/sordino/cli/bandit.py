@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -529,10 +529,7 @@ def _no_colder(policy: WithheldPolicy, settings: Bandit) -> WithheldPolicy:
 def _regularization(policy: WithheldPolicy) -> float:
     """Return the shrinkage of means, or the ridge of a regression."""
     held = policy.estimate
-    if isinstance(held, BallRidge):
-        return held.ridge
-    assert isinstance(held, ArmMeans)  # noqa: S101 - there are these two
-    return held.shrinkage
+    return held.ridge if isinstance(held, BallRidge) else cast("ArmMeans", held).shrinkage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -569,9 +566,8 @@ class _BanditRun(FolderRun):
         events: Counter[Event] = Counter({self.one: sum(map(len, self._blocks))})
         if self.policy is None:
             events[self.settings.test.event] += 1
-        return accounting.composed_epsilon(
-            events, neighbors=self.settings.relation, delta=self.settings.delta
-        )
+        relation, delta = self.settings.relation, self.settings.delta
+        return accounting.composed_epsilon(events, neighbors=relation, delta=delta)
 
     @property
     def limit(self) -> Limit:
@@ -586,11 +582,8 @@ class _BanditRun(FolderRun):
         )
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
-        return {
-            "would spend": f"epsilon={never_less(plan['spend'])}",
-            **_told_rows(plan),
-            "draws": f"{plan['draws']:,}",
-        }
+        spend = {"would spend": f"epsilon={never_less(plan['spend'])}"}
+        return spend | _told_rows(plan) | {"draws": f"{plan['draws']:,}"}
 
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
         counted = sorted(Counter(told["draws"]).items(), key=lambda pair: -pair[1])
@@ -729,21 +722,18 @@ def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
         rows["test of counts"] = spent
     if "least_count" in one:
         least = one["least_count"]
-        rows["test of counts"] += (
-            f"; every arm has at least {least:,} records beside any one"
-            if least >= 1
-            else "; an arm may be too rare, so all draws are from the reference"
-        )
+        rare = "an arm may be too rare, so all draws are from the reference"
+        enough = f"every arm has at least {least:,} records beside any one"
+        rows["test of counts"] += f"; {enough if least >= 1 else rare}"
     rows["policy"] = (
         "as sharp as the test allows"
         if told["temperature"] is None
         else f"temperature {told['temperature']:.6g}, regularization {told['regularization']:.6g}"
     )
     if given := one.get("contexts"):
+        zeros = "one, of zeros (--contexts FILE draws for others)"
         rows["contexts"] = (
-            "one, of zeros (--contexts FILE draws for others)"
-            if given == "zeros"
-            else f"{given:,}, drawn for one after the other"
+            zeros if given == "zeros" else f"{given:,}, drawn for one after the other"
         )
     return rows
 
