@@ -58,13 +58,10 @@ def _set(settings: _SetBudget) -> None:
     labels = unit == "label" or (unit == "person" and known and known.accounts()[unit].persons)
     relation = REPLACE_ONE if labels else REPLACE_SPECIAL
     delta, relation = (before.delta, before.neighbors) if before else (0.0, relation)
-    limit = Guarantee(
-        settings.epsilon,
-        delta=delta if settings.delta is None else settings.delta,
-        unit=unit,
-        neighbors=relation if settings.neighbors is None else settings.neighbors.relation,
-        trust="central" if known is None or not known.budgets else (before or known.budget).trust,
-    )
+    delta = delta if settings.delta is None else settings.delta
+    relation = relation if settings.neighbors is None else settings.neighbors.relation
+    trust = "central" if known is None or not known.budgets else (before or known.budget).trust
+    limit = Guarantee(settings.epsilon, delta=delta, unit=unit, neighbors=relation, trust=trust)
     if before is None:
         ledger = Ledger.open(path, data=settings.data, budget=limit)
     else:

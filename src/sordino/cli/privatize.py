@@ -20,7 +20,7 @@ from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Manifest, manifest_path
-from sordino.privacy.guarantee import never_less
+from sordino.privacy.guarantee import Trust, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import (
     FileRows,
@@ -83,12 +83,8 @@ class Privatize(Paying, Rated, ManyFiles):
     @property
     def limit(self) -> Limit:
         """Return the limit of a new ledger: what this run spends."""
-        return spending_limit(
-            self.epsilon,
-            self.limits,
-            unit=self.unit.counted,
-            trust="local" if self.on_device else "central",
-        )
+        trust: Trust = "local" if self.on_device else "central"
+        return spending_limit(self.epsilon, self.limits, unit=self.unit.counted, trust=trust)
 
     def coin(self, most: Callable[[], int]) -> RandomizedResponse:
         """Return the coin for one label, where somebody gave ``most`` at most."""
@@ -229,12 +225,8 @@ class _ManyFiles(_Privatization):
         settings, survey, plan = self.settings, self.survey, None
         # of a person, on the other hand, all may be used up
         if not settings.dry_run and self.finished and not survey.linked:
-            plan = {
-                "spend": 0.0,  # paid for before
-                "guarantee": {"unit": "label"},
-                "pairs": survey.n,
-                "dropped": survey.dropped,
-            }
+            unit, n = {"unit": "label"}, survey.n  # which was paid for before
+            plan = {"spend": 0.0, "guarantee": unit, "pairs": n, "dropped": survey.dropped}
         plan = plan or plan_chunks(self.chunks, self.randomization, **self.read_by)
         passes = _PASSES + (_BY_PERSON if "persons" in plan else 0)
         return plan | {"files": settings.describe_files(self.chunks, passes=passes)}

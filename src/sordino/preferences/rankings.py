@@ -241,13 +241,10 @@ class Rankings(Slates):
             assert self.offered is not None  # noqa: S101 (for the type checker; set at the start)
             names = [self.items[number] for number in self.offered.tolist()]
             both = list(zip(names[::2], names[1::2], strict=True))
-            turned = [candidate_order("", pair)[0][0] == 1 for pair in both]
-            texts = tuple(
-                name
-                for pair, other in zip(both, turned, strict=True)
-                for name in (reversed(pair) if other else pair)
-            )
-            labels = np.where(turned, 1 - labels, labels)
+            orders = [candidate_order("", pair)[0] for pair in both]
+            pairs = zip(both, orders, strict=True)
+            texts = tuple(pair[place] for pair, order in pairs for place in order)
+            labels = np.where([order[0] == 1 for order in orders], 1 - labels, labels)
         return Pairs(
             keys=self.keys,
             public_digest=self.public_digest,

@@ -338,11 +338,10 @@ def merge(guarantees: Iterable[Guarantee], *, epsilon: float, delta: float) -> G
             "Promises about different units or relations cannot be composed: keep one ledger "
             "for each (unit, neighbors)."
         )
-    return Guarantee(
-        epsilon,
+    return replace(
+        parts[0],
+        epsilon=epsilon,
         delta=delta,
-        unit=parts[0].unit,
-        neighbors=parts[0].neighbors,
         trust="central" if any(part.trust == "central" for part in parts) else "local",
         randomness="simulated" if any(part.simulated for part in parts) else "system",
         caveats=tuple(name for part in parts for name in part.caveats),

@@ -120,15 +120,11 @@ class DrawNoise(AlignRun):
         if settings.ridge is not None and settings.temperature is not None:
             ridge, temperature = settings.ridge, settings.temperature
         else:
+            terms = (settings.total, settings.failure, settings.count)
+            target = bounded_range_of_draws(*terms, neighbors=settings.relation, adaptive=True)
             ridge, temperature = settle(
                 range_of,
-                target=bounded_range_of_draws(
-                    settings.total,
-                    settings.failure,
-                    settings.count,
-                    neighbors=settings.relation,
-                    adaptive=True,
-                ),
+                target=target,
                 temperature=settings.temperature,
                 regularization=settings.ridge,
                 name="--ridge",

@@ -70,12 +70,8 @@ class Randomizing:
     def coin(self, pairs: Pairs) -> RandomizedResponse:
         """Return the coin of one label."""
         settings = self.settings
-        return choose_coin(
-            settings.total,
-            unit=settings.unit,
-            cap=settings.cap,
-            most=lambda: questions_of_one_person(pairs),
-        )
+        terms: dict[str, Any] = {"unit": settings.unit, "cap": settings.cap}
+        return choose_coin(settings.total, **terms, most=lambda: questions_of_one_person(pairs))
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
@@ -189,6 +185,7 @@ class LabelNoise(LearningRun):
         policy = make_policy(reward, **settings.policy_terms)
         arrived = private if isinstance(pairs, PrivatePairs) else None
         people = {} if private.persons is None else {"persons": len(set(private.persons))}
+        rows = design.differences
         parts = {
             "mechanism": {
                 "name": "randomized-response",
@@ -214,10 +211,8 @@ class LabelNoise(LearningRun):
                 "temperature": policy.temperature,
                 "pessimism": describe_distrust(policy, private),
             },
-            "utility": predict_utility(
-                len(design), design.differences, chosen=private.label_epsilon
-            ),
-            "decisive": measure_decisive(reward, design.differences, source="comparisons"),
+            "utility": predict_utility(len(design), rows, chosen=private.label_epsilon),
+            "decisive": measure_decisive(reward, rows, source="comparisons"),
             "examples": show_examples(policy, public=inputs.public, released=arrived),
             "calibration": calibration_bins(
                 held_out.differences, held_out.answers, held_out.flip_probability

@@ -81,10 +81,8 @@ def unit_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     """Return lines on what one label of a person costs, and on what a cap leaves out."""
     rows = {}
     if plan["guarantee"]["unit"] == "person":
-        rows["each label"] = (
-            f"epsilon={never_less(plan['epsilon_per_label'])}, at most "
-            f"{plan['labels_per_person']:,} of one person"
-        )
+        most = f"at most {plan['labels_per_person']:,} of one person"
+        rows["each label"] = f"epsilon={never_less(plan['epsilon_per_label'])}, {most}"
         rows["persons"] = f"{plan['persons']:,}"
     if plan.get("capped_questions"):
         left_out = plan["capped_questions"]
@@ -173,11 +171,8 @@ def _wins(policy: Mapping[str, Any]) -> str:
     if policy["win_rate"] is None:
         reason = policy.get("win_rate_reason") or "not available"
         return f"{reason}, at temperature {policy['temperature']:g}"
-    low, high = policy["win_rate_interval"]
-    return (
-        f"{_number(policy['win_rate'])} [{_number(low)}, {_number(high)}] (95%) at temperature "
-        f"{policy['temperature']:g}"
-    )
+    reach = ", ".join(map(_number, policy["win_rate_interval"]))
+    return f"{_number(policy['win_rate'])} [{reach}] (95%) at temperature {policy['temperature']:g}"
 
 
 def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
@@ -246,12 +241,8 @@ def _loss(told: Mapping[str, Any]) -> str:
 
 def shortened(text: object, most: int = 60) -> str:
     """Return the beginning of a text, or the end of a chat, on one line."""
-    flat = (
-        text
-        if isinstance(text, str)
-        else " ".join(str(turn["content"]) for turn in cast("Any", text))
-    )
-    flat = " ".join(flat.split())
+    turns = [text] if isinstance(text, str) else [turn["content"] for turn in cast("Any", text)]
+    flat = " ".join(" ".join(map(str, turns)).split())
     return flat if len(flat) <= most else f"{flat[:most].rstrip()}…"
 
 
@@ -283,20 +274,15 @@ def forecast_rows(plan: Mapping[str, Any]) -> dict[str, str]:
             reach = f"{_number(row['accuracy'])} [{_number(low)}, {_number(high)}]"
             lines.append(f"{name}: {reach}{'' if row['tells'] else ', a guess'}")
             tells = tells or row["tells"]
-    rest = (
-        "" if tells else "; how well people can be predicted is not known (--evaluate PUBLIC says)"
-    )
-    rows = {
-        "foreseen": "\n".join(lines),
-        "best": f"--noise {told['best']}, from {told['from']}{rest}",
-    }
+    rest = "; how well people can be predicted is not known (--evaluate PUBLIC says)"
+    best = f"--noise {told['best']}, from {told['from']}{'' if tells else rest}"
+    rows = {"foreseen": "\n".join(lines), "best": best}
     if told["n"] is not None:
         rows["judgments"] = f"{told['n']:,}"
     if told["first_record"] is not None:
         texts = [f"{name}: {text}" for name, text in told["first_record"].items()]
-        rows["first record"] = "\n".join(
-            [*texts, "(raw, as it was read; its judgment is not shown)"]
-        )
+        raw = "(raw, as it was read; its judgment is not shown)"
+        rows["first record"] = "\n".join([*texts, raw])
     return rows
 
 
@@ -320,10 +306,8 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
             rows["accuracy"] = _UNSCORED if is_of_rankings(plan) else _UNBOUGHT
     rows |= _ballot_rows(plan, plan) | dropped_row(plan.get("dropped"))
     if "largest_person_epsilon" in plan:
-        rows["most about one person"] = (
-            f"epsilon={never_less(plan['largest_person_epsilon'])} "
-            f"({plan['largest_person_labels']} labels)"
-        )
+        most = f"epsilon={never_less(plan['largest_person_epsilon'])}"
+        rows["most about one person"] = f"{most} ({plan['largest_person_labels']} labels)"
     rows |= _files_rows(plan["files"]) if "files" in plan else {}
     return rows
 
