@@ -86,10 +86,10 @@ def test_noise_ten_times_as_large_would_be_noticed(monkeypatch):
     # Power: it loses more than .02.
     from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 
-    honest = ObjectivePerturbation.draw
-    monkeypatch.setattr(
-        ObjectivePerturbation,
-        "draw",
-        lambda self, d, *, entropy: 10 * honest(self, d, entropy=entropy),
-    )
+    honest = ObjectivePerturbation.release
+
+    def release(self, minimize, **given):
+        return honest(self, lambda tilt: minimize(10 * tilt), **given)
+
+    monkeypatch.setattr(ObjectivePerturbation, "release", release)
     assert loss_of_accuracy(n=20_000, d=64, norm=4.0, seeds=2)["loss_private"] > 0.003
