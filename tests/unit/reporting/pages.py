@@ -10,7 +10,7 @@ from sordino.auditing.findings import Audit, Finding, Measurement
 from sordino.reporting import render_report, summarize
 
 VOID = {"meta", "br", "input"}
-SHAPES = {"rect", "line", "circle", "path"}
+SHAPES = {"rect", "line", "circle", "path", "polygon", "polyline"}
 HOSTILE = '"><script>alert(1)</script><svg onload=x> http' + "://example.org/ \u202e"
 SIZE = 40617  # no other number on a page begins so
 
