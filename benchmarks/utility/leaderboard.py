@@ -23,7 +23,7 @@ from scipy import sparse
 import sordino
 from sordino.mechanisms.ballot_sum import BallotGaussian
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.rewards.leaderboard import Votes, fit_board
+from sordino.rewards.leaderboard import Votes, _Fit, fit_board
 from sordino.rewards.vote_release import votes_of_ballots
 
 DELTA = 1e-6
@@ -48,29 +48,44 @@ def pairs_of(k: int) -> sparse.csr_array:
     return sparse.csr_array((ends, places), shape=(m, k))
 
 
-def noise_of(k: int, unit: str, epsilon: float, most: int | None, *, ties: bool) -> np.ndarray:
-    """Return F, the factor of the noise: as the mechanism has it for any number of such votes."""
-    rows = pairs_of(k).toarray()
+def noise_of(
+    rows: np.ndarray, n: int, unit: str, epsilon: float, most: int | None, *, ties: bool, seed: int
+) -> np.ndarray:
+    """Return F, the factor of the noise that the mechanism has for n such votes."""
     if ties:
         rows = np.hstack([rows, np.ones((len(rows), 1))])
     made = LabelGaussian(
         epsilon, delta=DELTA, shaped=False, ties=int(ties),
         records_per_person=most if unit == "person" else None,
     )  # fmt: skip
-    persons = None
-    if unit == "person":  # one person holds as many rows as count, so that the bound is met
-        rows = np.tile(rows, (1 + most // len(rows), 1))
-        persons = np.arange(len(rows)) // most
-    return made.prepare(rows, persons=persons).factor
+    if unit != "person":
+        return made.prepare(rows).factor
+    met = np.random.default_rng(seed).integers(0, len(rows), n)  # of one draw of who met whom
+    return made.prepare(rows[met], persons=np.arange(n) // most).factor
+
+
+def best(rows: np.ndarray, n: int, noise: np.ndarray, theta: np.ndarray) -> list[float]:
+    """Return mean squares of errors: of votes alone, with the noise, and of who knows the prior."""
+    # Of Bradley-Terry without ties, to first order: H is the information of all votes.
+    k, half = len(theta), rows @ theta
+    center = np.eye(k) - 1 / k
+    share = 1 / (2 + np.exp(half) + np.exp(-half))
+    bend = rows.T @ (rows * share[:, None]) * n / len(rows)
+    back = np.linalg.pinv(bend, hermitian=True)
+    with_noise = back + back @ center @ noise @ center @ back
+    known = np.linalg.inv(np.linalg.pinv(with_noise, hermitian=True) + center + 1 / k)
+    return [np.trace(one) / k for one in (back, with_noise, center @ known @ center)]
 
 
 def cell(k: int, n: int, tie: float, promise: tuple, boards: int, seed: int) -> dict:
     """Return what many boards of one world and one promise were worth."""
     unit, epsilon, most = promise
     rng, rows = np.random.default_rng(seed), pairs_of(k)
-    factor = noise_of(k, unit, epsilon, most, ties=tie > 0)
+    dense = rows.toarray()
+    factor = noise_of(dense, n, unit, epsilon, most, ties=tie > 0, seed=seed)
     nu = 2.2 * tie / (1 - tie)
     errors, plain, inside, band, ranks, said, seconds = [], [], [], [], [], [], 0.0
+    bounds = []
     for _ in range(boards):
         theta = rng.normal(size=k)
         theta -= theta.mean()
@@ -92,12 +107,14 @@ def cell(k: int, n: int, tie: float, promise: tuple, boards: int, seed: int) -> 
             )
         )  # fmt: skip
         seconds += time.process_time() - start
-        free = fit_board(
+        free = _Fit(  # of whose board only the ratings are looked at
             Votes(
                 statistic=sums[:k], ties=float(sums[k]) if tie else None,
                 noise=np.zeros((size, size)), outcomes=won.astype(float), **given,
             )
         )  # fmt: skip
+        free.climb()
+        bounds.append(best(dense, n, (factor @ factor.T)[:k, :k], theta))
         rated = np.isfinite(board.ratings)
         low, high = board.intervals.T
         inside.append(((low <= theta) & (theta <= high))[rated])
@@ -105,20 +122,21 @@ def cell(k: int, n: int, tie: float, promise: tuple, boards: int, seed: int) -> 
         place = 1 + (theta[None, :] > theta[:, None]).sum(axis=1)
         ranks.append(bool(((board.ranks[:, 0] <= place) & (place <= board.ranks[:, 1])).all()))
         said.append(rated.mean())
-        both = rated & np.isfinite(free.ratings)
-        errors.append((board.ratings - theta)[both] ** 2)
-        plain.append((free.ratings - theta)[both] ** 2)
+        errors.append((board.ratings - theta)[rated] ** 2)
+        plain.append((free.point[:k] - theta)[rated] ** 2)
     spoken = np.concatenate(inside)
     rmse, without = (
         float(np.sqrt(np.concatenate(one).mean())) if len(spoken) else None
         for one in (errors, plain)
     )
+    alone, noised, known = np.sqrt(np.mean(bounds, axis=0))
     return {
         "items": k, "votes": n, "ties": tie, "unit": unit, "epsilon": epsilon,
         "votes_of_a_person": most, "rated": float(np.mean(said)), "rmse": rmse,
         "rmse_without_privacy": without, "ratio": rmse / without if rmse else None,
         "interval_coverage": float(spoken.mean()) if len(spoken) else None,
         "band_coverage": float(np.mean(band)), "rank_coverage": float(np.mean(ranks)),
+        "bound": float(noised / alone), "bound_with_prior": float(known / alone),
         "seconds": seconds / boards,
     }  # fmt: skip
 
@@ -182,13 +200,18 @@ def main() -> None:
     parser.add_argument("--items", type=int, nargs="*", default=[5, 30, 100], help="Sizes to run.")
     parser.add_argument("--most", type=int, nargs="*", default=[1, 7, 50], help="Votes a person.")
     parser.add_argument("--ballots", action="store_true", help="Worlds of ballots instead.")
+    parser.add_argument("--votes", type=int, nargs="*", help="Numbers of votes to run; all if out.")
+    parser.add_argument("--units", nargs="*", default=["label", "person"], help="Units to run.")
     given = parser.parse_args()
     rows = [
         ballots_cell(world, 1.0, given.boards, given.seed) for world in BALLOTS if given.ballots
     ] or [
         cell(k, n, tie, promise, given.boards, given.seed)
         for (k, n), promise in itertools.product(SIZES, PROMISES)
-        if k in given.items and promise[2] in {None, *given.most}
+        if k in given.items
+        and promise[2] in {None, *given.most}
+        and promise[0] in given.units
+        and (not given.votes or n in given.votes)
         for tie in ((0.0, 0.1, 0.3) if (k, n) == (30, 20_000) else (0.1,))
     ]
     worst = min(row["interval_coverage"] for row in rows if row["interval_coverage"])

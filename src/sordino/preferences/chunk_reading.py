@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Int64, Integer
 
 from sordino import _validate
 from sordino.errors import DataError
 
 from .chunks import Chunk, Chunks
-from .comparisons import Comparisons, PublicDigest, columns_of, kept, outcomes_of
+from .comparisons import PublicDigest, columns_of, kept, outcomes_of, taken
 from .containers import Rows, contained
 from .features import Features, Matrix
 from .files import records_of, untold
 from .pairs import Pairs, number_labels, turned_rows
-from .parquet import DIFFERENCE, column_parts, column_values, numbers, place_of, vectors
+from .parquet import DIFFERENCE, alike_rows, column_parts, column_values, numbers, place_of, vectors
 from .records import FIELDS, PERSON, Record
 
 _RECORDS: Final = 4096  # of texts in one batch
+_ALIKE: Final = 1 << 20  # rows in one batch where they can only be of few kinds
+_KNOWN: Final = 1 << 17  # kinds of rows that are remembered
 _NUMBERS: Final = 1 << 21  # of vectors in one batch
 _LABEL, _ANSWER = "label", "answer"
 _ALREADY: Final = (
@@ -36,18 +40,39 @@ _RAW: Final = (
 )
 
 
+class Batch(NamedTuple):
+    """Some records of a chunk: those that carry a preference, and the others."""
+
+    pairs: Pairs  # of labels or answers; each kind once where rows are alike
+    dropped: Sequence[Record]
+    cut: bool  # whether prompts are what both answers began with
+    kinds: Int64[np.ndarray, " n"] | None = None  # which of the pairs each record is; None: itself
+
+    @property
+    def whole(self) -> Pairs:
+        """Return the pairs of all records, one after the other."""
+        if self.kinds is None:
+            return self.pairs
+        columns = {name: taken(getattr(self.pairs, name), self.kinds) for name in _COLUMNS}
+        return replace(self.pairs, **columns)
+
+
+_COLUMNS: Final = ("keys", "prompts", "first", "second", "names", "persons", "labels")
+
+
 def judgments(chunks: Chunks, chunk: Chunk) -> Iterator[Pairs]:
     """Yield the raw judgments of a chunk, in batches, with all that is public of them."""
-    _refuse_kind(chunks, privatized=False)
-    return (pairs for pairs, _, _ in questions(chunks, chunk))
+    refuse_kind(chunks, privatized=False)
+    return comparisons(chunks, chunk)
 
 
-def comparisons(chunks: Chunks, chunk: Chunk) -> Iterator[Comparisons]:
-    """Yield what is public of those records of a chunk that carry a preference."""
-    return (pairs for pairs, _, _ in questions(chunks, chunk))
+def comparisons(chunks: Chunks, chunk: Chunk) -> Iterator[Pairs]:
+    """Yield those records of a chunk that carry a preference, with labels or answers."""
+    return (batch.whole for batch in questions(chunks, chunk))
 
 
-def _refuse_kind(chunks: Chunks, *, privatized: bool) -> None:
+def refuse_kind(chunks: Chunks, *, privatized: bool) -> None:
+    """Refuse answers where raw judgments are wanted, and the reverse."""
     if chunks.privatized != privatized:
         raise DataError(f"{chunks[0].name}: {_RAW if privatized else _ALREADY}")
 
@@ -62,9 +87,9 @@ def judged_vectors(
 ) -> Iterator[tuple[Matrix, Integer[np.ndarray, " n"]]]:
     """Yield (differences, labels or answers) of a chunk, in batches, in canonical order."""
     # Of texts, `seen` is given what is public of them, as a survey keeps it.
-    _refuse_kind(chunks, privatized=privatized)
+    refuse_kind(chunks, privatized=privatized)
     if chunks.dimension is None:
-        for pairs, _, _ in questions(chunks, chunk):
+        for pairs in comparisons(chunks, chunk):
             if seen is not None:
                 seen.update(bytes.fromhex(pairs.public_digest))
             yield pairs.differences(features), pairs.labels
@@ -75,24 +100,17 @@ def judged_vectors(
             yield turned_rows(rows[used], number_labels(labels, len(rows), chunks.parts)[used])
 
 
-def questions(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Record], bool]]:
-    """Yield records that carry a preference (of labels or answers), the others, and their form."""
-    # Last comes whether prompts are what both answers began with.
+def questions(chunks: Chunks, chunk: Chunk) -> Iterator[Batch]:
+    """Yield all records of a chunk, in batches."""
     hidden = chunks.hides_records
     with _named(chunks, chunk):
         if chunks.dimension is not None:
             for rows, labels, persons in _vectors(chunks, chunk, chunks.dimension):
                 terms: dict[str, Any] = {"persons": persons, "hides_records": hidden}
                 terms["parts"] = chunks.parts
-                yield Pairs.from_features(rows, labels, **terms), (), False
+                yield Batch(Pairs.from_features(rows, labels, **terms), (), cut=False)
             return
-        records = records_of(
-            _rows(chunks, chunk),
-            person_field=chunks.person_field,
-            hides_records=hidden,
-            levels=chunks.levels,
-        )
-        while some := list(islice(records, _RECORDS)):
+        for some, kinds in _records(chunks, chunk):
             if some[0].privatized != chunks.privatized:
                 raise DataError(_ALREADY if some[0].privatized else _RAW)
             if some[0].alone != chunks.alone:
@@ -104,11 +122,64 @@ def questions(chunks: Chunks, chunk: Chunk) -> Iterator[tuple[Pairs, Sequence[Re
                     "which levels ratings have is read in pieces, so it must be declared: "
                     "levels='1..5' (--levels 1..5). Nothing was released."
                 )
-            digest = PublicDigest()
+            digest, dropped = PublicDigest(), list[Record]()
             left = list(kept(some, digest, chunks.rules))
+            if digest.dropped:
+                dropped = [row for row in some if chunks.rules.drops(row)]
+            if kinds is not None:
+                digest = PublicDigest()
+                digest.add_alike(some, kinds)
+                if dropped:  # and what is left is numbered anew
+                    drops = np.array([chunks.rules.drops(row) for row in some])
+                    out = drops[kinds]
+                    dropped = [some[kind] for kind in kinds[out].tolist()]
+                    kinds = (np.cumsum(~drops) - 1)[kinds[~out]]  # noqa: PLW2901
+                digest.dropped = len(dropped)
             columns = columns_of(left, digest) | ({"persons": None} if hidden else {})
-            dropped = [row for row in some if chunks.rules.drops(row)] if digest.dropped else []
-            yield Pairs(**columns, labels=outcomes_of(left)), dropped, some[0].cut
+            pairs = Pairs(**columns, labels=outcomes_of(left))
+            yield Batch(pairs, dropped, some[0].cut, kinds)
+
+
+@lru_cache(maxsize=2)
+def _parsed(*_table: object) -> dict[object, Record]:
+    """Return the records that rows of one kind of table were read as, to be added to."""
+    return {}
+
+
+def _records(
+    chunks: Chunks, chunk: Chunk
+) -> Iterator[tuple[list[Record], Int64[np.ndarray, " n"] | None]]:
+    """Yield some records of a chunk; of a table of names and winners each kind of row once."""
+    terms: dict[str, Any] = {
+        "person_field": chunks.person_field,
+        "hides_records": chunks.hides_records,
+        "levels": chunks.levels,
+    }
+    path, groups = Path(chunk.path), range(chunk.first, chunk.last)
+    if path.suffix.lower() == ".parquet" and chunks.schema.unasked and chunk.rows:
+        place, number = place_of(path, groups), chunk.start
+        for batch in column_parts(path, groups, chunks.schema.columns, _ALIKE, whole=True):
+            found = alike_rows(place, batch)
+            first, kinds = found or (np.arange(len(batch)), None)
+            records = list[Record]()
+            known = _parsed(chunks.schema, terms["hides_records"], *batch.schema.names)
+            for where, row in _dicts(place, batch.take(first), first + number):
+                values = tuple(row.items())
+                if found is None or values not in known:
+                    one = iter([(where, row)])
+                    (record,) = records_of(chunks.schema.rows(one, whole=False), **terms)
+                    if found is not None and len(known) < _KNOWN:
+                        known[values] = record
+                else:
+                    record = known[values]
+                records.append(record)
+            number += len(batch)
+            if records:
+                yield records, kinds
+        return
+    records_left = records_of(_rows(chunks, chunk), **terms)
+    while some := list(islice(records_left, _RECORDS)):
+        yield some, None
 
 
 def _rows(chunks: Chunks, chunk: Chunk) -> Rows:
@@ -130,12 +201,16 @@ def _table_rows(chunks: Chunks, chunk: Chunk) -> Rows:
     place, number = place_of(path, groups), chunk.start
     wanted = chunks.schema.columns if chunks.schema.fields else (*FIELDS, *people)
     for batch in column_parts(path, groups, wanted, _RECORDS):
-        names = batch.schema.names
-        columns = [column_values(place, batch, name) for name in names]
-        for values in zip(*columns, strict=True):
-            row = zip(names, values, strict=True)
-            yield f"row {number}", {name: value for name, value in row if value is not None}
-            number += 1
+        yield from _dicts(place, batch, range(number, number + len(batch)))
+        number += len(batch)
+
+
+def _dicts(place: str, batch: Any, numbers: Iterable[int]) -> Rows:
+    names = batch.schema.names
+    columns = [column_values(place, batch, name) for name in names]
+    for number, *values in zip(numbers, *columns, strict=True):
+        row = zip(names, values, strict=True)
+        yield f"row {number}", {name: value for name, value in row if value is not None}
 
 
 def _vectors(

@@ -29,7 +29,7 @@ from .chunk_reading import questions
 from .chunks import Chunk, Chunks
 from .files import TWO_FORMS, untold
 from .folds import held_out_questions, refuse_one_side
-from .records import person_key, told_beside
+from .records import Names, person_key, told_beside
 
 _ROW_BITS: Final = 40
 """Bits of the number of a row in its chunk; the chunk's number is above them."""
@@ -100,6 +100,7 @@ _ENTRY: Final = [
     ("held_out", "?"),
     ("dropped", "?"),
     ("beside", "<u8"),  # 64 bits of its family and whose answers met; 0 where nothing is said
+    ("times", "<u8"),  # how many rows there are like it, where nobody is told apart
 ]
 
 
@@ -118,6 +119,7 @@ class _ChunkFacts:
     # Whether persons are named, and whether prompts are what both answers began with.
     form: tuple[bool, bool] | None
     families: frozenset[str]  # of prompts whose answers were judged by themselves
+    names: frozenset[Names]  # of answers that met, with their group, where records are public
 
 
 @dataclass
@@ -144,8 +146,8 @@ class _FactsOf:
     def __call__(self, chunk: Chunk) -> _Facts:
         digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
         start, asked = chunk.number << _ROW_BITS, list[np.ndarray | None]()
-        families = set[str]()
-        for pairs, dropped, cut in questions(self.chunks, chunk):
+        families, names = set[str](), set[Names]()
+        for pairs, dropped, cut, kinds in questions(self.chunks, chunk):
             digest.update(bytes.fromhex(pairs.public_digest))
             count += pairs.dropped
             # Of records with identical answers only the digest knows.
@@ -158,30 +160,37 @@ class _FactsOf:
                 form = pairs.persons is not None, cut
                 asked.append(pairs.questions)
                 families |= set(pairs.families)
+                names.update(() if self.chunks.hides_records else pairs.names or ())
                 found = _entries(pairs.keys, pairs.persons, pairs.beside)
-                found["row"] = start + np.arange(len(pairs), dtype=np.uint64)
                 if self.hold_out:
                     found["held_out"] = held_out_questions(pairs.keys)
+                if kinds is not None and (self.hold_out or pairs.persons is not None):
+                    found = found[kinds]
+                elif kinds is not None:
+                    found["times"] = np.bincount(kinds)
+                found["row"] = start + np.arange(len(found), dtype=np.uint64)
                 entries.append(found)
-                start += len(pairs)
+                start += len(found)
         rows = np.concatenate(entries)
         parts = (rows["who"][:, 0] % exchange.PARTS).astype(np.int64)
         self.shuffle.write(chunk.number, rows, parts)
         rows = rows[~rows["dropped"]]
+        times = rows["times"]
         if self.hold_out:
             path = _sides_of(self.shuffle.folder, chunk.number)
             with atomic_writer(path, force=True, held=False) as file:
                 file.write(rows["held_out"].tobytes())
-        high, low = rows["rank"].sum(axis=0, dtype=np.uint64)
+        high, low = (rows["rank"] * times[:, np.newaxis]).sum(axis=0, dtype=np.uint64)
         facts = _ChunkFacts(
-            rows=len(rows),
+            rows=int(times.sum()),
             dropped=count,
             held_out=int(rows["held_out"].sum()),
             digest=digest.digest(),
-            questions=(len(rows), int(high), int(low)),
+            questions=(int(times.sum()), int(high), int(low)),
             asked=_all_asked(asked),
             form=form,
             families=frozenset(families),
+            names=frozenset(names),
         )
         return _Facts(1, {chunk.number: facts})
 
@@ -198,6 +207,7 @@ def _entries(
     """Return 128 bits of who answered, and of who answered what, for every row."""
     # Without persons the question stands for both: it tells whether one occurs twice.
     entries = np.zeros(len(keys), _ENTRY)
+    entries["times"] = 1
     if persons is None:
         ranks = who = list(keys)
     else:
@@ -217,8 +227,8 @@ def _entries(
 def digest_of_chunk(chunks: Chunks, chunk: Chunk) -> bytes:
     """Return the digest of all public fields of a chunk, as its facts keep it."""
     digest = hashlib.sha256()
-    for pairs, _, _ in questions(chunks, chunk):
-        digest.update(bytes.fromhex(pairs.public_digest))
+    for batch in questions(chunks, chunk):
+        digest.update(bytes.fromhex(batch.pairs.public_digest))
     return digest.digest()
 
 
@@ -245,6 +255,7 @@ class ChunkSurvey:
     people: People | None  # and if so who, and how many rows of each count
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     families: tuple[str, ...]  # of prompts whose answers were judged by themselves, in order
+    names: frozenset[Names]  # of answers that met, with their group, where records are public
     selection: _Selection  # which rows count
     folder: str  # where tasks leave what later ones read; gone when the context ends
     # Number of the first record of each chunk, and of all records at the end.
@@ -337,6 +348,7 @@ def survey_chunks(
             people=doubts.people[0].plus(doubts.people[1]) if linked and look.raw else None,
             repeats=doubts.doubled and not linked,
             families=tuple(sorted({name for one in told for name in one.families})),
+            names=frozenset(name for one in told for name in one.names),
             folder=shuffle.folder,
             selection=_Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
             starts=starts,
@@ -399,7 +411,12 @@ class _Look:
         said = rows["beside"].any()  # nothing is added where there is no family and no name
         beside = [rows["beside"][:, np.newaxis]] if said else []
         answered = np.concatenate([rows["who"], rows["rank"], *beside], axis=1)[ordered]
-        digests = {part: hashlib.sha256(answered.astype("<u8").tobytes()).digest()}
+        # in whatever pieces rows that are alike were counted
+        starts = np.flatnonzero(~_same(answered))
+        times = np.add.reduceat(rows["times"][ordered], starts) if len(starts) else starts
+        binds = hashlib.sha256(answered[starts].astype("<u8").tobytes())
+        binds.update(times.astype("<u8").tobytes())
+        digests = {part: binds.digest()}
         rows = rows[~rows["dropped"]]
         who, rank = rows["who"].T, rows["rank"].T
         order = [rows["row"], rank[1], rank[0], rows["held_out"], who[1], who[0]]
@@ -409,7 +426,8 @@ class _Look:
         if not self.linked:
             nothing = np.zeros(0, np.uint64)
             nobody = People.of([])
-            return _Doubts(1, digests, bool(again.any()), (nothing, nothing), 1, (nobody, nobody))
+            doubled = bool(again.any() or (rows["times"] > 1).any())
+            return _Doubts(1, digests, doubled, (nothing, nothing), 1, (nobody, nobody))
         if self.raw:  # of answers that were stored, a repeat is the same observation
             numbers = (rows["row"] >> np.uint64(_ROW_BITS)).astype(np.int64)
             chunks = np.array([chunk.file for chunk in self.chunks])[numbers]

@@ -59,6 +59,7 @@ Layout = Literal["texts", "vectors"]
 
 _LINES: Final = 1 << 14  # of JSON Lines in one chunk; bytes would tell how long labels are
 _ROWS: Final = 1 << 17  # of Parquet in one chunk, if row groups are not larger
+_KINDS: Final = 16  # times as many of names and winners, which repeat
 _CHUNK: Final = 1 << 20  # bytes in which line ends are looked for
 _PARQUET: Final = ".parquet"
 _NO_HEADER: Final = b"\xef\xbb\xbf \r\n"  # what a line in front of a table's header may hold
@@ -218,7 +219,8 @@ def find_chunks(
     if tables == {True}:
         schema = asked(arrow_names(paths[0]))
         dimension = _one_schema(paths, schema, fixed=hides_records)
-        ends = [_bundles(row_groups(path)) for path in paths]
+        many = _KINDS if schema.unasked else 1
+        ends = [_bundles(row_groups(path), many) for path in paths]
     else:
         dimension = None
         with untold(hides_records=hides_records):
@@ -299,12 +301,12 @@ def _one_schema(paths: Sequence[Path], schema: Schema, *, fixed: bool) -> int | 
     return None if first.dimension is None else dimension
 
 
-def _bundles(sizes: Sequence[int]) -> list[_Span]:
+def _bundles(sizes: Sequence[int], many: int = 1) -> list[_Span]:
     """Return spans of row groups, each of about as many rows as a chunk should have."""
     spans: list[_Span] = []
     first = start = rows = 0
     for group, size in enumerate(sizes):
-        if rows and rows + size > _ROWS:
+        if rows and rows + size > many * _ROWS:
             spans.append((first, group, start, rows))
             first, start, rows = group, start + rows, 0
         rows += size

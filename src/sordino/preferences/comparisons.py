@@ -45,8 +45,19 @@ class PublicDigest:
 
     def add(self, key: bytes, person: str | None, beside: str = "") -> None:
         """Take in one record: its question, who answered, its family or whose answers met."""
+        self._hash.update(self._piece(key, person, beside))
+
+    @staticmethod
+    def _piece(key: bytes, person: str | None, beside: str) -> bytes:
         said = [person_key(text) for text in (person, beside or None) if text is not None]
-        self._hash.update(key + bytes([(person is not None) + 2 * bool(beside)]) + b"".join(said))
+        return key + bytes([(person is not None) + 2 * bool(beside)]) + b"".join(said)
+
+    def add_alike(self, records: Sequence[Record], kinds: Integer[np.ndarray, " n"]) -> None:
+        """Take in n records of a few kinds, one after the other."""
+        pieces = [
+            self._piece(row.key, row.person, told_beside(row.second, row.names)) for row in records
+        ]
+        self._hash.update(b"".join(map(pieces.__getitem__, kinds.tolist())))
 
     def hexdigest(self) -> str:
         """Return the digest of everything taken in so far."""

@@ -100,19 +100,24 @@ def place_of(path: Path, groups: Sequence[int]) -> str:
 
 
 def column_parts(
-    path: Path, groups: Sequence[int], columns: Sequence[str], rows: int
+    path: Path, groups: Sequence[int], columns: Sequence[str], rows: int, *, whole: bool = False
 ) -> Iterator[Any]:
-    """Yield record batches of some columns, as far as the file has them."""
+    """Yield record batches of some columns, as far as the file has them; or whole row groups."""
     problem = f"{place_of(path, groups)} cannot be read: cut short or damaged. {_NOTHING}"
     with _opened(path) as file:
         known = [name for name in columns if name in file.schema_arrow.names]
-        batches = _row_batches(file, groups, rows, known)
+        batches = _row_batches(file, groups, rows, known, whole=whole)
         while (batch := _asked(lambda: next(batches, None), problem)) is not None:
             yield batch
 
 
 def _row_batches(
-    file: Any, groups: Sequence[int], rows: int, columns: Sequence[str] | None = None
+    file: Any,
+    groups: Sequence[int],
+    rows: int,
+    columns: Sequence[str] | None = None,
+    *,
+    whole: bool = False,
 ) -> Iterator[Any]:
     """Yield record batches of some row groups, each of at most so many rows."""
     # pyarrow keeps what it read of a row group until all that it was asked for are done, so it is
@@ -121,13 +126,44 @@ def _row_batches(
     for group in groups:
         some, size = [*some, group], size + file.metadata.row_group(group).num_rows
         if size >= rows or group == groups[-1]:
-            yield from file.iter_batches(rows, row_groups=some, columns=columns, use_threads=False)
+            if whole:  # words of all groups in one dictionary
+                table = file.read_row_groups(some, columns=columns, use_threads=False)
+                yield from table.unify_dictionaries().combine_chunks().to_batches()
+            else:
+                yield from file.iter_batches(
+                    rows, row_groups=some, columns=columns, use_threads=False
+                )
             some, size = [], 0
 
 
 def column_values(place: str, batch: Any, name: str) -> list[Any]:
     """Return the values of one column of a batch."""
     return list(_asked(lambda: batch.column(name).to_pylist(), _unreadable(place, name)))
+
+
+def alike_rows(place: str, batch: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the first row of each kind and the kind of every row; None where columns are nested.
+
+    Rows of one kind hold the same values, so that each need be looked at once.
+    """
+
+    def read() -> tuple[np.ndarray, np.ndarray] | None:
+        kinds, first = np.zeros(len(batch), np.int64), np.zeros(0, np.int64)
+        for column in batch.columns:
+            if arrow.types.is_nested(column.type):
+                return None
+            if not arrow.types.is_dictionary(column.type):
+                column = column.dictionary_encode()  # noqa: PLW2901 (the same values)
+            values = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            _, first, kinds = np.unique(
+                kinds * (len(column.dictionary) + 1) + values + 1,
+                return_index=True,
+                return_inverse=True,
+            )
+        return first, kinds
+
+    arrow, _ = _library()
+    return _asked(read, _unreadable(place, "winner"))
 
 
 def numbers(place: str, batch: Any, name: str) -> np.ndarray:

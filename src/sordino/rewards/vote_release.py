@@ -24,7 +24,7 @@ from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Matrix, dense_parts
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, coefficients
 from sordino.mechanisms.randomized_response import NonPrivate
-from sordino.preferences.chunk_reading import judgments
+from sordino.preferences.chunk_reading import judgments, questions, refuse_kind
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk
 from sordino.preferences.files import untold
@@ -126,11 +126,14 @@ def release_votes(
             f"{items.counters}. Nothing was released. Give both the same."
         )
     promise = judged.promise(mechanism, ledger, entropy)
-    vectors = judged.vectors(items)
+    # Of files it is counted in one pass who met whom, and who won how often: the noised sum, and
+    # how far a vote moves it, follow from that table.
+    table = _Met.of_files(battles, items) if isinstance(battles, ChunkSurvey) else None
+    vectors = judged.vectors(items) if table is None else table.weighed
     terms: dict[str, Any] = {"promise": promise, "details": {}, "noted": True}
     released = release_sum(judged, mechanism, vectors, ledger=ledger, entropy=entropy, **terms)
     known, d = released.known, items.dimension - items.counters
-    met = _Met.of(known.counted(vectors), items)
+    met = table or _Met.of(known.counted(vectors), items)
     if ages is not None and known.used is not None:  # what was new, beside the sum of all
         total = (coefficients(int(ages.max()) + 1)[ages] * known.used) @ vectors.held
         new = replace(known, used=known.used & (ages == 0))
@@ -225,6 +228,22 @@ class _Met:
         return rows.fold(task, cls.plus)
 
     @classmethod
+    def of_files(cls, survey: ChunkSurvey, items: ItemDifferences) -> _Met:
+        """Return who met whom in all rows of files that count, with outcomes: still secret."""
+        read = partial(_tallied, survey, items)
+        rows = Rows(survey.engine, survey.chunks, read, (survey.counted, 0), survey.taken)
+        met = cls.of(rows, items, openly=True)
+        if met.outcomes.sum() != survey.counted:
+            raise DataError("The input changed while it was read. Nothing was released.")
+        return replace(met, total=met.outcomes.sum(axis=1) @ met.rows)
+
+    @property
+    def weighed(self) -> Rows:
+        """Return every row with each label, and how often: which rows there are is public."""
+        labels, m = np.repeat(np.array([0, UNDECIDED, 1], dtype=np.int8), len(self.rows)), 3
+        return Rows.of(np.tile(self.rows, (m, 1)), labels, self.outcomes.T.ravel())
+
+    @classmethod
     def _block(
         cls,
         width: int,
@@ -232,6 +251,7 @@ class _Met:
         _first: int,
         block: Matrix,
         labels: Integer[np.ndarray, " n"] | None = None,
+        counts: Int64[np.ndarray, " n"] | None = None,
     ) -> _Met:
         parts = []
         for part, given in dense_parts(block):
@@ -242,8 +262,8 @@ class _Met:
             said = np.zeros(len(values), dtype=np.int64)
             if openly and labels is not None:
                 said = np.array([0, 2, 1])[turned(labels[part], swap=leads < 0)]
-            outcomes[n, said] = 1
-            made = cls(values + 0.0, outcomes, given.sum(axis=0))  # no −0.0
+            outcomes[n, said] = 1 if counts is None else counts[part]
+            made = cls(values + 0.0, outcomes, outcomes.sum(axis=1) @ given)  # no −0.0
             parts.append(made.together())
         return parts[0].together(*parts[1:])
 
@@ -260,6 +280,28 @@ class _Met:
         outcomes = np.zeros((len(first), 3), dtype=np.int64)
         np.add.at(outcomes, which, np.concatenate([one.outcomes for one in every]))
         return _Met(rows[first], outcomes, np.sum([one.total for one in every], axis=0))
+
+
+def _tallied(
+    survey: ChunkSurvey, items: ItemDifferences, chunk: Chunk
+) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"], Int64[np.ndarray, " k"]]]:
+    """Yield (0, rows, labels, how many) of the rows of a chunk that count; refuse another chunk."""
+    refuse_kind(survey.chunks, privatized=False)
+    out = survey.selection.left_out(chunk.number)
+    first, digest = 0, hashlib.sha256()
+    for pairs, _, _, kinds in questions(survey.chunks, chunk):
+        digest.update(bytes.fromhex(pairs.public_digest))
+        counts = np.ones(len(pairs) if kinds is None else len(kinds), dtype=np.int64)
+        counts[out[(out >= first) & (out < first + len(counts))] - first] = 0
+        first += len(counts)
+        if kinds is not None:
+            counts = np.bincount(kinds, counts, len(pairs)).astype(np.int64)
+        used = np.flatnonzero(counts)
+        if len(used):
+            rows: Any = pairs.differences(items)
+            yield 0, rows[used], pairs.labels[used], counts[used]
+    if survey.linked and digest.digest() != survey.digests[chunk.number]:
+        raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
 
 
 def _boards(
@@ -300,13 +342,12 @@ def _open_votes(
     """Return all that battles say, after an infinite spend."""
     judged = Judged.of("release_votes", battles, _ANY, ledger)
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-    vectors = judged.vectors(items)
-    if isinstance(battles, Pairs):
-        rows: Any = vectors.held
-        vectors = Rows.of(rows[judged.rows], battles.labels[judged.rows])
+    rows: Any = None if isinstance(battles, ChunkSurvey) else judged.vectors(items).held
 
     def drawn() -> _Met:
-        return _Met.of(vectors, items, openly=True)
+        if isinstance(battles, ChunkSurvey):
+            return _Met.of_files(battles, items)
+        return _Met.of(Rows.of(rows[judged.rows], battles.labels[judged.rows]), items, openly=True)
 
     released = ledger.charge(
         mechanism.event,
