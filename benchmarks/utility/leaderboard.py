@@ -176,7 +176,8 @@ def ballots_cell(world: tuple, epsilon: float, boards: int, seed: int) -> dict:
         )
         rated, (low, high) = np.isfinite(board.ratings), board.intervals.T
         inside.append(((low <= theta) & (theta <= high))[rated])
-        best = 1 + (theta[None, :] > theta[:, None]).sum(axis=1)
+        along = board.components[None, :] == board.components[:, None]
+        best = 1 + ((theta[None, :] > theta[:, None]) & along).sum(axis=1)
         ranks.append(bool(((board.ranks[:, 0] <= best) & (best <= board.ranks[:, 1])).all()))
         said.append(rated.mean())
         both = rated & np.isfinite(free.ratings) & np.isfinite(board.intervals).all(axis=1)

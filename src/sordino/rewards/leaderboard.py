@@ -602,7 +602,7 @@ def fit_board(votes: Votes, *, confidence: float = 0.95) -> Leaderboard:
         ratings[:] = np.nan
     else:
         errors = np.sqrt(np.diag(covariance)[:k])
-        told = fit.errors_if_even() <= _WIDEST
+        told = fit.errors_if_even() <= (_WIDEST if votes.ballots is None else _WIDEST / 2)
         sure = (errors <= _WIDEST) & (fit.outside == 0) & ~alone
         if votes.ballots is not None:
             sure &= told  # what is sure of few ballots is sure by chance
