@@ -375,8 +375,8 @@ class _Kept:
             size = path.stat().st_size
             while kept.tell() < size:
                 start, many = np.load(kept, allow_pickle=False).tolist()
-                labels, *parts = (np.load(kept, allow_pickle=False) for _ in range(many + 1))
-                rows = parts[0] if many == 1 else csr_array(tuple(parts), (len(labels), self.width))
+                labels, *read = (np.load(kept, allow_pickle=False) for _ in range(many + 1))
+                rows = read[0] if many == 1 else csr_array(tuple(read), (len(labels), self.width))
                 yield start, rows, self._turned(chunk, start, labels)
 
     def _turned(
@@ -385,7 +385,7 @@ class _Kept:
         """Return labels hidden, or hidden ones as they were."""
         name = self.secret + chunk.number.to_bytes(8, "big") + start.to_bytes(8, "big")
         pad = np.frombuffer(hashlib.shake_256(name).digest(labels.nbytes), labels.dtype)
-        return labels ^ pad
+        return np.asarray(labels ^ pad)
 
 
 def verified(rows: Rows, survey: ChunkSurvey) -> Rows:
