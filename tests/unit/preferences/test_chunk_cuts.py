@@ -7,6 +7,7 @@ import shutil
 import traceback
 from functools import reduce
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from sordino.preferences import chunks as module
 from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
+from sordino.preferences.parquet import _row_batches
 from sordino.rewards import evidence
 from sordino.rewards.evidence import counted_vectors
 from sordino.runs.settings import ManyFiles
@@ -82,6 +84,23 @@ def test_how_a_label_is_spelled_moves_no_cut(tmp_path, monkeypatch, at):
         found.append(geometry(write(tmp_path / f"{len(found)}" / "a.jsonl", rows)))
     assert found[0] == found[1]
     assert [rows for _, rows in found[0][1]] == [8] * 7 + [4]
+
+
+def test_no_more_row_groups_are_asked_for_at_once_than_fill_a_batch(tmp_path):
+    """Of all that it was asked for pyarrow keeps what it read: memory grew with the file."""
+    rows = {"x": list(range(23))}
+    path, asked = table(tmp_path / "a.parquet", rows, row_group_size=3), []
+    with parquet.ParquetFile(path) as file:
+
+        def iter_batches(size, *, row_groups, **how):
+            asked.append(row_groups)
+            return file.iter_batches(size, row_groups=row_groups, **how)
+
+        watched = SimpleNamespace(metadata=file.metadata, iter_batches=iter_batches)
+        found = [batch.column(0).to_pylist() for batch in _row_batches(watched, range(1, 8), 6)]
+    assert [one for some in found for one in some] == list(range(3, 23))
+    assert max(map(len, found)) <= 6
+    assert asked == [[1, 2], [3, 4], [5, 6], [7]]
 
 
 # --- vectors of texts are made once ---
