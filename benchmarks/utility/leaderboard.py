@@ -67,14 +67,14 @@ def noise_of(
 def best(rows: np.ndarray, n: int, noise: np.ndarray, theta: np.ndarray) -> list[float]:
     """Return mean squares of errors: of votes alone, with the noise, and of who knows the prior."""
     # Of Bradley-Terry without ties, to first order: H is the information of all votes.
-    k, half = len(theta), rows @ theta
-    center = np.eye(k) - 1 / k
-    share = 1 / (2 + np.exp(half) + np.exp(-half))
-    bend = rows.T @ (rows * share[:, None]) * n / len(rows)
-    back = np.linalg.pinv(bend, hermitian=True)
+    k, eta = len(theta), rows @ theta
+    level = np.full((k, k), 1 / k)
+    center = np.eye(k) - level
+    bend = rows.T @ (rows / (2 + np.exp(eta) + np.exp(-eta))[:, None]) * n / len(rows)
+    back = np.linalg.inv(bend + level) - level
     with_noise = back + back @ center @ noise @ center @ back
-    known = np.linalg.inv(np.linalg.pinv(with_noise, hermitian=True) + center + 1 / k)
-    return [np.trace(one) / k for one in (back, with_noise, center @ known @ center)]
+    known = center @ np.linalg.inv(np.linalg.inv(with_noise + level) + center) @ center
+    return [np.trace(one) / k for one in (back, with_noise, known)]
 
 
 def cell(k: int, n: int, tie: float, promise: tuple, boards: int, seed: int) -> dict:

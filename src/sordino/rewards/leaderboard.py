@@ -614,7 +614,9 @@ def fit_board(votes: Votes, *, confidence: float = 0.95) -> Leaderboard:
         ranks[:, 1] -= ahead.sum(axis=1)
         for i in np.flatnonzero(~sure & told & ~alone):
             intervals[i] = fit.ends(int(i), covariance, z_one)
-        ratings[~sure & (~told | alone)] = np.nan
+        # and where it may be any number, or the noise would have items win more than all votes
+        nowhere = np.isinf(intervals).all(axis=1) | (np.abs(ratings) > BEYOND)
+        ratings[~sure & (~told | alone | nowhere)] = np.nan
     return Leaderboard(
         items=votes.items,
         ratings=ratings,
