@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial, reduce
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
@@ -405,6 +405,9 @@ def growth(n: int) -> float:
     return float((coefficients(n) ** 2).sum())
 
 
+_Kind = TypeVar("_Kind", bound="LabelMechanism")
+
+
 @dataclass(frozen=True)
 class LabelMechanism(SumMechanism):
     """One noised sum Σ y_i x_i over the labels of pairs, whatever its noise.
@@ -441,7 +444,7 @@ class LabelMechanism(SumMechanism):
         """Return what one step of each counter of ties is worth."""
         return np.eye(self.ties) / self.tie_steps
 
-    def spread_over(self, updates: int) -> Self:
+    def spread_over(self: _Kind, updates: int) -> _Kind:  # noqa: PYI019 (beartype knows no Self here)
         """Return each of so many mechanisms that spend no more on one label than this one."""
         # Releases of weighted sums, the newest votes first: see :func:`coefficients`.
         mu = self.mu * (1 - 2.0**-20) / math.sqrt(growth(updates))
