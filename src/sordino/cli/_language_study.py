@@ -216,21 +216,47 @@ _JUDGES = spending_limit(math.inf, Budget(), unit="label", trust="central")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Releases:
-    """Judgments to learn from, and how often they will be released."""
+class _Rows:
+    """Judgments to learn from, and how often policies are trained on them."""
 
-    pairs: Pairs  # training and held-out judgments together
-    held_out: frozenset[int]  # row numbers of the held-out ones
+    pairs: Pairs  # for randomized labels the held-out judgments are among them
     epsilons: tuple[float, ...]  # of the rows; infinite for the one without privacy
-    seeds: int  # releases at each finite epsilon
+    seeds: int  # releases, or runs, at each finite epsilon
     path: Path  # the ledger
     data: str | None  # its name on the ledger; None where its questions say which it is
-    answers: Path  # folder where randomized answers are kept
     request: str  # the name of the command, by which it finds what it paid for before
-    budget: Budget = field(default_factory=Budget)  # as `--budget`; None for what the study spends
     simulate_seed: int | None = None  # as `--simulate-seed`
-    held: ExitStack = field(default_factory=ExitStack, repr=False)  # what ends with the study
     accepted: tuple[str, ...] | None = None  # as of a `Ledger`
+
+    @property
+    def limits(self) -> list[Limit]:
+        """Return the limits of a new ledger, that of these rows first."""
+        raise NotImplementedError
+
+    def open(self) -> Ledger:
+        """Return the ledger; a new one has a limit for each unit."""
+        if not is_limited(self.path):
+            for limit in self.limits:
+                Ledger.open(self.path, data=self.data or EVERY, budget=limit.budget.of(limit.run))
+        ledger = open_ledger(self.path, self.data, self.limits[0])
+        ledger.accepted = self.accepted
+        return ledger
+
+    def coins(self, epsilon: float, seed: int) -> int | None:
+        """Return the seed of what is drawn for study, if there is one."""
+        start = self.simulate_seed
+        apart = seed + _SEEDS_APART * self.epsilons.index(epsilon)
+        return None if start is None else start + apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Releases(_Rows):
+    """Judgments whose labels are randomized, and what is kept of that."""
+
+    held_out: frozenset[int]  # row numbers of the held-out ones
+    answers: Path  # folder where randomized answers are kept
+    budget: Budget = field(default_factory=Budget)  # as `--budget`; None for what the study spends
+    held: ExitStack = field(default_factory=ExitStack, repr=False)  # what ends with the study
     central: CentralRows | None = None  # of the same records: what covers these covers labels too
     _unprotected: list[PrivatePairs] = field(default_factory=list, repr=False)
 
@@ -249,12 +275,12 @@ class Releases:
 
     @property
     def limits(self) -> list[Limit]:
-        """Return the limits of a new ledger: of labels, which central rows spend too, first."""
+        # Labels are spent by central rows, too.
         spend, delta, central, more = self.spend, 0.0, self.central, []
         if central is not None:
             delta, events = central.delta, self.events | central.events
             spend = composed_epsilon(events, neighbors=REPLACE_ONE, delta=delta) * _MARGIN
-            more = [central.limit]
+            more = central.limits
         budget = self.budget
         return [spending_limit(spend, budget, unit="label", trust="central", delta=delta), *more]
 
@@ -280,15 +306,6 @@ class Releases:
                     ledger = with_spend(ledger, mechanism.event, promise, questions=asked)
         return ledger
 
-    def open(self) -> Ledger:
-        """Return the ledger; a new one has a limit for each unit."""
-        if not is_limited(self.path):
-            for limit in self.limits:
-                Ledger.open(self.path, data=self.data or EVERY, budget=limit.budget.of(limit.run))
-        ledger = open_ledger(self.path, self.data, self.limits[0])
-        ledger.accepted = self.accepted
-        return ledger
-
     def paid_answers(self, epsilon: float, seed: int) -> tuple[PrivatePairs, PrivatePairs]:
         """Return training and held-out answers of one release, which is paid for first."""
         kept, ledger, once = self._file(epsilon, seed), self.open(), math.isinf(epsilon)
@@ -301,13 +318,9 @@ class Releases:
                 self._unprotected.append(found)
             return self._parts(self._unprotected[0])
         if not kept.exists():
-            coins = self.simulate_seed
-            if coins is not None:
-                coins += seed + _SEEDS_APART * self.epsilons.index(epsilon)
+            coins, coin = self.coins(epsilon, seed), RandomizedResponse(epsilon)
             with named:
-                private = privatize(
-                    self.pairs, RandomizedResponse(epsilon), ledger=ledger, simulate_seed=coins
-                )
+                private = privatize(self.pairs, coin, ledger=ledger, simulate_seed=coins)
                 # without questions, which are in the user's file
                 told = describe_guarantee_and_caveats(private.guarantee)
                 write_json(
@@ -362,21 +375,13 @@ def _central_labels(epsilon: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CentralRows:
-    """Raw judgments to learn from, and how often a policy is trained on them."""
+class CentralRows(_Rows):
+    """Raw judgments, on which nothing is measured; an epsilon is what one run costs a record."""
 
-    pairs: Pairs  # training judgments; nothing is measured on others
-    epsilons: tuple[float, ...]  # of the rows: what one run costs a record
-    seeds: int  # runs at each of them
     units: float  # A guess of how many records there are, which counts as public
     sizes: CentralSizes  # of the training
     folder: Path  # where finished runs are kept
-    path: Path  # the ledger
-    data: str | None  # its name on the ledger, as of the other rows
-    request: str  # the name of the command, by which it finds what it paid for before
     declare_unread: bool = False  # as `--declare-unread`
-    simulate_seed: int | None = None  # as `--simulate-seed`
-    accepted: tuple[str, ...] | None = None  # as of a `Ledger`
 
     @property
     def delta(self) -> float:
@@ -425,16 +430,9 @@ class CentralRows:
         return composed_epsilon(events, neighbors=REPLACE_SPECIAL, delta=self.delta)
 
     @property
-    def limit(self) -> Limit:
-        """Return the limit of a new ledger."""
-        return spending_limit(
-            self.spend * _MARGIN,
-            Budget(),
-            unit="record",
-            trust="central",
-            delta=self.delta,
-            neighbors=REPLACE_SPECIAL,
-        )
+    def limits(self) -> list[Limit]:
+        named: Any = {"unit": "record", "trust": "central", "neighbors": REPLACE_SPECIAL}
+        return [spending_limit(self.spend * _MARGIN, Budget(), delta=self.delta, **named)]
 
     def check(self, ledger: Ledger, *, anew: bool) -> None:
         """Refuse what a ledger that is not touched has not enough left for."""
@@ -446,18 +444,9 @@ class CentralRows:
                 ledger = ledger.continuing(_part_of(self.request, _central_labels(epsilon), seed))
                 ledger = with_spend(ledger, self._event(epsilon), promise)
 
-    def open(self) -> Ledger:
-        """Return the ledger."""
-        ledger = open_ledger(self.path, self.data, self.limit)
-        ledger.accepted = self.accepted
-        return ledger
-
     @contextmanager
     def run(self, contest: Contest, epsilon: float, seed: int) -> Iterator[dict[str, Any]]:
         """Yield how a policy fares that one run made; it is paid for before anything is drawn."""
-        noise = self.simulate_seed
-        if noise is not None:
-            noise += seed + _SEEDS_APART * self.epsilons.index(epsilon)
         pipeline = language_module("studies.pipeline")
         named, ledger = _part_of(self.request, _central_labels(epsilon), seed), self.open()
         place = self.folder.with_name(f"{_WORK}{named[:16]}")  # until it is known how it fares
@@ -472,7 +461,7 @@ class CentralRows:
                     privacy=self.privacy(epsilon),
                     ledger=ledger,
                     declare_unread=self.declare_unread,
-                    simulate_seed=noise,
+                    simulate_seed=self.coins(epsilon, seed),
                 )
             yield {"win": contest.fared(place, seed), "curve": []}
         shutil.rmtree(place, ignore_errors=True)
@@ -659,7 +648,7 @@ class Study:
         for method, epsilon, seed in self.runs:
             labels = "label-free" if method == "reference" else _labels_name(epsilon)
             path = self.folder / "runs" / f"{method}-{labels}-{seed}.json"
-            fare = partial(self._fare, contest, method, epsilon, seed)
+            fare: _Fare = partial(self._fare, contest, method, epsilon, seed)
             yield path, {"method": method, "labels": labels, "seed": seed}, fare
         if self.central is not None:
             for epsilon, seed in self.central.runs:
@@ -667,16 +656,14 @@ class Study:
                 fare = partial(self.central.run, contest, epsilon, seed)
                 yield self.central.kept(epsilon, seed), named, fare
 
-    @contextmanager
     def _fare(
         self, contest: Contest, method: str, epsilon: float, seed: int
-    ) -> Iterator[dict[str, Any]]:
-        """Yield how the reference fares, or a policy that randomized labels taught."""
+    ) -> AbstractContextManager[dict[str, Any]]:
+        """Return how the reference fares, or a policy that randomized labels taught."""
         if method == "reference":
-            yield contest.baseline(seed)
-            return
+            return nullcontext(contest.baseline(seed))
         how = cast("Method", method)  # there are these two
-        yield contest.run(how, *self.training.paid_answers(epsilon, seed), seed=seed)
+        return nullcontext(contest.run(how, *self.training.paid_answers(epsilon, seed), seed=seed))
 
     def _begin(self, *, force: bool) -> None:
         """Write down what is studied, or check that it is the study that was begun here."""
