@@ -275,7 +275,7 @@ class Releases(_Rows):
 
     @property
     def limits(self) -> list[Limit]:
-        # Labels are spent by central rows, too.
+        """Return the limits of a new ledger: of labels, which central rows spend too, first."""
         spend, delta, central, more = self.spend, 0.0, self.central, []
         if central is not None:
             delta, events = central.delta, self.events | central.events
@@ -431,8 +431,17 @@ class CentralRows(_Rows):
 
     @property
     def limits(self) -> list[Limit]:
-        named: Any = {"unit": "record", "trust": "central", "neighbors": REPLACE_SPECIAL}
-        return [spending_limit(self.spend * _MARGIN, Budget(), delta=self.delta, **named)]
+        """Return the limit of a new ledger."""
+        return [
+            spending_limit(
+                self.spend * _MARGIN,
+                Budget(),
+                unit="record",
+                trust="central",
+                delta=self.delta,
+                neighbors=REPLACE_SPECIAL,
+            )
+        ]
 
     def check(self, ledger: Ledger, *, anew: bool) -> None:
         """Refuse what a ledger that is not touched has not enough left for."""
