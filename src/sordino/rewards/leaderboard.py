@@ -434,10 +434,7 @@ class _Fit:
             return (won - expected) / math.sqrt(max(float(spread), 1e-300))
 
         ends = []
-        for sign in (
-            1,
-            -1,
-        ):  # at the low end it has won z standard deviations more, at the high less
+        for sign in (1, -1):  # at the low end it has won z standard deviations more, then less
             near, far = self.point[i] + sign * BEYOND, self.point[i] - sign * BEYOND
             bracketed = sign * surplus(far) > z > sign * surplus(near)
             root = (

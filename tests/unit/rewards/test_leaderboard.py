@@ -127,6 +127,17 @@ def test_noise_widens_intervals_and_then_silences():
     assert all(row["rating"] is None for row in loud.to_dict()["items"])
 
 
+def test_noise_by_which_an_item_wins_more_than_all_its_votes_gives_it_no_number():
+    counts, noise = np.full(3, 400.0), 80.0**2 * np.eye(3)
+    terms = {"items": NAMES[:3], "rows": _met(3, counts), "counts": counts, "noise": noise}
+    won = np.array([800.0, -400.0, -400.0])  # of 800 votes: at most 400 more than lost, halved
+    board = fit_board(Votes(**terms, statistic=won))
+    assert np.isnan(board.ratings[0])
+    assert np.isinf(board.intervals[0]).all()
+    less = fit_board(Votes(**terms, statistic=won / 4))
+    assert np.isfinite(less.ratings).all()
+
+
 def test_only_wins_are_finite_and_open_upwards():
     votes = _played(np.zeros(4), 40)
     outcomes = votes.outcomes.copy()
