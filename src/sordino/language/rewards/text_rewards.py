@@ -52,7 +52,7 @@ from sordino.preferences.pairs import PrivatePairs
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger_chain import digest_of_array
-from sordino.rewards.confidence import ConfidenceEllipsoid, flattest_curvature
+from sordino.rewards.confidence import ConfidenceEllipsoid, flattest_curvature, packed
 
 _LONG = 1000  # texts from which on a bar is shown to whoever watches
 _Item = TypeVar("_Item")
@@ -679,7 +679,7 @@ def _checked(at: int, values: Iterable[Any], wanted: int) -> list[float]:
 _FEWEST_FOR_A_CENTER = 3
 """Answers to one prompt from which on their mean is the center; two are always equally far."""
 
-_ARRAYS = {"center", "metric", "noise"}  # of the ellipsoid, and not plain numbers
+_ARRAYS = {"center", "metric"}  # of the ellipsoid, beside its settings
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -787,9 +787,8 @@ class LastLayerUncertainty:
     @property
     def settings(self) -> dict[str, Any]:
         """Return the confidence, and what the ellipsoid holds besides arrays."""
-        names = [name for name in self.ellipsoid.__dataclass_fields__ if name not in _ARRAYS]
-        plain = {name: getattr(self.ellipsoid, name) for name in names}
-        return {"confidence": self.confidence, **plain}
+        plain = self.ellipsoid.to_dict().items()
+        return {"confidence": self.confidence, **{k: v for k, v in plain if k not in _ARRAYS}}
 
 
 def _ball(ball: float | None, head: Float[np.ndarray, " d"]) -> float:
@@ -839,10 +838,10 @@ def read_uncertainty(folder: Path) -> LastLayerUncertainty | None:
         if header != _UNCERTAINTY:
             raise ValueError  # noqa: TRY301 (malformed like the others)
         confidence = settings.pop("confidence")
-        np.linalg.cholesky(arrays["metric"])
-        known = ConfidenceEllipsoid(**arrays, **settings)
+        arrays["metric"] = packed(arrays["metric"])
+        known = ConfidenceEllipsoid.from_dict({**arrays, **settings})
         return LastLayerUncertainty(ellipsoid=known, mean=mean, confidence=confidence)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, DataError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"The uncertainty of the reward cannot be used: {path.name} is damaged, or was "
             "written by a newer sordino."
