@@ -186,6 +186,39 @@ def test_noise_that_is_correlated_over_updates_is_paid_by_everybody_in_them(vote
     assert "did not pay" in found
 
 
+@pytest.mark.parametrize(
+    ("words", "then", "why"),
+    [(("--unit", "person", "--cap", 3), ("--cap", 2), "the same votes again"),
+     (("--unit", "person", "--cap", 3), ("--epsilon", 3), "the same votes again"),
+     ((), ("--groups", "g"), "the same votes again"),
+     (("--groups", "g"), ("--groups", "question_id"), "the same votes again"),
+     ((), ("--data", "weeks"), "named data set"), ((), ("--updates", 3), "made for --updates 2")],
+)  # fmt: skip
+def test_planned_updates_whose_votes_would_not_add_up_are_refused(voted, words, then, why):
+    by_week(voted, weeks=2)
+    terms = ("--epsilon", 4, "--ledger", "spend.db", "--budget", 20, *words)
+    rank(voted, "0.jsonl", *terms, "--updates", 2, "--out", "run0")
+    paid = len(Ledger.read(voted / "spend.db").rows)
+    refused = rank(voted, "until1.jsonl", *terms, *then, "--update", "run0", "--out", "run1",
+                   code=2)  # fmt: skip
+    assert why in refused
+    assert len(Ledger.read(voted / "spend.db").rows) == paid
+
+
+def test_no_update_follows_those_that_were_planned_and_no_question_is_asked_in_two(voted):
+    by_week(voted)
+    terms = ("--epsilon", 4, "--ledger", "spend.db", "--budget", 20)
+    rank(voted, "0.jsonl", *terms, "--updates", 2, "--out", "run0")
+    again = [json.loads(line) for line in (voted / "0.jsonl").read_text().splitlines()][:1]
+    voted.write("twice.jsonl", [row | {"person": "another"} for row in again])
+    twice = ("0.jsonl", "1.jsonl", "twice.jsonl")
+    refused = rank(voted, *twice, *terms, "--update", "run0", "--out", "run1", code=2)
+    assert "asked in two of the planned updates" in refused
+    rank(voted, "until1.jsonl", *terms, "--update", "run0", "--out", "run1")
+    refused = rank(voted, "until2.jsonl", *terms, "--update", "run1", "--out", "run2", code=2)
+    assert "All 2 updates that were planned are made" in refused
+
+
 def test_votes_that_are_on_the_board_already_do_not_count_again(voted):
     by_week(voted, weeks=2)
     terms = ("--epsilon", 4, "--ledger", "spend.db", "--noise", "estimate")
@@ -505,6 +538,8 @@ def test_short_ballots_make_a_board_that_goes_on_and_is_audited(folder):
         low, high = item["band"]
         assert abs(item["rating"] - worth) < high - low
     assert "1,500 ballots" in (folder / "run/report.html").read_text()
+    again = rank(folder, "one.jsonl", *terms, "--update", "both", "--out", "more", code=2)
+    assert "on the board already" in again
     for run in ("run", "both"):
         assert refuted(folder, run) == (0, False)
     path = folder / "both/leaderboard.json"

@@ -1,16 +1,19 @@
 """Noise that is correlated over updates: everybody pays for all that a change of theirs moves."""
 
 import itertools
+import json
 import math
 
 import numpy as np
 import pytest
 from scipy import sparse
 
+import sordino
+from sordino.auditing.runs.replay import audit_run
 from sordino.mechanisms.label_sum import LabelGaussian, coefficients, growth
 from sordino.preferences.items import ItemDifferences
 from sordino.preferences.pairs import read_pairs
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.board_files import Board, BoardRelease
 from sordino.rewards.label_release import Judged, plan_updates
@@ -196,3 +199,38 @@ def test_intervals_hold_after_every_update():
                       for i in items]) for items in after]
         )  # fmt: skip
     assert (np.mean(holds, axis=0) > 0.93).all(), np.mean(holds, axis=0)
+
+
+@pytest.mark.parametrize("unit", ["label", "person"])
+@pytest.mark.parametrize("planted", ["nothing", "for one update", "for others"])
+def test_the_audit_knows_who_is_in_later_sums_and_did_not_pay(tmp_path, monkeypatch, unit, planted):
+    real = Judged.shares
+
+    def shares(self, mechanism, promise):
+        found = real(self, mechanism, promise)
+        if planted == "for one update":
+            return [(GaussianEvent(min(one.mu, mechanism.mu)), *about) for one, *about in found]
+        return [(one, *found[0][1:]) for one, *_ in found] if planted == "for others" else found
+
+    monkeypatch.setattr(Judged, "shares", shares)
+    if unit == "label" and planted == "for one update":
+        pytest.skip("no vote is in two updates")
+    rows, folder = [], None
+    terms = {"epsilon": 4, "unit": unit, "ledger": tmp_path / "spend.db", "noise": "estimate"}
+    terms |= {"cap": 3} if unit == "person" else {}
+    for week in range(2):
+        for at in range(120):
+            who = f"{at % 30 if at % 30 < 9 else (week, at % 30)}"
+            asked = {"question_id": f"{week} {at}", "person": who, "winner": "tie"}
+            asked |= {"model_a": NAMES[at % 3], "model_b": NAMES[(at + 1) % 3]}
+            rows.append(asked)
+        (tmp_path / f"{week}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        then = {"updates": 3, "budget": 50} if folder is None else {"update": folder}
+        folder = tmp_path / f"board{week}"
+        sordino.rank(tmp_path / f"{week}.jsonl", out=folder, **terms, **then)
+    (found,) = (
+        one
+        for one in audit_run(folder, ledger=tmp_path / "spend.db").findings
+        if one.attack == "mechanism"
+    )
+    assert ("did not pay" in found.summary) == (planted != "nothing")

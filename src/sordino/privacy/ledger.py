@@ -610,6 +610,7 @@ class Ledger:
         questions: np.ndarray | None = None,
         people: People | None = None,
         details: dict[str, Any] | None = None,
+        votes: Sequence[bytes] = (),
     ) -> _Release[T]:
         """Pay for a draw, make it and record what came out, in this order.
 
@@ -621,9 +622,8 @@ class Ledger:
             PrivacyError: The promise does not fit this ledger.
             BudgetExceeded: The total would pass the budget; nothing was drawn.
         """
-        reservation = self.reserve(
-            event, promise=promise, count=count, questions=questions, people=people, details=details
-        )
+        terms: dict[str, Any] = {"questions": questions, "people": people, "details": details}
+        reservation = self.reserve(event, promise=promise, count=count, votes=votes, **terms)
         value = cast("T", reservation.drawn_once(cast("Any", draw))) if stored else draw()
         artifact = digest(value)
         reservation.commit(artifact)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
@@ -57,6 +57,8 @@ _UP: Final = 1 + 2.0**-30  # so that rounding makes no event smaller
 _EXACT: Final = 2.0**-31  # of a count that is rounded up
 _CLASSES: Final = 64  # of persons by how often they came; of more, some are charged a bit more
 _FINE: Final = 8  # such classes between a loss and twice that
+ROUNDED_UP: Final = 2 ** (1 / _FINE)  # what is charged of what is lost, at most
+_V = TypeVar("_V", Pairs, Rankings)
 
 
 def release_labels(
@@ -277,8 +279,18 @@ class Judged:
             place = mine[0] if len({*mine}) == 1 else oldest
             counts[place][key] = math.ceil(weights[mine].sum() / weights[place] - _EXACT)
         found: list[Share] = []
+        seen = np.zeros(0, np.uint64)
         for age in np.unique(ages).tolist():
             asked, here = source.part(rows[ages == age].tolist()).questions, counts[age]
+            assert asked is not None  # noqa: S101 - for the type checker
+            if np.isin(asked, seen).any():
+                raise UsageError(
+                    "A question was asked in two of the planned updates, and a ledger of labels "
+                    "knows votes by their questions: those of both updates would pay for all. "
+                    "Nothing was released. Give every vote a question_id of its own, take --unit "
+                    "person, or leave --updates out."
+                )
+            seen = np.append(seen, asked)
             who = People(b"".join(here), np.array([*here.values()], np.int64))
             found.append((event(weights[age]), asked, None if source.persons is None else who))
         return found
@@ -441,7 +453,7 @@ def countable_rows(pairs: Pairs | Rankings) -> Int64[np.ndarray, " k"]:
     return np.array(sorted(once, key=ranks.__getitem__))
 
 
-def votes_of(pairs: Pairs, rows: Sequence[int] | Int64[np.ndarray, " k"]) -> list[bytes]:
+def votes_of(pairs: Pairs | Rankings, rows: Sequence[int] | Int64[np.ndarray, " k"]) -> list[bytes]:
     """Return the keys of person and question of votes; nothing if these do not tell them apart."""
     if pairs.persons is None:
         unique = len({*pairs.keys}) == len(pairs)
@@ -450,8 +462,8 @@ def votes_of(pairs: Pairs, rows: Sequence[int] | Int64[np.ndarray, " k"]) -> lis
 
 
 def new_votes(
-    votes: Pairs, path: Path, paid: Sequence[Sequence[str]], *, spread: bool
-) -> tuple[Pairs, Int64[np.ndarray, " n"] | None]:
+    votes: _V, path: Path, paid: Sequence[Sequence[str]], *, spread: bool
+) -> tuple[_V, Int64[np.ndarray, " n"] | None]:
     """Return the votes that a release is about, and how old each is where old ones are in it."""
     # The ledger knows those on the board again, by keyed digests, from what paid for each update.
     # Where noise is correlated over updates all votes so far are needed.

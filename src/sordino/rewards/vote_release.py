@@ -36,7 +36,7 @@ from sordino.privacy.guarantee import REPLACE_ONE, UNDECIDED, Guarantee, Neighbo
 from sordino.privacy.ledger import Ledger
 
 from .evidence import Evidence, Released, evidence_of_answers
-from .label_release import Judged, digest_of_statistic, release_sum
+from .label_release import Judged, digest_of_statistic, release_sum, votes_of
 from .leaderboard import Ballots, Votes
 from .ranking_fit import refuse_other_ballots, terms_of_ballots
 from .release_checks import entropy_of, record_promise
@@ -430,6 +430,7 @@ def release_ballots(
         mechanism.event,
         lambda: design.release(rankings.ranks, entropy=entropy),
         digest=lambda value: digest_of_statistic(rankings.public_digest, value),
+        votes=votes_of(rankings, np.flatnonzero(rankings.first_rows())),
         **terms,
     )
     return ReleasedVotes(

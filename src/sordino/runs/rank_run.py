@@ -42,8 +42,9 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.ranking_files import holds_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.books import names_persons
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, size
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import event_of
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.leaderboard import ends_in_points, rank_words
 from sordino.reporting.result import describe_guarantee_and_caveats
@@ -544,6 +545,45 @@ class _Sum(RankRun):
             most = np.sqrt(most * (1 + 2 * (most - 1) / len(self.features.items)))
         return self._teaching[1] * most
 
+    def account(self, *, planning: bool) -> Ledger:
+        """Return the ledger that pays; refuse planned updates whose votes would not add up."""
+        ledger, earlier = super().account(planning=planning), self.earlier
+        if self.updates is not None:
+            if self.settings.unit is Unit.label and self.data is not None:
+                raise UsageError(
+                    "What is spent on a named data set adds up whatever votes it is about, so "
+                    "those of one planned update would pay for all. Nothing was released. Leave "
+                    "--data out: votes are known by their questions."
+                )
+            if earlier is not None:
+                self._refuse_other_votes(ledger, earlier)
+        return ledger
+
+    def _refuse_other_votes(self, ledger: Ledger, earlier: Board) -> None:
+        """Refuse an update in whose sum earlier votes would be others than in earlier sums."""
+        # All releases of planned updates are of the same votes, with other weights: only then they
+        # add up to the board.
+        newest, mechanism = earlier.releases[-1].votes, self.mechanism
+        if len(earlier.releases) >= (self.updates or 0):
+            raise UsageError(
+                f"All {self.updates} updates that were planned are made, and epsilon was for them. "
+                "Nothing was released. Begin a new board."
+            )
+        paid = {row.release_id: row for row in ledger.rows if row.kind == "reserve"}
+        rows = [paid[name] for name in earlier.releases[0].release_ids]
+        caps = {(json.loads(row.payload).get("details") or {}).get("cap") for row in rows}
+        mus = [event.mu for row in rows if isinstance(event := event_of(row), GaussianEvent)]
+        groups, items = {*newest} - {""}, {*newest[""].items}
+        same = bool(groups) == bool(self.features.groups) and groups <= {*self.features.groups}
+        same &= items <= {*self.features.items} and caps == {mechanism.records_per_person}
+        same &= earlier.guarantee.unit == self.settings.unit.whose
+        if not same or not math.isclose(max(mus, default=0.0), mechanism.event.mu, rel_tol=1e-9):
+            raise UsageError(
+                "Planned updates are of the same votes again and again. Nothing was released. Give "
+                "the same --epsilon, --delta, --unit, --cap and --groups in all of them, and "
+                "--items with every item so far."
+            )
+
     def described(self) -> dict[str, Any]:
         mechanism, settings = self.mechanism, self.settings
         if isinstance(mechanism, SumMechanism):
@@ -794,11 +834,10 @@ def prepare(settings: Rank, data: object = None) -> RankRun:
     if isinstance(votes, PrivatePairs) and settings.noise == "estimate":
         refuse_randomized(votes)
     ages, left = None, 0
-    if isinstance(votes, Pairs) and not settings.hides_texts and settings.noise != "labels":
-        paid, n = (
-            [] if earlier is None else [one.release_ids for one in earlier.releases],
-            len(votes),
-        )
+    known = Pairs if spread else Pairs | Rankings
+    if isinstance(votes, known) and not settings.hides_texts and settings.noise != "labels":
+        paid = [] if earlier is None else [one.release_ids for one in earlier.releases]
+        n = len(votes)
         votes, ages = new_votes(votes, settings.ledger_path, paid, spread=spread)
         left = n - len(votes)
     elif spread:

@@ -41,7 +41,8 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger_chain import Row, event_of
 from sordino.privacy.persons import Rosters
-from sordino.rewards.board_files import Board
+from sordino.rewards.board_files import Board, BoardRelease
+from sordino.rewards.label_release import ROUNDED_UP
 from sordino.rewards.leaderboard import Votes
 from sordino.rewards.model import RewardModel, Worth
 
@@ -511,9 +512,16 @@ def check_board(
         held = (votes.inflation for votes in board.releases[-1].votes.values())
         found.refute(_OTHER, when=not all(math.isclose(one, widening) for one in held))
     elif len(events) == len(mus) > 0 and (len(mus) == 1 or board.updates):
-        # who comes back pays more than what is described of all votes of one update, old ones less
-        least = getattr(stated.noise, "mu", 0.0) * (1 - _SLACK)
-        event = GaussianEvent(min((mu for mu in mus if mu >= least), default=max(mus)))
+        bought = {row.release_id: event_of(row) for row in rows if row.kind == "reserve"}
+
+        def paid_for(one: BoardRelease) -> float:
+            return min(
+                (getattr(bought.get(name), "mu", 0.0) for name in one.release_ids), default=0
+            )
+
+        # Of planned updates all have the noise of the first, in which nobody came back: later on
+        # who comes back pays more than that, and old votes less.
+        event = GaussianEvent(paid_for(board.releases[0 if board.updates else -1]))
         votes, found = board.releases[-1].votes, _Differences([_OTHER])
         if isinstance(stated.noise, _StatedGaussian) and stated.place == _CURATOR_NOISE:
             found = stated.noise.compared(event, paid.neighbors)
@@ -521,12 +529,9 @@ def check_board(
         if len(votes) == 1 and paid.unit == "label" and not board.updates:
             moved = max(map(_moved, votes.values()))
             found.refute(other, when=not math.isclose(moved, event.mu, rel_tol=_OF_NOISE))
-        bought = {row.release_id: event_of(row) for row in rows if row.kind == "reserve"}
         for one in board.releases:  # one vote is hidden at least as far as was paid for
-            sizes = [getattr(bought.get(name), "mu", 0.0) for name in one.release_ids] or [0.0]
-            most = max(sizes) if board.updates else min(sizes)
-            less = any(_moved(votes) > most * (1 + _OF_NOISE) for votes in one.votes.values())
-            found.refute(other, when=less)
+            most = (event.mu if board.updates else paid_for(one)) * (1 + _OF_NOISE)
+            found.refute(other, when=any(_moved(votes) > most for votes in one.votes.values()))
         unpaid = board.updates and not _all_paid(board, paid.unit, rows, rosters)
         other = "Votes of earlier updates are in a later sum and did not pay for it."
         found.refute(other, when=bool(unpaid))
@@ -556,21 +561,38 @@ _FREE_COUNTS: Final = 1.5
 
 def _all_paid(board: Board, unit: Unit, rows: Sequence[Row], rosters: Rosters) -> bool:
     """Return whether votes of every update paid for being in all later ones, by their weight."""
-    said = {row.release_id: row for row in rows if row.kind == "reserve"}
-    people = np.zeros(0, np.uint64)  # who is in the updates so far
-    for number, one in enumerate(board.releases, 1):
-        mine = [said[name] for name in one.release_ids]
+    said = {row.release_id: (row, json.loads(row.payload)) for row in rows if row.kind == "reserve"}
+    new: list[str] = []  # what the votes were asked that were new in each update
+    weeks: dict[int, list[int]] = {}  # in which updates votes of each person were new
+    whole = 0.0  # what new votes pay: what all paid in the first update
+    for number, one in enumerate(board.releases):
+        mine = [
+            (getattr(event_of(row), "mu", 0.0), told)
+            for row, told in map(said.__getitem__, one.release_ids)
+        ]
+        whole = whole or max((mu for mu, _ in mine), default=0.0)
+        weights = coefficients(number + 1)
         if unit == "label":
-            sizes = np.sort([getattr(event_of(row), "mu", 0.0) for row in mine])[::-1]
-            weights = sizes.max(initial=0.0) * coefficients(number)
-            if len(sizes) != number or (sizes < weights * (1 - _SLACK)).any():
+            mine.sort(key=lambda paid: -paid[0])
+            new.append(mine[0][1].get("asked", "") if mine else "")
+            if [told.get("asked", "") for _, told in mine] != new[::-1]:
                 return False
-        else:
-            names = [json.loads(row.payload).get("persons", "") for row in mine]
-            here = np.concatenate([roster.digests for roster in rosters.of(names)])
-            if not np.isin(people, here).all():
+            if any(mu < whole * w * (1 - _SLACK) for (mu, _), w in zip(mine, weights, strict=True)):
                 return False
-            people = here
+            continue
+        paid: dict[int, float] = {}
+        for mu, told in mine:
+            (roster,) = rosters.of([told.get("persons", "")])
+            paid |= dict.fromkeys(roster.digests.tolist(), mu / whole)
+        for person in {*weeks, *paid}:
+            old, share = (
+                float(sum(weights[number - at] for at in weeks.get(person, []))),
+                paid.get(person, 0.0),
+            )
+            if share >= (old + 1) * (1 - _SLACK):
+                weeks.setdefault(person, []).append(number)
+            elif not old * (1 - _SLACK) <= share <= old * ROUNDED_UP * (1 + _SLACK):
+                return False  # neither what somebody pays who does not come again, nor who does
     return True
 
 
