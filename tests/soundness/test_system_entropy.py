@@ -18,6 +18,7 @@ import pytest
 
 import sordino
 from sordino import _random
+from sordino.mechanisms.ballot_sum import BallotGaussian
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
 from sordino.mechanisms.gibbs import ExponentialMechanism, SoftmaxMechanism
 from sordino.mechanisms.label_sum import _ChunkedTotal, _Sum
@@ -67,6 +68,12 @@ def rankings(entropy):
     return design.release(np.tile([2, 4, 6], 50), entropy=entropy)
 
 
+def ballots(entropy):
+    noise = BallotGaussian(1.0, delta=1e-6)
+    design = noise.prepare(np.tile(np.arange(3), 50), np.arange(0, 151, 3), items=3)
+    return design.release(np.tile([1, 2, 0], 50), entropy=entropy)
+
+
 def objective(entropy):
     made = ObjectivePerturbation(1.0, bound=1.0, **SLOT)
     return made.release(solved, d=D, entropy=entropy)
@@ -109,6 +116,7 @@ CASES = {
         ).release(ROWS, entropy=e), 0, D * (D + 1) // 2),
     "LabelDesign": (labels, 0, D),
     "RankingDesign": (rankings, 0, 2),
+    "BallotDesign": (ballots, 0, 6),  # of three items, and of the three pairs of them
     "_ChunkedTotal": (chunked, 0, D),
     "GaussianRegression": (
         lambda e: regression(GaussianRegression(**PUBLIC, **SLOT, **NOISED), e), 0, 9),
@@ -198,6 +206,7 @@ def test_every_mechanism_is_in_the_table():
 
 FROM_SEEDS = {  # the only places that make a stream of something else, and of what
     ("_random.py", "SimulatedEntropy", "int.from_bytes(digest[:16], 'big')"),  # a seed and a part
+    ("auditing/statistical/distinguishing.py", "entropy", "seed"),  # of a task: its part, or None
     ("algorithms/user_slots.py", "entropy", "self._seeds[number][which]"),  # of a seed
     ("language/dp_sgd/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
     # The last two compute from what was released: a split of it, and quantiles of its intervals.
@@ -207,7 +216,7 @@ FROM_SEEDS = {  # the only places that make a stream of something else, and of w
 MAKERS = {"entropy", "entropy_of", "entropy_of_part", "SimulatedEntropy"}
 GIVEN = {
     "None", "simulate_seed", "settings.simulate_seed", "self.settings.simulate_seed",
-    "self.simulate_seed", "self.seed", "task.seed",
+    "self.simulate_seed", "self.seed",
 }  # fmt: skip
 
 
