@@ -555,9 +555,10 @@ def _checked(
     """Return a mapping from our fields to columns, after refusing one that cannot be meant."""
     people = {PERSON, f"{PERSON}s"} | ({who, f"{who}s"} if who else set())
     if not isinstance(columns or {}, Mapping) or not set(columns or ()) <= {*_MAPPED, *people}:
+        known = ", ".join(dict.fromkeys((*_MAPPED, PERSON)))
         raise UsageError(
-            f"columns must be a mapping from our fields ({', '.join((*_MAPPED, PERSON))}) to "
-            "columns of the data. Nothing was read."
+            f"columns must be a mapping from our fields ({known}) to columns of the data. Nothing "
+            "was read."
         )
     columns = dict(columns or {})
     for name_, column in columns.items():

@@ -27,7 +27,8 @@ _TEENS = range(11, 14)
 _MEANING = (
     "With {} confidence all ranges of ranks hold at once, and each interval of points by itself; "
     "the noise that protects people is counted in. Of two items with 100 points between them the "
-    "better one wins about 64% of decided votes. Items whose ranges overlap are statistically tied."
+    "better one wins about 64% of decided votes. An item is tied with those of which it is not "
+    "settled who is ahead."
 )
 
 
@@ -110,15 +111,17 @@ def _board(source: Json, title: str) -> dict[str, Any]:
     rows = []
     for place, item in enumerate(items):
         low, high = ends_in_points(item)
-        tied = [other["name"] for other in items if other is not item and is_tied(item, other)]
+        # As many as its range has ranks beside its own; overlapping ranges may be told apart.
+        tied = item["rank"][1] - item["rank"][0]
+        near = [other["name"] for other in items if other is not item and is_tied(item, other)]
         rows.append(
             {
                 "name": str(item["name"]),
                 "rank": "–".join(dict.fromkeys(map(ordinal, item["rank"]))),
                 "rank_words": rank_words(item["rank"]),
-                "tied": f"tied with {whole(len(tied))} others"
-                if len(tied) > _NAMED
-                else f"tied with {' and '.join(tied)}" * bool(tied),
+                "tied": f"tied with {' and '.join(near)}" * bool(tied)
+                if len(near) == tied <= _NAMED
+                else f"tied with {whole(tied)} other{'s' * (tied > 1)}",
                 "points": points_text(item["points"]),
                 "interval": f"{points_text(low)} to {points_text(high)}",
                 "field": "—"
@@ -155,7 +158,7 @@ def _width(item: Json) -> float:
 
 
 def is_tied(one: Json, other: Json) -> bool:
-    """Return whether it is not settled which of two is ahead: their ranks overlap."""
+    """Return whether the ranges of ranks of two overlap; else it is settled which is ahead."""
     overlap = one["rank"][0] <= other["rank"][1] and other["rank"][0] <= one["rank"][1]
     return bool(overlap and one["component"] == other["component"])
 

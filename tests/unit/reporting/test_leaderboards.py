@@ -50,6 +50,9 @@ def test_ranks_are_ranges_and_ties_are_named():
     items = told["leaderboard"]["items"]
     assert any(low < high for low, high in (item["rank"] for item in items))
     words = shown(page_of(told))
+    many = [high - low for low, high in (item["rank"] for item in items) if high - low > 2]
+    counts = map(int, re.findall(r"tied with (\d+) others", words))
+    assert [count for count in counts if count > 2] == many != []
     for item in items:
         low, high = map(ordinal, item["rank"])
         assert (low if low == high else f"{low}–{high}") in words
