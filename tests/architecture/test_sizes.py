@@ -32,10 +32,10 @@ PUBLIC_BEYOND_EXPORTS = {
     "debias", "dp_event", "exact_epsilon", "export", "gaussian_mu", "hashed_coin",
     "label_neighbors", "synthesize", "tilt",
 }  # fmt: skip
-MOST_OTHERS = 1_206  # public definitions that are neither exported nor in the set above
-MOST_LINES = 75_800  # 70,000 is the rule: front door and boards are to be made up for
+MOST_OTHERS = 1_201  # public definitions that are neither exported nor in the set above
+MOST_LINES = 74_700  # 70,000 is the rule: front door and boards are to be made up for
 MOST_FILES = 208
-MOST_USED_ONCE = 626
+MOST_USED_ONCE = 611
 MOST_ANY = 119
 LONGEST_FILE = 900
 SMALL_FILE = 150
