@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -110,6 +111,8 @@ def _meant(
     source: object, columns: Mapping[str, str] | None = None
 ) -> tuple[tuple[str, ...], Schema]:
     # One row at most is read; whether the source can be used is another question.
+    if isinstance(source, Path) and not (os.path.isfile(source) or os.path.isdir(source)):  # noqa: PTH112, PTH113 (they never raise)
+        raise UsageError(f"{source.name} is no file, and what is read once is not read here.")
     found = contained(source)
     names = found.names or next(found.rows, ("", ()))[1]
     named = tuple(name for name in names if isinstance(name, str))
