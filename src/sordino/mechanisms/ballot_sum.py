@@ -177,7 +177,7 @@ class BallotGaussian(SumMechanism):
         >>> design = BallotGaussian(1.0, delta=1e-6).prepare(
         ...     np.tile(np.arange(3), 50), np.arange(0, 151, 3), items=3)
         >>> [round(float(x * design.scale), 1) for x in design.worth[2:4]]  # of an item, of a pair
-        [9.9, 8.3]
+        [9.0, 7.5]
     """
 
     _: KW_ONLY
