@@ -105,10 +105,17 @@ def test_no_record_tells_that_single_answers_were_judged(folder, tmp_path):
     budget = sordino.Guarantee(2.0, trust="central", **terms)
     ledger = sordino.Ledger.open(tmp_path / "spend.db", data="x", budget=budget)
     pairs = sordino.read_pairs([liked(0)], hides_records=True)
-    with pytest.raises(UsageError, match="no record may tell"):
-        sordino.fit_reward(
-            pairs, features=sordino.HashedText(dimension=8), unit="record", ledger=ledger
-        )
+    noise = sordino.ObjectivePerturbation(
+        1.0, delta=1e-6, bound=0.6, neighbors=sordino.REPLACE_SPECIAL
+    )
+    features = sordino.HashedText(dimension=8)
+    withheld = {"unit": "record", "neighbors": sordino.REPLACE_SPECIAL, "ridge": 1.0, "bound": 1.0}
+    for fit in (
+        lambda: sordino.fit_reward(pairs, mechanism=noise, features=features, ledger=ledger),
+        lambda: sordino.WithheldReward(pairs, features=features, **withheld),
+    ):
+        with pytest.raises(UsageError, match="no record may tell"):
+            fit()
 
 
 @pytest.mark.parametrize("neighbors", ["add-remove", "zero-out"])

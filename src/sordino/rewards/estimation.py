@@ -147,7 +147,8 @@ def fit_reward(  # noqa: PLR0913 (each is one choice, each kind of data ends els
     refuse_own_rows(held_out)
     pairs = pairs.pairs if isinstance(pairs, Trajectories) else pairs
     if getattr(pairs, "alone", False):
-        features = suited_features(features, alone=True)
+        hidden = isinstance(mechanism, ObjectivePerturbation)
+        features = suited_features(features, alone=True, hidden=hidden)
     given: dict[str, object] = {
         "features": features,
         "mechanism": mechanism,
