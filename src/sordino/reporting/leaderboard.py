@@ -5,11 +5,15 @@ All of it is made of what was released, so it costs nothing.
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from sordino.rewards.leaderboard import POINTS
 
@@ -44,7 +48,7 @@ def rank_words(rank: Sequence[int]) -> str:
     return best if best == worst else f"between {best} and {worst}"
 
 
-def ends_in_points(item: Json) -> list[float | None]:
+def _ends_in_points(item: Json) -> list[float | None]:
     """Return the interval of an item in points; an open end is None."""
     rating, points = item["rating"], item["points"]
     return [None if end is None else points + POINTS * (end - rating) for end in item["interval"]]
@@ -68,7 +72,7 @@ class _Axis:
     @classmethod
     def of(cls, items: Sequence[Json], start: float, end: float) -> _Axis:
         values = [
-            v for item in items for v in (item["points"], *ends_in_points(item)) if v is not None
+            v for item in items for v in (item["points"], *_ends_in_points(item)) if v is not None
         ]
         low, high = min(values, default=0.0), max(values, default=1.0)
         step = next((one for one in _STEPS if (high - low) / one <= _TICKS), _STEPS[-1])
@@ -110,10 +114,10 @@ def _board(source: Json, title: str) -> dict[str, Any]:
     }
     rows = []
     for place, item in enumerate(items):
-        low, high = ends_in_points(item)
+        low, high = _ends_in_points(item)
         # As many as its range has ranks beside its own; overlapping ranges may be told apart.
         tied = item["rank"][1] - item["rank"][0]
-        near = [other["name"] for other in items if other is not item and is_tied(item, other)]
+        near = [other["name"] for other in items if other is not item and _is_tied(item, other)]
         rows.append(
             {
                 "name": str(item["name"]),
@@ -153,11 +157,11 @@ def _board(source: Json, title: str) -> dict[str, Any]:
 
 
 def _width(item: Json) -> float:
-    low, high = ends_in_points(item)
+    low, high = _ends_in_points(item)
     return math.inf if low is None or high is None else high - low
 
 
-def is_tied(one: Json, other: Json) -> bool:
+def _is_tied(one: Json, other: Json) -> bool:
     """Return whether the ranges of ranks of two overlap; else it is settled which is ahead."""
     overlap = one["rank"][0] <= other["rank"][1] and other["rank"][0] <= one["rank"][1]
     return bool(overlap and one["component"] == other["component"])
@@ -191,7 +195,7 @@ def _heat(source: Json, items: Sequence[Json]) -> list[tuple[str, list[tuple[str
             if one is other or share is None:
                 cells.append(("same", ""))
             else:
-                unsettled = " open" if is_tied(one, other) else ""
+                unsettled = " open" if _is_tied(one, other) else ""
                 cells.append((f"h{round(10 * share)}{unsettled}", f"{100 * share:.0f}"))
         rows.append((str(one["name"]), cells))
     return rows
@@ -218,7 +222,7 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
     lines: list[dict[str, Any]] = []
     for rank, name in enumerate(last):
         seen = [(x, items[name]) for x, items in zip(across, told, strict=True) if name in items]
-        ends = [(x, *ends_in_points(item)) for x, item in seen]
+        ends = [(x, *_ends_in_points(item)) for x, item in seen]
         lines.append(
             {
                 "name": name,
@@ -250,3 +254,27 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
             if (len(updates) - 1 - at) % every == 0
         ],
     }
+
+
+_COLUMNS = ("rating", "interval", "points", "field_win_rate")
+
+
+def board_table(told: Json) -> str:
+    """Return every board as CSV, one line for each item."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    ends = ("rank_best", "rank_worst"), ("rating", "rating_lower", "rating_upper")
+    writer.writerow(["board", *ends[0], "item", *ends[1], *_COLUMNS[2:]])
+    for board, held in {"": told, **told["groups"]}.items():
+        for item in held["items"]:
+            numbers = np.hstack([np.array(item[name], dtype=float) for name in _COLUMNS]).tolist()
+            shown = ["" if math.isnan(value) else f"{value:.6g}" for value in numbers]
+            writer.writerow([board, *item["rank"], item["name"], *shown])
+    return text.getvalue()
+
+
+def item_line(item: Json) -> str:
+    """Return one item as a line: its range of ranks, name, points, and their interval."""
+    ends = " to ".join("open" if end is None else f"{end:,.0f}" for end in _ends_in_points(item))
+    name = " ".join(item["name"].split())
+    return f"{rank_words(item['rank'])}: {name}, {item['points']:,.0f} points [{ends}]"

@@ -6,9 +6,7 @@ or on every label; ratings, intervals, ranks and the history of the board follow
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import math
 from abc import abstractmethod
@@ -19,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from jaxtyping import Int64
@@ -46,7 +44,7 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import event_of
 from sordino.privatization.randomization import refuse_unlinked
-from sordino.reporting.leaderboard import ends_in_points, rank_words
+from sordino.reporting.leaderboard import board_table, item_line
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.board_files import BOARD, Board, BoardRelease
 from sordino.rewards.label_release import Judged, new_votes, plan_updates, promise_of
@@ -101,83 +99,57 @@ class Rank(Offered, IntoFolder, ManyFiles):
 
     title = "sordino rank"
 
-    votes: Annotated[
-        list[Path],
-        Argument(
-            "Votes: two names and a winner, or a tie, with or without texts; thumbs of named "
-            "answers; ballots over items, full or short, also of PrefLib; randomized answers with "
-            "names. Files, or folders of them.",
-            metavar="DATA...",
-        ),
-    ]
-    noise: Annotated[
-        str,
-        PrivacyOption(
-            "Where the noise is: on every single vote, or on one sum of them that a curator "
-            "releases. auto takes the kind with the smaller foreseen error of ratings.",
-            choices=_NOISES,
-        ),
-    ] = "auto"
+    votes: list[Path] = Argument(
+        "Votes: two names and a winner, or a tie, with or without texts; thumbs of named "
+        "answers; ballots over items, full or short, also of PrefLib; randomized answers with "
+        "names. Files, or folders of them.",
+        metavar="DATA...",
+    )
+    noise: str = PrivacyOption(
+        "Where the noise is: on every single vote, or on one sum of them that a curator "
+        "releases. auto takes the kind with the smaller foreseen error of ratings.",
+        "auto",
+        choices=_NOISES,
+    )
     epsilon: Epsilon = None
     delta: Delta = None
     unit: WhichUnit = Unit.label
     cap: Cap = None
     neighbors: Relation = None
-    items: Annotated[
-        str | None,
-        FitOption(
-            "The names that the board has, separated by commas, or a file with one in each line. "
-            "Needed with --unit record, where it is private who met; else those in the votes.",
-            metavar="NAMES|FILE",
-        ),
-    ] = None
-    ties: Annotated[
-        str | None,
-        FitOption(
-            "A tie is an outcome of its own (Davidson's model), whose number is released with the "
-            "sum at no further cost; or half a win for both. davidson where it can be.",
-            choices=_TIES,
-        ),
-    ] = None
-    groups: Annotated[
-        str | None,
-        FitOption(
-            "A public column, such as a category or a language: each of its values gets a board "
-            "too. Half of what is spent is for the board of all, half for the groups.",
-            metavar="COLUMN",
-        ),
-    ] = None
-    style: Annotated[
-        str | None,
-        FitOption(
-            "Hold the style of the two answers apart from who gave them: all, or some of "
-            f"{','.join(STYLE)}.",
-            metavar="all|NAME,...",
-        ),
-    ] = None
-    anchor: Annotated[
-        str | None,
-        FitOption(
-            "An item and its points, such as NAME=1000; by default the mean has 1000.",
-            metavar="NAME=POINTS",
-        ),
-    ] = None
-    update: Annotated[
-        Path | None,
-        FitOption(
-            "A board of earlier votes (its folder, or its leaderboard.json), to which these are "
-            "added; the new one has the history of both.",
-            metavar="BOARD",
-        ),
-    ] = None
-    updates: Annotated[
-        int | None,
-        FitOption(
-            "How many updates are planned in all. Their noise is correlated, so that it hardly "
-            "grows, and epsilon is for all of them; each gets all votes so far.",
-            min=2,
-        ),
-    ] = None
+    items: str | None = FitOption(
+        "The names that the board has, separated by commas, or a file with one in each line. "
+        "Needed with --unit record, where it is private who met; else those in the votes.",
+        metavar="NAMES|FILE",
+    )
+    ties: str | None = FitOption(
+        "A tie is an outcome of its own (Davidson's model), whose number is released with the "
+        "sum at no further cost; or half a win for both. davidson where it can be.",
+        choices=_TIES,
+    )
+    groups: str | None = FitOption(
+        "A public column, such as a category or a language: each of its values gets a board "
+        "too. Half of what is spent is for the board of all, half for the groups.",
+        metavar="COLUMN",
+    )
+    style: str | None = FitOption(
+        "Hold the style of the two answers apart from who gave them: all, or some of "
+        f"{','.join(STYLE)}.",
+        metavar="all|NAME,...",
+    )
+    anchor: str | None = FitOption(
+        "An item and its points, such as NAME=1000; by default the mean has 1000.",
+        metavar="NAME=POINTS",
+    )
+    update: Path | None = FitOption(
+        "A board of earlier votes (its folder, or its leaderboard.json), to which these are "
+        "added; the new one has the history of both.",
+        metavar="BOARD",
+    )
+    updates: int | None = FitOption(
+        "How many updates are planned in all. Their noise is correlated, so that it hardly "
+        "grows, and epsilon is for all of them; each gets all votes so far.",
+        min=2,
+    )
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened."""
@@ -462,7 +434,7 @@ class RankRun(FolderRun):
                 "seconds": None if hidden else round(_random.clock() - self.started, 3),
             }
         )
-        files = {"leaderboard.csv": _table(told), "report.html": page(result, ledger)}
+        files = {"leaderboard.csv": board_table(told), "report.html": page(result, ledger)}
         return result, {BOARD: text} | files
 
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
@@ -697,28 +669,11 @@ class _Coins(RankRun):
         return votes_of_answers(self.randomizing.answers(ledger), self.features)
 
 
-_COLUMNS = ("rating", "interval", "points", "field_win_rate")
-
-
-def _table(told: Mapping[str, Any]) -> str:
-    """Return every board as CSV, one line for each item."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    ends = ("rank_best", "rank_worst"), ("rating", "rating_lower", "rating_upper")
-    writer.writerow(["board", *ends[0], "item", *ends[1], *_COLUMNS[2:]])
-    for board, held in {"": told, **told["groups"]}.items():
-        for item in held["items"]:
-            numbers = np.hstack([np.array(item[name], dtype=float) for name in _COLUMNS]).tolist()
-            shown = ["" if math.isnan(value) else f"{value:.6g}" for value in numbers]
-            writer.writerow([board, *item["rank"], item["name"], *shown])
-    return text.getvalue()
-
-
 def board_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
     """Return the closing summary of a board in lines."""
     board, ledger, votes = told["leaderboard"], told["certificate"]["ledger"], told["data"]["pairs"]
     rated = [item for item in board["items"] if item["rating"] is not None]
-    lines = [_line(item) for item in rated[:_LISTED]]
+    lines = [item_line(item) for item in rated[:_LISTED]]
     if len(rated) > _LISTED:
         lines.append(f"and {len(rated) - _LISTED:,} more")
     silent = len(board["items"]) - len(rated)
@@ -734,13 +689,6 @@ def board_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
         **ledger_rows(ledger["head"], ledger["rows"]),
     }
     return rows | ({} if folder is None else {"report": str(folder / "report.html")})
-
-
-def _line(item: Mapping[str, Any]) -> str:
-    """Return one item as a line: its range of ranks, name, points, and their interval."""
-    ends = " to ".join("open" if end is None else f"{end:,.0f}" for end in ends_in_points(item))
-    name = " ".join(item["name"].split())
-    return f"{rank_words(item['rank'])}: {name}, {item['points']:,.0f} points [{ends}]"
 
 
 def _usable_votes(votes: Pairs | Rankings, teaches: float, moves: Any, mu: float) -> int:
