@@ -100,7 +100,7 @@ def test_a_real_election_keeps_its_order(shared_data, kind, statistic, least):
 
 @pytest.mark.parametrize(
     "world",
-    [World(60, 100.0, 3, 0, 2.5), World(100, 2.0, 3, 0, 1.0), World(400, 8.0, 10, 2, 1.0)],
+    [World(60, 100.0, 3, 0, 2.5), World(100, 2.0, 3, 0, 1.0), World(1000, 8.0, 10, 2, 1.0)],
     ids=str,
 )
 def test_intervals_of_worths_hold_at_few_ballots(world):
