@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -216,7 +217,7 @@ _JUDGES = spending_limit(math.inf, Budget(), unit="label", trust="central")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows:
+class _Rows(ABC):
     """Judgments to learn from, and how often policies are trained on them."""
 
     pairs: Pairs  # for randomized labels the held-out judgments are among them
@@ -229,9 +230,9 @@ class _Rows:
     accepted: tuple[str, ...] | None = None  # as of a `Ledger`
 
     @property
+    @abstractmethod
     def limits(self) -> list[Limit]:
         """Return the limits of a new ledger, that of these rows first."""
-        raise NotImplementedError
 
     def open(self) -> Ledger:
         """Return the ledger; a new one has a limit for each unit."""

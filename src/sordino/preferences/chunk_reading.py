@@ -162,7 +162,7 @@ def _records(
             found = alike_rows(place, batch)
             first, kinds = found or (np.arange(len(batch)), None)
             records = list[Record]()
-            known = _parsed(chunks.schema, terms["hides_records"], *batch.schema.names)
+            known = _parsed(chunks.schema, *terms.values(), *batch.schema.names)
             for where, row in _dicts(place, batch.take(first), first + number):
                 values = tuple(row.items())
                 if found is None or values not in known:

@@ -309,7 +309,7 @@ def counted_vectors(
     """Return the feature differences of the rows that count, with labels or answers beside them."""
     shape = survey.counted, width_of(survey.chunks, features)
     read: Callable[[Chunk], Iterator[_Block]] = partial(_counted, survey, features, answers)
-    if features is not None:
+    if features is not None and not survey.chunks.hides_records:  # else texts are private, too
         read = _Kept(read, shape[1], survey.folder, new_secret())
     return Rows(survey.engine, survey.chunks, read, shape, survey.taken)
 
