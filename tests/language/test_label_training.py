@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.special import log_expit
 from tests.tiers import few
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
@@ -36,13 +37,16 @@ from sordino.language.training.losses import (
     debiased_preference_loss,
 )
 from sordino.privatization.answers import use_unprotected
-from sordino.rewards.pair_losses import (
-    _mixture_negative_log_likelihood,
-    debias,
-    debiased_loss,
-)
+from sordino.rewards.pair_losses import debias, debiased_loss
 
 from ._training import Killed
+
+
+def mixture_loss(epsilon, margins):
+    """Minus the log probability of a label that a coin of this epsilon may have turned."""
+    kept = log_expit(epsilon) + log_expit(margins)
+    return -np.logaddexp(kept, log_expit(-epsilon) + log_expit(-margins))
+
 
 KINDS = {
     PrivateRewardConfig: (PrivateRewardTrainer, 3e-3),
@@ -148,14 +152,11 @@ def test_the_debiased_loss_is_that_of_the_arrays(flip):
 def test_the_mixture_loss_is_that_of_the_arrays(flip):
     found, slope = torch_loss("mixture", flip)
     epsilon = math.log((1 - flip) / flip) if flip else math.inf
-    expected = _mixture_negative_log_likelihood(epsilon, MARGINS, np.ones(len(MARGINS), dtype=int))
+    expected = mixture_loss(epsilon, MARGINS)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert np.isfinite(slope).all()
     step = 1e-5
-    up, down = (
-        _mixture_negative_log_likelihood(epsilon, MARGINS + s, np.ones(len(MARGINS), dtype=int))
-        for s in (step, -step)
-    )
+    up, down = (mixture_loss(epsilon, MARGINS + s) for s in (step, -step))
     np.testing.assert_allclose(slope, (up - down) / (2 * step), atol=1e-6)
 
 
@@ -227,7 +228,7 @@ def test_the_loss_is_that_of_the_arrays(tiny_llama, private, settings, loss):
         kept, turned = (margins - 0.5) ** 2, (margins + 0.5) ** 2
         losses = ((1 - flip) * kept - flip * turned) / (1 - 2 * flip)
     else:
-        losses = _mixture_negative_log_likelihood(1.0, margins, np.ones(6, dtype=int))
+        losses = mixture_loss(1.0, margins)
     centered = 0.3 * np.mean((r[:6] + r[6:]) ** 2)
     excess = np.maximum(np.abs(r) - 0.2, 0) ** 2
     assert excess.max() > 0.01

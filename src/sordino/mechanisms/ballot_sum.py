@@ -152,17 +152,7 @@ class BallotGaussian(SumMechanism):
     A ballot over m items adds w·½(before − behind) for every item, w so that no ballot moves the
     sum farther than another, and w for every two items that it compares: one of them is listed.
 
-    Args:
-        epsilon: Bound on the privacy loss: of one ballot, and of all ballots of one person if
-            ``records_per_person`` is given.
-        delta: Failure probability, in (0, 1).
-        counted: Whether comparisons are counted in the sum. False only where it is public that
-            every ballot lists all that it was offered: then how many compare two is public.
-        records_per_person: How many ballots of one person count. Needed for unit ``"person"``.
-        grid: The farthest move is 1/grid steps: 2^-24 to 2^-12.
-
-    Raises:
-        UsageError: A setting is out of range.
+    Settings are those of :class:`~sordino.mechanisms.label_sum.LabelGaussian`, of ballots.
 
     Guarantee:
         GaussianEvent of :attr:`mu` for unit ``"label"`` (one ballot, also its length and what it
@@ -181,6 +171,8 @@ class BallotGaussian(SumMechanism):
     """
 
     _: KW_ONLY
+    # Whether comparisons are counted in the sum. False only where it is public that every ballot
+    # lists all that it was offered: then how many compare two is public.
     counted: bool = True
     name: ClassVar[str] = "ballot-gaussian"
     statistic: ClassVar[str] = "comparisons"
@@ -195,30 +187,17 @@ class BallotGaussian(SumMechanism):
         persons: PersonIds | None = None,
         rows: Order | None = None,
     ) -> BallotDesign:
-        """Return the release made ready for what ballots were offered: it reads no rank.
-
-        Args:
-            offered: Which item every flat candidate is, rising within a ballot.
-            starts: Ballot i was offered ``offered[starts[i]:starts[i+1]]``; at least two.
-            items: How many items there are.
-            persons: The public id of each ballot's person; exactly if ``records_per_person`` is
-                set.
-            rows: Which ballots may count, in order of preference; the choice must not depend on
-                what they say.
-
-        Raises:
-            DataError: No ballot counts.
-            UsageError: ``persons`` is missing or is not used; or ballots are too long for the grid.
-        """
+        """Return the release made ready for what ballots were offered: it reads no rank."""
+        # Ballot i was offered the items `offered[starts[i]:starts[i+1]]`, at least two and rising.
+        # Of persons and rows as `RankingGaussian.prepare`.
         refuse_persons(given=persons is not None, most=self.records_per_person)
         cuts = checked_starts(starts, len(offered))
         sizes = np.diff(cuts)
         used = counted_rows(len(sizes), persons, rows, self.records_per_person)
         if not used.any():
             raise DataError("No ballot counts. Nothing was released.")
-        weights = (1 / (self.grid * 2 * _ORDER * np.sqrt(_moved_squared(sizes)))).astype(
-            np.int64
-        ) * used
+        steps = 1 / (self.grid * 2 * _ORDER * np.sqrt(_moved_squared(sizes)))
+        weights = steps.astype(np.int64) * used
         if (weights < 1)[used].any():
             raise UsageError(
                 f"Ballots of {int(sizes[used].max())} items are too long for the grid "

@@ -121,10 +121,8 @@ class Described:
 
     def describe(self) -> dict[str, object]:
         """Return its name and its public numbers, for reports; no auditor reads it."""
-        values = ((name, getattr(self, name)) for name in ("epsilon", "delta", *self.public))
-        return {"name": self.name} | {
-            name: None if value == math.inf else value for name, value in values
-        }
+        values = {name: getattr(self, name) for name in ("name", "epsilon", "delta", *self.public)}
+        return {name: None if value == math.inf else value for name, value in values.items()}
 
 
 def stated(

@@ -16,17 +16,9 @@ from .label_sum import LabelGaussian, SumMechanism
 from .objective_perturbation import ObjectivePerturbation, RankingObjectivePerturbation
 from .ranking_sum import RankingGaussian
 
+_BALLOTS: Final = (RankingGaussian, RankingObjectivePerturbation)
 CURATOR_MECHANISMS: Final[Mapping[str, type[Described]]] = MappingProxyType(
-    {
-        kind.name: kind
-        for kind in (
-            BallotGaussian,
-            LabelGaussian,
-            ObjectivePerturbation,
-            RankingGaussian,
-            RankingObjectivePerturbation,
-        )
-    }
+    {kind.name: kind for kind in (BallotGaussian, LabelGaussian, ObjectivePerturbation, *_BALLOTS)}
 )
 
 
@@ -37,5 +29,4 @@ def is_noised_sum(name: object) -> bool:
 
 def hides_ballots(name: object) -> bool:
     """Return whether a mechanism of this name is for rankings."""
-    kind = CURATOR_MECHANISMS.get(str(name), object)
-    return issubclass(kind, BallotGaussian | RankingGaussian | RankingObjectivePerturbation)
+    return issubclass(CURATOR_MECHANISMS.get(str(name), object), (BallotGaussian, *_BALLOTS))

@@ -152,7 +152,7 @@ def _checked(given: Matrix | Rows) -> Rows:
     rows = Rows.of(given)
     if rows.held is not None:  # blocks of files were checked when they were read
         rows = Rows.of(checked_rows("rows", rows.held))
-    if 0 in rows.shape or not (largest := _largest(rows).max()) > 1 / _LARGEST:
+    if 0 in rows.shape or not (largest := row_sum(rows, _tops, np.maximum).max()) > 1 / _LARGEST:
         raise DataError(
             "rows must hold a row that is not 0 (and not below 2^-400 everywhere). None does: "
             "these features tell no two answers apart. Nothing was spent. Use other features."
@@ -165,11 +165,6 @@ def _checked(given: Matrix | Rows) -> Rows:
     return rows
 
 
-def _largest(rows: Rows) -> Float[np.ndarray, " d"]:
-    """Return the largest absolute value in every column."""
-    return np.asarray(row_sum(rows, _tops, np.maximum))
-
-
 def _tops(part: np.ndarray) -> np.ndarray:
     """Return the largest absolute value in every column of a block."""
     return np.asarray(np.abs(part).max(axis=0))
@@ -180,7 +175,7 @@ def _span(rows: Rows) -> Float[np.ndarray, "d r"]:
     # Directions that one look cannot tell from rounding are looked at again, or left out: rows that
     # were made nearly round show 1e-10 of the longest instead of 1e-8. The others are known, and
     # are only made independent of these.
-    largest = _largest(rows)
+    largest = row_sum(rows, _tops, np.maximum)
     filled = largest > 1 / _LARGEST
     scale = np.exp2(np.frexp(largest[filled])[1])
     if (directions := min(rows.shape[0], len(scale))) > _MOST_DIRECTIONS:

@@ -452,9 +452,8 @@ class SecondMoment(_OnGrid, Repeated[np.ndarray]):
         vectors = vector_array(values, most=self._most)
         total = np.zeros((vectors.shape[1],) * 2, dtype=object)
         for start in range(0, len(vectors), _CHUNK):
-            total += outer_products(
-                clipped_rows(vectors[start : start + _CHUNK], self._most, self.step)
-            )
+            part = vectors[start : start + _CHUNK]
+            total += outer_products(clipped_rows(part, self._most, self.step))
         return total
 
     def release_total(self, total: np.ndarray, *, entropy: Entropy) -> np.ndarray:

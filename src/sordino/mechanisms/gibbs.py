@@ -452,7 +452,7 @@ def draw_actions(
         if plain is not None:
             return plain
     # The last action needs no threshold, nor does any after the last one that can be drawn.
-    cuts = [cut for cut in _level_cuts(levels) if cut < 1 << _BITS]
+    cuts = [cut for cut in thresholds(levels) if cut < 1 << _BITS]
     return _drawn(cuts, words[:, 0], words[:, 1])
 
 
@@ -460,11 +460,7 @@ def thresholds(log_weights: Iterable[float | Decimal]) -> list[int]:
     """Return, for every action, the sum of the chances up to it in units of 2^-128."""
     # An action is drawn if a uniform integer below 2^128 is below its threshold and not below the
     # one before. The last threshold is 2^128.
-    return _level_cuts(_levels(log_weights))
-
-
-def _level_cuts(levels: list[Decimal]) -> list[int]:
-    weights = _weights(levels)
+    weights = _weights(_levels(log_weights))
     total = sum(weights)
     return [(part << _BITS) // total for part in accumulate(weights)]
 

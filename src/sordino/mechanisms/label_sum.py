@@ -687,7 +687,9 @@ class LabelDesign(DesignedSum):
             one[self.worst], other[self.worst] = mine, theirs
             one[~self.used] = 1
             cases.append(WorstCase(one, other))
-        return max(cases, key=self._distance)
+        return max(
+            cases, key=lambda case: np.linalg.norm(self._total(case.one) - self._total(case.other))
+        )
 
     def _together(self, rows: Int64[np.ndarray, "p m"]) -> Int64[np.ndarray, " p"]:
         """Return how far all labels of a person move the sum, for people with m rows each."""
@@ -709,9 +711,6 @@ class LabelDesign(DesignedSum):
             square = self.parts**2 * each.sum(axis=1) + ties.max(axis=1)
             moved[at : at + height] = FINER * root_above(square)
         return moved
-
-    def _distance(self, case: WorstCase) -> float:
-        return float(np.linalg.norm(self._total(case.one) - self._total(case.other)))
 
     def _total(self, values: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:
         if len(times := _times_of(values, self.parts)) != len(self.halves):

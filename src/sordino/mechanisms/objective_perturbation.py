@@ -614,9 +614,6 @@ def usable_bound(value: float, powers: int) -> float:
     return bound
 
 
-_PAIR = 2
-
-
 def ranked_delta(
     epsilon: float,
     mu: float,
@@ -631,7 +628,7 @@ def ranked_delta(
     # Guarantee: (ε, result); shown by tests/soundness/test_ranking_objective_perturbation.py.
     # Source: docs/central.md, "Rankings". A replaced record moves the gradient by twice as much, in
     # the span of two records' differences.
-    if candidates == _PAIR:  # J = log(1 + κ/4)
+    if candidates == 2:  # noqa: PLR2004 - J = log(1 + κ/4)
         kappa = 4 * math.expm1(jacobian)
         return joint_delta(epsilon, mu, kappa, mu_output, neighbors=neighbors)
     legs = 2 if neighbors == REPLACE_ONE else 1
@@ -649,12 +646,10 @@ def _largest_ranked_mu(
     neighbors: NeighboringRelation,
 ) -> float:
     """Return the largest μ of the tilt that keeps (ε, δ), its output noise included."""
-    terms: dict[str, Any] = {"candidates": candidates, "dimension": dimension}
+    sizes: Any = {"candidates": candidates, "dimension": dimension, "neighbors": neighbors}
 
     def keeps(mu: float) -> bool:
-        parts = (epsilon, mu, jacobian)
-        output = mu * _OUTPUT_SHARE
-        return ranked_delta(*parts, **terms, neighbors=neighbors, mu_output=output) <= delta
+        return ranked_delta(epsilon, mu, jacobian, **sizes, mu_output=mu * _OUTPUT_SHARE) <= delta
 
     if not keeps(_LEAST_MU):
         raise UsageError(

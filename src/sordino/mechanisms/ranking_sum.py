@@ -249,20 +249,6 @@ _MOST: Final = 2**62  # of a sum: it fits 64 bits
 _PART: Final = 1 << 20
 
 
-def _weighted(
-    features: Matrix, starts: Int64[np.ndarray, " s"], ellipsoid: Ellipsoid, statistic: _Statistic
-) -> Float[np.ndarray, "m r"]:
-    """Return whitened vectors less their slate's mean, times w/2 or 1."""
-    # Source: docs/central.md, "Rankings".
-    sizes = np.repeat(np.diff(starts), np.diff(starts)).astype(np.float64)
-    weights = 1 / (sizes * (sizes - 1)) if statistic == "borda" else np.ones(len(sizes))
-    turned = np.ascontiguousarray(ellipsoid.whiten.T)
-    inside = np.empty((len(sizes), ellipsoid.rank))
-    for part, values in dense_parts(centering(starts) @ features):
-        inside[part] = (values @ turned) * weights[part, np.newaxis]
-    return inside
-
-
 def _moves(
     vectors: Int32[np.ndarray, "m r"], starts: Int64[np.ndarray, " s"], statistic: _Statistic
 ) -> Int64[np.ndarray, " slates"]:
@@ -522,7 +508,14 @@ class RankingGaussian(SumMechanism):
         rows, live_cuts = part_of(cuts, live)
         flat: Any = features
         ellipsoid = self.ellipsoid_of(_pair_signs(live_cuts) @ flat[rows])
-        weighted = _weighted(flat[rows], live_cuts, ellipsoid, self.statistic)
+        # whitened vectors less their slate's mean, times w/2 or 1
+        # Source: docs/central.md, "Rankings".
+        many = np.repeat(np.diff(live_cuts), np.diff(live_cuts)).astype(np.float64)
+        weights = 1 / (many * (many - 1)) if self.statistic == "borda" else np.ones(len(many))
+        turned = np.ascontiguousarray(ellipsoid.whiten.T)
+        weighted = np.empty((len(many), ellipsoid.rank))
+        for part, values in dense_parts(centering(live_cuts) @ flat[rows]):
+            weighted[part] = (values @ turned) * weights[part, np.newaxis]
         unit = self.grid * 2 * float(np.sqrt(np.einsum("ij,ij->i", weighted, weighted).max()))
         vectors = np.zeros((int(cuts[-1]), ellipsoid.rank), dtype=np.int32)
         vectors[rows] = whole_steps(weighted / unit, 1 / self.grid)

@@ -569,9 +569,8 @@ def withheld_label_range(
 ) -> float:
     """Return the range of one flipped label, for public pairs and a fit over a ball."""
     # Source: docs/intrinsic.md, "Withheld rewards of preferences"; `LabelCurvature`.
-    return LabelCurvature.of(differences, ridge=ridge, ball=ball).range(
-        queries, inexactness=inexactness
-    )
+    curvature = LabelCurvature.of(differences, ridge=ridge, ball=ball)
+    return curvature.range(queries, inexactness=inexactness)
 
 
 def withheld_label_loss_outside(
@@ -603,37 +602,25 @@ def withheld_label_loss_outside(
         raise DataError("log_reference and penalties must hold one number for each candidate.")
     if not np.isfinite(weight[inside]).all() or np.isnan(weight).any() or np.inf in weight:
         raise DataError("log_reference must be finite inside, and finite or −inf outside.")
-    others = [
-        _log_weight(queries, ~inside, int(best), ball, temperature, weight, taken, slack)
-        for best in np.flatnonzero(inside)
-    ]
+    outside = ~inside & np.isfinite(weight)
+
+    def log_weight(best: int) -> float:
+        """Return the log of how much all candidates outside can weigh against one, rounded up."""
+        if not outside.any():
+            return -math.inf
+        reach = ball * np.linalg.norm(queries[outside] - queries[best], axis=1)
+        gain = taken[best] - taken[outside]
+        sizes = reach + abs(taken[best]) + np.abs(taken[outside]) + 2 * slack
+        exponents = weight[outside] - weight[best] + (reach + gain + 2 * slack) / temperature
+        known = np.abs(weight[outside]) + abs(weight[best]) + sizes / temperature
+        exponents += (known + 1) * (UP - 1)
+        most = float(exponents.max())
+        total = most + math.log(float(np.exp(exponents - most).sum()))
+        return total + (abs(total) + 1) * (UP - 1)
+
+    least = min(log_weight(int(best)) for best in np.flatnonzero(inside))
     over = curvature.range(queries[inside], inexactness=slack)
-    return over, min(1.0, float(expit(min(others))) * UP)
-
-
-def _log_weight(
-    queries: np.ndarray,
-    outside: np.ndarray,
-    best: int,
-    ball: float,
-    temperature: float,
-    weight: np.ndarray,
-    taken: np.ndarray,
-    slack: float,
-) -> float:
-    """Return the log of how much all candidates outside can weigh against one, rounded up."""
-    reach = ball * np.linalg.norm(queries[outside] - queries[best], axis=1)
-    gain = taken[best] - taken[outside]
-    sizes = reach + abs(taken[best]) + np.abs(taken[outside]) + 2 * slack
-    exponents = weight[outside] - weight[best] + (reach + gain + 2 * slack) / temperature
-    finite = np.isfinite(exponents)
-    if not finite.any():
-        return -math.inf
-    known = np.abs(weight[outside][finite]) + abs(weight[best]) + sizes[finite] / temperature
-    exponents = exponents[finite] + (known + 1) * (UP - 1)
-    most = float(exponents.max())
-    total = most + math.log(float(np.exp(exponents - most).sum()))
-    return total + (abs(total) + 1) * (UP - 1)
+    return over, min(1.0, float(expit(least)) * UP)
 
 
 def withheld_ridge_label_range(

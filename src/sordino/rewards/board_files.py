@@ -34,21 +34,13 @@ _MEAN = 1000.0  # points of the mean, where nothing is anchored
 
 @dataclass(frozen=True, kw_only=True)
 class BoardRelease:
-    """One update: the votes of one release, of all items and of every group.
+    """One update: the votes of one release, of all items and of every group."""
 
-    Attributes:
-        name: What the update is called over time, such as its date.
-        votes: What was released, by the name of the group; all votes have none.
-        release_ids: The ledger entries that paid.
-        artifact: SHA-256 of what they released.
-        styles: Names of the columns of style.
-    """
-
-    name: str
-    votes: Mapping[str, Votes]
-    release_ids: tuple[str, ...]
-    artifact: str
-    styles: tuple[str, ...] = ()
+    name: str  # what the update is called over time, such as its date
+    votes: Mapping[str, Votes]  # what was released, by the name of the group; all votes have none
+    release_ids: tuple[str, ...]  # the ledger entries that paid
+    artifact: str  # SHA-256 of what they released
+    styles: tuple[str, ...] = ()  # names of the columns of style
 
     def to_dict(self) -> dict[str, Any]:
         """Return the release as JSON holds it."""
@@ -120,21 +112,13 @@ def _votes_of(told: Mapping[str, Any]) -> Votes:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """All releases of a board, with what they promise together and what follows from them.
+    """All releases of a board, with what they promise together and what follows from them."""
 
-    Attributes:
-        releases: Every update, the oldest first.
-        guarantee: What all of them promise together.
-        anchor: An item and its points; without one the mean of all has 1000.
-        confidence: How often an interval, or all ranks together, hold the truth.
-        updates: For how many the noise is correlated; without it each has noise of its own.
-    """
-
-    releases: tuple[BoardRelease, ...]
-    guarantee: Guarantee
-    anchor: tuple[str, float] | None = None
-    confidence: float = 0.95
-    updates: int | None = None
+    releases: tuple[BoardRelease, ...]  # every update, the oldest first
+    guarantee: Guarantee  # what all of them promise together
+    anchor: tuple[str, float] | None = None  # an item and its points; else the mean has 1000
+    confidence: float = 0.95  # how often an interval, or all ranks together, hold the truth
+    updates: int | None = None  # for how many the noise is correlated; else each has its own
     counted_apart: ClassVar[bool] = True  # what paid for updates: by who took part in each
 
     @property
@@ -212,10 +196,9 @@ class Board:
             name, points = self.anchor
             held = {row["name"]: row["rating"] for row in rows}
             shift = points - _MEAN - POINTS * (held.get(name) or 0.0)
-        rated = (row["points"] is not None for row in rows)
         return [
-            row | {"points": row["points"] + shift} if known else row
-            for row, known in zip(rows, rated, strict=True)
+            row if row["points"] is None else row | {"points": row["points"] + shift}
+            for row in rows
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -233,12 +216,7 @@ class Board:
 
     @classmethod
     def load(cls, path: Path) -> Board:
-        """Return the board that a file holds; whatever it shows is made anew.
-
-        Raises:
-            DataError: It is no board, a newer one, or malformed.
-            FileSystemError: It cannot be read.
-        """
+        """Return the board that a file holds; whatever it shows is made anew."""
         problem = f"{path.name} cannot be used"
         values = read_json(path, kind=BOARD_FORMAT, version=BOARD_VERSION, problem=problem)
         try:

@@ -342,26 +342,13 @@ class ReleasedMoment:
 
     def __repr__(self) -> str:
         """Return the size and the noise; no number of the matrix."""
-        return f"ReleasedMoment(d={self.d}, standard_deviation={self.standard_deviation:.4g})"
+        deviation = self.mechanism.standard_deviation
+        return f"ReleasedMoment(d={self.d}, standard_deviation={deviation:.4g})"
 
     @property
     def d(self) -> int:
         """Return the number of features."""
         return len(self.matrix)
-
-    @property
-    def standard_deviation(self) -> float:
-        """Return the noise of the diagonal; off it the variance is half as large."""
-        return self.mechanism.standard_deviation
-
-    @property
-    def bound(self) -> float:
-        """Return the norm to which every x was clipped."""
-        return self.mechanism.bound
-
-    def operator_norm_bound(self, *, failure_probability: float) -> float:
-        """Return ν, a norm that the noise exceeds with this probability at most."""
-        return self.mechanism.operator_norm_bound(self.d, failure_probability=failure_probability)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the moment as JSON holds it; the matrix as its packed lower triangle."""
@@ -493,9 +480,10 @@ def record_ellipsoid(
     # fails with a fixed probability, so that one metric serves every confidence.
     ridge = mechanism.ridge
     assert ridge is not None  # noqa: S101 - for the type checker: it is set once it is built
-    refuse_small_ridge(ridge, moment.mechanism, d=moment.d, ball=ball)
-    slope = _slope(moment.bound, ball)
-    norm = moment.operator_norm_bound(failure_probability=_MOMENT_FAILURE)
+    noise = moment.mechanism
+    refuse_small_ridge(ridge, noise, d=moment.d, ball=ball)
+    slope = _slope(noise.bound, ball)
+    norm = noise.operator_norm_bound(moment.d, failure_probability=_MOMENT_FAILURE)
     metric = slope * (moment.matrix - norm * np.eye(moment.d)) + ridge * np.eye(moment.d)
     # Wherever the noise is within its bound, all eigenvalues are above: only where the set may
     # fail anyway is anything changed.

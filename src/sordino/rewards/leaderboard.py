@@ -80,37 +80,20 @@ class Ballots:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Votes:
-    """All that a board may see of battles: released, or public.
+    """All that a board may see of battles: released, or public."""
 
-    Args:
-        items: The K names.
-        rows: Public rows, each once: the first K columns are differences of items (1 and −1),
-            further ones differences of style.
-        counts: How many votes had each row; noised where which items met is private.
-        statistic: Σ (y − ½) x over all votes: noised, or debiased after a coin.
-        ties: How many votes were ties, noised; left out, a tie is half a win.
-        noise: Covariance of the noise of (statistic, ties).
-        inflation: 1/(1 − 2p)² where every answer went through a coin of flip rate p.
-        count_variance: Variance of the noise of each count.
-        outcomes: How many votes of each row were lost, tied and won by its first item; only of
-            votes that nothing hides.
-        ballots: What ballots were offered, if the votes are the pairs of ballots, which depend on
-            each other.
-
-    Raises:
-        DataError: Shapes do not fit together, or a number is not finite.
-    """
-
-    items: tuple[str, ...]
+    items: tuple[str, ...]  # the K names
+    # Public rows, each once: K columns of differences of items (1 and −1), then those of style.
     rows: sparse.csr_array
-    counts: Float[np.ndarray, " m"]
-    statistic: Float[np.ndarray, " d"]
-    ties: float | None = None
-    noise: Float[np.ndarray, "s s"]
-    inflation: float = 1.0
-    count_variance: float = 0.0
+    counts: Float[np.ndarray, " m"]  # votes of each row; noised where which items met is private
+    statistic: Float[np.ndarray, " d"]  # Σ (y − ½) x over all votes: noised, or debiased
+    ties: float | None = None  # how many votes were ties, noised; left out, a tie is half a win
+    noise: Float[np.ndarray, "s s"]  # covariance of the noise of (statistic, ties)
+    inflation: float = 1.0  # 1/(1 − 2p)² where every answer went through a coin of flip rate p
+    count_variance: float = 0.0  # of the noise of each count
+    # Votes of each row that were lost, tied and won by its first item, where nothing hides them.
     outcomes: Float[np.ndarray, "m 3"] | None = None
-    ballots: Ballots | None = None
+    ballots: Ballots | None = None  # whose pairs the votes are: they depend on each other
 
     def __post_init__(self) -> None:
         (m, d), k = self.rows.shape, len(self.items)
@@ -138,17 +121,9 @@ class Votes:
         counts: Float[np.ndarray, " m"] | None = None,
         count_variance: float = 0.0,
     ) -> Votes:
-        """Return the pairs of ballots, of which each compares all that it was offered.
-
-        Args:
-            items: The K names.
-            ballots: What was offered.
-            statistic: Σ w (y − ½)x over the pairs of all ballots, noised.
-            noise: Covariance of its noise.
-            counts: How much weigh the ballots that compare two items, noised: of every two that
-                were offered together, in order. Left out, each compares all.
-            count_variance: Variance of the noise of each count.
-        """
+        """Return the pairs of ballots, of which each compares all that it was offered."""
+        # Counts say how much weigh the ballots that compare two items, of every two that were
+        # offered together, in order. Left out, each compares all.
         weighed = ballots.members * (ballots.counts * ballots.weights)[:, None]
         all_of_them = weighed.T @ ballots.members
         one, two = np.nonzero(np.triu(all_of_them, 1))
@@ -189,11 +164,7 @@ class Votes:
         return self.inflation == 1 and not self.noise.any()
 
     def plus(self, other: Votes) -> Votes:
-        """Return both together, as the sums of two weeks; either may have items of its own.
-
-        Raises:
-            DataError: Ties, style or the coin differ, so that the sums mean different things.
-        """
+        """Return both together, as the sums of two weeks; either may have items of its own."""
         styles = [one.rows.shape[1] - len(one.items) for one in (self, other)]
         alike = (self.ties is None) == (other.ties is None) and styles[0] == styles[1]
         alike &= (self.ballots is None) == (other.ballots is None)
@@ -451,17 +422,6 @@ class Leaderboard:
     Ratings are log-odds with mean 0 over the items that are connected by battles; only those can be
     compared. Where votes are too few for an interval, rating and interval are NaN or open.
 
-    Attributes:
-        items: The K names, in the order in which they were declared.
-        ratings: Log-odds; NaN where nothing can be said.
-        intervals: Two ends for each rating, each interval at ``confidence``; one may be infinite.
-        bands: The same, of all ratings at once.
-        ranks: Best and worst rank of every item among those it is connected with, of all at once.
-        components: Which items are connected.
-        tie_rate: ν of Davidson's model; None if a tie is half a win.
-        style: One coefficient for each column of style.
-        confidence: How often an interval, or all ranks together, hold the truth.
-
     Guarantee:
         None of its own: it is computed from what was released.
 
@@ -469,15 +429,15 @@ class Leaderboard:
         docs/ranking.md, "Intervals that hold".
     """
 
-    items: tuple[str, ...]
+    items: tuple[str, ...]  # the K names, in the order in which they were declared
     ratings: Float[np.ndarray, " k"]
-    intervals: Float[np.ndarray, "k 2"]
-    bands: Float[np.ndarray, "k 2"]
-    ranks: Int64[np.ndarray, "k 2"]
-    components: Int64[np.ndarray, " k"]
-    tie_rate: float | None
-    style: Float[np.ndarray, " q"]
-    confidence: float
+    intervals: Float[np.ndarray, "k 2"]  # two ends for each rating, of which one may be infinite
+    bands: Float[np.ndarray, "k 2"]  # the same, of all ratings at once
+    ranks: Int64[np.ndarray, "k 2"]  # best and worst among those connected, of all at once
+    components: Int64[np.ndarray, " k"]  # which items are connected
+    tie_rate: float | None  # ν of Davidson's model; None if a tie is half a win
+    style: Float[np.ndarray, " q"]  # one coefficient for each column of style
+    confidence: float  # how often an interval, or all ranks together, hold the truth
 
     def __repr__(self) -> str:
         return f"Leaderboard(items={len(self.items)}, rated={int(np.isfinite(self.ratings).sum())})"
@@ -538,11 +498,7 @@ class Leaderboard:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas table from best to worst, with the columns that arena boards have.
-
-        Raises:
-            UsageError: pandas is not installed.
-        """
+        """Return a pandas table from best to worst, with the columns that arena boards have."""
         try:
             import pandas as pd  # noqa: PLC0415 (an extra that only this needs)
         except ImportError as error:
@@ -564,13 +520,6 @@ class Leaderboard:
 
 def fit_board(votes: Votes, *, confidence: float = 0.95) -> Leaderboard:
     """Return the board of votes: ratings of greatest likelihood, and what is sure of them.
-
-    Args:
-        votes: What was released of the votes, or votes that are public.
-        confidence: How often an interval is to hold its rating, and how often all ranks together.
-
-    Raises:
-        UsageError: ``confidence`` is not between 0 and 1.
 
     Guarantee:
         None of its own: it computes from what was released, and spends nothing.

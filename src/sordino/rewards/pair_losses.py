@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_array, issparse
 from scipy.special import expit, log_expit
 
-from sordino._validate import Numbers, Square, Vector, finite_array, non_negative, number
+from sordino._validate import Numbers, Square, Vector, finite_array, number
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.grid import Matrix, row_weights
 
@@ -114,23 +114,6 @@ def debiased_loss(
     # Source: docs/local.md, debiased likelihood: softplus(Δ) − ỹΔ. Convex in Δ; unbounded below
     # where ỹ is outside [0, 1].
     return softplus(difference) - np.asarray(target) * difference
-
-
-def _mixture_negative_log_likelihood(
-    epsilon: float,
-    difference: Float[np.ndarray, " *size"] | float,
-    z: Int[np.ndarray, " *size"] | int,
-) -> Any:
-    """Return minus the log probability of each released answer."""
-    # Source: docs/local.md, mixture likelihood: −log[a σ(zΔ) + (1 − a) σ(−zΔ)], a = σ(ε). Convex
-    # exactly where zΔ ≥ −ε/2.
-    level = non_negative("epsilon", epsilon)
-    signs = np.asarray(z)
-    if signs.dtype.kind not in "if" or not np.isin(signs, (-1, 1)).all():
-        raise DataError("z must hold +1 (first preferred) and -1 (second preferred) only.")
-    agreement = signs.astype(np.float64) * difference
-    kept = log_expit(level) + log_expit(agreement)
-    return -np.logaddexp(kept, log_expit(-level) + log_expit(-agreement))
 
 
 def answer_probability(
@@ -417,9 +400,12 @@ class MixtureLogistic:
         return 2 * self.answers.astype(np.int64) - 1
 
     def _losses(self, margins: Numbers) -> Numbers:
-        flip = self.flip_probability
+        # Source: docs/local.md, mixture likelihood: −log[a σ(zΔ) + (1 − a) σ(−zΔ)], a = 1 − f.
+        # Convex exactly where zΔ ≥ −ε/2.
+        flip, agreement = self.flip_probability, self._z * margins
         epsilon = math.log((1 - flip) / flip) if flip > 0 else math.inf
-        return np.asarray(_mixture_negative_log_likelihood(epsilon, margins, self._z))
+        kept = log_expit(epsilon) + log_expit(agreement)
+        return np.asarray(-np.logaddexp(kept, log_expit(-epsilon) + log_expit(-agreement)))
 
 
 _FAINT = 1e-12  # of the trace of a matrix: next to it, its smallest eigenvalues are rounding

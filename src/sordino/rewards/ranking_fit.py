@@ -306,7 +306,9 @@ def _fit_released_rankings(
     covariance = evidence.scatter(solution.theta, shift) if few else None
     items, offered, offers = evidence.items, None, None
     if items is not None and released.features is None and items.features is None:
-        offers = _offers_of(loss)
+        slates = np.repeat(np.arange(len(loss.starts) - 1), np.diff(loss.starts))
+        offers = np.zeros((len(loss.starts) - 1, loss.rows.shape[1]), dtype=bool)
+        offers[slates, np.asarray(loss.features.argmax(axis=1)).ravel()] = True
         offered = np.asarray(offers.any(axis=0))
     weights = centered_weights(solution.theta, offered)
     kept = intervals = statistic = None
@@ -325,13 +327,9 @@ def _fit_released_rankings(
         # A short list of three or more ties the others below it, which draws worths together by a
         # part that is as private as the length. Of two candidates the better one says all. So there
         # are intervals where ballots are known, in public, to be about all they were offered.
-        known = items is not None and (items.named or np.diff(loss.starts).max() == 2)  # noqa: PLR2004
-        if (
-            items is not None
-            and offers is not None
-            and known
-            and isinstance(loss, PairwiseComposite)
-        ):
+        pairs = np.diff(loss.starts).max() == 2  # noqa: PLR2004
+        known = items is not None and offers is not None and (items.named or pairs)
+        if known and isinstance(loss, PairwiseComposite):
             reach = evidence.covariance * (1 + evidence.rounding) ** 2
             intervals = _worth_intervals(loss, items.names, offers, reach, weights)
     return RewardModel(
@@ -356,14 +354,6 @@ def _fit_released_rankings(
         if items is None or offered is None
         else tuple(name for name, known in zip(items.names, offered, strict=True) if not known),
     )
-
-
-def _offers_of(loss: BallotLoss) -> Bool[np.ndarray, "s k"]:
-    """Return which items every slate has, where candidates are items with one weight each."""
-    slates = np.repeat(np.arange(len(loss.starts) - 1), np.diff(loss.starts))
-    offers = np.zeros((len(loss.starts) - 1, loss.rows.shape[1]), dtype=bool)
-    offers[slates, np.asarray(loss.features.argmax(axis=1)).ravel()] = True
-    return offers
 
 
 def _worth_intervals(

@@ -87,22 +87,6 @@ def release_votes(
 ) -> ReleasedVotes:
     """Return what boards may see of raw battles, after recording the spend.
 
-    Args:
-        battles: With names, in memory or surveyed in files.
-        mechanism: ``LabelGaussian(..., ties=items.counters)`` hides labels or persons,
-            :func:`record_mechanism` whole records; ``NonPrivate()`` hides nothing, for study.
-        items: The items that are ranked, with groups and style.
-        ledger: Where the spend is recorded before noise is drawn; its unit is that of the promise.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-        ages: How many updates ago each battle was new, where noise is correlated over updates:
-            old ones count less, and rows and counts are of new ones (age 0) alone.
-
-    Raises:
-        UsageError: The mechanism is none of these, or counts other ties than the items.
-        DataError: The battles do not say whose answers met, or an item is not declared.
-        PrivacyError: The ledger is about another unit, or the judgments are released already.
-        BudgetExceeded: The spend would pass the budget; no noise was drawn.
-
     Guarantee:
         Trust ``"central"``. Of ``LabelGaussian`` as
         :func:`~sordino.rewards.label_release.release_labels`: unit ``"label"`` or ``"person"``
@@ -111,6 +95,8 @@ def release_votes(
         number of declared items decides, and who met whom is known from that sum alone. Shown by
         tests/soundness/test_votes_release.py.
     """
+    # `ages` says how many updates ago each battle was new, where noise is correlated over updates:
+    # old ones count less, and rows and counts are of new ones (age 0) alone.
     if not isinstance(items, ItemDifferences) or not isinstance(ledger, Ledger):
         raise UsageError("release_votes needs items=ItemDifferences(...) and a Ledger.")
     _refuse_other_battles(battles)
@@ -158,15 +144,6 @@ def votes_of_answers(
     answers: PrivatePairs | Released[Evidence], items: ItemDifferences
 ) -> ReleasedVotes:
     """Return what boards may see of battles whose answers were randomized one by one: it is free.
-
-    Args:
-        answers: From :func:`sordino.privatize` or :func:`sordino.read_pairs`; or those of many
-            files, opened with these items as features.
-        items: The items that are ranked. Ties went through the coin as half wins.
-
-    Raises:
-        UsageError: Ties are to be counted.
-        DataError: The answers do not say whose met, or an item is not declared.
 
     Guarantee:
         What the answers promise: this is post-processing. Shown by
@@ -225,7 +202,7 @@ class _Met:
     def of(cls, rows: Rows, items: ItemDifferences, *, openly: bool = False) -> _Met:
         """Return who met whom in all rows."""
         task = partial(cls._block, items.dimension - items.counters, openly)
-        return rows.fold(task, cls.plus)
+        return rows.fold(task, cls.together)
 
     @classmethod
     def of_files(cls, survey: ChunkSurvey, items: ItemDifferences) -> _Met:
@@ -266,10 +243,6 @@ class _Met:
             made = cls(values + 0.0, outcomes, outcomes.sum(axis=1) @ given)  # no −0.0
             parts.append(made.together())
         return parts[0].together(*parts[1:])
-
-    def plus(self, other: _Met) -> _Met:
-        """Return who met whom in both."""
-        return self.together(other)
 
     def together(self, *others: _Met) -> _Met:
         """Return who met whom in all of these, each row once."""
@@ -391,19 +364,6 @@ def release_ballots(
     simulate_seed: int | None = None,
 ) -> ReleasedVotes:
     """Return what a board may see of raw ballots over items, after recording the spend.
-
-    Args:
-        rankings: Ballots over items. What each was offered is public; who is listed is not.
-        mechanism: How they are hidden: counting comparisons, unless ``rankings.named`` says that
-            every ballot lists all that it was offered.
-        ledger: Where the spend is recorded before noise is drawn; its unit is that of the promise.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        UsageError: The mechanism is for other ballots.
-        DataError: The ballots have candidates of their own.
-        PrivacyError: The ledger is about another unit, or the ballots are released already.
-        BudgetExceeded: The spend would pass the budget; no noise was drawn.
 
     Guarantee:
         That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, one

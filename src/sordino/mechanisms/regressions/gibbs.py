@@ -271,9 +271,6 @@ def _log_mass(
     return top + math.log(float(weights @ rings) * radius * math.pi / _ANGLES)
 
 
-_PLANE = 2
-
-
 @dataclass(frozen=True)
 class GibbsRegression(PlayedRegression):
     """Draw weights w with probability ∝ exp(−Σ(xᵀw − A)²/temperature): no number is noised.
@@ -418,7 +415,7 @@ class GibbsRegression(PlayedRegression):
                 choice.log_probabilities(_scores_of(*side, candidates)) for side in (one, other)
             ]
             return np.asarray((logs[0] - logs[1])[outputs[:, 0].astype(np.int64)])
-        if outputs.shape[1] != _PLANE:
+        if outputs.shape[1] != 2:  # noqa: PLR2004 (a plane)
             raise UsageError("log_ratio in a ball is for two features only, as worst_case has.")
         levels = []  # logarithms of the density in the disk
         for matrix, shift in (self._exponent(*side) for side in (one, other)):
