@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -25,6 +25,7 @@ __all__ = [
     "Certificate",
     "certify",
     "certify_paid",
+    "certify_releases",
     "claims_more",
     "digest_of",
     "ledger_of",
@@ -212,9 +213,19 @@ class _Paid(Protocol):
     def artifact(self) -> str: ...
 
 
-def ledger_of(paid: _Paid, path: Path) -> Ledger:
+def certify_releases(
+    releases: Sequence[_Paid], path: Path, *, kind: str, digest: str, for_study: bool = False
+) -> Certificate:
+    """Return the certificate of the last of some releases, all of which a ledger paid for."""
+    for each in releases:  # the last one speaks for all of them
+        terms = {"kind": kind, "digest": digest}
+        certificate = certify_paid(each, ledger_of(each, path), **terms, for_study=for_study)
+    return certificate
+
+
+def ledger_of(paid: _Paid, ledger: Path | Ledger) -> Ledger:
     """Return a ledger for reading, about the data set that was paid for."""
-    whole = Ledger.read(path)
+    whole = ledger if isinstance(ledger, Ledger) else Ledger.read(ledger)
     names = {row.data for row in whole.rows if row.release_id in paid.release_ids}
     return whole.about(*names) if len(names) == 1 else whole
 
@@ -237,7 +248,10 @@ def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:
         )
     spent = [row for row in entries if row.kind == "reserve"]
     received = [_received(row) for row in entries if row.kind == "receive"]
-    if getattr(reward, "counted_apart", False) and len(spent) == len(entries) > 1:
+    apart = getattr(reward, "counted_apart", False) or any(
+        row.scope != accounting.EVERYTHING for row in spent
+    )
+    if apart and len(spent) == len(entries) > 1:
         return _largest(reward, ledger)
     budget = ledger.budgets.get(reward.guarantee.unit, ledger.budget)
     relation, events, delta = budget.neighbors, _together(spent), 0.0
@@ -254,9 +268,10 @@ def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:
 
 
 def _largest(board: _Paid, ledger: Ledger) -> Guarantee:
-    """Return what the updates of a board promise together to whoever is in most of them."""
-    # They are counted as the ledger counts: who took part in each is known, and new votes are of
-    # a data set of their own. Rows about budgets and data sets stay, of others those that paid.
+    """Return what updates promise together to whoever is in most of them."""
+    # They are counted as the ledger counts: who took part in each update of a board is known, new
+    # votes are of a data set of their own, and batches of a policy share nobody. Rows about budgets
+    # and data sets stay, of others those that paid.
     others = {"reserve", "commit", "repeat", "receive"}
     wanted = {*board.release_ids}
     rows = [row for row in ledger.rows if row.kind not in others or row.release_id in wanted]

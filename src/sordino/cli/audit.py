@@ -247,11 +247,11 @@ def training(settings: _AuditedTraining) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _AuditedRun(_Audit):
-    folder: Path = Argument("Folder of an earlier align.", metavar="DIR")
+    folder: Path = Argument("Folder of an earlier align, or of a checkpoint.", metavar="DIR")
     ledger: RunLedger = None
 
 
 @command(audit, _AuditedRun)
 def run(settings: _AuditedRun) -> None:
-    """Derive a run's certificate anew from its ledger and its files."""
+    """Derive a run's or a checkpoint's certificate anew from its ledger and its files."""
     settings.tell(audit_run(settings.folder, ledger=settings.ledger))

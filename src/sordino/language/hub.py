@@ -11,11 +11,12 @@ from typing import Any
 from huggingface_hub import CommitOperationAdd, HfApi
 
 from sordino._files import explained, read_json, sha256_of, to_json
-from sordino.certificates import Certificate, certify_paid, digest_of, ledger_of
+from sordino.certificates import Certificate, certify_releases, digest_of
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.models.loading import existing_folder
 from sordino.language.models.promises import (
     CARD_FILE,
+    CERTIFICATE_FILE,
     MODEL_FILES,
     PROMISE_FILE,
     Answers,
@@ -82,9 +83,7 @@ def push_to_hub(
     }
     digests = {name: sha256_of(path) for name, path in paths.items()}
     _refuse_others(place, digests)
-    digest = digest_of(digests)
-    for each in releases:  # the last one speaks for all of them
-        certificate = certify_paid(each, ledger_of(each, ledger.path), kind=kind, digest=digest)
+    certificate = certify_releases(releases, ledger.path, kind=kind, digest=digest_of(digests))
     paid = certificate.guarantee
     weak = paid.weakness(None)
     if weak and (math.isinf(paid.epsilon) or WEAK_PROMISE not in paid.caveats):
@@ -93,7 +92,7 @@ def push_to_hub(
     added: dict[str, Path | bytes] = {
         **paths,
         CARD_FILE: f"{_card(place, kind, releases[-1].guarantee)}\n- {told}\n".encode(),
-        "certificate.json": to_json(certificate.to_dict() | {"files": digests}).encode(),
+        CERTIFICATE_FILE: to_json(certificate.to_dict() | {"files": digests}).encode(),
     }
     operations = [CommitOperationAdd(name, what) for name, what in added.items()]
     sort = {"repo_type": "dataset" if kind == "preferences" else "model"}

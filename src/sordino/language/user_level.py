@@ -60,6 +60,7 @@ from sordino.language.training.private_training import CentralConfig, own_settin
 from sordino.preferences.records import Text, read_text
 from sordino.privacy.accounting import calibrate, composed_epsilon
 from sordino.privacy.guarantee import (
+    DECLARED_DISJOINT,
     REPLACE_ONE,
     Event,
     GaussianEvent,
@@ -632,7 +633,8 @@ class CentralPolicyTrainer(CentralTraining):
             "privacy": privacy.to_dict(),
         }
         people = [[one.id for one in batch] for batch in self._people]
-        promise = privacy.promise(simulate_seed).with_caveats(*caveats)
+        apart = [DECLARED_DISJOINT] if privacy.batches > 1 else []  # only the worst batch counts
+        promise = privacy.promise(simulate_seed).with_caveats(*caveats, *apart)
         self._run = _BatchRun(privacy, promise, known, carried, ledger, people)
         self._promise = self._run.checkpoint()
         self._rounds = _PersonRounds(

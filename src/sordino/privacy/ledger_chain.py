@@ -567,9 +567,10 @@ def ledger_path(start: Path) -> Path:
 
 
 def ledger_of_run(folder: Path) -> Path:
-    """Return the ledger of a run in a folder: ``spend.db`` in it, or else its project's."""
-    handed_on = folder / "spend.db"
-    return handed_on if os.path.lexists(handed_on) else ledger_path(folder)
+    """Return the ledger of a run in a folder: ``spend.db`` in it or beside, or its project's."""
+    beside = folder.absolute().with_name(f"{folder.absolute().name}.spend.db")  # of a checkpoint
+    handed_on = (path for path in (folder / "spend.db", beside) if os.path.lexists(path))
+    return next(handed_on, None) or ledger_path(folder)
 
 
 def secret_path(ledger: Path) -> Path:

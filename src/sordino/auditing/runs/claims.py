@@ -30,11 +30,13 @@ from sordino.privacy import accounting
 from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
     REPLACE_SPECIAL,
     ApproximateEvent,
     GaussianEvent,
     Guarantee,
     NeighboringRelation,
+    PoissonGaussianEvent,
     RandomizedResponseEvent,
     Unit,
     float_from_json,
@@ -715,3 +717,30 @@ def _metrics_differences(
     hides = [_HIDES_NO_RECORD] if terms.unit == "record" and told.name == _LABELS else []
     wrong = [*hides, *(f"Metrics: {text}" for text in found.wrong)]
     return _Differences(wrong, [f"Metrics: {text}" for text in found.odd])
+
+
+def check_training(stated: object, paid: Guarantee, entries: Iterable[Row]) -> Finding:
+    """Return whether the noise of gradients that a checkpoint describes was paid for."""
+    # Whoever trained on randomized answers, or a reward, describes none. A run that was killed paid
+    # for some steps twice, and one that goes on has not paid for all, so nobody counts steps.
+    if stated is None:
+        return Finding.judged(_ATTACK, clear="No noise of gradients is described.")
+    events, found = [event_of(row) for row in entries if row.kind == "reserve"], _Differences()
+    told = stated if isinstance(stated, Mapping) else {}
+    noise, chance = told.get("noise_multiplier"), told.get("sampling_probability", 1.0)
+    if not (isinstance(noise, float) and isinstance(chance, float | int)):
+        return Finding.judged(_ATTACK, wrong="The noise that is described is no number.")
+    moved = 2 if paid.neighbors == REPLACE_ONE else 1  # in C, by one change
+    for event in events:
+        least, drawn = math.inf, 1.0
+        if isinstance(event, PoissonGaussianEvent):
+            least, drawn = event.noise_multiplier, event.sampling_probability
+        elif isinstance(event, GaussianEvent):
+            least = moved / event.mu
+        found.refute(_OTHER, when=math.isinf(least))
+        other = "More noise is described than was paid for."
+        found.refute(other, when=noise > least * (1 + _NUMBER_SLACK))
+        other = "A smaller chance to take part is described than was paid for."
+        found.refute(other, when=chance < drawn * (1 - _SLACK))
+    clear = "The noise that is described is no more than was paid for."
+    return found.finding(clear=clear, details={"entries": len(events)})

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from sordino import _validate
 from sordino._files import UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
@@ -28,6 +28,7 @@ from sordino.certificates import (
     Certificate,
     claims_more,
     digest_of,
+    ledger_of,
     paid_guarantee,
 )
 from sordino.engines.exchange import passing_folder
@@ -40,6 +41,17 @@ from sordino.errors import (
     PrivacyError,
     UsageError,
 )
+from sordino.language.models.promises import (
+    CERTIFICATE_FILE,
+    PROMISE_FILE,
+    PROMISED,
+    Answers,
+    CheckpointPromise,
+    file_digests,
+    is_checkpoint,
+    read_promise,
+    stated_files,
+)
 from sordino.policies.gibbs import ConfidencePolicy, gibbs_policy
 from sordino.preferences.records import LABELS
 from sordino.privacy import ledger_chain
@@ -50,13 +62,20 @@ from sordino.privacy.ledger_chain import LEDGER, ledger_of_run, promise_of
 from sordino.rewards.board_files import BOARD, BOARD_FORMAT, BOARD_VERSION, Board
 from sordino.rewards.model import REWARD_FORMAT, REWARD_VERSION, RewardModel
 
-from .claims import StatedMechanism, check_board, check_mechanism, text_of
+from .claims import (
+    StatedMechanism,
+    check_board,
+    check_mechanism,
+    check_training,
+    text_of,
+)
 
 RESULT, REWARD = "result.json", "reward.json"
 RESULT_FORMAT = "sordino.result"
 RESULT_VERSION = 1
 _PROBLEM = "This run cannot be used"
-_KINDS = ("reward", "policy", "leaderboard")  # of what is certified
+_KINDS = ("reward", "policy", "leaderboard", "model")  # of what is certified; the last on a hub
+_CONFIG = "config.json"
 _DRAWS = {"sordino.bandit", "sordino.intrinsic"}
 _SQLITE = b"SQLite format 3\0"
 _NOT_OURS = (
@@ -100,6 +119,12 @@ class StoredRun:
         """Return the name of the file beside ``result.json``."""
         return BOARD if isinstance(self.reward, Board) else REWARD
 
+    @property
+    def promises(self) -> dict[str, Guarantee]:
+        """Return what is promised, by who says it; the claim first."""
+        certified = self.certificate.guarantee
+        return {RESULT: self.claim, "the certificate": certified, self.file: self.reward.guarantee}
+
     @classmethod
     def of(
         cls,
@@ -110,28 +135,7 @@ class StoredRun:
     ) -> StoredRun:
         """Return what the two files hold, the second also as the reward that it describes."""
         with malformed(RESULT):
-            signed = result["certificate"]
-            version = _validate.integer("version", signed["version"], at_least=1)
-            if signed["format"] != CERTIFICATE_FORMAT:
-                raise TypeError
-            if version > CERTIFICATE_VERSION:
-                raise DataError(
-                    f"{_PROBLEM}: its certificate was written by a newer sordino (version "
-                    f"{version}; this one reads up to {CERTIFICATE_VERSION}). Upgrade sordino."
-                )
-            ledger, total = signed["ledger"], signed["ledger"]["total"]
-            rows = _validate.integer("rows", ledger["rows"], at_least=1)
-            certificate = Certificate(
-                artifact=_validate.one_of("artifact", signed["artifact"], _KINDS),
-                digest=text_of(signed["digest"]),
-                guarantee=Guarantee.from_dict(signed["guarantee"], _texts(signed["caveats"])),
-                data=text_of(signed["data"]),
-                release_ids=tuple(_texts(signed["release_ids"])),
-                ledger_head=Head(text_of(ledger["head"]), rows),
-                ledger_total=None
-                if total is None
-                else Guarantee.from_dict(total, _texts(total["caveats"])),
-            )
+            certificate = _certificate(result["certificate"])
             # The reward enters as it stands in its file: read back and written again, a file of an
             # older version would become one of this version, with another digest.
             artifact = values
@@ -156,6 +160,87 @@ class StoredRun:
                 stated=StatedMechanism.read(result),
                 spent={unit: dict(result["spent"][unit]) for unit in get_args(Unit)},
             )
+
+
+def _certificate(signed: Any) -> Certificate:
+    """Return what a certificate says; one of ``_NOT_OURS`` where it is malformed."""
+    version = _validate.integer("version", signed["version"], at_least=1)
+    if signed["format"] != CERTIFICATE_FORMAT:
+        raise TypeError
+    if version > CERTIFICATE_VERSION:
+        raise DataError(
+            f"{_PROBLEM}: its certificate was written by a newer sordino (version "
+            f"{version}; this one reads up to {CERTIFICATE_VERSION}). Upgrade sordino."
+        )
+    ledger, total = signed["ledger"], signed["ledger"]["total"]
+    rows = _validate.integer("rows", ledger["rows"], at_least=1)
+    return Certificate(
+        artifact=_validate.one_of("artifact", signed["artifact"], _KINDS),
+        digest=text_of(signed["digest"]),
+        guarantee=Guarantee.from_dict(signed["guarantee"], _texts(signed["caveats"])),
+        data=text_of(signed["data"]),
+        release_ids=tuple(_texts(signed["release_ids"])),
+        ledger_head=Head(text_of(ledger["head"]), rows),
+        ledger_total=None
+        if total is None
+        else Guarantee.from_dict(total, _texts(total["caveats"])),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCheckpoint:
+    """What a folder of weights says of itself, as a run does."""
+
+    claim: Guarantee  # the promise in `sordino.json`
+    certificate: Certificate | None  # in `certificate.json`, if it was certified
+    reward: CheckpointPromise  # the releases behind the weights
+    marked: CheckpointPromise | None  # the promise in `config.json`, which goes with the weights
+    digest: str  # SHA-256 of the names of the files and of their own
+    changed: tuple[str, ...]  # files that are not those that `sordino.json` speaks for
+    file = PROMISE_FILE
+    spent: ClassVar[Mapping[Unit, Mapping[str, Any]]] = {}
+
+    @property
+    def promises(self) -> dict[str, Guarantee]:
+        """Return what is promised, by who says it; the claim first."""
+        signed, marked = self.certificate, self.marked
+        certified = {} if signed is None else {"the certificate": signed.guarantee}
+        return {
+            self.file: self.claim,
+            **certified,
+            **({} if marked is None else {_CONFIG: marked.guarantee}),
+        }
+
+    @classmethod
+    def read(cls, folder: Path) -> StoredCheckpoint:
+        """Return what the files in a folder say."""
+        values, signed, config = read_promise(folder), folder / CERTIFICATE_FILE, folder / _CONFIG
+        stated, found = stated_files(values), file_digests(folder, values)
+        with malformed(PROMISE_FILE):
+            sources = tuple(map(Answers.from_dict, values["sources"]))
+            terms = {"kind": values["kind"], "training": dict(values["training"])}
+            promise = CheckpointPromise(sources=sources, **terms)
+            claim = Guarantee.from_dict(values["guarantee"], _texts(values["caveats"]))
+        with malformed(_CONFIG):  # adapters alone have none
+            mark = json.loads(config.read_bytes()).get(PROMISED) if config.is_file() else None
+            marked = CheckpointPromise.from_dict(mark) if mark else None
+        with malformed(CERTIFICATE_FILE):
+            there = signed.is_file()
+            certificate = _certificate(json.loads(signed.read_bytes())) if there else None
+        return cls(
+            claim=claim,
+            certificate=certificate,
+            reward=promise,
+            marked=marked,
+            digest=digest_of(found),
+            changed=tuple(sorted(name for name in stated if found.get(name) != stated[name])),
+        )
+
+    @property
+    def speaks_for_less(self) -> bool:
+        """Return whether the weights themselves say that they were trained on more."""
+        marks = () if self.marked is None else (self.marked,)
+        return self.reward.with_those_of(*marks).sources != self.reward.sources
 
 
 def read_result(folder: Path) -> dict[str, Any]:
@@ -271,7 +356,7 @@ def _is_newer(path: Path) -> bool:
 
 
 _REPORT = "report.html"
-_OURS = {RESULT, REWARD, BOARD, _REPORT}
+_OURS = {RESULT, REWARD, BOARD, _REPORT, PROMISE_FILE}
 _RAW = ("chosen", "rejected", "label", LABELS)
 _KEY = re.compile(rb'"(?:' + "|".join(_RAW).encode() + rb')"\s*:')
 _SEPARATORS = re.compile(r"[,\t;|]")
@@ -376,23 +461,28 @@ _OTHER_LEDGER = (
     "that the run names. Say where the run's own ledger is: ledger=... (--ledger)."
 )
 _UNPAID = "Nothing on the ledger is known to have paid, so there is nothing to check this against."
+_UNCERTIFIED = (
+    f"There is no {CERTIFICATE_FILE} that would say how the ledger was: sordino report writes it."
+)
 _OF_PAYMENT = ("totals", "claim", "caveats", "mechanism")
 
 
 def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
-    """Return whether a run's claim follows from its ledger and its files; only reads.
+    """Return whether a run's or a checkpoint's claim follows from its ledger and files; only reads.
 
     Guarantee:
         Whoever makes the promise or the mechanism look stronger, drops a caveat, or changes the
         reward, the policy's settings, a digest or an entry, without changing everything that
         depends on it, is refuted, and so is a number of a curator's run that nothing paid for.
         What the run measured (accuracies, win rates, charts, counts) is not computed again.
-        Somebody who forges the ledger and the run together is not caught: note the head elsewhere
-        when a run ends. Shown by tests/soundness/test_run_audit.py and
-        tests/soundness/test_central_run_audit.py.
+        Of a checkpoint, weights are known by the SHA-256 of their files. Somebody who forges the
+        ledger and the run together is not caught: note the head elsewhere when a run ends. Shown by
+        tests/soundness/test_run_audit.py, tests/soundness/test_central_run_audit.py and
+        tests/language/test_checkpoint_audit.py.
     """
     folder = Path(folder)
-    run = StoredRun.read(folder)
+    trained = is_checkpoint(folder) and not (folder / RESULT).is_file()
+    run = StoredCheckpoint.read(folder) if trained else StoredRun.read(folder)
     path = ledger_of_run(folder) if ledger is None else Path(ledger)
     heads = None  # the digests of the rows from the certificate's head on
     lacks: tuple[str, ...] = ()
@@ -432,7 +522,7 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
 class _Case:
     """A run beside its ledger."""
 
-    run: StoredRun  # what the run says
+    run: StoredRun | StoredCheckpoint  # what the run says
     ledger: Ledger  # the ledger as it is now
     position: int | None  # number of rows up to the certificate's head; None if the ledger lacks it
     then: Ledger  # the ledger as it was at that head; as it is now if it lacks it
@@ -441,16 +531,19 @@ class _Case:
     problem: str  # why nothing shows it
 
     @classmethod
-    def of(cls, run: StoredRun, ledger: Ledger) -> _Case:
+    def of(cls, run: StoredRun | StoredCheckpoint, ledger: Ledger) -> _Case:
+        signed = run.certificate
         with suppress(LedgerMismatch):
-            ledger = ledger.about(run.certificate.data)
+            ledger = ledger_of(run.reward, ledger) if signed is None else ledger.about(signed.data)
         ledger = ledger.counting(run.claim.unit)
         digests = [row.digest for row in ledger.rows]
-        head = run.certificate.ledger_head.digest
+        head = signed and signed.ledger_head.digest
         position = digests.index(head) + 1 if head in digests else None
         then = ledger if position is None else ledger.with_rows(ledger.rows[:position])
         paid, problem = None, ""
         try:
+            for one in getattr(run.reward, "sources", ()):  # each release behind a checkpoint
+                paid_guarantee(one, ledger_of(one, then))
             paid = paid_guarantee(run.reward, then)
         except (PrivacyError, UsageError) as error:
             problem = str(error) or "Nothing shows that the entries paid."
@@ -459,17 +552,57 @@ class _Case:
     @property
     def is_of_another_run(self) -> bool:
         """Return whether the ledger knows neither the head nor any entry of the run."""
-        named = {*self.run.reward.release_ids, *self.run.certificate.release_ids}
+        signed = self.run.certificate
+        named = {*self.run.reward.release_ids, *(signed.release_ids if signed else ())}
         known = (row.release_id for row in self.ledger.rows)
         return self.position is None and named.isdisjoint(known)
 
 
 def _supported(case: _Case) -> Iterator[Finding]:
     """Yield what every check of an intact ledger found."""
-    certificate, rows = case.run.certificate, case.ledger.rows
+    run, certificate, rows = case.run, case.run.certificate, case.ledger.rows
     yield Finding.judged(
         "chain", clear=f"Each of the {len(rows)} rows follows from the one before it."
     )
+    if certificate is None:
+        yield Finding.skipped("head", _UNCERTIFIED)
+    else:
+        yield _check_head(case, certificate)
+    yield _check_digests(run)
+    # Whether the named entries are there and paid, once, for these answers.
+    named = set(run.reward.release_ids)
+    entries = [case.problem] if case.paid is None else []
+    if certificate is not None and set(certificate.release_ids) != named:
+        entries.append(f"The certificate and {run.file} name different entries.")
+    if isinstance(run, StoredCheckpoint) and run.speaks_for_less:
+        entries.append(f"{_CONFIG} speaks of more releases than {PROMISE_FILE}.")
+    draws = Counter(row.release_id for row in rows if row.kind == "commit")
+    if any(draws[name] > 1 for name in named):
+        entries.append("An entry that paid for one draw was used for several.")
+    clear = "The entries are on the ledger and paid for these answers."
+    yield Finding.judged("entries", wrong=" ".join(entries), clear=clear)
+    if case.paid is None:
+        yield from (Finding.skipped(name, _UNPAID) for name in _OF_PAYMENT)
+    else:
+        if certificate is None:
+            yield Finding.skipped("totals", _UNCERTIFIED)
+        else:
+            yield _check_totals(case, certificate, case.paid)
+        yield from _check_promises(run, case.paid)
+        paying = (row for row in case.then.rows if row.release_id in named)
+        if isinstance(run, StoredCheckpoint):
+            own = [row for row in paying if row.release_id in run.reward.sources[0].release_ids]
+            yield check_training(run.reward.training.get("privacy"), case.paid, own)
+        elif isinstance(run.reward, Board):
+            held = case.then.rosters
+            yield check_board(run.stated, case.paid, paying, held, board=run.reward)
+        else:
+            yield check_mechanism(run.stated, case.paid, paying, reward=run.reward)
+    yield _check_budget(case.ledger)
+
+
+def _check_head(case: _Case, certificate: Certificate) -> Finding:
+    """Return whether the ledger was as the certificate says, and is about the same data."""
     head = []
     if case.position is None:
         head.append(
@@ -480,39 +613,25 @@ def _supported(case: _Case) -> Iterator[Finding]:
         head.append("The certificate counts other rows up to its head than the ledger holds.")
     if not case.ledger.is_about(certificate.data):
         head.append("The certificate is about a data set of another name than the ledger.")
-    yield Finding.judged(
+    return Finding.judged(
         "head",
         wrong=" ".join(head),
         clear="The certificate's head is in the history of this ledger.",
-        details={"position": case.position, "rows": len(rows)},
+        details={"position": case.position, "rows": len(case.ledger.rows)},
     )
-    yield _check_digests(case.run)
-    # Whether the named entries are there and paid, once, for these answers.
-    named = set(case.run.reward.release_ids)
-    entries = [case.problem] if case.paid is None else []
-    if set(certificate.release_ids) != named:
-        entries.append(f"The certificate and {case.run.file} name different entries.")
-    draws = Counter(row.release_id for row in rows if row.kind == "commit")
-    if any(draws[name] > 1 for name in named):
-        entries.append("An entry that paid for one draw was used for several.")
-    clear = "The entries are on the ledger and paid for these answers."
-    yield Finding.judged("entries", wrong=" ".join(entries), clear=clear)
-    if case.paid is None:
-        yield from (Finding.skipped(name, _UNPAID) for name in _OF_PAYMENT)
-    else:
-        yield _check_totals(case, case.paid)
-        yield from _check_promises(case.run, case.paid)
-        paying = (row for row in case.then.rows if row.release_id in named)
-        if isinstance(case.run.reward, Board):
-            held = case.then.rosters
-            yield check_board(case.run.stated, case.paid, paying, held, board=case.run.reward)
-        else:
-            yield check_mechanism(case.run.stated, case.paid, paying, reward=case.run.reward)
-    yield _check_budget(case.ledger)
 
 
-def _check_digests(run: StoredRun) -> Finding:
+def _check_digests(run: StoredRun | StoredCheckpoint) -> Finding:
     """Return whether the reward and the policy are those that were certified."""
+    if isinstance(run, StoredCheckpoint):
+        names, certified = ", ".join(run.changed), run.certificate and run.certificate.digest
+        wrong = f"{PROMISE_FILE} speaks for other bytes, or for more files: {names}. "
+        other = f"The files are not those that {CERTIFICATE_FILE} certifies."
+        return Finding.judged(
+            "digests",
+            wrong=(wrong if names else "") + (other if certified not in {None, run.digest} else ""),
+            clear="Weights, settings and tokenizer are the files that the promise speaks for.",
+        )
     # The certificate binds what the file says; the SHA-256 in the result binds how it is written.
     other = (
         f"{run.file}, with the settings of the policy, is not the {run.certificate.artifact} that "
@@ -527,12 +646,12 @@ def _check_digests(run: StoredRun) -> Finding:
     )
 
 
-def _check_totals(case: _Case, paid: Guarantee) -> Finding:
+def _check_totals(case: _Case, certificate: Certificate, paid: Guarantee) -> Finding:
     """Return whether the certificate's sizes are at least what the ledger composes to."""
-    stated, wrong, odd = case.run.certificate.guarantee, [], ""
+    stated, wrong, odd = certificate.guarantee, [], ""
     if claims_more(replace(paid, epsilon=stated.epsilon, delta=stated.delta), paid):
         wrong.append("The certificate states less than its entries spent.")
-    told, total = case.run.certificate.ledger_total, case.then.total()
+    told, total = certificate.ledger_total, case.then.total()
     if case.position is not None and told != total:
         where = "the total of the ledger at its head."
         if total and (not told or claims_more(told, total)):
@@ -543,7 +662,7 @@ def _check_totals(case: _Case, paid: Guarantee) -> Finding:
         wrong += [
             f"{RESULT} does not state what all releases promise to one {unit}."
             for unit, account in case.then.accounts().items()
-            if case.run.spent[unit] != account.to_dict()
+            if case.run.spent and case.run.spent[unit] != account.to_dict()
         ]
     also = ", and the ledger's total" if case.position else ""
     return Finding.judged(
@@ -559,23 +678,19 @@ def _check_totals(case: _Case, paid: Guarantee) -> Finding:
     )
 
 
-def _check_promises(run: StoredRun, paid: Guarantee) -> Iterator[Finding]:
+def _check_promises(run: StoredRun | StoredCheckpoint, paid: Guarantee) -> Iterator[Finding]:
     """Yield whether the promise is nowhere stronger than what was paid, and no caveat missing."""
-    stated = {
-        RESULT: run.claim,
-        run.file: run.reward.guarantee,
-        "the certificate": run.certificate.guarantee,
-    }
+    stated = run.promises
     stronger = [
         name
         for name, claim in stated.items()  # caveats are a check of their own
         if claims_more(replace(claim, caveats=paid.caveats, randomness=paid.randomness), paid)
     ]
-    same = run.claim == run.certificate.guarantee
+    same = run.certificate is None or run.claim == run.certificate.guarantee
     yield Finding.judged(
         "claim",
         wrong=f"More is promised than was paid for, in: {', '.join(stronger)}." if stronger else "",
-        odd="" if same else f"{RESULT} promises something else than its certificate.",
+        odd="" if same else f"{next(iter(stated))} promises something else than its certificate.",
         clear="The promise is the same everywhere, and is no stronger than what was paid for.",
     )
     silent = [

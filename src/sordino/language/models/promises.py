@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sordino import _validate
 from sordino._files import read_json, sha256_of, write_json, write_text
+from sordino.certificates import Certificate, certify_releases, digest_of
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.exports import model_card
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-PROMISE_FILE, CARD_FILE = "sordino.json", "README.md"
+PROMISE_FILE, CARD_FILE, CERTIFICATE_FILE = "sordino.json", "README.md", "certificate.json"
 """What stands beside the weights."""
 
 MODEL_FILES = (
@@ -168,8 +169,7 @@ class CheckpointPromise:
     @classmethod
     def read(cls, folder: Path) -> CheckpointPromise:
         """Return what :meth:`write` wrote."""
-        path = folder / PROMISE_FILE
-        return cls.from_dict(read_json(path, kind=_FORMAT, version=_VERSION, problem=_PROBLEM))
+        return cls.from_dict(read_promise(folder))
 
     def mark(self, model: PreTrainedModel) -> None:
         """Write the promise into a model's config, which every copy of the model keeps."""
@@ -178,7 +178,7 @@ class CheckpointPromise:
     def write(self, folder: Path, *, title: str, more: Iterable[str] = ()) -> None:
         """Write ``sordino.json`` and the model card beside the weights of a checkpoint."""
         # It says which files it speaks for: the model's, and any ``more`` that were written.
-        weights = {"model.safetensors"}
+        weights = {"model.safetensors", "adapter_model.safetensors", "adapter_config.json"}
         for index in folder.glob("*.safetensors.index.json"):
             weights |= {*json.loads(index.read_bytes())["weight_map"].values(), index.name}
         names = {
@@ -197,6 +197,52 @@ class CheckpointPromise:
         front = {"library_name": "transformers", "training": dict(self.training)}
         usage = _USAGE[self.kind]
         return model_card(self.guarantee, title=title, kind=self.kind, usage=usage, front=front)
+
+
+def read_promise(folder: Path) -> dict[str, Any]:
+    """Return what ``sordino.json`` of a checkpoint holds."""
+    path = folder / PROMISE_FILE
+    return read_json(path, kind=_FORMAT, version=_VERSION, problem=_PROBLEM)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether a folder says what weights of a trainer promise."""
+    try:
+        return bool(json.loads((folder / PROMISE_FILE).read_bytes())["format"] == _FORMAT)
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def stated_files(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of each file that a promise speaks for, as it states them."""
+    files = values.get("files")
+    if not (isinstance(files, dict) and files and all(isinstance(v, str) for v in files.values())):
+        raise DataError(f"{_PROBLEM}: it does not say which files it speaks for.")
+    return files
+
+
+def file_digests(folder: Path, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the promise and of each file that it speaks for and that is there."""
+    # A name is that of a file beside the promise, wherever else it may point.
+    names = [PROMISE_FILE, *(name for name in stated_files(values) if Path(name).name == name)]
+    return {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
+
+
+def certify_checkpoint(folder: Path, ledger: Path) -> Certificate:
+    """Return what a checkpoint promises, by digest of its files, if a ledger paid for all of it."""
+    # Guarantee: As of sordino.certify, of every release behind the weights. Shown by
+    # tests/language/test_checkpoint_audit.py.
+    values = read_promise(folder)
+    promise = CheckpointPromise.from_dict(values)
+    found, stated = file_digests(folder, values), stated_files(values)
+    if other := sorted(name for name, digest in stated.items() if found.get(name) != digest):
+        raise DataError(
+            f"{other[0]} is not the file that {PROMISE_FILE} speaks for. Nothing was certified. "
+            "Save the model again, into a folder of its own."
+        )
+    releases: list[Answers | CheckpointPromise] = [*promise.sources, promise]
+    digest = digest_of(found)
+    return certify_releases(releases, ledger, kind=promise.kind, digest=digest, for_study=True)
 
 
 _NO_PART_OF_IT = {
