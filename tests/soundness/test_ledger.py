@@ -265,8 +265,10 @@ def test_a_first_row_of_another_kind_is_refused(path, change, words):
     rows = [asdict(row) for row in Ledger.read(path).rows]
     rows[0]["payload"] = json.dumps({**json.loads(rows[0]["payload"]), **change})
     rehash(path, rows)
-    with pytest.raises(LedgerDamaged, match=words):
+    kind = LedgerError if words in {"newer sordino", "older sordino"} else LedgerDamaged
+    with pytest.raises(LedgerError, match=words) as caught:
         Ledger.read(path)
+    assert caught.type is kind
     refused(path)
 
 
@@ -275,7 +277,7 @@ def test_a_newer_ledger_says_so_even_if_its_rows_hold_more(path):
     rows[0]["payload"] = json.dumps({**json.loads(rows[0]["payload"]), "version": 3})
     rehash(path, rows)
     raw(path, "ALTER TABLE rows ADD COLUMN more TEXT", "UPDATE rows SET digest = 'other'")
-    with pytest.raises(LedgerDamaged, match="newer sordino"):
+    with pytest.raises(LedgerError, match="newer sordino"):
         Ledger.open(path)
 
 

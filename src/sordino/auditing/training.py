@@ -443,22 +443,6 @@ _EXPECTED: Final = 2.0  # units in a batch: few enough that some batches are emp
 _MOST: Final = 4096
 
 
-class _Draws(NamedTuple):
-    """What was counted, and the binomial that it follows if the claim is true."""
-
-    name: str  # what was counted
-    hits: int  # how often it happened
-    trials: int  # how often it could have
-    chance: float  # its probability under the claim, in [0, 1]
-
-    @property
-    def p_value(self) -> float:
-        """Return twice the smaller tail of the binomial, at most 1."""
-        low = binom.cdf(self.hits, self.trials, self.chance)
-        high = binom.sf(self.hits - 1, self.trials, self.chance)
-        return float(min(1.0, 2 * min(low, high)))
-
-
 def _sampling_finding(
     sampler: Sampler, probability: float, *, level: float, entropy: Entropy, trials: int = 2000
 ) -> Finding:
@@ -475,21 +459,25 @@ def _sampling_finding(
     middle, pairs = round(units * q), zip(batches[::2], batches[1::2], strict=True)
     again = sum(len({*one} & {*other}) for one, other in pairs)
     usual, fewer = float(binom.pmf(middle, units, q)), float(binom.cdf(middle - 1, units, q))
-    tests = [
-        _Draws("inclusions", int(sizes.sum()), units * trials, q),
-        _Draws("usual sizes", int((sizes == middle).sum()), trials, usual),
-        _Draws("smaller sizes", int((sizes < middle).sum()), trials, fewer),
-        _Draws("empty batches", int((sizes == 0).sum()), trials, (1 - q) ** units),
-        _Draws("drawn again", again, units * (trials // 2), q * q),
-    ]
-    worst = min(tests, key=lambda test: test.p_value)
+    # What was counted, how often it could have been, and its chance if the claim is true.
+    tests = {
+        "inclusions": (int(sizes.sum()), units * trials, q),
+        "usual sizes": (int((sizes == middle).sum()), trials, usual),
+        "smaller sizes": (int((sizes < middle).sum()), trials, fewer),
+        "empty batches": (int((sizes == 0).sum()), trials, (1 - q) ** units),
+        "drawn again": (again, units * (trials // 2), q * q),
+    }
+    p_values = {  # twice the smaller tail of the binomial
+        name: float(min(1.0, 2 * min(binom.cdf(hits, *rest), binom.sf(hits - 1, *rest))))
+        for name, (hits, *rest) in tests.items()
+    }
+    worst = min(p_values, key=p_values.__getitem__)
     strange = any(len(set(one)) < len(one) or not set(one) <= set(range(units)) for one in batches)
-    wrong = ""
-    share, expected = worst.hits / worst.trials, worst.chance
-    told = f"{worst.name} have a share of {share:.4g} where {expected:.4g} is expected"
+    wrong, (hits, n, expected), least = "", tests[worst], p_values[worst]
+    told = f"{worst} have a share of {hits / n:.4g} where {expected:.4g} is expected"
     if strange:
         wrong = "A batch holds a unit twice, or one that was not there: that is no sample."
-    elif worst.p_value < level / len(tests):
+    elif least < level / len(tests):
         wrong = f"{trials} batches are not drawn as the accountant counts: {told}."
     # Which chance would have been found.
     limits = "Anybody who is ever left out would have been noticed."
@@ -503,19 +491,15 @@ def _sampling_finding(
         "sampler",
         wrong=wrong,
         clear=clear,
-        p_value=0.0 if strange else min(1.0, worst.p_value * len(tests)),
+        p_value=0.0 if strange else min(1.0, least * len(tests)),
         details={
             "batches": trials,
             "units": units,
             "sampling_probability": q,
             "tests": {
-                test.name: {
-                    "count": test.hits,
-                    "trials": test.trials,
-                    "chance": test.chance,
-                    "p_value": test.p_value,
-                }
-                for test in tests
+                name: dict(zip(("count", "trials", "chance"), test, strict=True))
+                | {"p_value": p_values[name]}
+                for name, test in tests.items()
             },
         },
     )

@@ -1,4 +1,4 @@
-"""The accountants, closed forms and dp_accounting's two: which supports what event, and why not.
+"""The accountants: closed forms, and loss distributions of dp_accounting; and which supports what.
 
 The closed forms are bounds that add up on paper, cheap enough for every release. Each adds the
 losses of some releases and gives the rest to one curve δ(ε). All of them hold, so the least counts.
@@ -8,12 +8,12 @@ without a grid: the worst release of loss ε answers one of two ways whose proba
 factor of e^ε, and fails outright with its δ; with Gaussian noise beside it, δ(ε) is a short sum.
 
 The rest is written around what dp_accounting 0.6.0 really does: its Rényi accountant ignores
-REPLACE_ONE for Gaussians; its loss-distribution accountant drops the count of randomized response
-(so distributions are built and composed here, one by one); ``noise_multiplier`` is the standard
-deviation over the bound on the norm of one value, not over the sensitivity. What one change does at
-worst to noised sums of Poisson samples is proved in docs/privacy.md, "Poisson-sampled Gaussian";
-settings that dp_accounting cannot compute with are moved to where more is lost: less noise, more
-sampling.
+REPLACE_ONE for Gaussians, and is not used; its loss-distribution accountant drops the count of
+randomized response (so distributions are built and composed here, one by one);
+``noise_multiplier`` is the standard deviation over the bound on the norm of one value, not over the
+sensitivity. What one change does at worst to noised sums of Poisson samples is proved in
+docs/privacy.md, "Poisson-sampled Gaussian"; settings that dp_accounting cannot compute with are
+moved to where more is lost: less noise, more sampling.
 """
 
 from __future__ import annotations
@@ -115,17 +115,22 @@ def plain(
 class Shown(ABC):
     """What every accountant answers of some releases together."""
 
-    def fits(self, epsilon: float, delta: float) -> bool:
-        """Return whether this bound shows (epsilon, delta)."""
-        return self.delta(epsilon) <= delta
-
     @abstractmethod
     def delta(self, epsilon: float) -> float:
         """Return the delta that this bound shows at epsilon; 1 if it shows nothing."""
 
-    @abstractmethod
+    def fits(self, epsilon: float, delta: float) -> bool:
+        """Return whether this bound shows (epsilon, delta)."""
+        return self.delta(epsilon) <= delta
+
     def epsilon(self, delta: float) -> float:
         """Return the epsilon that this bound shows at delta; infinite if it shows nothing."""
+        if self.fits(0.0, delta):
+            return 0.0
+        if not self.fits(math.inf, delta):
+            return math.inf
+        fails, enough = bracket_up(lambda epsilon: self.fits(epsilon, delta), 1.0)
+        return narrow(lambda epsilon: self.fits(epsilon, delta), fails, enough, rtol=1e-12)[1]
 
 
 @dataclass(frozen=True)
@@ -296,16 +301,6 @@ class _MixedBound(Shown):
         kept = math.log1p(-self.failed) + math.log1p(-min(curve, 1 - 2.0**-53))
         return min(1.0, -math.expm1(kept) * _UPWARD)
 
-    def epsilon(self, delta: float) -> float:
-        if self.fits(0.0, delta):
-            return 0.0
-        if not delta > self.failed:
-            return math.inf
-        enough = float(np.max(self.shifts)) + gaussian_epsilon((delta - self.failed) / 2, self.mu)
-        if not math.isfinite(enough) or not self.fits(enough, delta):
-            return math.inf
-        return narrow(lambda epsilon: self.fits(epsilon, delta), 0.0, enough, rtol=1e-12)[1]
-
 
 def attained(event: Event, neighbors: NeighboringRelation) -> bool:
     """Return whether two answers are all that the release has."""
@@ -421,15 +416,12 @@ def _samples_losses(
     return pld.from_gaussian_mechanism(noise, sampling_prob=chance, **grid).self_compose(steps)
 
 
-_ACCOUNTANTS = ("closed", "pld", "rdp")
+_ACCOUNTANTS = ("closed", "pld")
 
 _NO_COIN = (
     "randomized response reveals that there was a label, so adding or removing a record is "
     "unprotected"
 )
-_SAMPLED = "RdpAccountant is looser for Poisson samples, and does not know REPLACE_ONE"
-_UNKNOWN = "dp_accounting 0.6.0 has no such event"
-_UNDER_REPORTED = "RdpAccountant ignores REPLACE_ONE for Gaussians and under-reports"
 
 
 def _theirs(neighbors: NeighboringRelation) -> Any:
@@ -439,18 +431,14 @@ def _theirs(neighbors: NeighboringRelation) -> Any:
 
 
 def _table() -> dict[tuple[str, NeighboringRelation, str], tuple[bool, str]]:
-    infinite = "its spend is infinite, which needs no accountant"
-    both = {"non-private": infinite, "bounded-range": _UNKNOWN}
-    reasons: dict[str, dict[str, str]] = {
-        "closed": {},
-        "pld": both | {"zero-concentrated": "a bound on all Rényi orders has no loss distribution"},
-        "rdp": both | {"pure": _UNKNOWN, "approximate": _UNKNOWN, "poisson-gaussian": _SAMPLED},
+    reasons = {
+        "non-private": "its spend is infinite, which needs no accountant",
+        "bounded-range": "dp_accounting 0.6.0 has no such event",
+        "zero-concentrated": "a bound on all Rényi orders has no loss distribution",
     }
     cells = {}
     for kind, neighbors, accountant in product(EVENTS, NeighboringRelation, _ACCOUNTANTS):
-        why_not = reasons[accountant].get(kind, "")
-        if (kind, neighbors.name, accountant) == ("gaussian", "REPLACE_ONE", "rdp"):
-            why_not = _UNDER_REPORTED
+        why_not = reasons.get(kind, "") if accountant == "pld" else ""
         if (kind, neighbors.name) == ("randomized-response", "ADD_OR_REMOVE_ONE"):
             why_not = _NO_COIN
         why = "closed form" if accountant == "closed" else "translated for dp_accounting"
@@ -489,16 +477,8 @@ class _LossDistributionBound(Shown):
     allowance: float
 
     def delta(self, epsilon: float) -> float:
-        delta = float(self.distribution.get_delta_for_epsilon(epsilon))
+        delta = float(self.distribution.get_delta_for_epsilon(min(epsilon, 2 * _MOST_LOSS)))
         return min(1.0, max(0.0, delta) + self.allowance)
-
-    def epsilon(self, delta: float) -> float:
-        if self.fits(0.0, delta):
-            return 0.0
-        if not self.fits(2 * _MOST_LOSS, delta):
-            return math.inf
-        fails, succeeds = bracket_up(lambda epsilon: self.fits(epsilon, delta), 1.0)
-        return narrow(lambda epsilon: self.fits(epsilon, delta), fails, succeeds, rtol=1e-9)[1]
 
 
 def loss_distribution_bound(
@@ -511,7 +491,8 @@ def loss_distribution_bound(
     # as built in dp_accounting 0.6.0 with pessimistic rounding.
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow
 
-    if not _supported(counts, neighbors, "pld") or len(counts) > _MOST_DISTINCT:
+    supported = (SUPPORT[KINDS[type(event)], neighbors, "pld"][0] for event in counts)
+    if not all(supported) or len(counts) > _MOST_DISTINCT:
         return None
     sizes = [(min(e.mu, _MOST_LOSS), n) for e, n in counts.items() if isinstance(e, GaussianEvent)]
     mu = math.sqrt(sum(n * size**2 for size, n in sizes))
@@ -587,60 +568,3 @@ def _interval(losses: Mapping[Event, tuple[float, int]], mu: float) -> float | N
     largest = max([loss for loss, _ in losses.values()], default=0.0)
     too_long = 2 * largest / interval > _MOST_GRID_CELLS or 20 * mu / interval > _MOST_GRID_CELLS
     return None if too_long else interval
-
-
-@dataclass(frozen=True)
-class _RenyiBound(Shown):
-    """Rényi losses at many orders; every order gives a bound, so the least counts."""
-
-    orders: np.ndarray
-    losses: np.ndarray
-
-    def delta(self, epsilon: float) -> float:
-        less = self.orders - 1
-        logs = less * (self.losses - epsilon + np.log1p(-1 / self.orders)) - np.log(self.orders)
-        return float(min(1.0, math.exp(min(0.0, float(logs.min()))) * _UP))
-
-    def epsilon(self, delta: float) -> float:
-        if delta == 0:
-            return math.inf
-        odds = (math.log(delta) + np.log(self.orders)) / (self.orders - 1)
-        least = float((self.losses + np.log1p(-1 / self.orders) - odds).min())
-        return max(0.0, least * _UP) if least < math.inf else math.inf
-
-
-def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _RenyiBound | None:
-    """Return the composition of these releases by Rényi orders, or None if one is unsupported."""
-    # An upper bound: the losses are raised by more than the rounding of the logarithms that they
-    # come from.
-    # Source: Mironov (2017), Proposition 1; Canonne, Kamath, Steinke (2020), Proposition 12, with
-    # the Rényi losses of dp_accounting 0.6.0.
-    import dp_accounting as dp  # noqa: PLC0415 - only where it runs
-    from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415 - slow
-
-    if not _supported(counts, neighbors, "rdp"):
-        return None
-    accountant = RdpAccountant(neighboring_relation=_theirs(neighbors))
-    for event, count in counts.items():
-        if isinstance(event, GaussianEvent):
-            if event.mu > 0:
-                mu = max(event.mu * _UP, _LEAST_MU)  # more is always safe
-                accountant.compose(dp.GaussianDpEvent(1 / mu), count)
-        elif isinstance(event, ZeroConcentratedEvent):
-            accountant.compose(dp.ZCDpEvent(event.rho), count)
-        elif isinstance(event, RandomizedResponseEvent):
-            noise = noise_parameter(event)
-            accountant.compose(dp.RandomizedResponseDpEvent(noise, event.categories), count)
-        else:
-            raise TypeError(type(event).__name__)
-    orders = accountant.orders
-    kept = orders > 1.05  # noqa: PLR2004 - near order 1 the conversion is unstable and useless
-    orders = orders[kept]
-    rounding = 1e-14 * sum(counts.values()) / (orders - 1)
-    return _RenyiBound(orders, accountant.rdp[kept] * _UP + rounding)
-
-
-def _supported(
-    counts: Mapping[Event, int], neighbors: NeighboringRelation, accountant: str
-) -> bool:
-    return all(SUPPORT[KINDS[type(event)], neighbors, accountant][0] for event in counts)

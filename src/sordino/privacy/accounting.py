@@ -1,12 +1,11 @@
 """Events in, guarantee out: the only place that composes, and the only one that runs dp_accounting.
 
-Three accountants, each with its own column in the support table:
+Two accountants, each with its own column in the support table:
 
 ``closed``  formulas (``closed_bounds``) for everything; exact for a few releases
 ``pld``     privacy loss distributions of dp_accounting; tighter for long mixtures
-``rdp``     Rényi orders of dp_accounting; tighter for randomized response mixed with zCDP
 
-All of them give upper bounds, so the least is reported. An event that none supports under the
+Both give upper bounds, so the least is reported. An event that none supports under the
 relation is refused: nothing is guessed.
 """
 
@@ -32,7 +31,6 @@ from .accountants import (
     loss_distribution_bound,
     mixed_bound,
     plain,
-    renyi_bound,
     samples,
 )
 from .conversions import bracket_down, bracket_up, gaussian_mu, narrow
@@ -210,9 +208,6 @@ def _numerical(
     """Yield the bounds that run dp_accounting, where they could beat the closed forms."""
     if delta <= 0 or (sum(counts.values()) == 1 and not samples(counts)):
         return
-    coins = any(isinstance(event, RandomizedResponseEvent) for event in counts)
-    if coins and (orders := renyi_bound(counts, neighbors)) is not None:
-        yield orders
     if delta < _LEAST_DELTA or all(isinstance(event, GaussianEvent) for event in counts):
         return
     # a formula is exact already of one pure loss, and of a short sum

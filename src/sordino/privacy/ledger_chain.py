@@ -340,15 +340,13 @@ def verified(
         found, version = None, None
     if found != FORMAT or type(version) is not int or version < 1:
         raise LedgerDamaged(f"{path.name} is not a sordino ledger. Nothing was released.")
-    if version < VERSION:
-        raise LedgerDamaged(
-            f"{path.name} was written by an older sordino (ledger version {version}), which kept "
-            "one ledger for each data set. Nothing was released. Start a new one."
-        )
-    if version > VERSION:
-        raise LedgerDamaged(
-            f"{path.name} was written by a newer sordino (ledger version {version}); this one "
-            f"reads up to {VERSION}. Nothing was released. Upgrade sordino."
+    if version != VERSION:
+        told = f"a newer sordino (ledger version {version}); this one reads up to {VERSION}"
+        if old := version < VERSION:
+            told = f"an older sordino (ledger version {version}), which kept one for each data set"
+        raise LedgerError(
+            f"{path.name} was written by {told}. Nothing was released. "
+            f"{'Start a new one' if old else 'Upgrade sordino'}."
         )
     rows = read_rows(connection)
     if expected_head is not None and expected_head not in {row.digest for row in rows}:

@@ -288,7 +288,6 @@ def describe_ledger(ledger: Json, *, counted: bool = True) -> dict[str, Any]:
         "change": budget.change,
         "spent": None if spent is None else float_to_json(spent),
         "spent_text": spent_text,
-        "total_text": _pair_text(total.epsilon, total.delta) if total else "",
         "accounts": [
             (str(unit), str(held["says"])) for unit, held in (ledger.get("accounts") or {}).items()
         ],

@@ -18,7 +18,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -39,11 +41,10 @@ _MOST_VALUES = 50
 Number: TypeAlias = int | float
 _T = TypeVar("_T")
 _MICROSECONDS = 10**6
-_EPOCH = 10**8  # seconds since 1970; a smaller number is no time stamp
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = 10**8  # seconds since then; a smaller number is no time stamp
 _DECIMAL = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?")
-_STAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?\s*(Z|[+-]\d\d:?\d\d)?)?"
-)
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?\s*(Z|[+-]\d\d:?\d\d)?)?")
 _FEWEST_CHARACTERS = 20  # a shorter beginning is a word that many texts begin with
 _FITTING = 0.9  # share of rows in which a number must be a length, or it is another number
 
@@ -79,20 +80,12 @@ def _number(value: object) -> Number | None:
     text = value.strip()
     if _DECIMAL.fullmatch(text):
         return float(text) if "." in text else int(text)
-    found = _STAMP.fullmatch(text)
-    if not found:
-        return None
-    date, time, fraction, offset = found.groups()
-    try:
-        whole = np.datetime64(f"{date}T{time or '00:00'}", "us").astype(np.int64)
-    except ValueError:
-        return None
-    part = int((fraction or ".0")[1:7].ljust(6, "0"))
-    ahead = 0  # minutes of the time zone
-    if offset is not None and offset != "Z":
-        ahead = int(offset[1:3]) * 60 + int(offset[-2:])
-        ahead = -ahead if offset[0] == "-" else ahead
-    return int(whole) + part - ahead * 60 * _MICROSECONDS
+    with suppress(ValueError):
+        if _STAMP.fullmatch(text):
+            moment = datetime.fromisoformat(re.sub(r"\s+(?=[Z+-])", "", text))
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return (moment - _1970) // timedelta(microseconds=1)
+    return None
 
 
 def ordered_values(values: Sequence[object]) -> list[Number | None] | None:

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+from scipy.special import softmax
 
 from sordino import _validate
 from sordino._files import finite
@@ -51,11 +52,7 @@ from sordino.rewards.model import RewardModel, Worth
 _ATTACK = "mechanism"
 _COIN_NOISE, _COIN = "labels", "randomized-response"
 _CURATOR_NOISE = "estimate"
-_LABELS, _RECORDS = "label-gaussian", "objective-perturbation"
-_RANKINGS, _RANKED = "ranking-gaussian", "ranked-perturbation"
-_BALLOTS = "ballot-gaussian"
-_GAUSSIAN = "gaussian"
-_METRICS = (_LABELS, _GAUSSIAN)
+_LABELS, _GAUSSIAN, _RANKED = "label-gaussian", "gaussian", "ranked-perturbation"
 _FAIR = 0.5
 _SLACK = 1e-9  # of rounding: a share of a person's promise is a quotient
 _CALIBRATED = 1e-3  # how exactly a noise is found again from its settings, on any machine
@@ -346,35 +343,27 @@ class _StatedNumbers:
             told = self.worths
             if sorted(name for name, *_ in told) != sorted(of_name):
                 found.refute("Other items are told than those of the reward.")
-            elif not all(_close(numbers[0], of_name[name][0]) for name, *numbers in told):
+            elif not all(_alike(numbers[0], of_name[name][0]) for name, *numbers in told):
                 found.refute("Another worth of an item is told than in the reward.")
             elif not _descending([worth for _, worth, *_ in told if worth is not None]):
                 found.refute("Another order of the items is told than in the reward.")
-            elif not all(all(map(_close, ends, of_name[name][1:])) for name, _, *ends in told):
+            elif not all(_alike(ends, of_name[name][1:]) for name, _, *ends in told):
                 found.refute("Another interval of an item is told than the reward gives.")
         if self.choices is not None:
-            other = not self._follows(self.choices, known)
+            # Every chance is that of the reference, all alike, tilted by the worth. Of items
+            # without data the weight is 0, as is the mean of the others.
+            chances, worths = dict(self.choices), {name: worth or 0.0 for name, worth, *_ in known}
+            follows = self.temperature is not None and chances.keys() == worths.keys()
+            follows = follows and len(self.choices) == len(known) > 0
+            if self.temperature is not None and follows:
+                tilts = [worths[name] / self.temperature for name in chances]
+                follows = _alike([*chances.values()], softmax(tilts).tolist())
             found.refute(
-                "The policy's choices do not follow from the worths of the reward.", when=other
+                "The policy's choices do not follow from the worths of the reward.",
+                when=not (follows and _descending([*chances.values()])),
             )
         unsaid = self.worths is None and reward.items is not None
         found.warn("The items of the reward are not told.", when=unsaid)
-
-    def _follows(self, choices: tuple[tuple[str, float], ...], known: list[Worth]) -> bool:
-        """Return whether every chance is that of the reference, all alike, tilted by the worth."""
-        chances = dict(choices)
-        same = len(choices) == len(known) > 0 and set(chances) == {name for name, *_ in known}
-        if self.temperature is None or not same:
-            return False
-        # Of items without data the weight is 0, as is the mean of the others.
-        worths = {name: worth or 0.0 for name, worth, *_ in known}
-        best = max(worths.values())
-        tilts = {
-            name: math.exp((worth - best) / self.temperature) for name, worth in worths.items()
-        }
-        total = sum(tilts.values())
-        exact = all(_close(chances[name], tilt / total) for name, tilt in tilts.items())
-        return exact and _descending(list(chances.values()))
 
     def compared(self, paid: Guarantee, *, bought: bool, reward: RewardModel) -> _Differences:
         """Return what a curator could not state without a release that is on no ledger."""
@@ -410,13 +399,6 @@ def _worth(row: Mapping[str, Any]) -> Worth:
     return text_of(row["name"]), worth, low, high
 
 
-def _close(one: float | None, other: float | None) -> bool:
-    """Return whether two numbers are equal but for rounding, or both are missing."""
-    if one is None or other is None:
-        return one is other
-    return math.isclose(one, other, rel_tol=_NUMBER_SLACK, abs_tol=_NUMBER_SLACK)
-
-
 def _descending(values: list[float]) -> bool:
     """Return whether no value is above the one before it, but for rounding."""
     return all(low <= high + _NUMBER_SLACK for high, low in pairwise(values))
@@ -443,12 +425,8 @@ def _names(paths: Iterable[_Path]) -> str:
 
 _Noise = _StatedGaussian | _StatedObjective
 _KINDS: Mapping[str, type[_Noise]] = {
-    _LABELS: _StatedGaussian,
-    _RANKINGS: _StatedGaussian,
-    _BALLOTS: _StatedGaussian,
-    _GAUSSIAN: _StatedGaussian,
-    _RECORDS: _StatedObjective,
-    _RANKED: _StatedObjective,
+    **dict.fromkeys((_LABELS, _GAUSSIAN, "ranking-gaussian", "ballot-gaussian"), _StatedGaussian),
+    **dict.fromkeys(("objective-perturbation", _RANKED), _StatedObjective),
 }
 
 
@@ -710,7 +688,7 @@ def _metrics_differences(
     if not others:
         return _Differences([_FREE])
     event = together(others)
-    if event is None or told.name not in _METRICS:
+    if event is None or told.name not in {_LABELS, _GAUSSIAN}:
         other = "Metrics are said to be bought by another mechanism than was paid for."
         return _Differences([other])
     found = told.compared(event, terms.neighbors)

@@ -302,17 +302,10 @@ def read_ledger(path: Path, *, given: bool = False) -> Ledger:
                 f"{path.name} is no ledger, so nothing was audited. Give the ledger of this run: "
                 "ledger=... (--ledger), by convention a file named *.db."
             )
-        try:
-            found = Ledger.read(copy)
-        except LedgerDamaged as error:
-            if not _is_newer(copy):
-                raise
-            newer = str(error)
-        else:
-            named = (json.loads(row.payload).get("persons") for row in found.rows)
-            found.rosters.of(filter(None, named))  # while the copy is there
-            return found
-    raise LedgerError(newer)
+        found = Ledger.read(copy)
+        named = (json.loads(row.payload).get("persons") for row in found.rows)
+        found.rosters.of(filter(None, named))  # while the copy is there
+        return found
 
 
 def _is_something_else(path: Path) -> bool:
@@ -343,16 +336,6 @@ def _look(path: Path) -> dict[str, bytes]:
     with suppress(FileNotFoundError):
         found["-wal"] = path.with_name(f"{path.name}-wal").read_bytes()
     return found
-
-
-def _is_newer(path: Path) -> bool:
-    """Return whether a ledger cannot be read because a newer version wrote it."""
-    query = "SELECT payload FROM rows ORDER BY sequence LIMIT 1"
-    with suppress(LedgerError, *_NOT_OURS), ledger_chain.connect(path) as connection:
-        (payload,) = connection.execute(query).fetchone()
-        version = json.loads(payload)["version"]
-        return type(version) is int and version > ledger_chain.VERSION
-    return False
 
 
 _REPORT = "report.html"
