@@ -40,8 +40,7 @@ from scipy.stats import kendalltau
 
 import sordino
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.preferences.ranking_files import read_rankings
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import Rankings, read_rankings
 
 BALL = 10.0
 DELTA = 1e-6

@@ -73,7 +73,7 @@ def board(path: Path, k: int, *, private: bool) -> dict:
     from sordino.mechanisms.randomized_response import NonPrivate
     from sordino.preferences.chunk_survey import survey_chunks
     from sordino.preferences.chunks import find_chunks
-    from sordino.preferences.items import ItemDifferences
+    from sordino.preferences.comparisons import ItemDifferences
     from sordino.rewards.leaderboard import POINTS, fit_board
     from sordino.rewards.vote_release import release_votes
 

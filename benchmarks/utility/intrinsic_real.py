@@ -22,8 +22,7 @@ from intrinsic_worlds import TERMS, chances_of, shown, softmax
 from real_accuracy import DATA
 
 from sordino.algorithms.offline_bandit import linear_policy, multi_armed_policy
-from sordino.preferences.bandit_logs import BanditLogs, read_bandit_logs
-from sordino.preferences.catalogues import Catalogue
+from sordino.preferences.bandit_logs import BanditLogs, Catalogue, read_bandit_logs
 
 LOG, ITEMS = DATA / "obd_random_men.csv.gz", DATA / "obd_men_item_context.csv"
 ARMS, DELTA, RESAMPLES = 34, 1e-6, 400

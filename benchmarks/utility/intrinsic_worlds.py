@@ -12,8 +12,7 @@ from scipy.stats import t as student
 
 import sordino
 from sordino.policies.gibbs import WithheldPolicy
-from sordino.preferences.bandit_logs import BanditLogs
-from sordino.preferences.catalogues import Catalogue
+from sordino.preferences.bandit_logs import BanditLogs, Catalogue
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 
 ARMS: Final = 10

@@ -21,8 +21,8 @@ import numpy as np
 from scipy import sparse
 
 import sordino
-from sordino.mechanisms.ballot_sum import BallotGaussian
 from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.ranking_sum import BallotGaussian
 from sordino.rewards.leaderboard import Votes, _Fit, fit_board
 from sordino.rewards.vote_release import votes_of_ballots
 

@@ -33,7 +33,7 @@ from .preferences.pairs import PrivatePairs as PrivatePairs
 from .preferences.rankings import Rankings as Rankings
 from .preferences.pairs import read_pairs as read_pairs
 from .preferences.chunks import find_chunks as find_chunks
-from .preferences.ranking_files import read_rankings as read_rankings
+from .preferences.rankings import read_rankings as read_rankings
 from .preferences.trajectories import Trajectories as Trajectories
 from .preferences.trajectories import read_trajectories as read_trajectories
 from .preferences.bandit_logs import BanditLogs as BanditLogs

@@ -14,7 +14,7 @@ DRAWS = {"words"}  # what a source of entropy is asked for
 NOISE_FREE = {
     "sordino.policies.gibbs": "draws from a policy that was released already: nothing to hide",
     "sordino._random": "is the source of randomness",
-    "sordino.preferences.ranking_files": "shuffles ballots, whose order in a file says who voted",
+    "sordino.preferences.rankings": "shuffles ballots, whose order in a file says who voted",
 }
 
 

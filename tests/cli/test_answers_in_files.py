@@ -9,7 +9,7 @@ from tests.apart import apart
 
 import sordino
 from sordino import cli
-from sordino.preferences import chunk_reading
+from sordino.preferences import chunks
 from sordino.privatization import publication
 
 from .conftest import CANARY, refused
@@ -85,8 +85,8 @@ def test_a_plan_of_answers_touches_nothing_and_says_what_the_run_spends(texts):
 @pytest.mark.parametrize("options", [[], ["--unit", "person"]], ids=["label", "person"])
 def test_files_are_read_as_often_as_the_plan_says(texts, monkeypatch, options):
     passes = texts.run(*PRIVATIZE, *options, "--dry-run", "--json").value["files"]["passes"]
-    read, honest = [], chunk_reading._rows
-    monkeypatch.setattr(chunk_reading, "_rows", lambda *chunk: read.append(1) or honest(*chunk))
+    read, honest = [], chunks._rows
+    monkeypatch.setattr(chunks, "_rows", lambda *chunk: read.append(1) or honest(*chunk))
     assert texts.run(*PRIVATIZE, *options).code == 0
     assert len(read) == 3 * passes
 

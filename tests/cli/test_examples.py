@@ -11,7 +11,7 @@ import pytest
 
 import sordino
 from sordino.algorithms.planning import plan, tabular_world
-from sordino.preferences.ranking_files import read_rankings
+from sordino.preferences.rankings import read_rankings
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SOI = """# FILE NAME: few.soi

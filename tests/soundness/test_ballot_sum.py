@@ -11,10 +11,9 @@ from scipy.special import expit
 
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.mechanisms import ballot_sum
-from sordino.mechanisms.ballot_sum import BallotGaussian
-from sordino.preferences.ranking_files import read_rankings
-from sordino.preferences.rankings import Rankings
+from sordino.mechanisms import ranking_sum
+from sordino.mechanisms.ranking_sum import BallotGaussian
+from sordino.preferences.rankings import Rankings, read_rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.leaderboard import Ballots, fit_board
@@ -183,7 +182,7 @@ def ballots(n=60, *, persons=None, seed=0, **options):
 
 def test_items_are_compared_where_they_were_offered_and_one_is_listed(tmp_path, monkeypatch):
     """By its definition: who is not listed is worse, who was not offered is not compared."""
-    monkeypatch.setattr(ballot_sum, "with_noise", lambda total, *_: total)
+    monkeypatch.setattr(ranking_sum, "with_noise", lambda total, *_: total)
     rows, made = ballots()
     released = release_ballots(made, noise(), ledger=ledger_at(tmp_path))
     votes, place = released.boards[""], {name: i for i, name in enumerate(NAMES)}
@@ -211,7 +210,7 @@ def test_items_are_compared_where_they_were_offered_and_one_is_listed(tmp_path, 
 
 
 def test_named_ballots_need_no_count_of_comparisons(tmp_path, monkeypatch):
-    monkeypatch.setattr(ballot_sum, "with_noise", lambda total, *_: total)
+    monkeypatch.setattr(ranking_sum, "with_noise", lambda total, *_: total)
     rows, _ = ballots()
     short = [{"items": list(NAMES)}, *({"ranking": row["ranking"]} for row in rows)]
     named = read_rankings(

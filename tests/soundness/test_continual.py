@@ -11,13 +11,12 @@ from scipy import sparse
 import sordino
 from sordino.auditing.runs.replay import audit_run
 from sordino.mechanisms.label_sum import LabelGaussian, coefficients, growth
-from sordino.preferences.items import ItemDifferences
+from sordino.preferences.comparisons import ItemDifferences
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, GaussianEvent, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.rewards.board_files import Board, BoardRelease
 from sordino.rewards.label_release import Judged, plan_updates
-from sordino.rewards.leaderboard import Votes
+from sordino.rewards.leaderboard import Board, BoardRelease, Votes
 from sordino.rewards.vote_release import release_votes
 
 NAMES, WEEKS = ("x", "y", "z"), 3

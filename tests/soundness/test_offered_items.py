@@ -13,8 +13,7 @@ import sordino
 from sordino import cli
 from sordino.errors import UsageError
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.preferences.ranking_files import read_rankings
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import Rankings, read_rankings
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.rewards.ranking_fit import _slate_rows, release_rankings
 

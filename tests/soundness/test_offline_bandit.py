@@ -12,8 +12,7 @@ from tests.tiers import few
 import sordino
 from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.policies.gibbs import WithheldPolicy
-from sordino.preferences.bandit_logs import BanditLogs
-from sordino.preferences.catalogues import Catalogue
+from sordino.preferences.bandit_logs import BanditLogs, Catalogue
 from sordino.rewards.bandits import ArmMeans, BallRidge, ScreenedMeans
 
 ADD, REPLACE, ZERO = (

@@ -21,8 +21,7 @@ from sordino.errors import DataError
 from sordino.mechanisms.grid import first_rows
 from sordino.mechanisms.label_sum import LabelGaussian, counted_rows, farthest
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.preferences.chunk_reading import judgments
-from sordino.preferences.chunks import find_chunks
+from sordino.preferences.chunks import find_chunks, judgments
 from sordino.preferences.trajectories import Trajectories
 
 ONE = {

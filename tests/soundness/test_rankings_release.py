@@ -18,8 +18,7 @@ from sordino.mechanisms import label_sum
 from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.preferences.ranking_files import read_rankings
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import Rankings, read_rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from sordino.privatization.answers import privatize_choices
 from sordino.rewards import ranking_fit

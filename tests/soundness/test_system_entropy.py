@@ -18,7 +18,6 @@ import pytest
 
 import sordino
 from sordino import _random
-from sordino.mechanisms.ballot_sum import BallotGaussian
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
 from sordino.mechanisms.gibbs import ExponentialMechanism, SoftmaxMechanism
 from sordino.mechanisms.label_sum import _ChunkedTotal, _Sum
@@ -28,7 +27,7 @@ from sordino.mechanisms.objective_perturbation import (
     RankingObjectivePerturbation,
 )
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
-from sordino.mechanisms.ranking_sum import RankingGaussian
+from sordino.mechanisms.ranking_sum import BallotGaussian, RankingGaussian
 from sordino.mechanisms.regressions.descent import DescentRegression
 from sordino.mechanisms.regressions.gaussian import AdaptiveRegression, GaussianRegression
 from sordino.mechanisms.regressions.gibbs import _ExponentialRegression, truncated_gaussian

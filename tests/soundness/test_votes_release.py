@@ -13,7 +13,7 @@ from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
-from sordino.preferences.items import ItemDifferences
+from sordino.preferences.comparisons import ItemDifferences
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,

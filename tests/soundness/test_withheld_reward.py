@@ -25,8 +25,7 @@ import sordino
 from sordino._withholding import confidential
 from sordino.errors import PrivacyError, SordinoError
 from sordino.policies.gibbs import WithheldPolicy
-from sordino.preferences.bandit_logs import BanditLogs
-from sordino.preferences.catalogues import Catalogue
+from sordino.preferences.bandit_logs import BanditLogs, Catalogue
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.bandits import ArmMeans, BallRidge

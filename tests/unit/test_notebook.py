@@ -11,7 +11,7 @@ import sordino
 from sordino._markup import card, harmless
 from sordino.certificates import Certificate
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse
-from sordino.preferences.ranking_files import read_rankings
+from sordino.preferences.rankings import read_rankings
 from sordino.privacy.ledger import Head
 from sordino.privatization.answers import privatize_choices
 

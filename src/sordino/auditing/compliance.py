@@ -42,7 +42,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_json, promise_of
-from sordino.rewards.board_files import BOARD, BOARD_FORMAT
+from sordino.rewards.leaderboard import BOARD, BOARD_FORMAT
 
 from .findings import Verdict
 from .runs.replay import RESULT_FORMAT, REWARD, audit_run, malformed, read_ledger

@@ -31,8 +31,14 @@ from sordino.errors import BudgetExceeded, DataError, UsageError
 from sordino.mechanisms.gibbs import least_temperature
 from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.policies.gibbs import WithheldPolicy
-from sordino.preferences.bandit_logs import BanditLogs, read_bandit_logs, usable_reward_range
-from sordino.preferences.catalogues import Catalogue, columns_of, whole_text
+from sordino.preferences.bandit_logs import (
+    BanditLogs,
+    Catalogue,
+    columns_of,
+    read_bandit_logs,
+    usable_reward_range,
+    whole_text,
+)
 from sordino.preferences.files import read_rows
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import (

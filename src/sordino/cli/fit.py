@@ -19,7 +19,7 @@ from sordino.reporting.result import (
     judge,
     measure_reward,
 )
-from sordino.rewards.answer_files import fit_and_measure_chunks
+from sordino.rewards.estimation import fit_and_measure_chunks
 from sordino.rewards.evidence import Released, refuse_too_few
 from sordino.rewards.metrics import cross_fit
 from sordino.rewards.model import RewardModel

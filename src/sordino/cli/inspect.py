@@ -19,7 +19,7 @@ from sordino.preferences.ballots import UNSAID
 from sordino.preferences.comparisons import TextRules, looks_swapped
 from sordino.preferences.containers import contained
 from sordino.preferences.files import COMPARISONS, records_of
-from sordino.preferences.ranking_files import is_preflib, read_rankings
+from sordino.preferences.rankings import is_preflib, read_rankings
 from sordino.preferences.records import JUDGING_FIELDS, Record, looks_like_steps
 from sordino.preferences.schemas import (
     COMPARED,

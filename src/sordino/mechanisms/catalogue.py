@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from .ballot_sum import BallotGaussian
 from .base import Described
 from .label_sum import LabelGaussian, SumMechanism
 from .objective_perturbation import ObjectivePerturbation, RankingObjectivePerturbation
-from .ranking_sum import RankingGaussian
+from .ranking_sum import BallotGaussian, RankingGaussian
 
 _BALLOTS: Final = (RankingGaussian, RankingObjectivePerturbation)
 CURATOR_MECHANISMS: Final[Mapping[str, type[Described]]] = MappingProxyType(

@@ -25,10 +25,9 @@ from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, EngineError, UsageError
 from sordino.privacy.persons import People
 
-from .chunk_reading import questions
-from .chunks import Chunk, Chunks
+from .chunks import Chunk, Chunks, questions
+from .comparisons import held_out_questions, refuse_one_side
 from .files import TWO_FORMS, untold
-from .folds import held_out_questions, refuse_one_side
 from .records import Names, person_key, told_beside
 
 _ROW_BITS: Final = 40

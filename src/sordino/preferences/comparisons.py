@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer, UInt64
+from scipy import sparse
 from scipy.sparse import csr_array
 
 from sordino import _validate
 from sordino._markup import card
+from sordino._validate import person_id
 from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
 from sordino.privacy.guarantee import SHARES, Guarantee, promise_rows
 from sordino.privacy.persons import People
 
-from .features import Features, differences, refuse_other_features
-from .items import ItemDifferences
+from .features import Features, differences, flatten, refuse_other_features
 from .records import (
     Absent,
     Levels,
@@ -34,6 +36,9 @@ from .records import (
     person_key,
     told_beside,
 )
+
+if TYPE_CHECKING:
+    from .comparisons import Comparisons
 
 
 class PublicDigest:
@@ -481,3 +486,208 @@ def all_named(named: Iterable[N | None]) -> tuple[N, ...] | None:
     given = tuple(named)
     known = tuple(one for one in given if one is not None)
     return known if given and len(known) == len(given) else None
+
+
+FOLDS: Final = 5
+MEASURING: Final = 1  # the level of the folds that metrics are measured on
+
+
+def held_out_questions(keys: Sequence[bytes]) -> Bool[np.ndarray, " n"]:
+    """Return which questions are kept for metrics: one fifth of them, by their keys alone."""
+    # Source: docs/central.md, "Metrics that are paid for".
+    return np.asarray(folds_of(question_numbers(keys), MEASURING) == 0)
+
+
+def question_numbers(keys: Sequence[bytes]) -> Integer[np.ndarray, " n"]:
+    """Return 64 bits of every question's key."""
+    return np.frombuffer(b"".join(key[:8] for key in keys), dtype=">u8").astype(np.uint64)
+
+
+def folds_of(questions: Integer[np.ndarray, " n"], level: int) -> Integer[np.ndarray, " n"]:
+    """Return a fold for every question by its key alone; a level mixes them in its own way."""
+    mixed = (questions >> np.uint64(8 * level)) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((mixed >> np.uint64(33)) % np.uint64(FOLDS), dtype=np.int64)
+
+
+def refuse_one_side(*, pairs: int, held_out: int) -> None:
+    """Refuse a hold-out of nothing or of everything; only where questions are public."""
+    if not 0 < held_out < pairs:
+        raise DataError(
+            f"{pairs} pairs are too few different questions to hold out a fifth of them; a dozen "
+            "is the least. Nothing was spent. Leave held_out out and buy no metrics."
+        )
+
+
+LEVEL: Final = "(liked)"
+"""The item that a thumb holds an answer against: what people expect."""
+
+STYLE: Final = {
+    "length": re.compile(r"\w+"),
+    "headings": re.compile(r"^#{1,6} ", re.MULTILINE),
+    "lists": re.compile(r"^[ \t]{0,8}(?:[-*•]|\d{1,3}[.)]) ", re.MULTILINE),
+    "bold": re.compile(r"\*\*[^*\n]+\*\*"),
+    "code": re.compile(r"```"),
+}
+"""What is counted of an answer to control for style."""
+
+_WEIGHT: Final = 0.3  # of a full difference in style, where one of two items is 1
+_DOUBLINGS: Final = 2.0  # a full difference: four times as much
+
+
+@dataclass(frozen=True)
+class ItemDifferences:
+    """Features of battles: e_a − e_b over declared items, for all votes and for each group.
+
+    A row holds the items, then the differences in style, then both again for each group, of which
+    only the group of the battle is not 0. A style is w·clip(log₂((1 + s_a)/(1 + s_b))/2, −1, 1), s
+    what :data:`STYLE` counts in an answer and w = 0.3. With ``ties`` a counter for all votes and
+    one for each group come last, as :class:`~sordino.mechanisms.label_sum.LabelGaussian` takes
+    them.
+
+    Args:
+        items: Their names, declared or public; at least two, each once.
+        groups: Public groups of prompts that get a board of their own.
+        style: Which of :data:`STYLE` are differences beside the items.
+        ties: Whether ties are counted, or are half a win for both.
+    """
+
+    items: tuple[str, ...]
+    _: KW_ONLY
+    groups: tuple[str, ...] = ()
+    style: tuple[str, ...] = ()
+    ties: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("items", 2), ("groups", 0)):
+            given = tuple(person_id(f"{name} {one!r}", one) for one in getattr(self, name))
+            object.__setattr__(self, name, given)
+            if len(set(given)) < max(len(given), least):
+                raise UsageError(f"{name} must be at least {least} names, each once.")
+        if not {*self.style} <= {*STYLE}:
+            raise UsageError(f"style must be of {', '.join(STYLE)}, got {self.style!r}.")
+
+    @classmethod
+    def of(cls, pairs: Comparisons, **settings: Any) -> ItemDifferences:
+        """Return the features of all items that are named: only where names are public."""
+        named = {name for each in _names_of(pairs) for name in each[:2]} - {""}
+        items = (*sorted(named), *([LEVEL] if pairs.alone else []))
+        return cls(items, **settings)
+
+    @property
+    def width(self) -> int:
+        """Return how many numbers each board has: its items and styles."""
+        return len(self.items) + len(self.style)
+
+    @property
+    def counters(self) -> int:
+        """Return how many numbers of ties are counted."""
+        return (1 + len(self.groups)) * self.ties
+
+    @property
+    def dimension(self) -> int:
+        """Return d, counters of ties included."""
+        return self.width * (1 + len(self.groups)) + self.counters
+
+    @property
+    def feature_bound(self) -> float:
+        """Return half of the longest row, without counters of ties."""
+        square = 2 + len(self.style) * _WEIGHT**2
+        return float(np.sqrt(square * (2 if self.groups else 1)) / 2)
+
+    def transform(self, prompts: Sequence[Text], answers: Sequence[Text]) -> sparse.csr_array:
+        """Return a row for each answer that is the name of an item."""
+        del prompts
+        places = [self._place(self._items, str(name), "item") for name in answers]
+        ones = np.ones(len(places)), (np.arange(len(places)), places)
+        return sparse.csr_array(ones, shape=(len(places), self.dimension))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        public = {name: list(getattr(self, name)) for name in ("items", "groups", "style")}
+        return {"kind": "items", **public, "ties": self.ties}
+
+    def rows(self, pairs: Comparisons) -> sparse.csr_array:
+        """Return the differences of all battles.
+
+        Raises:
+            DataError: An answer has no name, or a name or a group is not among the declared ones.
+        """
+        names = _names_of(pairs)
+        second = [LEVEL if pairs.alone else each.second for each in names]
+        n, base = len(names), np.arange(len(names))
+        blocks = [np.zeros(n, dtype=np.int64)]
+        if self.groups:
+            groups = [self._place(self._groups, each.group, "group") for each in names]
+            blocks.append(1 + np.array(groups, dtype=np.int64))
+        sides = (1.0, [each.first for each in names]), (-1.0, second)
+        parts: list[tuple[Any, Any, Any]] = []
+        for sign, side in sides:
+            places = [self._place(self._items, name, "item") for name in side]
+            parts += [(base, np.array(places, np.int64) + at * self.width, sign) for at in blocks]
+        for number, style in enumerate(self._styles(pairs), start=len(self.items)):
+            parts += [(base, number + at * self.width, style) for at in blocks]
+        if self.ties:
+            start = self.width * (1 + len(self.groups))
+            parts += [(base, start + at, 1.0) for at in blocks]
+        rows, columns, values = (
+            np.concatenate([np.broadcast_to(part[k], n) for part in parts]) for k in range(3)
+        )
+        made = sparse.csr_array((values, (rows, columns)), shape=(n, self.dimension))
+        made.sum_duplicates()  # an item that met itself
+        made.eliminate_zeros()
+        return made
+
+    def board(self, group: str = "") -> slice:
+        """Return the columns of the board of all votes, or of a group."""
+        at = self.width * (0 if not group else 1 + self._groups[group])
+        return slice(at, at + self.width)
+
+    @cached_property
+    def _items(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.items)}
+
+    @cached_property
+    def _groups(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.groups)}
+
+    @staticmethod
+    def _place(known: dict[str, int], name: str, what: str) -> int:
+        if name not in known:
+            raise DataError(
+                f"{what} {name!r} is not among the {len(known)} that were declared. Nothing was "
+                f"released. Declare it too ({what}s), or leave its battles out."
+            )
+        return known[name]
+
+    def _styles(self, pairs: Comparisons) -> list[Float[np.ndarray, " n"]]:
+        """Return the difference in every style, for all battles."""
+        if not self.style:
+            return []
+        if pairs.bare or pairs.alone:
+            raise DataError(
+                "There is no style to control for: two answers to each prompt are needed, and "
+                "these judgments hold none. Nothing was released. Leave style out."
+            )
+        sides = [
+            flatten(side, name) for name, side in (("first", pairs.first), ("second", pairs.second))
+        ]
+        found = []
+        for style in self.style:
+            one, other = (
+                np.log2([1.0 + len(STYLE[style].findall(text)) for text in side]) for side in sides
+            )
+            found.append(_WEIGHT * np.clip((one - other) / _DOUBLINGS, -1, 1))
+        return found
+
+    def _has_read(self, _private: object) -> dict[str, bool]:
+        return {"known": True, "read": False}  # a public rule
+
+
+def _names_of(pairs: Comparisons) -> Sequence[Names]:
+    """Return whose answers met; refuse judgments that do not say it."""
+    if pairs.names is None and len(pairs):
+        raise DataError(
+            "These judgments do not say whose answers met. Nothing was released. Name the columns "
+            "that do: --columns first_name=COLUMN,second_name=COLUMN."
+        )
+    return pairs.names or ()

@@ -36,9 +36,8 @@ from sordino.engines.engine import Engine, Taken, refuse_other_engines
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, LedgerDamaged, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
-from sordino.preferences.chunks import Chunk, Chunks, Layout
+from sordino.preferences.chunks import Chunk, Chunks, Layout, judgments
 from sordino.preferences.memo import Counts, refuse_other_settings
 from sordino.preferences.pairs import Manifest, Pairs, answer_lines, digest_of_files
 from sordino.preferences.parquet import VectorWriter, copy_tables

@@ -25,12 +25,10 @@ from sordino.engines.engine import Rows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.ellipsoid import stacked
 from sordino.mechanisms.grid import Matrix, each_added, row_weights
-from sordino.preferences.chunk_reading import judged_vectors
 from sordino.preferences.chunk_survey import ChunkSurvey, digest_of_chunk
-from sordino.preferences.chunks import Chunk, Chunks
-from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.chunks import Chunk, Chunks, judged_vectors
+from sordino.preferences.comparisons import MEASURING, Comparisons, folds_of, question_numbers
 from sordino.preferences.features import Features
-from sordino.preferences.folds import MEASURING, folds_of, question_numbers
 from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.guarantee import Guarantee
 

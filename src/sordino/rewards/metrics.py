@@ -29,11 +29,10 @@ from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError
 from sordino.mechanisms.grid import each_added
-from sordino.preferences.chunk_reading import comparisons
 from sordino.preferences.chunk_survey import ChunkSurvey
-from sordino.preferences.chunks import Chunk
+from sordino.preferences.chunks import Chunk, comparisons
+from sordino.preferences.comparisons import FOLDS, MEASURING
 from sordino.preferences.features import Features
-from sordino.preferences.folds import FOLDS, MEASURING
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import person_key
 

@@ -31,7 +31,7 @@ from sordino.mechanisms.grid import Matrix
 from sordino.mechanisms.label_sum import LabelMechanism
 from sordino.mechanisms.randomized_response import label_shares
 from sordino.preferences.chunk_survey import ChunkSurvey
-from sordino.preferences.folds import FOLDS
+from sordino.preferences.comparisons import FOLDS
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import (

@@ -26,9 +26,8 @@ from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import drawn_bits
-from sordino.preferences.chunk_reading import judged_vectors, judgments
 from sordino.preferences.chunk_survey import ChunkSurvey
-from sordino.preferences.chunks import Chunk, Chunks
+from sordino.preferences.chunks import Chunk, Chunks, judged_vectors, judgments
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, UNDECIDED

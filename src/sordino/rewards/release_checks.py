@@ -22,9 +22,8 @@ from sordino.mechanisms.objective_perturbation import (
     ObjectivePerturbation,
     RankingObjectivePerturbation,
 )
-from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.comparisons import Comparisons, held_out_questions, refuse_one_side
 from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
-from sordino.preferences.folds import held_out_questions, refuse_one_side
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, LARGEST_DELTA, WEAK_PROMISE, Guarantee
 from sordino.privacy.ledger import Ledger

@@ -17,7 +17,7 @@ from sordino import _validate
 from sordino._validate import Square, Vector
 from sordino.engines.engine import Rows
 from sordino.errors import ConvergenceError, UsageError
-from sordino.preferences.folds import FOLDS
+from sordino.preferences.comparisons import FOLDS
 
 from .confidence import ConfidenceEllipsoid, confidence_ellipsoid
 from .evidence import (

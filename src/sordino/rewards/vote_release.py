@@ -19,16 +19,15 @@ from scipy import sparse
 from sordino._random import Entropy
 from sordino.engines.engine import Rows
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.ballot_sum import BallotDesign, BallotGaussian
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Matrix, dense_parts
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, coefficients
 from sordino.mechanisms.randomized_response import NonPrivate
-from sordino.preferences.chunk_reading import judgments, questions, refuse_kind
+from sordino.mechanisms.ranking_sum import BallotDesign, BallotGaussian
 from sordino.preferences.chunk_survey import ChunkSurvey
-from sordino.preferences.chunks import Chunk
+from sordino.preferences.chunks import Chunk, judgments, questions, refuse_kind
+from sordino.preferences.comparisons import ItemDifferences
 from sordino.preferences.files import untold
-from sordino.preferences.items import ItemDifferences
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import turned

@@ -27,9 +27,8 @@ from sordino.mechanisms.objective_perturbation import (
 )
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.policies.gibbs import CandidatePolicy
-from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
-from sordino.preferences.chunks import Chunks
+from sordino.preferences.chunks import Chunks, judgments
 from sordino.preferences.features import Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings

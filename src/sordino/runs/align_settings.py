@@ -24,8 +24,7 @@ from sordino.preferences.features import (
     usable_dimension,
     usual_features,
 )
-from sordino.preferences.ranking_files import read_rankings
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import Rankings, read_rankings
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.rewards.evidence import MOST_FEATURES
 from sordino.rewards.reward_fit import METHODS

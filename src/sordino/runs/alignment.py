@@ -24,15 +24,13 @@ from sordino.environments.annotators import TrueReward
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import label_shares
 from sordino.policies.gibbs import CandidatePolicy
-from sordino.preferences.chunk_reading import judgments
-from sordino.preferences.chunks import Chunks, find_chunks
+from sordino.preferences.chunks import Chunks, find_chunks, judgments
 from sordino.preferences.comparisons import warn_swapped
 from sordino.preferences.containers import files_of
 from sordino.preferences.features import Features, Intercept, Matrix
 from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
-from sordino.preferences.ranking_files import holds_rankings
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import Rankings, holds_rankings
 from sordino.preferences.records import Absent
 from sordino.privacy.guarantee import (
     PUBLIC_OVERLAP,

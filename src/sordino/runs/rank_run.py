@@ -29,16 +29,14 @@ from sordino._version import __version__
 from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify_paid, digest_of, paid_guarantee
 from sordino.errors import PrivacyError, SordinoError, UsageError
-from sordino.mechanisms.ballot_sum import BallotGaussian
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.label_sum import LabelGaussian, SumMechanism, growth
+from sordino.mechanisms.ranking_sum import BallotGaussian
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks, find_chunks
-from sordino.preferences.comparisons import Questions
-from sordino.preferences.items import STYLE, ItemDifferences
+from sordino.preferences.comparisons import STYLE, ItemDifferences, Questions
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
-from sordino.preferences.ranking_files import holds_rankings
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import Rankings, holds_rankings
 from sordino.privacy.books import names_persons
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
 from sordino.privacy.ledger import Ledger
@@ -46,9 +44,8 @@ from sordino.privacy.ledger_chain import event_of
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.leaderboard import board_table, item_line
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.board_files import BOARD, Board, BoardRelease
 from sordino.rewards.label_release import Judged, new_votes, plan_updates, promise_of
-from sordino.rewards.leaderboard import POINTS, Leaderboard
+from sordino.rewards.leaderboard import BOARD, POINTS, Board, BoardRelease, Leaderboard
 from sordino.rewards.metrics import REACH
 from sordino.rewards.ranking_fit import ranking_promise
 from sordino.rewards.release_checks import entropy_of, record_promise

@@ -70,7 +70,7 @@ def run(code):
 def test_importing_the_library_loads_neither_ray_nor_pyarrow():
     done = run(
         "import sys, sordino, sordino.engines.ray_data, sordino.cli\n"
-        "import sordino.preferences.parquet, sordino.rewards.answer_files\n"
+        "import sordino.preferences.parquet, sordino.rewards.estimation\n"
         "print([name for name in ('ray', 'pyarrow', 'pandas') if name in sys.modules])"
     )
     assert done.stdout.strip() == "[]", done.stdout + done.stderr[-2000:]

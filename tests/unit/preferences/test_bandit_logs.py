@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import DataError, UsageError
-from sordino.preferences.bandit_logs import BanditLogs
-from sordino.preferences.catalogues import Catalogue, ContextColumn
+from sordino.preferences.bandit_logs import BanditLogs, Catalogue, ContextColumn
 
 ANY = st.floats(allow_nan=False, allow_infinity=False)
 

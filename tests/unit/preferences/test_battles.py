@@ -12,8 +12,8 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
+from sordino.preferences.comparisons import LEVEL, STYLE, ItemDifferences
 from sordino.preferences.features import HashedText
-from sordino.preferences.items import LEVEL, STYLE, ItemDifferences
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import Names
 from sordino.privacy.guarantee import REPLACE_ONE, SHARES, Guarantee

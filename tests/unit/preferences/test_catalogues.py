@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences.catalogues import Catalogue
+from sordino.preferences.bandit_logs import Catalogue
 
 TABLE = ",id,size,kind,mixed,gap\n0,7,0.5,x,1,1\n1,a,-2,y,z,\n2, b ,1e3,x,3,3\n"
 

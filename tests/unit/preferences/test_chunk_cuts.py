@@ -19,9 +19,8 @@ from sordino.engines.engine import InProcess
 from sordino.errors import DataError, EngineError, SordinoError, UsageError
 from sordino.mechanisms.label_sum import ChunkedLabels, LabelGaussian
 from sordino.preferences import chunks as module
-from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import survey_chunks
-from sordino.preferences.chunks import find_chunks
+from sordino.preferences.chunks import find_chunks, judgments
 from sordino.preferences.parquet import _row_batches
 from sordino.rewards import evidence
 from sordino.rewards.evidence import counted_vectors

@@ -14,9 +14,8 @@ from sordino.engines.engine import InProcess
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences import chunks as module
-from sordino.preferences.chunk_reading import judged_vectors, judgments
 from sordino.preferences.chunk_survey import survey_chunks
-from sordino.preferences.chunks import find_chunks
+from sordino.preferences.chunks import find_chunks, judged_vectors, judgments
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee

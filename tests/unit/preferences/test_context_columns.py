@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sordino.errors import UsageError
-from sordino.preferences import catalogues
-from sordino.preferences.catalogues import ContextColumn, columns_of, whole_text
+from sordino.preferences import bandit_logs
+from sordino.preferences.bandit_logs import ContextColumn, columns_of, whole_text
 
 CITIES = ["Berlin", "東京", "", "a:b", "Berlin ", "x" * 999]
 
@@ -69,7 +69,7 @@ def test_a_bucket_is_a_public_rule(cell):
 def test_the_memory_of_buckets_changes_nothing(monkeypatch):
     texts = [f"text {i % 7}" for i in range(50)]
     before = list(map(ContextColumn("city", 99).reader(), texts))
-    monkeypatch.setattr(catalogues, "_CACHED", 2)
+    monkeypatch.setattr(bandit_logs, "_CACHED", 2)
     assert list(map(ContextColumn("city", 99).reader(), texts)) == before
 
 

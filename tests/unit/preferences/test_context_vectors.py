@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sordino.errors import UsageError
-from sordino.preferences import catalogues
-from sordino.preferences.catalogues import bounded_vectors, columns_of, read_cells
+from sordino.preferences import bandit_logs
+from sordino.preferences.bandit_logs import bounded_vectors, columns_of, read_cells
 from sordino.preferences.containers import UNNAMED
 from sordino.preferences.features import usable_bound
 from sordino.preferences.files import read_rows
@@ -46,7 +46,7 @@ def test_a_row_does_not_depend_on_the_others(monkeypatch):
     whole = bounded_vectors(rows, (), 3.0)
     alone = np.concatenate([bounded_vectors(row[None], (), 3.0) for row in rows])
     assert whole.tobytes() == alone.tobytes()
-    monkeypatch.setattr(catalogues, "_BLOCK", 7)
+    monkeypatch.setattr(bandit_logs, "_BLOCK", 7)
     assert bounded_vectors(np.asfortranarray(rows), (), 3.0).tobytes() == whole.tobytes()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import read_pairs
-from sordino.preferences.ranking_files import read_rankings
+from sordino.preferences.rankings import read_rankings
 from sordino.preferences.trajectories import read_trajectories
 
 KINDS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences.ranking_files import read_rankings
+from sordino.preferences.rankings import read_rankings
 
 NAMES = {1: "Tea: black", 2: "Beer", 3: "Água", 4: "Milk"}
 

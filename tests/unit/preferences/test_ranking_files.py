@@ -7,7 +7,7 @@ import pytest
 
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.ballots import parse_ballot
-from sordino.preferences.ranking_files import read_rankings
+from sordino.preferences.rankings import read_rankings
 
 TEXTS = ["Salt.", "Sugar.", "Neither, and that is that."]
 ROW = {"prompt": "What belongs into tea?", "candidates": TEXTS}

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.features import FunctionFeatures, HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
-from sordino.preferences.ranking_files import read_rankings
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import Rankings, read_rankings
 
 NAMES = ["tea", "beer", "milk", "ale"]
 WEAK = st.lists(st.lists(st.integers(0, 4), min_size=4, max_size=4), min_size=1, max_size=6)

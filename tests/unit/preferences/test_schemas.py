@@ -10,7 +10,7 @@ import pytest
 
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs, read_pairs
-from sordino.preferences.ranking_files import read_rankings
+from sordino.preferences.rankings import read_rankings
 from sordino.preferences.records import Absent
 from sordino.preferences.schemas import PUBLIC, decide, parsed_columns
 from sordino.privacy.guarantee import SHARES

@@ -11,7 +11,7 @@ from pyarrow import parquet
 import sordino
 from sordino.engines.engine import InProcess
 from sordino.errors import BudgetExceeded, DataError, FileSystemError, LedgerDamaged, UsageError
-from sordino.preferences import chunk_reading, chunks
+from sordino.preferences import chunks
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import read_manifest
@@ -28,7 +28,7 @@ def _small(monkeypatch, few_parts):
     """Cut files into many chunks, and bring people together in four parts."""
     monkeypatch.setattr(chunks, "_ROWS", 10)
     monkeypatch.setattr(chunks, "_LINES", 5)
-    monkeypatch.setattr(chunk_reading, "_RECORDS", 3)
+    monkeypatch.setattr(chunks, "_RECORDS", 3)
 
 
 def records(n, *, people=None, start=0):
@@ -175,9 +175,9 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
 def test_files_that_were_surveyed_are_read_once_less(tmp_path, account, monkeypatch, people):
     write(tmp_path / "raw" / "s.jsonl", records(20, people=people))
     given = find_chunks(tmp_path / "raw", person_field="annotator" if people else "person")
-    read, honest = [], chunk_reading._rows
+    read, honest = [], chunks._rows
     monkeypatch.setattr(
-        chunk_reading, "_rows", lambda *chunk: read.append(chunk[1].number) or honest(*chunk)
+        chunks, "_rows", lambda *chunk: read.append(chunk[1].number) or honest(*chunk)
     )
     passes, found = [], []
     with survey_chunks(given, InProcess()) as surveyed:

@@ -16,16 +16,16 @@ import sordino
 from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.preferences import chunk_reading, chunk_survey, chunks
+from sordino.preferences import chunk_survey, chunks
 from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
+from sordino.preferences.comparisons import MEASURING
 from sordino.preferences.features import HashedText
-from sordino.preferences.folds import MEASURING
 from sordino.preferences.pairs import PrivatePairs, manifest_path
 from sordino.privatization import chunks as local_chunks
 from sordino.privatization.chunks import privatize_chunks
-from sordino.rewards import answer_files, metrics, reward_fit
-from sordino.rewards.answer_files import fit_and_measure_chunks
+from sordino.rewards import estimation, metrics, reward_fit
+from sordino.rewards.estimation import fit_and_measure_chunks
 from sordino.rewards.evidence import Design, counted_vectors, evidence_of_answers, ridges
 from sordino.rewards.label_release import release_labels
 from sordino.rewards.metrics import (
@@ -51,8 +51,8 @@ def _small(monkeypatch):
     monkeypatch.setattr(exchange, "_HEAD", 8 * (PARTS + 1))
     monkeypatch.setattr(chunks, "_ROWS", 300)
     monkeypatch.setattr(chunks, "_LINES", 40)
-    monkeypatch.setattr(chunk_reading, "_RECORDS", 50)
-    monkeypatch.setattr(chunk_reading, "_NUMBERS", 500)
+    monkeypatch.setattr(chunks, "_RECORDS", 50)
+    monkeypatch.setattr(chunks, "_NUMBERS", 500)
 
 
 class Posted:
@@ -460,7 +460,7 @@ def test_the_ridge_is_chosen_on_what_the_fit_sees(tmp_path, monkeypatch):
         seen.append((len(evidence), evidence.feature_bound, terms["ridge"]))
         return fit(evidence, **terms)
 
-    for module in (reward_fit, answer_files):
+    for module in (reward_fit, estimation):
         monkeypatch.setattr(module, "fit_sum", spy)
     _, found = fit_and_measure_chunks(answers, ball=20.0)
     (n, bound, _), (part, same, asked) = seen

@@ -13,8 +13,7 @@ from sordino._withholding import confidential
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.score_sensitivity import farthest_rows
-from sordino.preferences.bandit_logs import BanditLogs
-from sordino.preferences.catalogues import Catalogue
+from sordino.preferences.bandit_logs import BanditLogs, Catalogue
 from sordino.rewards.bandits import (
     ArmMeans,
     BallRidge,

@@ -9,8 +9,7 @@ from scipy import sparse
 
 from sordino import REPLACE_ONE, Guarantee
 from sordino.errors import DataError
-from sordino.rewards.board_files import Board, BoardRelease
-from sordino.rewards.leaderboard import Votes, fit_board
+from sordino.rewards.leaderboard import Board, BoardRelease, Votes, fit_board
 
 PROMISE = Guarantee(1.0, delta=1e-6, unit="label", neighbors=REPLACE_ONE, trust="central")
 NAMES = ("ale", "beer", "milk", "tea")

@@ -18,7 +18,7 @@ from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.preferences.chunk_survey import survey_chunks
-from sordino.preferences.folds import MEASURING
+from sordino.preferences.comparisons import MEASURING
 from sordino.privacy.conversions import gaussian_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, GaussianEvent
 from sordino.rewards.evidence import Design, counted_vectors

@@ -44,9 +44,8 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger_chain import Row, event_of
 from sordino.privacy.persons import Rosters
-from sordino.rewards.board_files import Board, BoardRelease
 from sordino.rewards.label_release import ROUNDED_UP
-from sordino.rewards.leaderboard import Votes
+from sordino.rewards.leaderboard import Board, BoardRelease, Votes
 from sordino.rewards.model import RewardModel, Worth
 
 _ATTACK = "mechanism"

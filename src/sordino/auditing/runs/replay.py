@@ -59,7 +59,7 @@ from sordino.privacy.books import DataSets
 from sordino.privacy.guarantee import CAVEATS, Guarantee, Unit, float_to_json, never_less
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import LEDGER, ledger_of_run, promise_of
-from sordino.rewards.board_files import BOARD, BOARD_FORMAT, BOARD_VERSION, Board
+from sordino.rewards.leaderboard import BOARD, BOARD_FORMAT, BOARD_VERSION, Board
 from sordino.rewards.model import REWARD_FORMAT, REWARD_VERSION, RewardModel
 
 from .claims import (
