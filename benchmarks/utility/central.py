@@ -86,13 +86,12 @@ def truth(d: int, norm: float, generator: np.random.Generator) -> np.ndarray:
 
 def evidence(design: LabelDesign, rows: np.ndarray, labels: np.ndarray, seed: int) -> Evidence:
     """Return what a fit sees of made-up labels; no ledger, for they are nobody's."""
-    released = design.statistic(labels, entropy=SimulatedEntropy(seed))
     return Evidence(
         differences=Rows.of(rows),
-        statistic=released.value,
-        factor=released.factor,
+        statistic=design.release(labels, entropy=SimulatedEntropy(seed)),
+        factor=design.factor,
         feature_bound=float(np.linalg.norm(rows, axis=1).max()) / 2,
-        rounding=float(len(rows) * np.sqrt(released.factor.shape[1]) / design.scale),
+        rounding=float(len(rows) * np.sqrt(design.factor.shape[1]) / design.scale),
     )
 
 

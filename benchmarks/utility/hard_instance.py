@@ -114,6 +114,9 @@ def row(setting: Setting, *, epsilon: float, n: int, runs: int) -> dict[str, Any
         "shape": short(shape(setting, epsilon=epsilon, n=n)),
         "lower": short(lower_bound(setting, epsilon=epsilon, n=n)),
         "regret": [short(value) for value in regrets.mean(axis=0)],
+        "regret_standard_error": [
+            short(value) for value in regrets.std(axis=0, ddof=1) / math.sqrt(runs)
+        ],
         "upper": short(uppers.mean()),
         "runs_above_upper": int((regrets[:, -1] > uppers).sum()),
         "gibbs_kappa_squared_n_over_cs": short(regrets[:, 0].mean() * kept**2 / size),

@@ -226,7 +226,7 @@ class Sums:
         values, basis = np.linalg.eigh(self.moment + np.triu(draws) + np.triu(draws, 1).T)
         moment = (basis * np.maximum(values + ridge, ridge)) @ basis.T
         pull = self.pull + generator.standard_normal(d) * deviation
-        return np.asarray(self.asked @ _minimize_in_ball(moment, pull, BALL, atol=1.0))
+        return np.asarray(self.asked @ _minimize_in_ball(moment, pull, BALL))
 
 
 def at_ridge(

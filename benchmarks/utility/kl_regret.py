@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,27 +44,29 @@ def regrets(epsilon: float, *, n: int, seed: int) -> list[float]:
 
 
 def means(epsilon: float, *, sizes: Sequence[int], runs: int, first_seed: int = 0) -> np.ndarray:
-    """Return the mean regret, one row a size and one column a scale."""
+    """Return mean regret and its standard error; one row a size and one column a scale."""
     seeds = [
         range(first_seed + at * runs, first_seed + (at + 1) * runs) for at in range(len(sizes))
     ]
-    return np.array([
-        np.mean([regrets(epsilon, n=n, seed=seed) for seed in some], axis=0)
+    found = np.array([
+        [regrets(epsilon, n=n, seed=seed) for seed in some]
         for n, some in zip(sizes, seeds, strict=True)
     ])  # fmt: skip
+    return np.stack([found.mean(axis=1), found.std(axis=1, ddof=1) / math.sqrt(runs)])
 
 
 def rows(epsilon: float, runs: int) -> list[dict[str, Any]]:
     """Return one row for each scale at one epsilon."""
-    found = means(epsilon, sizes=SIZES, runs=runs)
+    found, errors = means(epsilon, sizes=SIZES, runs=runs)
     kept = sordino.RandomizedResponse(epsilon).kappa
     result = []
-    for scale, regret in zip(SCALES, found.T, strict=True):
+    for scale, regret, error in zip(SCALES, found.T, errors.T, strict=True):
         line = {
             "epsilon": epsilon if epsilon < NEVER else None,
             "kappa": round(kept, 6),
             "scale": scale,
             "regret": [float(f"{value:.4g}") for value in regret],
+            "regret_standard_error": [float(f"{value:.3g}") for value in error],
             "slope": round(log_slope(SIZES, regret), 3),
         }
         result.append(line)

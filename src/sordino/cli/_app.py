@@ -48,6 +48,7 @@ COMMANDS = {
     "privatize": "Randomize every label once, and write answers with a manifest that says how.",
     "rank": "Rate and rank what was voted on, privately, with intervals, ledger and report.",
     "report": "Write the report of a run again, with its ledger as it stands now.",
+    "reproduce": "Run again what the documents show, smaller, and compare.",
     "simulate": "Generate judgments of simulated people.",
     "synthesize": "Label public prompts and answers by a released reward; written as a data set of "
     "the Hub.",
