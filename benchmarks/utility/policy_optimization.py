@@ -28,9 +28,9 @@ from _worlds import log_slope, versions
 import sordino
 from sordino.algorithms.policy_optimization import Run, optimize
 from sordino.environments.linear_worlds import Sphere
-from sordino.mechanisms.regressions.descent import _OnePassDescent
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics, _AdaptiveStatistics
-from sordino.mechanisms.regressions.gibbs import _ExponentialRegression
+from sordino.mechanisms.regressions.descent import OnePassDescent
+from sordino.mechanisms.regressions.gaussian import GaussianStatistics, AdaptiveStatistics
+from sordino.mechanisms.regressions.gibbs import ExponentialRegression
 from sordino.policies.softmax import LogLinearPolicy
 
 DELTA, NEIGHBORS, STEP, BATCHES = 1e-5, sordino.REPLACE_SPECIAL, 2.0, 20
@@ -78,9 +78,9 @@ def oracles(seeds: int, sizes: Sequence[int], epsilons: Sequence[float]) -> list
     """Return suboptimality by update × oracle × N × ε, with and without reward noise."""
     recipes = (
         GaussianStatistics(),
-        _AdaptiveStatistics(),
-        _ExponentialRegression(),
-        _OnePassDescent(),
+        AdaptiveStatistics(),
+        ExponentialRegression(),
+        OnePassDescent(),
     )
     kinds = [(update, one) for update in ("npg", "rebel") for one in recipes] + [("pg", None)]
     return [
@@ -109,12 +109,12 @@ def dimensions(seeds: int, sizes: Sequence[int], users: int) -> list[dict[str, A
     for d in sizes:
         world = Sphere(0.0, dimension=d)
         start = world.suboptimality(LogLinearPolicy.uniform(d), np.random.default_rng(0), FRESH)
-        for oracle in (GaussianStatistics(), _OnePassDescent()):
+        for oracle in (GaussianStatistics(), OnePassDescent()):
             for epsilon in (1.0, 5.0, math.inf):
                 slow = d > MOST_STATISTICS and not (
-                    isinstance(oracle, _OnePassDescent) and math.isfinite(epsilon)
+                    isinstance(oracle, OnePassDescent) and math.isfinite(epsilon)
                 )
-                if math.isinf(epsilon) and isinstance(oracle, _OnePassDescent):
+                if math.isinf(epsilon) and isinstance(oracle, OnePassDescent):
                     continue  # without noise both are the same regression
                 few = min(seeds, FEW) if slow else seeds
                 given = {"oracle": oracle, "users": users, "step": STEP * math.sqrt(d / 4)}

@@ -18,7 +18,7 @@ from scipy.stats import kstest
 
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.gibbs import thresholds
-from sordino.mechanisms.regressions.gibbs import GibbsRegression, _ExponentialRegression, _scores_of
+from sordino.mechanisms.regressions.gibbs import GibbsRegression, ExponentialRegression, _scores_of
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = [REPLACE_ONE, REPLACE_SPECIAL]
@@ -27,7 +27,7 @@ DIGITS = Context(prec=60)
 
 def calibrated(epsilon, *, neighbors, candidates=None, **terms):
     given_terms = {"feature_bound": 1.0, "target_bound": 1.0, "radius": 1.0, "rows": 2}
-    return _ExponentialRegression(candidates).calibrated(
+    return ExponentialRegression(candidates).calibrated(
         epsilon, delta=0.0, neighbors=neighbors, **{**given_terms, **terms}
     )
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.regressions import gaussian
-from sordino.mechanisms.regressions.descent import _OnePassDescent
+from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import (
     AdaptiveRegression,
     GaussianRegression,
     GaussianStatistics,
-    _AdaptiveStatistics,
+    AdaptiveStatistics,
     _joint_loss,
     _split_noise,
     _worst_cosine,
@@ -24,7 +24,7 @@ from sordino.privacy.conversions import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = (REPLACE_SPECIAL, REPLACE_ONE)
-ORACLES = (GaussianStatistics(), _AdaptiveStatistics(), _OnePassDescent())
+ORACLES = (GaussianStatistics(), AdaptiveStatistics(), OnePassDescent())
 PUBLIC = {"feature_bound": 1.5, "target_bound": 2.0, "radius": 3.0}
 
 
@@ -155,7 +155,7 @@ def test_what_is_calibrated_states_what_was_asked_for(oracle, relation, epsilon)
     assert gaussian_delta(epsilon, 2 * found.event.mu) > 1e-5
     rounded = isinstance(found, AdaptiveRegression)
     assert promise.caveats == (("real-arithmetic",) if rounded else ())
-    if isinstance(oracle, _OnePassDescent):
+    if isinstance(oracle, OnePassDescent):
         ways = 2 if relation == REPLACE_ONE else 1
         assert found.sensitivity(relation) == ways * 2 * (2.0 + 2.0) * 1.5
 

@@ -30,7 +30,7 @@ from sordino.mechanisms.randomized_response import KaryRandomizedResponse, Rando
 from sordino.mechanisms.ranking_sum import BallotGaussian, RankingGaussian
 from sordino.mechanisms.regressions.descent import DescentRegression
 from sordino.mechanisms.regressions.gaussian import AdaptiveRegression, GaussianRegression
-from sordino.mechanisms.regressions.gibbs import _ExponentialRegression, truncated_gaussian
+from sordino.mechanisms.regressions.gibbs import ExponentialRegression, truncated_gaussian
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 SOURCE = Path(sordino.__file__).parent
@@ -98,7 +98,7 @@ CASES = {
         lambda e: SoftmaxMechanism(1.0, score_range=1.0, draws=N, **FLAT).release(
             [0.0, 1.0], entropy=e), 2 * N, 0),
     "GibbsRegression": (
-        lambda e: regression(_ExponentialRegression().calibrated(
+        lambda e: regression(ExponentialRegression().calibrated(
             1.0, **PUBLIC | SLOT | {"delta": 0.0}), e), D + 1, 0),
     "truncated_gaussian": (
         lambda e: truncated_gaussian(np.eye(D), np.zeros(D), 1.0, entropy=e, size=5), 5 * D, 0),

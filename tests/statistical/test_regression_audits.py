@@ -3,8 +3,8 @@
 import pytest
 
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.mechanisms.regressions.descent import _OnePassDescent
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics, _AdaptiveStatistics
+from sordino.mechanisms.regressions.descent import OnePassDescent
+from sordino.mechanisms.regressions.gaussian import GaussianStatistics, AdaptiveStatistics
 from sordino.privacy.conversions import gaussian_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
@@ -13,8 +13,8 @@ DELTA = 1e-5
 # that is paid for, also for two opposite targets (a replacement).
 ORACLES = (
     GaussianStatistics(),
-    _AdaptiveStatistics(),
-    _OnePassDescent(inner_batches=2, step=0.1, prediction_bound=0.05),
+    AdaptiveStatistics(),
+    OnePassDescent(inner_batches=2, step=0.1, prediction_bound=0.05),
 )
 
 

@@ -13,10 +13,10 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -29,7 +29,9 @@ from sordino.errors import DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.randomized_response import NonPrivate
 from sordino.mechanisms.regressions.base import LeastSquares, Oracle
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics
+from sordino.mechanisms.regressions.descent import OnePassDescent
+from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
+from sordino.mechanisms.regressions.gibbs import ExponentialRegression
 from sordino.policies.softmax import LogLinearPolicy, coverage_of
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import Event, Guarantee, NeighboringRelation, merge
@@ -37,9 +39,28 @@ from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
 from sordino.rewards.release_checks import drawn_from, entropy_of, weighed
 
-from .user_slots import Batch, RunUsers, Slots, UserSlots, interact, refuse_shifting
+from .user_slots import (
+    Batch,
+    RecordedUsers,
+    RunUsers,
+    Slots,
+    UserSlots,
+    interact,
+    refuse_shifting,
+)
 
 UPDATES: Final = ("npg", "pg", "rebel")
+ORACLES: Final[Mapping[str, Oracle]] = {
+    each.name: each
+    for each in (
+        GaussianStatistics(),
+        AdaptiveStatistics(),
+        ExponentialRegression(),
+        OnePassDescent(),
+    )
+}
+"""The oracles that have a name; others are given as they are."""
+_LARGEST = 2.0**400  # of a public size, so that no product of a few overflows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +71,31 @@ class UpdateBounds:
     reward_bound: float  # R, largest absolute reward
     radius: float  # W, largest norm of a direction
     gradient_bound: float  # C, norm to which one user's part of a policy gradient is clipped
+
+    @classmethod
+    def of(
+        cls,
+        environment: object,
+        *,
+        reward_bound: float | None = None,
+        radius: float | None = None,
+        gradient_bound: float | None = None,
+    ) -> UpdateBounds:
+        """Return what is enforced, from what is given and what the world states."""
+        longest = feature_bound_of(environment)
+        stated = getattr(environment, "reward_bound", 1.0) if reward_bound is None else reward_bound
+        most = _validate.positive("reward_bound", stated)
+        for name, value in (("feature_bound", longest), ("reward_bound", most)):
+            if not 1 / _LARGEST <= value <= _LARGEST:
+                raise UsageError(f"{name} must be within 2^-400 and 2^400, got {value!r}.")
+        size = 2 * most / longest if radius is None else radius
+        clip = 4 * most * longest if gradient_bound is None else gradient_bound
+        return cls(
+            feature_bound=longest,
+            reward_bound=most,
+            radius=_validate.positive("radius", size),
+            gradient_bound=_validate.positive("gradient_bound", clip),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -174,7 +220,7 @@ Update: TypeAlias = _RegressionUpdate | GradientUpdate
 
 def update_of(
     name: str,
-    oracle: Oracle,
+    oracle: Oracle | str,
     *,
     epsilon: float,
     delta: float,
@@ -194,11 +240,13 @@ def update_of(
                 records_per_person=1,
             )
         return GradientUpdate(noise, bounds.radius)
+    if isinstance(oracle, str):
+        oracle = ORACLES[_validate.one_of("oracle", oracle, tuple(ORACLES))]
     if not isinstance(oracle, Oracle):
         raise UsageError(
-            "oracle must be a recipe of a private regression, such as GaussianStatistics(), or "
-            "inherit from sordino.mechanisms.regressions.base.Oracle, got "
-            f"{type(oracle).__name__}. Nothing was spent."
+            f"oracle must be one of {', '.join(ORACLES)}, a recipe of a private regression, such "
+            "as GaussianStatistics(), or inherit from sordino.mechanisms.regressions.base.Oracle, "
+            f"got {type(oracle).__name__}. Nothing was spent."
         )
     # Features less a mean, or another action's, are at most 2B long, and what one action gained
     # over another is at most 2R.
@@ -316,11 +364,9 @@ class _RunState:
     def __repr__(self) -> str:
         return f"RunState({len(self.steps)} steps)"
 
-    def write(self, path: Path | None) -> None:
-        """Write the state whole and durably, over an older one."""
-        if path is None:
-            return
-        content = {
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as JSON holds it."""
+        return {
             "format": FORMAT,
             "version": VERSION,
             "settings": dict(self.settings),
@@ -328,7 +374,52 @@ class _RunState:
             "drawn": self.drawn,
             "steps": [{"release_id": name, **made.to_dict()} for name, made in self.steps],
         }
-        write_json(path, content, force=True)
+
+    def write(self, path: Path | None) -> None:
+        """Write the state whole and durably, over an older one."""
+        if path is not None:
+            write_json(path, self.to_dict(), force=True)
+
+    @property
+    def slots(self) -> Slots:
+        """Return how many users there are, and in how many batches."""
+        return Slots(users=self.settings["users"], batches=self.settings["batches"])
+
+    @property
+    def reference(self) -> LogLinearPolicy | None:
+        """Return the policy that explores; None where the current one does."""
+        explores = self.settings["reference"]
+        if isinstance(explores, str):
+            return None
+        weights = np.asarray(explores, dtype=np.float64)
+        zeros = LogLinearPolicy.uniform(self.settings["dimension"])
+        return LogLinearPolicy(weights) if explores else zeros
+
+    @property
+    def policies(self) -> list[LogLinearPolicy]:
+        """Return the start and the policy after every step so far."""
+        found = [LogLinearPolicy.uniform(self.settings["dimension"])]
+        for _, direction in self.steps:
+            found.append(found[-1].moved(direction.weights, self.settings["step"]))
+        return found
+
+    def output(self, policies: Sequence[LogLinearPolicy] | None = None) -> LogLinearPolicy:
+        """Return the policy that the run is for, one of those given if it is one."""
+        # Source: docs/policy_optimization.md, "Output and coverage".
+        policies, output = self.policies if policies is None else policies, self.settings["output"]
+        if output == "average":
+            return LogLinearPolicy(np.mean([one.weights for one in policies[1:]], axis=0))
+        return policies[self.drawn if output == "drawn" else -1]
+
+    @property
+    def coverage(self) -> float:
+        """Return what no probability of the output over the reference's exceeds."""
+        return _largest_ratio(
+            self.reference,
+            self.output(),
+            actions=self.settings["actions"],
+            feature_bound=self.settings["feature_bound"],
+        )
 
     def settle(self, ledger: Ledger, scopes: list[str]) -> None:
         """Check every step against its entry, and commit the one that was not committed yet."""
@@ -360,29 +451,114 @@ def _read_state(path: Path | None) -> _RunState | None:
         return None
     content = read_json(path, kind=FORMAT, version=VERSION, problem=_UNUSABLE)
     try:
-        return _RunState(
-            settings=dict(content["settings"]),
-            run=str(content["run"]),
-            drawn=int(content["drawn"]),
-            steps=tuple(
-                (str(step["release_id"]), Direction.from_dict(dict(step)))
-                for step in content["steps"]
-            ),
-        )
+        return _state_of(content)
     except (KeyError, TypeError, ValueError):
         raise DataError(f"{_UNUSABLE}: {path.name} lacks a part of a run.") from None
 
 
+def _state_of(content: Mapping[str, Any]) -> _RunState:
+    return _RunState(
+        settings=dict(content["settings"]),
+        run=str(content["run"]),
+        drawn=int(content["drawn"]),
+        steps=tuple(
+            (str(step["release_id"]), Direction.from_dict(dict(step))) for step in content["steps"]
+        ),
+    )
+
+
+POLICY: Final = "policy.json"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TrainedPolicy:
+    """A finished run as its file holds it: every update that was paid for, and what that makes."""
+
+    state: _RunState
+    guarantee: Guarantee
+    release_ids: tuple[str, ...]  # every entry of its scopes, also of a draw that nobody saw
+    counted_apart: ClassVar[bool] = True  # batches share nobody
+
+    @classmethod
+    def finished(cls, checkpoint: Path, guarantee: Guarantee, ledger: Ledger) -> TrainedPolicy:
+        """Return what a checkpoint holds at the end of its run."""
+        state = _read_state(checkpoint)
+        assert state is not None  # noqa: S101 - the run has just written it
+        # who came when is public and of no use any more: only whether a file said it stays
+        known = state.settings["persons"] is not None
+        state = replace(state, settings={**state.settings, "persons": known})
+        scopes = {*state.slots.scopes(state.run)}
+        paid = tuple(row.release_id for row in ledger.spends if row.scope in scopes)
+        return cls(state=state, guarantee=guarantee, release_ids=paid)
+
+    @property
+    def artifact(self) -> str:
+        """Return the digest of the last update."""
+        return self.state.steps[-1][1].digest
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return what results tell of it: a function of what was released, and of nothing else."""
+        state, settings = self.state, self.state.settings
+        names = ("update", "users", "batches", "output", "actions", "dimension", "step")
+        directions = [made for _, made in state.steps]
+        # of the scores of a policy gradient, or of predictions that lie in the feature bound
+        unit = 1.0 if settings["update"] == "pg" else settings["feature_bound"]
+        return {
+            **{name: settings[name] for name in names},
+            "explores": settings["reference"] if state.reference is None else "reference",
+            "recorded": settings["persons"],
+            "weights": state.output().weights.tolist(),
+            "coverage": state.coverage,
+            "projected": sum(made.projected for made in directions),
+            "lengths": [unit * float(np.linalg.norm(made.weights)) for made in directions],
+            "errors": [made.error for made in directions],  # which privacy made, about
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the file: what follows, then what it follows from."""
+        return {
+            **self.state.to_dict(),
+            "weights": self.state.output().weights.tolist(),
+            "guarantee": self.guarantee.to_dict(),
+            "caveats": list(self.guarantee.caveats),
+            "release_ids": list(self.release_ids),
+        }
+
+    @classmethod
+    def load(cls, path: Path) -> TrainedPolicy:
+        """Return the policy of a file; what it shows is made anew.
+
+        Raises:
+            DataError: It is none, a newer one, or malformed.
+            FileSystemError: It cannot be read.
+        """
+        problem = f"{path.name} cannot be used"
+        values = read_json(path, kind=FORMAT, version=VERSION, problem=problem)
+        try:
+            found = cls(
+                state=_state_of(values),
+                guarantee=Guarantee.from_dict(values["guarantee"], values["caveats"]),
+                release_ids=tuple(map(str, values["release_ids"])),
+            )
+            _ = found.told, found.artifact
+        except (ArithmeticError, LookupError, TypeError, UsageError, ValueError):
+            pass
+        else:
+            if found.to_dict() == values:
+                return found
+        raise DataError(f"{problem}: a field is missing, malformed, or does not follow.")
+
+
 Output = Literal["last", "average", "drawn"]
 _CURRENT: Final = "current"
-_LARGEST = 2.0**400  # of a public size, so that no product of a few overflows
 
 
 def optimize(  # noqa: PLR0913 (each is one choice of the user)
-    environment: Environment | UserSlots,
+    environment: Environment | UserSlots | RecordedUsers,
     *,
     update: str = "npg",
-    oracle: Oracle | None = None,
+    oracle: Oracle | str | None = None,
     users: int = 20_000,
     batches: int = 20,
     epsilon: float,
@@ -393,7 +569,7 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
     radius: float | None = None,
     gradient_bound: float | None = None,
     reward_bound: float | None = None,
-    reference: LogLinearPolicy | Literal["current"] | None = None,
+    reference: LogLinearPolicy | Literal["current", "uniform"] | None = None,
     output: Output = "last",
     checkpoint: str | Path | None = None,
     progress: Callable[[int, Direction], object] | None = None,
@@ -410,9 +586,11 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
 
     Args:
         environment: ``contexts(rng, n)`` and ``reward(context, action, rng)``; or
-            :class:`~sordino.algorithms.user_slots.UserSlots`, users who arrive.
+            :class:`~sordino.algorithms.user_slots.UserSlots`, users who arrive; or what
+            :func:`~sordino.algorithms.user_slots.read_users` returns, users of a file.
         update: ``"npg"``, ``"rebel"`` (both private least squares) or ``"pg"``.
-        oracle: Recipe of the regression; Gaussian sufficient statistics if left out.
+        oracle: Recipe of the regression, or its name in :data:`ORACLES`; Gaussian sufficient
+            statistics if left out.
         users: N, how many users there are.
         batches: T, how many updates.
         epsilon: Privacy loss of a person, infinity for none.
@@ -427,9 +605,9 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
         gradient_bound: C, norm to which one user's part of a policy gradient is clipped; 4RB,
             which clips nothing, if left out.
         reward_bound: R, rewards are clipped to ±R; the environment's own, or 1, if left out.
-        reference: Explores in every round: a fixed policy, or ``"current"``. If left out, the
-            uniform policy, and for ``"pg"`` the current one. With a fixed one, gradients are
-            weighted by π/μ before they are clipped.
+        reference: Explores in every round: a fixed policy, ``"uniform"``, or ``"current"``. If
+            left out, the uniform policy, and for ``"pg"`` the current one. With a fixed one,
+            gradients are weighted by π/μ before they are clipped.
         output: ``"last"``, ``"average"`` of the parameters, or ``"drawn"``, one of all policies
             but the last, for which the first-order theorem is.
         checkpoint: A file of what was released. If it exists, the run goes on from there, and
@@ -473,20 +651,8 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
     refuse_shifting(neighbors)
     slots = Slots(users=users, batches=batches)
     entropy = entropy_of(simulate_seed)
-    # The public sizes that are enforced, from what is given and what the world states.
-    longest = feature_bound_of(environment)
-    stated = getattr(environment, "reward_bound", 1.0) if reward_bound is None else reward_bound
-    most = _validate.positive("reward_bound", stated)
-    for name, value in (("feature_bound", longest), ("reward_bound", most)):
-        if not 1 / _LARGEST <= value <= _LARGEST:
-            raise UsageError(f"{name} must be within 2^-400 and 2^400, got {value!r}.")
-    size = 2 * most / longest if radius is None else radius
-    clip = 4 * most * longest if gradient_bound is None else gradient_bound
-    bounds = UpdateBounds(
-        feature_bound=longest,
-        reward_bound=most,
-        radius=_validate.positive("radius", size),
-        gradient_bound=_validate.positive("gradient_bound", clip),
+    bounds = UpdateBounds.of(
+        environment, reward_bound=reward_bound, radius=radius, gradient_bound=gradient_bound
     )
     made = update_of(
         update,
@@ -513,7 +679,9 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
         "batches": batches,
         "reward_bound": bounds.reward_bound,
         "output": _validate.one_of("output", output, ("last", "average", "drawn")),
+        "feature_bound": bounds.feature_bound,
         "randomness": entropy.randomness,
+        "persons": getattr(environment, "order", None),  # of a file, who is in which slot
         "reference": _reference(reference, update),
         "step": getattr(environment, "step", None) if step is None else step,
     }
@@ -526,10 +694,10 @@ def _reference(reference: object, update: str) -> str | list[float]:
         return _CURRENT if update == "pg" else []
     if isinstance(reference, LogLinearPolicy):
         return [float(weight) for weight in reference.weights]
-    if reference == _CURRENT:
-        return _CURRENT
+    if reference in (_CURRENT, "uniform"):
+        return _CURRENT if reference == _CURRENT else []
     raise UsageError(
-        "reference must be a LogLinearPolicy, 'current', or left out, got "
+        "reference must be a LogLinearPolicy, 'uniform', 'current', or left out, got "
         f"{type(reference).__name__}. Nothing was spent."
     )
 
@@ -553,15 +721,8 @@ class _Loop:
         promise = drawn_from(promise, self.users.entropy)
         state = self._state(settings, promise)
         d, step = state.settings["dimension"], state.settings["step"]
-        explores = state.settings["reference"]
-        reference = None
-        if not isinstance(explores, str):  # the current policy
-            weights = np.asarray(explores, dtype=np.float64)
-            reference = LogLinearPolicy(weights) if explores else LogLinearPolicy.uniform(d)
+        reference, policies = state.reference, state.policies
         scopes = self.users.slots.scopes(state.run)
-        policies = [LogLinearPolicy.uniform(d)]
-        for _, direction in state.steps:
-            policies.append(policies[-1].moved(direction.weights, step))
         for number in range(len(state.steps), len(scopes)):
             # nothing of this batch is spent yet, whatever goes wrong
             environment, features, rng = self.users.batch(number)
@@ -590,21 +751,11 @@ class _Loop:
             policies.append(policies[-1].moved(direction.weights, step))
             if self.progress is not None:
                 self.progress(number, direction)
-        # Source: docs/policy_optimization.md, "Output and coverage".
-        output = policies[state.drawn if settings["output"] == "drawn" else -1]
-        if settings["output"] == "average":
-            weights = np.mean([policy.weights for policy in policies[1:]], axis=0)
-            output = LogLinearPolicy(weights)
         return Run(
             policies=tuple(policies),
-            policy=output,
+            policy=state.output(policies),
             guarantee=self._paid(promise, set(scopes)),
-            coverage=_largest_ratio(
-                reference,
-                output,
-                actions=state.settings["actions"],
-                feature_bound=self.bounds.feature_bound,
-            ),
+            coverage=state.coverage,
             reference=reference,
             directions=tuple(direction for _, direction in state.steps),
             step=step,

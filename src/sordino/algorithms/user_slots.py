@@ -7,9 +7,12 @@ did and felt are rows that know nothing of each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +22,10 @@ from sordino import _random, _validate
 from sordino.environments.values import Environment, bounded_contexts, bounded_rewards
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.policies.softmax import LogLinearPolicy, sampled
+from sordino.preferences.bandit_logs import usable_reward_range
+from sordino.preferences.containers import Progress
+from sordino.preferences.files import read_rows, untold
+from sordino.preferences.records import PERSON
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation
 from sordino.privacy.ledger import Ledger
 
@@ -182,6 +189,177 @@ def _known(person: str | int) -> str:
         raise DataError(f"{error} Nothing was spent on this batch.") from None
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RecordedUsers:
+    """Users of a file, each with a slot, of whom the reward of every action is known or made.
+
+    An environment for :func:`optimize`, made by :func:`read_users`; confidential.
+    """
+
+    persons: tuple[str, ...]  # public ids, in the order of arrival, each once
+    features: Float[np.ndarray, "n k d"]  # of every action of every user
+    rewards: Float[np.ndarray, "n k"]
+    feature_bound: float
+    reward_bound: float
+
+    def __len__(self) -> int:
+        return len(self.persons)
+
+    def __repr__(self) -> str:
+        return f"RecordedUsers(actions={self.features.shape[1]}, d={self.features.shape[2]})"
+
+    @property
+    def order(self) -> str:
+        """Return a digest of who came when: a run goes on only with everybody in the same slot."""
+        return hashlib.sha256(json.dumps(self.persons).encode()).hexdigest()
+
+    def batch(self, number: int, size: int) -> _UserBatch:
+        """Return the users of the slots of one batch."""
+        rows = slice(number * size, (number + 1) * size)
+        if rows.stop > len(self):
+            raise DataError(
+                f"Batch {number} ends at slot {rows.stop}, and the file has {len(self)} persons. "
+                "Nothing was spent on this batch. Use fewer users."
+            )
+        felt = self.rewards[rows]
+
+        def reward(context: np.ndarray, action: np.ndarray, rng: object) -> np.ndarray:
+            del context, rng  # who is in which row is known
+            return np.asarray(felt[np.arange(len(felt)), action])
+
+        bound = self.feature_bound
+        return _UserBatch(features=self.features[rows], feature_bound=bound, feel=reward)
+
+
+_FULL, _LOGGED = ("rewards",), ("action", "reward", "propensity")
+
+
+def read_users(
+    source: str | Path | Iterable[Mapping[str, Any]],
+    *,
+    reward_range: tuple[float, float],
+    actions: int | None = None,
+    least_propensity: float | None = None,
+    feature_bound: float = 1.0,
+    person_field: str = PERSON,
+    progress: Progress | None = None,
+) -> RecordedUsers:
+    """Return the users of a file (no table), in order of arrival; only the first record counts.
+
+    A record holds a person id, ``candidates`` (the features of every action), or ``context`` (then
+    every action has weights of its own), and one of two: ``rewards``, of every action; or
+    ``action``, ``reward`` and ``propensity``, the probability with which it was shown.
+
+    Args:
+        source: As :func:`sordino.read_pairs` takes it.
+        reward_range: Lowest and highest reward; public. Others are set to the nearer end.
+        actions: How many there are, where a record holds a context and one action.
+        least_propensity: P, public: smaller propensities count as P, which is biased then.
+        feature_bound: Norm to which features are shortened.
+        person_field: Name of the public person id.
+        progress: Called with (bytes read, size of the file).
+
+    Raises:
+        DataError: A field is missing, or a record cannot be used: which one is not said.
+        UsageError: A setting is missing or out of range.
+
+    Guarantee:
+        None: everything here but the ids is confidential. What one user adds to a run is a function
+        of that user's record. Shown by tests/soundness/test_recorded_users.py.
+
+    Source:
+        docs/policy_optimization.md, "Recorded users": 1{a = shown}·(r − c)/p has the mean r(a) − c.
+    """
+    low, high = usable_reward_range(reward_range)
+    middle, reach = (low + high) / 2, (high - low) / 2
+    rows = read_rows(source, unnamed=True, person_field=person_field, progress=progress)
+    names: Collection[str] = ()
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def parsed(row: Mapping[str, Any], where: str) -> tuple[np.ndarray, np.ndarray]:
+        own = "context" if "context" in names else "candidates"
+        vectors = _validate.finite_array(where, row[own], ndim=1 if own == "context" else 2)
+        if least_propensity is None:
+            felt = _validate.finite_array(where, row["rewards"], ndim=1)
+            felt = np.clip(felt, low, high) - middle
+        else:
+            shown, reward, chance = (_validate.number(where, row[name]) for name in _LOGGED)
+            felt = np.zeros(len(vectors) if actions is None else actions)
+            if not (0 < chance <= 1 and 0 <= shown < len(felt) and shown == int(shown)):
+                raise DataError(where)
+            centered = min(max(reward, low), high) - middle
+            felt[int(shown)] = centered / max(chance, least_propensity)
+        if own == "context":  # each action has its own block
+            vectors = np.kron(np.eye(len(felt)), vectors)
+        shape = next(iter(found.values()))[0].shape if found else vectors.shape
+        if len(felt) != len(vectors) or vectors.shape != shape or not vectors.size:
+            raise DataError(where)
+        return vectors, felt
+
+    for where, row in rows:
+        if not names:  # what the first record holds is what the columns of a table would be
+            names = row.keys() if isinstance(row, Mapping) else ("nothing",)
+            _refuse_unusable_columns(names, person_field, actions, least_propensity)
+        with untold(hides_records=True):
+            try:
+                name = _validate.person_id(where, row[person_field])
+                if name not in found:
+                    found[name] = parsed(row, where)
+            except (KeyError, TypeError, ValueError, OverflowError, UsageError):
+                raise DataError(where) from None
+    return RecordedUsers(
+        persons=tuple(found),
+        features=np.stack([features for features, _ in found.values()]),
+        rewards=np.stack([felt for _, felt in found.values()]),
+        feature_bound=_validate.positive("feature_bound", feature_bound),
+        reward_bound=reach / (least_propensity or 1.0),
+    )
+
+
+def _refuse_unusable_columns(
+    names: Collection[str],
+    person_field: str,
+    actions: int | None,
+    least_propensity: float | None,
+) -> None:
+    """Refuse records of which nothing honest can be learned."""
+    full, logged = (all(name in names for name in form) for form in (_FULL, _LOGGED))
+    needs_number = logged and "context" in names
+    lacking = {
+        f"Records have no {person_field!r}, the public id of the person: whoever came twice would "
+        "have two slots. Name the field, or give each record an id if nobody came twice.": (
+            person_field not in names
+        ),
+        "A record needs either 'candidates', a list with the features of every action, or "
+        "'context', a list of numbers. Lists are read from JSON Lines or Parquet.": (
+            ("candidates" in names) is ("context" in names)
+        ),
+        "A record needs either 'rewards', one of every action, or 'action', 'reward' and "
+        "'propensity', the probability with which that action was shown. From shown actions "
+        "without it nothing unbiased can be learned; `sordino bandit` needs none.": full is logged,
+    }
+    settings = {
+        "least_propensity is needed: a public bound, above 0, below which no action was shown. "
+        "Read from the records it would tell of them.": logged and least_propensity is None,
+        "least_propensity is for shown actions, and these records hold all rewards.": (
+            full and least_propensity is not None
+        ),
+        "actions is needed: how many there are, where a record holds a context.": (
+            needs_number and actions is None
+        ),
+        "actions is for a context and one shown action; these records tell it.": (
+            actions is not None and not needs_number
+        ),
+        f"least_propensity must be in (0, 1], got {least_propensity!r}.": (
+            least_propensity is not None and not 0 < least_propensity <= 1
+        ),
+    }
+    for kind, problems in ((DataError, lacking), (UsageError, settings)):
+        for problem, holds in problems.items():
+            if holds:
+                raise kind(f"{problem} Nothing was spent.")
+
+
 _LARGEST_RATIO: Final = 1e12  # beyond it every part is clipped anyway; it keeps them finite
 
 
@@ -250,7 +428,8 @@ def interact(
 class RunUsers:
     """The users of every batch, and the coins for them and for the noise."""
 
-    environment: Environment | UserSlots  # users who are simulated, or who arrive
+    # Users who are simulated, who arrive, or who were recorded.
+    environment: Environment | UserSlots | RecordedUsers
     slots: Slots  # how many in a batch
     # Where all coins come from. Of a seeded source every batch gets two seeds of its own at once,
     # so that a study that is resumed is the same study.
@@ -282,7 +461,7 @@ class RunUsers:
             rng = np.random.Generator(np.random.PCG64([int(word) for word in source.words(4)]))
             size, world = self.slots.batch, self.environment
             open_now: Environment | _UserBatch = (
-                world.batch(number, size) if isinstance(world, UserSlots) else world
+                world.batch(number, size) if isinstance(world, UserSlots | RecordedUsers) else world
             )
             self._open[number] = (open_now, bounded_contexts(open_now, rng, size), rng)
         return self._open[number]

@@ -45,6 +45,8 @@ COMMANDS = {
     "spent.",
     "language": "Train language models on randomized preferences; needs the extra 'language'.",
     "ledger": "Show and verify the record of what was spent.",
+    "optimize": "Improve a policy batch by batch, each update private; with ledger, resume and "
+    "report.",
     "privatize": "Randomize every label once, and write answers with a manifest that says how.",
     "rank": "Rate and rank what was voted on, privately, with intervals, ledger and report.",
     "report": "Write the report of a run again, with its ledger as it stands now.",

@@ -247,7 +247,7 @@ def training(settings: _AuditedTraining) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _AuditedRun(_Audit):
-    folder: Path = Argument("Folder of an earlier align, or of a checkpoint.", metavar="DIR")
+    folder: Path = Argument("Folder of an earlier run, or of a checkpoint.", metavar="DIR")
     ledger: RunLedger = None
 
 

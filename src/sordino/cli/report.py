@@ -26,7 +26,7 @@ _PAGE = "report.html"
 class Report(Output):
     """Which run, and where its page goes."""
 
-    folder: Path = Argument("Folder of an earlier align, or of a checkpoint.", metavar="RUN")
+    folder: Path = Argument("Folder of an earlier run, or of a checkpoint.", metavar="RUN")
     out: Path | None = Option("Page to write; RUN/report.html by default.", metavar="FILE")
     ledger: RunLedger = None
 

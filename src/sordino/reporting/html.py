@@ -25,7 +25,7 @@ from sordino.privacy.ledger import Ledger
 from .audits import describe_audits
 from .result import describe_ledger_rows
 from .summary import signed_worth, summarize
-from .wording import SIMULATED, Json, percent, plain, shortened
+from .wording import SIMULATED, Json, percent, plain, shortened, whole
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -176,6 +176,35 @@ def _curve_label(prediction: Json) -> str:
     return "; ".join([*told, "guessing is 50%"]) + "."
 
 
+def _line_values(drawn: Json) -> dict[str, Any]:
+    """Return what the template needs to draw numbers that follow each other, from 0 up."""
+    (first, start), (last, end) = drawn["line"][0], drawn["line"][-1]
+    top = max(value for _, value in drawn["line"]) or 1.0
+    step = _round_step(top)
+    marks = [step * number for number in range(math.ceil(top / step) + 1)]
+    x = _Scale(first, max(last, first + 1), 52.0, 640.0)
+    y = _Scale(0.0, marks[-1], 330.0, 16.0)
+    every = math.ceil((last - first + 1) / _MARKED)
+    return {
+        "label": f"{drawn['what']}: {plain(start)} at first, {plain(end)} at the end.",
+        "left": 52.0,
+        "right": 640.0,
+        "y_ticks": [(y.at(mark), plain(mark, 3)) for mark in marks],
+        "x_ticks": [(x.at(at), whole(at)) for at, _ in drawn["line"] if (last - at) % every == 0],
+        "lines": [
+            {
+                "kind": "s0",
+                "path": [(x.at(at), y.at(value)) for at, value in drawn["line"]],
+                "area": (),
+                "dots": len(drawn["line"]) <= _DOTTED,
+                "name": plain(end, 3),
+                "y": y.at(end),
+            }
+        ],
+    }
+
+
+_MARKED, _DOTTED = 12, 40  # marks below a line, and points that are still told apart
 _AT_ONCE = 20  # items before the others are folded away
 _EDGE = 0.03  # of a chart left free at each end
 _TIGHT = 4  # a text beside zero takes up to this part of the axis
@@ -213,6 +242,12 @@ _PANEL_HEAD, _PANEL_ROW, _ROW_WITH_POWER, _FOOT = 26, 54, 78, 44
 _BAR_HEAD, _BAR_ROW, _BAR_FOOT = 26, 40, 20
 
 
+def _round_step(top: float) -> float:
+    """Return the least round number of which a few reach a largest one."""
+    power = 10.0 ** math.floor(math.log10(top / _TICKS))
+    return next(step * power for step in _STEPS if step * power * _TICKS >= top * 0.999)
+
+
 class _LossAxis:
     """Where a loss stands between 0 and the largest number, or infinity."""
 
@@ -232,8 +267,7 @@ class _LossAxis:
             self._marks = [10.0**power for power in range(first, last + 1, max(1, every))]
         else:
             self._scale = _Scale(0.0, top, 0.0, self.end)
-            power = 10.0 ** math.floor(math.log10(top / _TICKS))
-            step = next(step * power for step in _STEPS if step * power * _TICKS >= top * 0.999)
+            step = _round_step(top)
             self._marks = [step * number for number in range(1, math.floor(top / step) + 1)]
 
     def at(self, loss: float) -> float:
@@ -364,6 +398,8 @@ def render_report(summary: Json) -> str:
     bins = summary["calibration"]
     figures = {"prediction": _curve_values, "decisive": _bar_values, "worths": _item_values}
     drawn = {name: values(summary[name]) for name, values in figures.items() if summary[name]}
+    if (trained := summary["trained"]) and trained["line"]:
+        drawn["trained"] = _line_values(trained)
     return _page(
         "report.html.j2",
         summary["audits"],

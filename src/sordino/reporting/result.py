@@ -87,6 +87,8 @@ def judge(result: Json) -> dict[str, Any]:
             f"{at_least(bound)} of the reference's."
         )
         found = {"word": GUESS if bound <= _FLAT else USABLE, "says": says}
+    elif "trained" in result:
+        found = _of_training(result)
     elif "rows" in result:
         found = _of_policies(result)
     elif result.get("leaderboard"):
@@ -238,6 +240,21 @@ def _of_policies(result: Json) -> dict[str, Any]:
     ahead = sum(low > _HALF for low in wins)
     says = f"{ahead} of {len(wins)} policies beat the reference: their 95% intervals are above 50%."
     return {"word": USABLE if ahead else GUESS, "says": says}
+
+
+def _of_training(result: Json) -> dict[str, Any]:
+    """Return the verdict on a trained policy: by the truth where it is made up, else by noise."""
+    trained, truth = result["trained"], result.get("truth")
+    lengths, errors = trained["lengths"], trained["errors"]
+    drowned = sum(e is None or e >= size for e, size in zip(errors, lengths, strict=True))
+    told = f"In {drowned} of {len(errors)} batches the noise was larger than the update."
+    if truth is not None:
+        start, end = truth["suboptimality"][0], truth["output"]
+        told = f"In this made-up world {percent(end / start)} of what could be gained is left."
+        return {"word": USABLE if end < start * _HALF else GUESS, "says": told}
+    if 2 * drowned > len(errors):
+        return {"word": GUESS, "says": f"{told} Fewer batches, or more people, would do better."}
+    return {"word": USABLE, "says": f"{told} How good the policy is was not measured."}
 
 
 def _of_board(result: Json) -> dict[str, Any]:

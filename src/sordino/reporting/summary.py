@@ -349,6 +349,45 @@ def _order(groups: Sequence[Sequence[Json]]) -> str:
     return f"{told} Where intervals overlap, the order of these is not settled.{line}"
 
 
+_UPDATES = {
+    "pg": "Policy gradient: the mean of everybody's clipped gradient, with Gaussian noise.",
+    "npg": "Natural policy gradient: advantages are regressed on scores, privately.",
+    "rebel": "REBEL: differences of rewards are regressed on differences of features, privately.",
+}
+
+
+def _describe_training(result: Json) -> dict[str, Any] | None:
+    """Return how a policy was improved, and a line over its batches; None if none was."""
+    if (trained := result.get("trained")) is None:
+        return None
+    truth, mechanism = result.get("truth"), result.get("mechanism") or {}
+    users, batches = trained["users"], trained["batches"]
+    rows = [["Update", _UPDATES[trained["update"]]]]
+    if mechanism.get("oracle"):
+        rows.append(["Regression", str(mechanism["oracle"]).replace("-", " ").capitalize() + "."])
+    explores = "The current policy." if trained["explores"] == "current" else "A fixed policy."
+    rows += [
+        ["Batches", f"{whole(batches)}, each of {whole(users // batches)} persons."],
+        ["What explored", explores],
+        [
+            "Coverage",
+            f"No action is more than {at_least(trained['coverage'])} times as likely as under what "
+            "explored.",
+        ],
+        ["Projected", f"{whole(trained['projected'])} of {whole(batches)} updates."],
+    ]
+    if truth is not None:
+        points = truth["suboptimality"]
+        what = "What the policy gives away, in units of reward (known: the world is made up)"
+    else:
+        pairs = zip(trained["errors"], trained["lengths"], strict=True)
+        points = [e / size if e is not None and size else None for e, size in pairs]
+        what = "Error that privacy makes, as a share of the update; above 1 it is mostly noise"
+    first = 0 if truth is not None else 1
+    line = [(first + at, value) for at, value in enumerate(points) if value is not None]
+    return {"rows": rows, "what": what, "line": line, "steps": "batches"}
+
+
 _GUESSING = f"log\u00a02\u00a0=\u00a0{math.log(2):.3f}"
 _REASON = "This run did not release it: it was not measured, or measuring it would have cost more."
 _FEW = "There are too few answers to tell: the standard error would be larger than what is told."
@@ -480,6 +519,7 @@ def summarize(
         "rankings": is_of_rankings(result),
         "worths": _describe_items(result, records=hides_texts(guarantee)),
         "leaderboard": describe_leaderboard(result.get("leaderboard")),
+        "trained": _describe_training(result),
         "noise": noise,
         "noise_text": NOISE_TEXTS.get(noise, ""),
         "guarantee": words,
@@ -532,10 +572,13 @@ def _statement(
     votes = "ballots" if is_of_rankings(result) else votes
     said = {"ballots": "ballots", "pairs": votes}
     told = [f"{counts[name]} {what}" for name, what in said.items() if name in counts]
-    source = told[0] if told else "human judgments"
+    trained = result.get("trained")
+    source = f"{whole(trained['users'])} persons" if trained else "human judgments"
+    source = told[0] if told else source
     parts = (
         ("reward", "a reward model"),
         ("policy", "a policy"),
+        ("trained", "a policy"),
         ("leaderboard", "ratings and ranks"),
     )
     learned = " and ".join(text for key, text in parts if result.get(key) is not None)

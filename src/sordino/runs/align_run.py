@@ -11,8 +11,6 @@ from typing import Any
 
 from sordino import _random
 from sordino._files import finite, to_json
-from sordino._version import __version__
-from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
 from sordino.environments.annotators import TrueReward
 from sordino.policies.gibbs import (
@@ -31,7 +29,6 @@ from sordino.privacy.ledger import Ledger
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
-    describe_guarantee_and_caveats,
     describe_ledger_rows,
     measure_confidence,
     measure_examples,
@@ -43,7 +40,7 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.noise_forecast import Picture
 
 from .align_settings import Align
-from .run import FolderRun, Limit, spending_limit
+from .run import FolderRun, Limit, describe_result, spending_limit
 from .tables import align_rows, choice_rows, forecast_rows
 
 NO_METRICS = {  # what is said of a reward where nothing paid for more
@@ -189,11 +186,7 @@ class LearningRun(AlignRun):
             measured["truth"] = measure_truth(learned.policy, known, truth)
         result: dict[str, Any] = finite(
             {
-                "format": RESULT_FORMAT,
-                "version": RESULT_VERSION,
-                "sordino": __version__,
-                "noise": self.settings.noise.value,
-                **describe_guarantee_and_caveats(certificate.guarantee),
+                **describe_result(self.settings.noise.value, certificate),
                 **self._chosen,
                 **learned.parts,
                 **measured,

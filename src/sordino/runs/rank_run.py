@@ -25,8 +25,6 @@ from jaxtyping import Int64
 from sordino import _random, _validate
 from sordino._files import finite, to_json
 from sordino._markup import card
-from sordino._version import __version__
-from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify_paid, digest_of, paid_guarantee
 from sordino.errors import PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
@@ -66,6 +64,7 @@ from .run import (
     FolderRun,
     Limit,
     Run,
+    describe_result,
     quiet,
     refuse_randomized,
     spending_limit,
@@ -416,11 +415,7 @@ class RankRun(FolderRun):
         votes = self.number if hidden else sum(one.votes[""].number for one in board.releases)
         result: dict[str, Any] = finite(
             {
-                "format": RESULT_FORMAT,
-                "version": RESULT_VERSION,
-                "sordino": __version__,
-                "noise": self.settings.noise,
-                **describe_guarantee_and_caveats(certificate.guarantee),
+                **describe_result(self.settings.noise, certificate),
                 "mechanism": self.described(),
                 "metrics": None,
                 "data": {"name": ledger.data, "pairs": votes}

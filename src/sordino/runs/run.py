@@ -28,6 +28,9 @@ from sordino._files import (
     sole_holder,
     to_json,
 )
+from sordino._version import __version__
+from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
+from sordino.certificates import Certificate
 from sordino.errors import PrivacyError, PrivacyWarning, UsageError
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy import accounting
@@ -46,7 +49,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, columns_of, event_of, promise_of
 from sordino.privacy.ledger_chain import ledger_path as project_ledger
 from sordino.privacy.persons import People
-from sordino.reporting.result import judge
+from sordino.reporting.result import describe_guarantee_and_caveats, judge
 
 from .settings import Budget, IntoFolder, Paying, Spending, reworded
 from .tables import plan_rows, verdict_rows
@@ -201,6 +204,17 @@ def promise_of_all(rows: Sequence[Row], delta: float) -> Guarantee:
     relation = promises[0].neighbors
     epsilon = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
     return merge(promises, epsilon=epsilon, delta=delta)
+
+
+def describe_result(noise: str, certificate: Certificate) -> dict[str, Any]:
+    """Return how every ``result.json`` of what was certified begins."""
+    return {
+        "format": RESULT_FORMAT,
+        "version": RESULT_VERSION,
+        "sordino": __version__,
+        "noise": noise,
+        **describe_guarantee_and_caveats(certificate.guarantee),
+    }
 
 
 class Run(ABC):

@@ -24,9 +24,9 @@ from sordino.mechanisms.randomized_response import (
     RandomizedResponse,
 )
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.mechanisms.regressions.descent import _OnePassDescent
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics, _AdaptiveStatistics
-from sordino.mechanisms.regressions.gibbs import _ExponentialRegression
+from sordino.mechanisms.regressions.descent import OnePassDescent
+from sordino.mechanisms.regressions.gaussian import GaussianStatistics, AdaptiveStatistics
+from sordino.mechanisms.regressions.gibbs import ExponentialRegression
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 FLAT = {"reference": (0.5, 0.2, 0.3), "neighbors": REPLACE_ONE}
@@ -64,10 +64,10 @@ MECHANISMS = {
         RankingObjectivePerturbation(1.0, candidates=3, dimension=2, **NOISED),
         ROWS[np.newaxis], "record"),
     "regression": (regression(GaussianStatistics()), BATCH, "record"),
-    "adaptive": (regression(_AdaptiveStatistics()), BATCH, "record"),
-    "descent": (regression(_OnePassDescent(inner_batches=2)), BATCH, "record"),
-    "ball": (regression(_ExponentialRegression(), 0.0), BATCH, "record"),
-    "candidates": (regression(_ExponentialRegression(((0.0, 0.0), (1.0, 1.0))), 0.0), BATCH,
+    "adaptive": (regression(AdaptiveStatistics()), BATCH, "record"),
+    "descent": (regression(OnePassDescent(inner_batches=2)), BATCH, "record"),
+    "ball": (regression(ExponentialRegression(), 0.0), BATCH, "record"),
+    "candidates": (regression(ExponentialRegression(((0.0, 0.0), (1.0, 1.0))), 0.0), BATCH,
                    "record"),
 }  # fmt: skip
 WHOLE_BATCHES = {"tilt", "tilted rankings", "regression", "adaptive", "descent", "ball",

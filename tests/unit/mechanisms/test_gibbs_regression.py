@@ -14,7 +14,7 @@ from sordino.mechanisms.regressions.base import (
 )
 from sordino.mechanisms.regressions.gibbs import (
     BestCandidate,
-    _ExponentialRegression,
+    ExponentialRegression,
     _log_mass,
     loss_range,
 )
@@ -30,7 +30,7 @@ RELATIONS = [REPLACE_ONE, REPLACE_SPECIAL]
 
 
 def made(epsilon=1.0, *, delta=0.0, neighbors=REPLACE_SPECIAL, candidates=None, **terms):
-    oracle = _ExponentialRegression(candidates)
+    oracle = ExponentialRegression(candidates)
     return oracle.calibrated(epsilon, delta=delta, neighbors=neighbors, **{**TERMS, **terms})
 
 
@@ -160,7 +160,7 @@ def test_candidates_beyond_the_radius_are_pulled_back():
 )
 def test_candidates_that_are_none_are_refused(candidates):
     with pytest.raises(UsageError, match="candidates"):
-        _ExponentialRegression(candidates)
+        ExponentialRegression(candidates)
 
 
 @pytest.mark.parametrize(

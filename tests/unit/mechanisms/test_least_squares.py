@@ -8,11 +8,11 @@ import pytest
 from sordino._random import entropy
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.regressions.base import PlainRegression
-from sordino.mechanisms.regressions.descent import _DescentPlan, _first_averaged, _OnePassDescent
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics, _AdaptiveStatistics
+from sordino.mechanisms.regressions.descent import _DescentPlan, _first_averaged, OnePassDescent
+from sordino.mechanisms.regressions.gaussian import GaussianStatistics, AdaptiveStatistics
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, NonPrivateEvent
 
-ORACLES = (GaussianStatistics(), _AdaptiveStatistics(), _OnePassDescent())
+ORACLES = (GaussianStatistics(), AdaptiveStatistics(), OnePassDescent())
 RELATIONS = (REPLACE_SPECIAL, REPLACE_ONE)
 EVERY = pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: oracle.name)
 
@@ -64,7 +64,7 @@ def test_directions_that_no_row_has_hardly_raise_the_estimate(oracle):
 
 def test_a_large_least_eigenvalue_needs_no_ridge():
     rows, targets = world(5000, 4)
-    adaptive = calibrated(_AdaptiveStatistics(), 5000)
+    adaptive = calibrated(AdaptiveStatistics(), 5000)
     least = np.linalg.eigvalsh(rows.T @ rows)[0]
     assert adaptive.adapted_ridge(4, least) == 0.0
     assert adaptive.adapted_ridge(4, 0.0) == adaptive.ridge(4)
@@ -145,7 +145,7 @@ def test_huge_rows_and_targets_are_cut_and_weights_stay_within_the_radius(oracle
     found = calibrated(oracle, 40, epsilon, radius=0.01)
     large = found.release(rows * 1e300, targets * 1e300, entropy=entropy(0))
     assert np.linalg.norm(large.weights) <= 0.01 * (1 + 1e-12)
-    assert large.projected or isinstance(oracle, _OnePassDescent)  # its steps may be tiny
+    assert large.projected or isinstance(oracle, OnePassDescent)  # its steps may be tiny
     assert large.error <= found.widest
     empty = found.release(0 * rows, targets, entropy=entropy(0))
     assert np.isfinite(empty.weights).all()
@@ -174,7 +174,7 @@ def test_settings_out_of_range_are_refused(oracle, change):
 def test_shares_out_of_range_are_refused():
     for make in (
         lambda: GaussianStatistics(share=0.0), lambda: GaussianStatistics(share=1.0),
-        lambda: _AdaptiveStatistics(failure_probability=0.0),
+        lambda: AdaptiveStatistics(failure_probability=0.0),
     ):  # fmt: skip
         with pytest.raises(UsageError):
             make()
@@ -182,7 +182,7 @@ def test_shares_out_of_range_are_refused():
 
 # --- one pass of noisy gradient steps ----------------------------------------------------------
 
-DESCENT = _OnePassDescent()
+DESCENT = OnePassDescent()
 
 
 @pytest.mark.parametrize(("count", "step", "bend"), [(8, 0.3, 1.0), (7, 0.1, 0.5), (1, 0.5, 2.0)])
@@ -217,14 +217,14 @@ def test_a_plan_is_better_than_others():
     best = calibrated(DESCENT, 5000, 5.0).plan(8)
     error = errors(calibrated(DESCENT, 5000, 5.0), rows, targets, 20)[0]
     for oracle in (
-        _OnePassDescent(inner_batches=2), _OnePassDescent(step=best.step / 16),
-        _OnePassDescent(inner_batches=2000),
+        OnePassDescent(inner_batches=2), OnePassDescent(step=best.step / 16),
+        OnePassDescent(inner_batches=2000),
     ):  # fmt: skip
         assert errors(calibrated(oracle, 5000, 5.0), rows, targets, 20)[0] > 1.1 * error
 
 
 def test_settings_are_kept_where_given():
-    found = calibrated(_OnePassDescent(inner_batches=7, step=0.01), 1000)
+    found = calibrated(OnePassDescent(inner_batches=7, step=0.01), 1000)
     assert found.plan(5) == _DescentPlan(7, 0.01)
     assert 1 <= calibrated(DESCENT, 1).plan(5).inner_batches <= 1
     assert calibrated(DESCENT, 1000).plan(5).step <= 0.5
@@ -235,10 +235,10 @@ def test_settings_are_kept_where_given():
 
 def test_settings_of_a_descent_out_of_range_are_refused():
     for make in (
-        lambda: _OnePassDescent(inner_batches=0), lambda: _OnePassDescent(step=0.0),
-        lambda: _OnePassDescent(prediction_bound=-1.0),
-        lambda: _OnePassDescent(effective_dimension=0.0),
-        lambda: calibrated(_OnePassDescent(inner_batches=6), 5),
+        lambda: OnePassDescent(inner_batches=0), lambda: OnePassDescent(step=0.0),
+        lambda: OnePassDescent(prediction_bound=-1.0),
+        lambda: OnePassDescent(effective_dimension=0.0),
+        lambda: calibrated(OnePassDescent(inner_batches=6), 5),
     ):  # fmt: skip
         with pytest.raises(UsageError):
             make()
@@ -246,19 +246,19 @@ def test_settings_of_a_descent_out_of_range_are_refused():
 
 def test_steps_that_leave_the_radius_are_reported():
     rows, targets = world(200, 3)
-    found = calibrated(_OnePassDescent(step=1e6, inner_batches=4), 200)
+    found = calibrated(OnePassDescent(step=1e6, inner_batches=4), 200)
     release = found.release(rows, targets, entropy=entropy(0))
     assert release.projected
     assert np.linalg.norm(release.weights) <= 2.0 * (1 + 1e-12)
     assert release.error <= found.widest
-    assert not calibrated(_OnePassDescent(step=1e-6), 200).release(
+    assert not calibrated(OnePassDescent(step=1e-6), 200).release(
         rows, targets, entropy=entropy(0)
     ).projected  # fmt: skip
 
 
 def test_rows_of_some_chunks_add_up_like_all_at_once(monkeypatch):
     rows, targets = world(500, 3)
-    found = calibrated(_OnePassDescent(inner_batches=3), 500)
+    found = calibrated(OnePassDescent(inner_batches=3), 500)
     whole = found.release(rows, targets, entropy=entropy(0)).weights
     monkeypatch.setattr("sordino.mechanisms.regressions.descent._NUMBERS", 30)
     assert found.release(rows, targets, entropy=entropy(0)).weights == pytest.approx(whole)
@@ -268,7 +268,7 @@ def test_it_needs_no_matrix_where_features_are_many_and_few_directions_matter():
     """2,048 features of which 8 are used, 8,000 rows, no d × d array: error .009 of .35."""
     rows, targets = world(8000, 2048, seen=8)
     plain = np.linalg.lstsq(rows[:, :8], targets, rcond=None)[0]
-    oracle = _OnePassDescent(effective_dimension=8)
+    oracle = OnePassDescent(effective_dimension=8)
     found = calibrated(oracle, 8000, 5.0).release(rows, targets, entropy=entropy(0))
     apart = math.sqrt(np.mean((rows @ found.weights - rows[:, :8] @ plain) ** 2))
     assert apart < 0.5 * math.sqrt(np.mean((rows[:, :8] @ plain) ** 2))

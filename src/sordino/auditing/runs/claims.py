@@ -20,6 +20,7 @@ from scipy.special import softmax
 
 from sordino import _validate
 from sordino._files import finite
+from sordino.algorithms.policy_optimization import TrainedPolicy
 from sordino.auditing.findings import Finding
 from sordino.errors import UsageError
 from sordino.mechanisms.label_sum import coefficients
@@ -42,6 +43,7 @@ from sordino.privacy.guarantee import (
     Unit,
     float_from_json,
 )
+from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, event_of
 from sordino.privacy.persons import Rosters
 from sordino.rewards.label_release import ROUNDED_UP
@@ -441,6 +443,7 @@ class StatedMechanism:
     metrics: _StatedGaussian | None  # what bought metrics; None if nothing did
     numbers: _StatedNumbers  # what the result measured
     board: object = None  # what it shows of a leaderboard
+    result: Mapping[str, Any] = field(default_factory=dict)  # as it was read
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedMechanism:
@@ -463,6 +466,7 @@ class StatedMechanism:
             metrics=None if bought is None else _StatedGaussian.read(bought),
             numbers=_StatedNumbers.read(result),
             board=result.get("leaderboard"),
+            result=result,
         )
 
 
@@ -606,6 +610,48 @@ def _alike(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, float | int):
         return math.isclose(one, other, rel_tol=_NUMBER_SLACK, abs_tol=_NUMBER_SLACK)
     return one == other
+
+
+def check_policy(
+    result: Mapping[str, Any], paid: Guarantee, ledger: Ledger, trained: TrainedPolicy
+) -> Finding:
+    """Return whether a policy is what the updates make that the entries of its batches paid for."""
+    # Every update stands in the policy's file, and the ledger has its digest: a policy that does
+    # not follow from them, or from all of them, was made of something else.
+    found, told, state = _Differences(), result["trained"], trained.state
+    scopes = state.slots.scopes(state.run)
+    spends = {row.release_id: row for row in ledger.spends if row.scope in scopes}
+    drawn = {row.release_id: row.payload for row in ledger.rows if row.kind == "commit"}
+    found.refute(
+        "An entry of a batch is not among those that are said to have paid.",
+        when=set(spends) != {*trained.release_ids},
+    )
+    found.refute("Updates are missing, or too many.", when=len(state.steps) != len(scopes))
+    for (name, made), scope in zip(state.steps, scopes, strict=False):
+        entry, seal = spends.get(name), json.loads(drawn.get(name, '{"artifact": ""}'))
+        paid_for = entry is not None and entry.scope == scope and seal["artifact"] == made.digest
+        found.refute("An update is not what the entry of its batch paid for.", when=not paid_for)
+    other = "What is told of the policy does not follow from its updates."
+    found.refute(other, when=not _alike(told, finite(trained.told)))
+    least = max(
+        accounting.composed_epsilon(
+            [(event_of(row), row.count)], neighbors=paid.neighbors, delta=paid.delta
+        )
+        for row in spends.values()
+    )
+    mechanism = result["mechanism"]
+    smaller = float_from_json(mechanism["epsilon"]) < least * (1 - _SLACK)
+    smaller |= mechanism["delta"] < paid.delta * (1 - _SLACK)
+    found.refute("A smaller loss of one batch is described than was paid for.", when=smaller)
+    named = (mechanism["name"], mechanism["oracle"] is None)
+    kinds = state.settings["update"], state.settings["update"] == "pg"
+    found.refute(_OTHER, when=named != kinds)
+    measured = "Of people of a file the truth is told, and nothing paid for it."
+    found.refute(measured, when=told["recorded"] and _says(result["truth"]))
+    return found.finding(
+        clear="The policy is what the updates make that the entries of its batches paid for.",
+        details={"batches": len(scopes), "paid_epsilon_per_batch": least},
+    )
 
 
 def check_mechanism(

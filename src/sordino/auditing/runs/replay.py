@@ -17,10 +17,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
 
 from sordino import _validate
 from sordino._files import UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
+from sordino.algorithms.policy_optimization import FORMAT as POLICY_FORMAT
+from sordino.algorithms.policy_optimization import POLICY, TrainedPolicy
+from sordino.algorithms.policy_optimization import VERSION as POLICY_VERSION
 from sordino.auditing.findings import Audit, Finding
 from sordino.certificates import (
     CERTIFICATE_FORMAT,
@@ -66,6 +69,7 @@ from .claims import (
     StatedMechanism,
     check_board,
     check_mechanism,
+    check_policy,
     check_training,
     text_of,
 )
@@ -89,13 +93,38 @@ _NOT_OURS = (
 )
 
 
+Certified: TypeAlias = RewardModel | Board | TrainedPolicy
+
+
+class _File(NamedTuple):
+    """What lies beside ``result.json``, and holds what was released."""
+
+    name: str
+    shown_as: str  # the field of the result that stands there with no other file
+    seal: str  # the field that has its SHA-256
+    model: type[Certified]
+    form: str
+    version: int
+
+
+_FILES = (
+    _File(BOARD, "leaderboard", "leaderboard_sha256", Board, BOARD_FORMAT, BOARD_VERSION),
+    _File(POLICY, "trained", "policy_sha256", TrainedPolicy, POLICY_FORMAT, POLICY_VERSION),
+    _File(REWARD, "reward", "reward_sha256", RewardModel, REWARD_FORMAT, REWARD_VERSION),
+)
+
+
+def _file_of(released: Certified) -> _File:
+    return next(each for each in _FILES if isinstance(released, each.model))
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
     """What a run says of itself, field by field; whether it is true is another question."""
 
     claim: Guarantee  # the promise in `result.json`
     certificate: Certificate  # the certificate in `result.json`
-    reward: RewardModel | Board  # the reward in `reward.json`, or the board in `leaderboard.json`
+    reward: Certified  # in the file beside `result.json`
     reward_sha256: str  # SHA-256 of that file, as `result.json` states it
     found_sha256: str  # SHA-256 of it as it lies on disk
     digest: str  # SHA-256 of the artifact, made anew of that file and the policy's settings
@@ -106,18 +135,15 @@ class StoredRun:
     def read(cls, folder: Path) -> StoredRun:
         """Return what ``result.json`` and the file beside it in a folder say."""
         result = read_result(folder)
-        of_board = "leaderboard" in result
-        path, model = (folder / BOARD, Board) if of_board else (folder / REWARD, RewardModel)
-        form, version = (
-            (BOARD_FORMAT, BOARD_VERSION) if of_board else (REWARD_FORMAT, REWARD_VERSION)
-        )
-        values = read_json(path, kind=form, version=version, problem=_PROBLEM)
-        return cls.of(result, values, model.load(path), sha256_of(path))
+        shown = next((each for each in _FILES if each.shown_as in result), _FILES[-1])
+        path = folder / shown.name
+        values = read_json(path, kind=shown.form, version=shown.version, problem=_PROBLEM)
+        return cls.of(result, values, shown.model.load(path), sha256_of(path))
 
     @property
     def file(self) -> str:
         """Return the name of the file beside ``result.json``."""
-        return BOARD if isinstance(self.reward, Board) else REWARD
+        return _file_of(self.reward).name
 
     @property
     def promises(self) -> dict[str, Guarantee]:
@@ -130,7 +156,7 @@ class StoredRun:
         cls,
         result: Mapping[str, Any],
         values: Mapping[str, Any],
-        reward: RewardModel | Board,
+        reward: Certified,
         found_sha256: str,
     ) -> StoredRun:
         """Return what the two files hold, the second also as the reward that it describes."""
@@ -141,7 +167,7 @@ class StoredRun:
             artifact = values
             if isinstance(reward, Board) is not (certificate.artifact == "leaderboard"):
                 raise TypeError
-            if certificate.artifact == "policy":
+            if certificate.artifact == "policy" and not isinstance(reward, TrainedPolicy):
                 told = result["policy"]
                 own = {} if told["kind"] == "gibbs" else {"kind", "confidence", "scale"}
                 settings = {name: told[name] for name in ("temperature", *own)}
@@ -152,9 +178,7 @@ class StoredRun:
                 claim=Guarantee.from_dict(result["guarantee"], _texts(result["caveats"])),
                 certificate=certificate,
                 reward=reward,
-                reward_sha256=text_of(
-                    result["leaderboard_sha256" if isinstance(reward, Board) else "reward_sha256"]
-                ),
+                reward_sha256=text_of(result[_file_of(reward).seal]),
                 found_sha256=found_sha256,
                 digest=digest_of(artifact),
                 stated=StatedMechanism.read(result),
@@ -339,7 +363,7 @@ def _look(path: Path) -> dict[str, bytes]:
 
 
 _REPORT = "report.html"
-_OURS = {RESULT, REWARD, BOARD, _REPORT, PROMISE_FILE}
+_OURS = {RESULT, _REPORT, PROMISE_FILE, *(each.name for each in _FILES)}
 _RAW = ("chosen", "rejected", "label", LABELS)
 _KEY = re.compile(rb'"(?:' + "|".join(_RAW).encode() + rb')"\s*:')
 _SEPARATORS = re.compile(r"[,\t;|]")
@@ -579,6 +603,9 @@ def _supported(case: _Case) -> Iterator[Finding]:
         elif isinstance(run.reward, Board):
             held = case.then.rosters
             yield check_board(run.stated, case.paid, paying, held, board=run.reward)
+        elif isinstance(run.reward, TrainedPolicy):
+            with malformed(RESULT):
+                yield check_policy(run.stated.result, case.paid, case.then, run.reward)
         else:
             yield check_mechanism(run.stated, case.paid, paying, reward=run.reward)
     yield _check_budget(case.ledger)

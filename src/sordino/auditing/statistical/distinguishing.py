@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -322,21 +322,8 @@ def build_mechanism(
 ) -> Mechanism:
     """Return a mechanism by name, as noisy as a promise needs, or somebody's own."""
     if ":" in name:
-        shown = repr(name).replace("{", "{{").replace("}", "}}")
-        with _explained_stranger(
-            f"{shown} could not be loaded ({{}}): nothing was audited. Import it in Python to see "
-            "why."
-        ):
-            found = _attribute(name)
-            if callable(found) and (isinstance(found, type) or _lacking(found)):
-                found = found()
-            lacking = _lacking(found)
-        if lacking:
-            raise UsageError(
-                f"{name!r} is no mechanism: {type(found).__name__} lacks {', '.join(lacking)}. "
-                "Give it what sordino.mechanisms.base.Mechanism lists."
-            )
-        mechanism: Mechanism = found
+        kind = "no mechanism: give it what sordino.mechanisms.base.Mechanism lists"
+        mechanism: Mechanism = load_own(name, _MEMBERS, kind=kind, undone="nothing was audited")
         return mechanism
     if name not in NAMES:
         raise UsageError(
@@ -360,16 +347,32 @@ def build_mechanism(
     return coin
 
 
-def _lacking(found: object) -> list[str]:
-    """Return what the protocol asks for and an object has not."""
-    return [member for member in _MEMBERS if not hasattr(found, member)]
+def load_own(name: str, members: Iterable[str], *, kind: str, undone: str) -> Any:
+    """Return an object of somebody's own, ``module:attribute``; what only makes one is called."""
+
+    def lacking(found: object) -> list[str]:
+        return [member for member in members if not hasattr(found, member)]
+
+    shown = repr(name).replace("{", "{{").replace("}", "}}")
+    with _explained_stranger(
+        f"{shown} could not be loaded ({{}}): {undone}. Import it in Python to see why."
+    ):
+        found = _attribute(name)
+        if callable(found) and (isinstance(found, type) or lacking(found)):
+            found = found()
+        missing = lacking(found)
+    if missing:
+        raise UsageError(
+            f"{name!r} is {kind}. {type(found).__name__} lacks {', '.join(missing)}, and {undone}."
+        )
+    return found
 
 
 def _attribute(name: str) -> Any:
     module_name, _, path = name.partition(":")
     parts = path.split(".")
     if not all(part.isidentifier() for part in [*module_name.split("."), *parts]):
-        raise UsageError(f"A mechanism of your own is named module:attribute, got {name!r}.")
+        raise UsageError(f"What is your own is named module:attribute, got {name!r}.")
     here = str(Path.cwd())
     if here not in sys.path:
         # at the end, so that no file here hides an installed package; processes inherit it

@@ -72,7 +72,7 @@ def _first_averaged(inner_batches: int) -> int:
     return inner_batches // 2 + 1
 
 
-def _refuse_unusable(settings: DescentRegression | _OnePassDescent, *, most: int = 2**63) -> None:
+def _refuse_unusable(settings: DescentRegression | OnePassDescent, *, most: int = 2**63) -> None:
     """Refuse numbers of a pass that are out of range; those that are None are chosen later."""
     if settings.inner_batches is not None:
         _validate.integer("inner_batches", settings.inner_batches, at_least=1, at_most=most)
@@ -293,7 +293,7 @@ class DescentRegression(PlayedRegression):
 
 
 @dataclass(frozen=True)
-class _OnePassDescent(Oracle):
+class OnePassDescent(Oracle):
     """The oracle of :class:`DescentRegression`: noisy gradient steps, each row read once."""
 
     # Source: docs/policy_optimization.md, "One-pass gradient descent".

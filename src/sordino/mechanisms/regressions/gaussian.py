@@ -400,7 +400,7 @@ class GaussianStatistics(Oracle):
 
 
 @dataclass(frozen=True)
-class _AdaptiveStatistics(Oracle):
+class AdaptiveStatistics(Oracle):
     """The oracle of :class:`AdaptiveRegression`: the ridge follows a noised least eigenvalue."""
 
     # Source: Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".

@@ -441,7 +441,7 @@ class GibbsRegression(PlayedRegression):
 
 
 @dataclass(frozen=True)
-class _ExponentialRegression(Oracle):
+class ExponentialRegression(Oracle):
     """The oracle of :class:`GibbsRegression`: weights drawn by how little they lose."""
 
     # Source: docs/policy_optimization.md, "Exponential mechanism on a ball".
