@@ -365,15 +365,12 @@ def _describe_training(result: Json) -> dict[str, Any] | None:
     rows = [["Update", _UPDATES[trained["update"]]]]
     if mechanism.get("oracle"):
         rows.append(["Regression", str(mechanism["oracle"]).replace("-", " ").capitalize() + "."])
-    explores = "The current policy." if trained["explores"] == "current" else "A fixed policy."
+    explores = "The current policy." if trained["explores"] == "current" else "A fixed policy: "
+    if trained["explores"] != "current":
+        explores += f"no action is more than {at_least(trained['coverage'])} times as likely now."
     rows += [
         ["Batches", f"{whole(batches)}, each of {whole(users // batches)} persons."],
         ["What explored", explores],
-        [
-            "Coverage",
-            f"No action is more than {at_least(trained['coverage'])} times as likely as under what "
-            "explored.",
-        ],
         ["Projected", f"{whole(trained['projected'])} of {whole(batches)} updates."],
     ]
     if truth is not None:

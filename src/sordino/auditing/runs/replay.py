@@ -596,19 +596,23 @@ def _supported(case: _Case) -> Iterator[Finding]:
         else:
             yield _check_totals(case, certificate, case.paid)
         yield from _check_promises(run, case.paid)
-        paying = (row for row in case.then.rows if row.release_id in named)
-        if isinstance(run, StoredCheckpoint):
-            own = [row for row in paying if row.release_id in run.reward.sources[0].release_ids]
-            yield check_training(run.reward.training.get("privacy"), case.paid, own)
-        elif isinstance(run.reward, Board):
-            held = case.then.rosters
-            yield check_board(run.stated, case.paid, paying, held, board=run.reward)
-        elif isinstance(run.reward, TrainedPolicy):
-            with malformed(RESULT):
-                yield check_policy(run.stated.result, case.paid, case.then, run.reward)
-        else:
-            yield check_mechanism(run.stated, case.paid, paying, reward=run.reward)
+        yield _check_origin(case, case.paid)
     yield _check_budget(case.ledger)
+
+
+def _check_origin(case: _Case, paid: Guarantee) -> Finding:
+    """Return whether what is described, and all that is told, is what the entries paid for."""
+    run, held = case.run, case.then
+    paying = [row for row in held.rows if row.release_id in run.reward.release_ids]
+    if isinstance(run, StoredCheckpoint):
+        own = [row for row in paying if row.release_id in run.reward.sources[0].release_ids]
+        return check_training(run.reward.training.get("privacy"), paid, own)
+    if isinstance(run.reward, Board):
+        return check_board(run.stated, paid, paying, held.rosters, board=run.reward)
+    if isinstance(run.reward, TrainedPolicy):
+        with malformed(RESULT):
+            return check_policy(run.stated.result, paid, held, run.reward)
+    return check_mechanism(run.stated, paid, paying, reward=run.reward)
 
 
 def _check_head(case: _Case, certificate: Certificate) -> Finding:
