@@ -29,7 +29,7 @@ import sordino
 from sordino.algorithms.policy_optimization import Run, optimize
 from sordino.environments.linear_worlds import Sphere
 from sordino.mechanisms.regressions.descent import OnePassDescent
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics, AdaptiveStatistics
+from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression
 from sordino.policies.softmax import LogLinearPolicy
 

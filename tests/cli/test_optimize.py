@@ -83,7 +83,8 @@ def test_a_dry_run_touches_nothing_and_says_what_the_run_spends(ready):
 MISTAKES = {
     "nothing": (["optimize", "--epsilon", "1", "--out", "out"], 2, "Either a file"),
     "both": ([*RUN, "--world", "sphere"], 2, "Either a file"),
-    "no range": (["optimize", "users.jsonl", "--epsilon", "1", "--out", "out"], 2, "--reward-range"),
+    "no range": (
+        ["optimize", "users.jsonl", "--epsilon", "1", "--out", "out"], 2, "--reward-range"),
     "relation": ([*RUN, "--neighbors", "add-remove"], 2, "other batches"),
     "too many": ([*RUN, "--users", "401"], 2, "400 persons"),
     "batches": ([*RUN, "--batches", "401"], 2, "batches"),

@@ -18,7 +18,7 @@ from scipy.stats import kstest
 
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.gibbs import thresholds
-from sordino.mechanisms.regressions.gibbs import GibbsRegression, ExponentialRegression, _scores_of
+from sordino.mechanisms.regressions.gibbs import ExponentialRegression, GibbsRegression, _scores_of
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = [REPLACE_ONE, REPLACE_SPECIAL]

@@ -13,9 +13,9 @@ from sordino.mechanisms.regressions import gaussian
 from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import (
     AdaptiveRegression,
+    AdaptiveStatistics,
     GaussianRegression,
     GaussianStatistics,
-    AdaptiveStatistics,
     _joint_loss,
     _split_noise,
     _worst_cosine,

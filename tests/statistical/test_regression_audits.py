@@ -4,7 +4,7 @@ import pytest
 
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.mechanisms.regressions.descent import OnePassDescent
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics, AdaptiveStatistics
+from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.privacy.conversions import gaussian_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 

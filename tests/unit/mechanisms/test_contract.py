@@ -25,7 +25,7 @@ from sordino.mechanisms.randomized_response import (
 )
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.mechanisms.regressions.descent import OnePassDescent
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics, AdaptiveStatistics
+from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 

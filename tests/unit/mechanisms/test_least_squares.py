@@ -8,8 +8,8 @@ import pytest
 from sordino._random import entropy
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.regressions.base import PlainRegression
-from sordino.mechanisms.regressions.descent import _DescentPlan, _first_averaged, OnePassDescent
-from sordino.mechanisms.regressions.gaussian import GaussianStatistics, AdaptiveStatistics
+from sordino.mechanisms.regressions.descent import OnePassDescent, _DescentPlan, _first_averaged
+from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, NonPrivateEvent
 
 ORACLES = (GaussianStatistics(), AdaptiveStatistics(), OnePassDescent())
