@@ -20,6 +20,9 @@ TRAINED = ["IN", "--model", "tiny", "--noise", "updates", "--units", "60", "--ep
 TRAINED += ["--steps", "2", "--batch", "8"]
 
 
+WALKED = [*RECORDS, "--horizon", "1", "--step-bound", "1", "--dimension", "2"]
+
+
 def judged(at):
     return {"prompt": f"p{at}", "chosen": f"good {at}", "rejected": f"bad {at}", "person": f"u{at}"}
 
@@ -30,6 +33,10 @@ def liked(at):
 
 def rated(at):
     return {"prompt": f"p{at}", "completion": f"good {at}", "rating": 2}
+
+
+def walked(at):
+    return {"first": [[1.0, at]], "second": [[0.0, 1.0]], "label": 1, "person": f"u{at}"}
 
 
 def pulled(at):
@@ -57,6 +64,14 @@ CASES = {
     ),
     "intrinsic": ("file", judged, ["align", "IN", "--noise", "draws", *RECORDS, "--draws", "2"]),
     "ballots": ("file", ranked, ["align", "IN", "--noise", "estimate", *RECORDS, "--all-offered"]),
+    **{
+        f"trajectories, {noise}": (
+            "file",
+            walked,
+            ["align", "IN", "--noise", noise, *WALKED, *more],
+        )
+        for noise, more in (("estimate", ["--second-moment"]), ("draws", ["--draws", "2"]))
+    },
     "arms": ("file", pulled, BANDIT),
     "regression": ("file", pulled, [*BANDIT, "--method", "linear", "--context-columns", "age"]),
 }

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import typer
 
 from sordino import _validate
@@ -24,10 +25,12 @@ from sordino.auditing.runs.replay import RESULT, malformed, read_result
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.policies.gibbs import CandidatePolicy, WithheldPolicy, gibbs_policy
 from sordino.preferences.containers import Progress
-from sordino.preferences.features import Features, HashedText, Intercept
+from sordino.preferences.features import HashedText, Intercept
 from sordino.preferences.files import read_rows
-from sordino.preferences.pairs import Pairs, read_pairs
+from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.records import JUDGING_FIELDS, Text, read_text
+from sordino.preferences.schemas import TRAJECTORIES
+from sordino.preferences.trajectories import read_trajectories, step_table, sum_of_steps
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
@@ -38,6 +41,7 @@ from sordino.rewards.release_checks import entropy_of, weighed
 from sordino.rewards.withheld import WithheldReward
 from sordino.runs.align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from sordino.runs.align_run import remake_policy
+from sordino.runs.align_settings import StepFeatures
 from sordino.runs.progress import Bar
 from sordino.runs.run import Limit, Run, describe_draw, paid_here, quiet
 from sordino.runs.settings import (
@@ -55,6 +59,7 @@ from ._app import app, command, finish, say_simulated, tell
 
 _TITLE = "sordino choose"
 _BATCH = 2048
+_Question = tuple[Any, Any]  # a prompt and texts; or None and features, a row for each candidate
 _PROBLEM = "This run cannot be used"
 
 
@@ -73,6 +78,7 @@ class Choose(Spending):
         "answer spends.",
         metavar="PREFS",
     )
+    step_features: StepFeatures = None
     ledger: RunLedger = None
     simulate_seed: int | None = PrivacyOption("A seed, to repeat the draws.", min=0)
 
@@ -84,7 +90,22 @@ class Choose(Spending):
     @property
     def asked(self) -> tuple[Path | None, ...]:
         """Return the public files that say what is drawn."""
-        return self.prompts, self.folder / RESULT
+        return self.prompts, self.folder / RESULT, self.step_features
+
+    def questions(self, about: Mapping[str, Any], progress: Progress) -> Iterator[_Question]:
+        """Yield what is chosen from: texts, or the sums of features of a run on trajectories."""
+        if about.get("judged") != TRAJECTORIES:
+            refuse_options(self, "this run learned from texts", "step_features")
+            yield from read_questions(self.prompts, progress)
+            return
+        table = None if self.step_features is None else step_table(self.step_features)
+        terms = {"table": table, "horizon": about["horizon"], "feature_bound": about["step_bound"]}
+        for where, row in read_rows(self.prompts, progress=progress):
+            listed = enumerate(_candidates(row, where))
+            sums = [sum_of_steps(one, f"{where}: candidate {at}", **terms) for at, one in listed]
+            if len({len(one) for one in sums}) > 1:
+                raise DataError(f"{where}: all steps must have as many features.")
+            yield None, np.array(sums)
 
     def write(self, rows: list[dict[str, Any]], *, simulated: bool) -> bool:
         """Write what was drawn, or print it; return whether nothing is left to say."""
@@ -117,9 +138,9 @@ def choose(settings: Choose) -> None:
                 "the raw judgments that it was prepared for. Nothing was drawn. Every answer "
                 "spends."
             )
-        policy = run.policy(settings.judgments, settings.temperature)
+        policy = run.policy(settings)
         with Bar.shown("Choosing") as bar:
-            questions = list(read_questions(settings.prompts, bar))
+            questions = list(settings.questions(run.about, bar))
         outcome = _WithheldDraws(
             settings=settings, run=run, policy=policy, questions=questions
         ).outcome()
@@ -133,11 +154,11 @@ def choose(settings: Choose) -> None:
     result = read_result(settings.folder)
     reward = RewardModel.load(settings.folder / "reward.json")
     with malformed(RESULT):
-        terms = dict(result["policy"])
+        terms, about = dict(result["policy"]), dict(result["data"])
         remake_policy(reward, terms, temperature=None)  # what the file says, before an option
     free = remake_policy(reward, terms, temperature=settings.temperature)
     with Bar.shown("Choosing") as bar:
-        rows = list(_drawn(free, read_questions(settings.prompts, bar), settings.simulate_seed))
+        rows = list(_drawn(free, settings.questions(about, bar), settings.simulate_seed))
     simulated, out = reward.guarantee.simulated, settings.out
     if settings.write(rows, simulated=simulated):
         return
@@ -164,10 +185,7 @@ def read_questions(
                 f"{where}: field {said[0]!r} says what somebody preferred, so this is a file of "
                 "judgments. Nothing was written. Give public prompts and candidates alone."
             )
-        options = row.get("candidates")
-        if not isinstance(options, list) or not options:
-            raise DataError(f"{where}: field 'candidates' must be a list of at least one answer.")
-        named = {f"candidates[{index}]": text for index, text in enumerate(options)}
+        named = {f"candidates[{at}]": text for at, text in enumerate(_candidates(row, where))}
         question = read_text(row, "prompt", where), [read_text(named, at, where) for at in named]
         written = json.dumps(question, ensure_ascii=False)
         if written != written.encode(errors="replace").decode():  # a lone surrogate
@@ -175,16 +193,37 @@ def read_questions(
         yield question
 
 
+def _candidates(row: object, where: str) -> list[Any]:
+    options = row.get("candidates") if isinstance(row, Mapping) else None
+    if not isinstance(options, list) or not options:
+        raise DataError(f"{where}: field 'candidates' must be a list of at least one answer.")
+    return options
+
+
+def _columns(questions: Sequence[_Question]) -> tuple[list[Any] | None, list[Any]]:
+    """Return prompts, or None where there are none, and candidates."""
+    prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
+    return None if None in prompts else prompts, candidates
+
+
+def _chosen(question: _Question, pick: int) -> dict[str, Any]:
+    """Return the answer that was drawn; of a trajectory which candidate it is, from 0."""
+    prompt, answers = question
+    if prompt is None:
+        return {"answer": int(pick)}
+    return {"prompt": prompt, "answer": answers[pick]}
+
+
 def _drawn(
-    policy: CandidatePolicy, questions: Iterator[tuple[Text, list[Text]]], simulate_seed: int | None
+    policy: CandidatePolicy, questions: Iterator[_Question], simulate_seed: int | None
 ) -> Iterator[dict[str, Any]]:
     part = 0
     while batch := list(islice(questions, _BATCH)):
-        prompts, candidates = [row[0] for row in batch], [row[1] for row in batch]
+        prompts, candidates = _columns(batch)
         seed = None if simulate_seed is None else simulate_seed + part
         picks, chances = policy.draw(prompts, candidates, simulate_seed=seed)
-        for (prompt, answers), pick, chance in zip(batch, picks, chances, strict=True):
-            yield {"prompt": prompt, "answer": answers[pick], "probability": float(chance[pick])}
+        for question, pick, chance in zip(batch, picks, chances, strict=True):
+            yield _chosen(question, pick) | {"probability": float(chance[pick])}
         part += 1
 
 
@@ -202,6 +241,7 @@ class _PreparedRun:
     reading: dict[str, Any]  # how judgments are read
     data: str  # name of the data set on the ledger
     public_digest: str | None  # of the questions, where they are public
+    about: dict[str, Any]  # what is public of trajectories, if it was prepared for some
 
     @classmethod
     def read(cls, folder: Path) -> _PreparedRun:
@@ -210,29 +250,48 @@ class _PreparedRun:
             folder / RESULT, kind=INTRINSIC_FORMAT, version=INTRINSIC_VERSION, problem=_PROBLEM
         )
         try:
-            features: Features = HashedText(dimension=values["dimension"])
-            families = values["reading"]["families"]
+            features: Any = HashedText(dimension=values["dimension"])
+            read, families = values["reading"], values["reading"]["families"]
             if families is not None:
                 features = Intercept(features, families=families)
+            about = {name: read.get(name) for name in ("judged", "horizon", "step_bound")}
+            about["width"] = values["dimension"]
+            features = None if about["judged"] == TRAJECTORIES else features
             fit = {name: values[name] for name in ("ridge", "ball", "bound")}
             names = ("columns", "drop", "longest", "person_field", "levels", "ratings")
             return cls(
                 promise=Guarantee.from_dict(values["guarantee"], values["caveats"]),
                 temperature=_validate.positive("temperature", values["temperature"]),
                 fit=fit | {"features": features},
-                reading={name: values["reading"][name] for name in names},
+                reading={name: read[name] for name in names},
                 data=values["data"],
                 public_digest=values["public_digest"],
+                about=about,
             )
         except (AttributeError, KeyError, TypeError, UsageError):
             pass
         raise DataError(f"{_PROBLEM}: {RESULT} has a field that is missing or malformed.")
 
-    def policy(self, judgments: Path, temperature: float | None) -> WithheldPolicy:
+    def policy(self, settings: Choose) -> WithheldPolicy:
         """Return the policy of a reward that is fitted here and now; nothing is spent."""
+        judgments, about, temperature = settings.judgments, self.about, settings.temperature
+        hidden: dict[str, Any] = {"hides_records": self.promise.unit == "record"}
         with Bar.shown("Reading") as bar:
-            hidden = self.promise.unit == "record"
-            pairs = read_pairs(judgments, **self.reading, hides_records=hidden, progress=bar)
+            pairs: Pairs | PrivatePairs
+            if about["judged"] == TRAJECTORIES:
+                read = {name: self.reading[name] for name in ("drop", "person_field")}
+                pairs = read_trajectories(
+                    cast("Path", judgments),
+                    features=settings.step_features,
+                    feature_bound=about["step_bound"],
+                    horizon=about["horizon"],
+                    dimension=about["width"] if settings.step_features is None else None,
+                    **read,
+                    **hidden,
+                    progress=bar,
+                ).pairs
+            else:
+                pairs = read_pairs(judgments, **self.reading, **hidden, progress=bar)
         digest = pairs.public_digest if isinstance(pairs, Pairs) else None
         if isinstance(pairs, Pairs) and self.public_digest not in (None, digest):
             raise LedgerMismatch(
@@ -251,7 +310,7 @@ class _WithheldDraws(Run):
     settings: Choose
     run: _PreparedRun
     policy: WithheldPolicy
-    questions: list[tuple[Text, list[Text]]]
+    questions: list[_Question]
 
     @property
     def data(self) -> str | None:
@@ -318,15 +377,12 @@ class _WithheldDraws(Run):
     def spend(self, ledger: Ledger) -> dict[str, Any]:
         """Draw, and write or print: what was paid for is forgotten only when it was shown."""
         settings = self.settings
-        prompts, candidates = [row[0] for row in self.questions], [row[1] for row in self.questions]
+        prompts, candidates = _columns(self.questions)
         with quiet():
             drawn = self.policy.draw_each(
                 prompts, candidates, ledger=ledger, simulate_seed=settings.simulate_seed
             )
-        choices = [
-            {"prompt": prompt, "answer": answers[pick]}
-            for prompt, answers, pick in zip(prompts, candidates, drawn, strict=True)
-        ]
+        choices = [_chosen(*each) for each in zip(self.questions, drawn, strict=True)]
         told = self._told(paid_here(ledger, ledger.budget.delta), ledger.remaining_epsilon())
         rows = self.rows(told, ledger)
         simulated = told["guarantee"]["randomness"] == "simulated"

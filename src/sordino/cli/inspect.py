@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,15 +16,16 @@ from sordino.errors import SordinoError, UsageError
 from sordino.preferences.ballots import UNSAID
 from sordino.preferences.comparisons import TextRules, looks_swapped
 from sordino.preferences.containers import contained
-from sordino.preferences.files import COMPARISONS, records_of
+from sordino.preferences.files import COMPARED_SIDES, COMPARISONS, compares_steps, records_of
 from sordino.preferences.rankings import is_preflib, read_rankings
-from sordino.preferences.records import JUDGING_FIELDS, Record, looks_like_steps
+from sordino.preferences.records import JUDGING_FIELDS, Record
 from sordino.preferences.schemas import (
     COMPARED,
     PAIRS,
     RANKINGS,
     RATINGS,
     THUMBS,
+    TRAJECTORIES,
     Schema,
     decide,
     people_among,
@@ -40,8 +39,6 @@ from ._app import app, command, finish, grid
 _RAW = "raw: it shows texts and judgments that are private. Keep it as you keep the data."
 _SHOWN, _LONGEST = 3, 60  # records, and characters of a text
 _LOGGED = ("arm", "action", "a")
-_SIDES = ("first", "second", "chosen", "rejected")
-_TRAJECTORIES = "trajectories"
 _OF_LABELS = ("ties or undecided", "with ties, or not all listed")  # counts that no unit publishes
 
 
@@ -153,12 +150,11 @@ def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
     yield {"people": people_among(names)}
     schema = decide(names, **asked, asks=False, table=found.table)
     people = people_among(names, schema)
-    sides = [first.get(name) for name in _SIDES] if isinstance(first, Mapping) else []
-    walks = schema.kind == PAIRS and sum(map(looks_like_steps, sides)) > 1
-    kind = _TRAJECTORIES if walks else schema.kind
+    kind = TRAJECTORIES if schema.kind == PAIRS and compares_steps(first) else schema.kind
+    sides = [first.get(name) for name in COMPARED_SIDES] if kind == TRAJECTORIES else []
     yield {"people": people, "schema": schema.name, "kind": kind, "columns": _roles(schema, names)}
     yield {"rating": schema.rating_among(names)}
-    if kind in (RANKINGS, _TRAJECTORIES):
+    if kind in (RANKINGS, TRAJECTORIES):
         start = islice(contained(source).rows, _SHOWN)
         yield {"rows": [{"place": at, **_shortened(row)} for at, row in start]}
         if asked["person_field"] == "person" and "person" not in names:
@@ -210,7 +206,9 @@ def _listed(
         }
         persons = ballots.persons
     elif any(isinstance(side, Mapping) for side in sides):
-        words, persons = ["features=TABLE"], None
+        words, persons = ["--step-features TABLE"], None
+        steps = next(side["states"] for side in sides if isinstance(side, Mapping))
+        words += [f"--horizon {len(steps)} --step-bound 1"] if settings.unit is Unit.record else []
         counts = {"judgments": sum(1 for _ in contained(source).rows)}
     else:
         walks = read_trajectories(source, person_field=asked["person_field"], drop=["identical"])
@@ -222,7 +220,10 @@ def _listed(
             "steps of each": walks.horizon,
             "features of a step": pairs.differences(None).shape[1],
         }
-        words = ['drop=["identical"]'] if pairs.dropped else []
+        words = ["--drop identical"] if pairs.dropped else []
+        if settings.unit is Unit.record:
+            width = counts["features of a step"]
+            words = [f"--horizon {walks.horizon} --dimension {width} --step-bound 1"]
     if persons is not None:
         of = Counter(persons)
         counts |= {"persons": len(of), "most of one": max(of.values())}
@@ -294,8 +295,6 @@ def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
         return way if told["named"] else f"sordino fit {data} --out reward.json"
     if told["kind"] == "a log of pulls":
         return "sordino bandit --help"
-    if told["kind"] == _TRAJECTORIES:
-        return _in_python(settings, told)
     counts = told.get("counts", {})
     verb = "sordino rank" if told.get("named") else "sordino align"
     words = [verb, data, *_terms(settings, told)]
@@ -314,26 +313,6 @@ def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
             drop.append(word)
     words += [f"--drop {','.join(drop)}"] if drop else []
     return " ".join([*words, "--out run --dry-run"])
-
-
-def _in_python(settings: _Inspect, told: Mapping[str, Any]) -> str:
-    """Return what learns a reward of trajectories: no command takes them."""
-    if settings.unit is not Unit.label:
-        return "Python, see docs/rankings.md (records need feature_bound=, persons need ids)"
-    paths, who = [str(path) for path in settings.sources], settings.reading["person_field"]
-    several = f"[*map(pathlib.Path, {json.dumps(paths)})]"  # what is in JSON is so in Python
-    words = [json.dumps(paths[0]) if len(paths) == 1 else several, *told["words"]]
-    if who != "person" or told["people"]:
-        words.append(f"person_field={None if who in (None, 'person') else json.dumps(who)}")
-    code = (
-        "import pathlib, sordino; from sordino.preferences.trajectories import read_trajectories; "
-        f"walks = read_trajectories({', '.join(words)}); "
-        "budget = sordino.Guarantee.per_label(1.0, delta=1e-6); "
-        'ledger = sordino.Ledger.open("spend.db", data="trajectories", budget=budget); '
-        "noise = sordino.LabelGaussian(1.0, delta=1e-6); "
-        'sordino.fit_reward(walks, mechanism=noise, ledger=ledger).save("reward.json")'
-    )
-    return f"python -c {shlex.quote(code)}"
 
 
 def _say(told: dict[str, Any], *, as_json: bool) -> None:

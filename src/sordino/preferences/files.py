@@ -25,13 +25,14 @@ from .records import (
     Names,
     Record,
     Text,
+    looks_like_steps,
     named_fields,
     paired_ratings,
     parse_records,
     refuse_person_field,
     refuse_some_named,
 )
-from .schemas import COMPARED, PAIRS, Schema, decide
+from .schemas import COMPARED, PAIRS, TRAJECTORIES, Schema, decide
 
 TWO_FORMS = (  # why both forms are refused in one input, for messages
     "a prompt is given for some records and not for others. What both answers begin with is then "
@@ -94,29 +95,44 @@ def _by_first(rows: Rows, meant: Callable[[Iterable[str]], Schema]) -> Rows:
 
 def kind_of(source: object) -> str:
     """Return what kind of judgments a source holds, by its columns; pairs if nothing tells."""
+    # Pairs and trajectories have the same columns: how both sides of the first record look tells.
     with suppress(SordinoError):
-        return _meant(source)[1].kind
+        names, schema, rows = _meant(source)
+        if schema.kind != PAIRS or len({*COMPARED_SIDES} & {*names}) < 2:  # noqa: PLR2004 (both)
+            return schema.kind
+        first = names if isinstance(names, Mapping) else next(rows, ("", ()))[1]
+        return TRAJECTORIES if compares_steps(first) else PAIRS
     return PAIRS
+
+
+def compares_steps(row: object) -> bool:
+    """Return whether a record compares two trajectories."""
+    sides = [row.get(name) for name in COMPARED_SIDES] if isinstance(row, Mapping) else []
+    return sum(map(looks_like_steps, sides)) > 1
 
 
 def rating_of(source: object, columns: Mapping[str, str] | None = None) -> str:
     """Return which column of a source is the rating and which others could be, or nothing."""
     with suppress(SordinoError):
-        names, schema = _meant(source, columns)
-        return schema.rating_among(names)
+        names, schema, _ = _meant(source, columns)
+        return schema.rating_among(name for name in names if isinstance(name, str))
     return ""
 
 
 def _meant(
     source: object, columns: Mapping[str, str] | None = None
-) -> tuple[tuple[str, ...], Schema]:
+) -> tuple[Iterable[Any], Schema, Rows]:
     # One row at most is read; whether the source can be used is another question.
     if isinstance(source, Path) and not (os.path.isfile(source) or os.path.isdir(source)):  # noqa: PTH112, PTH113 (they never raise)
         raise UsageError(f"{source.name} is no file, and what is read once is not read here.")
     found = contained(source)
     names = found.names or next(found.rows, ("", ()))[1]
     named = tuple(name for name in names if isinstance(name, str))
-    return named, decide(named, columns=columns, asks=False)
+    return names, decide(named, columns=columns, asks=False), found.rows
+
+
+COMPARED_SIDES = ("first", "second", "chosen", "rejected")
+"""The fields of what is compared; a record has two of them."""
 
 
 class _Judgment(Protocol):

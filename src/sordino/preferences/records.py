@@ -75,7 +75,7 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
 
 
 def looks_like_steps(side: object) -> bool:
-    """Return whether an answer is a trajectory: steps of numbers, or states and actions."""
+    """Return whether a side is a trajectory: steps of numbers, or states and actions."""
     if isinstance(side, Mapping):
         return {"states", "actions"} <= side.keys()
     step = side[0] if is_list(side) and side else None
@@ -499,8 +499,8 @@ def question_of(
     if first is None or second is None or first == [] or second == [] or not alike:
         walks = looks_like_steps(row[one]) and looks_like_steps(row[other])
         way = (
-            " They look like trajectories, which no command takes. Nothing was read. Learn from "
-            "them in Python (sordino.preferences.trajectories); sordino inspect shows how."
+            " They look like trajectories. Nothing was read. Learn from them with sordino align; "
+            "sordino inspect shows how."
         )
         raise DataError(
             f"{where}: fields {one!r} and {other!r} must both be {_TEXT_OR_MESSAGES}."

@@ -25,6 +25,8 @@ from sordino.errors import DataError, UsageError
 from .records import FIELDS, JUDGING_FIELDS, LABELS, PERSON, is_list
 
 PAIRS, RANKINGS, THUMBS, RATINGS = "pairs", "rankings", "thumbs", "ratings"
+TRAJECTORIES: Final = "trajectories"
+"""Pairs, by their columns, whose sides look like steps."""
 COMPARED: Final = (PAIRS, THUMBS, RATINGS)
 """What is read as comparisons: of two answers, or of one with an absent one."""
 

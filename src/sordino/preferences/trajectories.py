@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from sordino import _validate
+from sordino._files import explained
 from sordino.errors import DataError, UsageError
 from sordino.privacy.guarantee import UNDECIDED
 
@@ -198,6 +201,20 @@ def _step_sum(
     return np.asarray(within[0])
 
 
+def sum_of_steps(
+    trajectory: object,
+    where: str,
+    *,
+    table: np.ndarray | None,
+    horizon: int,
+    feature_bound: float | None,
+) -> Float[np.ndarray, " d"]:
+    """Return Σ_h φ_h of one public trajectory, read and clipped as those of a comparison are."""
+    steps = _steps(trajectory, table, where)
+    # half of the difference to its own negative: the same checks, the same bound
+    return _step_sum(steps, -steps, where, horizon=horizon, feature_bound=feature_bound) / 2
+
+
 _TRAJECTORIES = Kind(  # of two trajectories
     fields=JUDGING_FIELDS,
     not_in_tables=(
@@ -254,15 +271,16 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     rows = _TRAJECTORIES.rows(
         source, person_field=person_field, asks=not hides_records, empty=True, progress=progress
     )
-    table = None if features is None else _table(features)
+    table = None if features is None else step_table(features)
     if horizon is None and table is not None and table.ndim == _BY_STEP:
         horizon = len(table)
     if hides_records:
         dimension = dimension if table is None else table.shape[-1]
         if horizon is None or dimension is None:
             raise UsageError(
-                "horizon, and dimension or a table of features, must be given where records are "
-                "private: both are released, and no record may tell them. Nothing was read."
+                "horizon (--horizon), and dimension (--dimension) or a table of features "
+                "(--step-features), must be given where records are private: both are released, "
+                "and no record may tell them. Nothing was read."
             )
         drop = ["identical"]
     bound = None if feature_bound is None else usable_bound("feature_bound", feature_bound)
@@ -282,8 +300,16 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
         return Trajectories.from_sums(sums, labels, all_named(persons), **terms, dimension=known)
 
 
-def _table(features: object) -> np.ndarray:
+def step_table(features: object) -> np.ndarray:
+    """Return a table of features of states and actions, or of a JSON or ``.npy`` file with one."""
     array = np.asarray(None)
+    if isinstance(features, Path):
+        with explained(f"{features.name} cannot be read"):
+            raw = features.read_bytes()
+        features = None
+        with suppress(ValueError, RecursionError, EOFError):
+            is_numpy = raw.startswith(b"\x93NUMPY")
+            features = np.load(BytesIO(raw), allow_pickle=False) if is_numpy else json.loads(raw)
     with suppress(ValueError):
         array = np.asarray(features)
     if array.ndim not in (_STATIONARY, _BY_STEP) or 0 in array.shape:
@@ -327,7 +353,7 @@ def _steps(side: object, table: np.ndarray | None, where: str) -> Float[np.ndarr
         if isinstance(side, Mapping):
             raise DataError(
                 f"{where}: a trajectory must be a list of steps, each a list of features; "
-                "'states' and 'actions' need a table, features=."
+                "'states' and 'actions' need a table, features= (--step-features)."
             )
         return steps_of(side, where)
     if not isinstance(side, Mapping):

@@ -10,6 +10,7 @@ import numpy as np
 
 from sordino._version import __version__
 from sordino.algorithms.offline_bandit import bounded_range_of_draws, settle
+from sordino.errors import UsageError
 from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.mechanisms.objective_perturbation import USUAL_RECORDS
 from sordino.mechanisms.score_sensitivity import withheld_record_range, withheld_ridge_label_range
@@ -83,13 +84,18 @@ class DrawNoise(AlignRun):
         rows = choice_rows(told) | self.plan_rows(told)
         return rows | {
             "written": str(out and out / "result.json"),
-            "draw with": f"sordino choose {out} PROMPTS --judgments PREFS",
+            "draw with": f"sordino choose {out} PROMPTS --judgments PREFS{self._table}",
         }
+
+    @property
+    def _table(self) -> str:
+        table = self.settings.step_features
+        return "" if table is None else f" --step-features {table}"
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return how draws will be made; nothing is spent, and nothing else leaves."""
         settings, planned = self.settings, self.planned()
-        features = settings.suited(self.text_features, self._pairs)
+        features = self.suited(self.text_features, self._pairs)
         families = getattr(features, "families", None)  # None in comparisons of two answers
         del planned["spend"]
         planned.pop("forecast", None)  # it shows a record
@@ -100,9 +106,10 @@ class DrawNoise(AlignRun):
             "noise": settings.noise.value,
             **self._chosen,
             **planned,
-            "dimension": settings.text_dimension,
+            "dimension": self.dimension or settings.text_dimension,
             "reading": settings.reading
-            | {"levels": settings.levels, "families": None if families is None else list(families)},
+            | {"levels": settings.levels, "families": None if families is None else list(families)}
+            | self.inputs.about,
             "data": ledger.data,
             # of public questions; None where questions are hidden
             "public_digest": None if settings.hides_texts else self._pairs.public_digest,
@@ -137,7 +144,7 @@ class DrawNoise(AlignRun):
             "temperature": temperature,
             "ridge": ridge,
             "ball": settings.ball,
-            "bound": settings.clip if settings.hides_texts else None,
+            "bound": self.clip if settings.hides_texts else None,
             "draws": settings.count,
             "per_draw": describe_draw(size),
         }
@@ -146,20 +153,33 @@ class DrawNoise(AlignRun):
         """Return the range of the change of the scores for any question at all."""
         # Source: docs/intrinsic.md, "Withheld rewards of preferences": of one question it may be
         # less, and what a draw is charged is the bound for its own.
-        settings = self.settings
-        most = 2 * settings.ball * _SPREAD
+        settings, spread = self.settings, self._spread
+        most = 2 * settings.ball * spread
         if not settings.hides_texts:
-            return min(most, withheld_ridge_label_range(ridge, spread=_SPREAD, bound=longest))
+            return min(most, withheld_ridge_label_range(ridge, spread=spread, bound=longest))
         changes = 2 if settings.relation is REPLACE_ONE else 1
-        once = withheld_record_range(ridge, spread=_SPREAD, bound=longest, ball=settings.ball)
+        once = withheld_record_range(ridge, spread=spread, bound=longest, ball=settings.ball)
         return min(most, changes * once)
+
+    @property
+    def _spread(self) -> float:
+        """Return how far the features of two candidates are apart at most."""
+        steps = self.inputs.steps
+        if self.dimension is None:
+            return _SPREAD
+        if steps is None or steps.difference_bound is None:
+            raise UsageError(
+                "--step-bound is needed with --noise draws of vectors: it bounds what one draw "
+                "costs, whatever is asked. Nothing was done. Give it, or use --noise estimate."
+            )
+        return steps.difference_bound  # candidates are shortened as the steps of the data are
 
     def _longest(self) -> float:
         """Return the bound on feature differences: of records it is a setting, of labels public."""
         settings = self.settings
         if settings.hides_texts:
-            return settings.clip
-        features = settings.suited(self.text_features, self._pairs)
+            return self.clip
+        features = self.suited(self.text_features, self._pairs)
         rows, _ = label_rows(self._pairs, features)
         squares = np.asarray((rows**2).sum(axis=1), dtype=np.float64)
         return math.sqrt(float(squares.max(initial=0.0))) or 1.0

@@ -181,11 +181,6 @@ class _Estimate(LearningRun):
         return self.inputs.data if isinstance(self.inputs.data, Chunks) else None
 
     @property
-    def dimension(self) -> int | None:
-        """Return the length of vectors in files, which no option says; None for texts."""
-        return None if self.chunks is None else self.chunks.dimension
-
-    @property
     def expected_passes(self) -> int | None:
         """Return how often the files will be read, about; None where that would tell of records."""
         return None
@@ -201,9 +196,9 @@ class _Estimate(LearningRun):
     def features(self, n: int | None) -> Features | None:
         """Return the features of a reward that so many judgments teach; None for vectors."""
         data = self.inputs.data
-        if self.dimension is not None or isinstance(data, Rankings):
+        if isinstance(data, Rankings):
             return None
-        return self.settings.suited(self.settings.features(n), data, self.survey)
+        return self.suited(self.settings.features(n), data, self.survey)
 
     @contextmanager
     def ready(self) -> Iterator[Run]:
@@ -230,7 +225,7 @@ class _Estimate(LearningRun):
         settings, dimension = self.settings, self.dimension
         if dimension is not None and settings.dimension not in (None, dimension):
             raise UsageError(
-                f"--dimension {settings.dimension}: these files hold vectors of {dimension} "
+                f"--dimension {settings.dimension}: these are vectors of {dimension} "
                 "numbers, and no text to make features of. Nothing was done. Leave it out."
             )
         if dimension is not None:
@@ -302,7 +297,7 @@ class _Estimate(LearningRun):
         told = self.findings(fitted, policy)
         parts = {
             **self.noise.describe(paid),
-            "data": {"name": ledger.data, **told.pop("data")},
+            "data": {"name": ledger.data, **self.inputs.about, **told.pop("data")},
             "reward": {
                 **metrics,
                 **describe_likes(fitted.likes),
@@ -536,7 +531,7 @@ class _OfRecords(_Estimate):
         spared = 0.0 if wanted is None else failure * _METRICS_SHARE
         terms: dict[str, Any] = {
             "delta": failure - spared,
-            "bound": settings.clip,
+            "bound": self.clip,
             "neighbors": settings.relation,
         }
         estimate = (

@@ -178,7 +178,7 @@ class LabelNoise(LearningRun):
             "method": settings.method if settings.confidence is None else "debiased",
         }
         with Bar.shown("Fitting") as bar:
-            features = settings.suited(self.text_features, private)
+            features = self.suited(self.text_features, private)
             released = Released.of_answers(private, features)
             reward, design = fit(released, **fitting), released.evidence
             held_out = cross_fit(design, **fitting, progress=bar)
@@ -194,7 +194,7 @@ class LabelNoise(LearningRun):
             },
             "data": {
                 "name": ledger.data,
-                **({"judged": "answers"} if private.alone else {}),
+                **({"judged": "answers"} if private.alone else inputs.about),
                 "pairs": len(private),
                 "dropped": private.dropped,
                 "capped": len(pairs) - len(private),

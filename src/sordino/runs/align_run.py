@@ -13,6 +13,7 @@ from sordino import _random
 from sordino._files import finite, to_json
 from sordino.certificates import certify
 from sordino.environments.annotators import TrueReward
+from sordino.errors import UsageError
 from sordino.policies.gibbs import (
     CandidatePolicy,
     ConfidencePolicy,
@@ -21,9 +22,11 @@ from sordino.policies.gibbs import (
 )
 from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.features import HashedText, Matrix
+from sordino.preferences.features import Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, most_questions
 from sordino.preferences.rankings import Rankings
+from sordino.preferences.schemas import TRAJECTORIES
+from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import PUBLIC_OVERLAP
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.randomization import refuse_unlinked
@@ -65,6 +68,16 @@ class Inputs:
     shares: bool = False  # whether the public file has questions of the private one
     truth: TrueReward | None = None
     source: Path | None = None
+    # Of trajectories, of which ``data`` has the summed differences: what is public of their steps.
+    steps: Trajectories | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Return what a result says of what was judged, where it is no pair of texts."""
+        if self.steps is None:
+            return {}
+        told = {"horizon": self.steps.horizon, "step_bound": self.steps.feature_bound}
+        return {"judged": TRAJECTORIES, **told}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +120,36 @@ class AlignRun(FolderRun):
     def text_features(self) -> HashedText:
         """Return what texts are read with."""
         return HashedText(self.settings.text_dimension)
+
+    @property
+    def dimension(self) -> int | None:
+        """Return the length of vectors, which no option decides; None for texts."""
+        data = self.inputs.data
+        if isinstance(data, Chunks):
+            return data.dimension
+        given = getattr(data, "given", None)
+        return None if given is None or isinstance(data, Rankings) else int(given.shape[1])
+
+    def suited(self, read: HashedText, data: Comparisons | Chunks, *more: Any) -> Features | None:
+        """Return the features of a reward by what texts are read with; None for vectors."""
+        return None if self.dimension is not None else self.settings.suited(read, data, *more)
+
+    @property
+    def clip(self) -> float:
+        """Return the norm to which differences of hidden records are shortened."""
+        # Of trajectories it is by default what no difference of sums exceeds: none is shortened.
+        steps, said = self.inputs.steps, self.settings.bound
+        if self.dimension is None or said is not None:
+            return self.settings.clip
+        if isinstance(self.inputs.data, Chunks):
+            return self.settings.clip
+        if steps is None or steps.difference_bound is None:
+            raise UsageError(
+                "--bound (or, of trajectories, --step-bound) is needed with --unit record: the "
+                "norm to which hidden differences are shortened, which no record may tell. "
+                "Nothing was done."
+            )
+        return steps.difference_bound
 
     @property
     def pictured(self) -> bool:

@@ -24,7 +24,10 @@ from sordino.preferences.features import (
     usable_dimension,
     usual_features,
 )
+from sordino.preferences.files import kind_of
 from sordino.preferences.rankings import Rankings, read_rankings
+from sordino.preferences.schemas import TRAJECTORIES
+from sordino.preferences.trajectories import Trajectories, read_trajectories
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.rewards.evidence import MOST_FEATURES
 from sordino.rewards.reward_fit import METHODS
@@ -86,6 +89,16 @@ Relation = Annotated[
     PrivacyOption(
         "What one change is. Labels are replaced; records are made empty (zero-out) unless "
         "you say otherwise. Under add-remove their number is private too."
+    ),
+]
+
+
+StepFeatures = Annotated[
+    Path | None,
+    DataOption(
+        "Of trajectories that name states and actions: a public table of features, JSON or .npy, "
+        "by state and action, or by step, state and action.",
+        metavar="TABLE",
     ),
 ]
 
@@ -240,7 +253,47 @@ class Fitting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Align(Offered, IntoFolder, Fitting, ManyFiles):
+class Stepped(Promised):
+    """How trajectories are read; where nothing is said, the first record tells that they are."""
+
+    horizon: int | None = DataOption(
+        "Of trajectories: the number of steps of each. With --unit record it must be said.", min=1
+    )
+    step_features: StepFeatures = None
+    step_bound: float | None = PrivacyOption(
+        "Of trajectories: the norm to which the features of each step are shortened, so that no "
+        "difference of sums is longer than 2 x steps x this. --unit record needs it, or --bound.",
+    )
+
+    def holds_trajectories(self, source: object) -> bool:
+        """Return whether trajectories are compared; of hidden records, whether that is said."""
+        said = (self.horizon, self.step_features, self.step_bound) != (None, None, None)
+        files = isinstance(source, Path | list)
+        if said or not files or kind_of(source) != TRAJECTORIES:
+            return said
+        if self.hides_texts:  # how many weights there are is released
+            raise UsageError(
+                "These are trajectories. With --unit record no record may tell that, nor how long "
+                "they are, so it has to be said: --horizon, --step-bound, and --dimension or "
+                "--step-features. Nothing was done."
+            )
+        return True
+
+    def read_trajectories(self, source: object, **reading: Any) -> Trajectories:
+        """Return the trajectories of a file, or of whatever else holds them."""
+        with Bar.shown("Reading") as bar:
+            return read_trajectories(
+                cast("Any", source),
+                features=self.step_features,
+                feature_bound=self.step_bound,
+                horizon=self.horizon,
+                progress=bar,
+                **reading,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Align(Offered, Stepped, IntoFolder, Fitting, ManyFiles):
     """What the user chose for one run; None where an option was left out."""
 
     title = "sordino align"
@@ -394,6 +447,11 @@ class Align(Offered, IntoFolder, Fitting, ManyFiles):
                 "--confidence needs the debiased estimate, which its set is proved for: leave "
                 "--method mixture out. Nothing was done."
             )
+
+    @property
+    def asked(self) -> tuple[Path | None, ...]:
+        """Return the public table that trajectories are read by."""
+        return (self.step_features,)
 
     @property
     def text_dimension(self) -> int:

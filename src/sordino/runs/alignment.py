@@ -32,6 +32,7 @@ from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.rankings import Rankings, holds_rankings
 from sordino.preferences.records import Absent
+from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import (
     PUBLIC_OVERLAP,
     UNDECIDED,
@@ -68,7 +69,7 @@ _WORDS: Mapping[str, type[StrEnum]] = {
     "neighbors": Neighbors,
     "engine": EngineKind,
 }
-_PATHS = {"evaluate", "truth", "scratch", "update"}
+_PATHS = {"evaluate", "truth", "scratch", "update", "step_features"}
 _BY_CURATOR = (NoiseOn.estimate, NoiseOn.auto)  # what rankings and files in pieces go to
 _HALF = 0.5
 _TRUSTLESS = 0.002  # accuracy that nobody having to be trusted is worth
@@ -163,8 +164,13 @@ class Aligned(Outcome):
 def _inputs(settings: Align) -> Inputs:
     offers = ("all_offered", "named_offered")
     source = settings.prefs[0] if len(settings.prefs) == 1 else settings.prefs
-    rankings = settings.engine is None and holds_rankings(source)  # in memory, however many files
-    if _reads_chunks(settings) and not rankings:
+    memory = settings.engine is None  # of these kinds, however many files
+    rankings = memory and holds_rankings(source)
+    if (
+        _reads_chunks(settings)
+        and not rankings
+        and not (memory and settings.holds_trajectories(source))
+    ):
         why = "only a file of ballots over items has items to offer"
         refuse_options(settings, why, *offers)
         _refuse_unsuited(settings.noise, Chunks)
@@ -232,6 +238,7 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
     measured = ("evaluate", "truth", "metrics_epsilon", "second_moment", "confidence")
     why = "it is for pairs, and these are rankings"
     refuse_options(settings, why, *measured, "scratch")
+    _refuse_steps(settings, "it is for trajectories, and these are rankings")
     if isinstance(source, Rankings):
         return Inputs(data=source)
     return Inputs(data=settings.read_ballots(source))
@@ -240,8 +247,14 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
 def _pairs(settings: Align, source: object) -> Inputs:
     """Return pairs of a file or of whatever else holds them, and public ones to measure on."""
     evaluate, truth = settings.evaluate, settings.truth
+    steps = source if isinstance(source, Trajectories) else None
+    if isinstance(source, Trajectories | Pairs | PrivatePairs):
+        _refuse_steps(settings, "it says how a file of trajectories is read")
     if isinstance(source, Pairs | PrivatePairs):
-        pairs = source
+        pairs: Pairs | PrivatePairs = source
+    elif steps is not None or settings.holds_trajectories(source):
+        steps = steps or _trajectories(settings, source)
+        pairs = steps.pairs
     else:
         pairs = settings.read(source, hides_records=settings.hides_texts)
     if not settings.hides_texts:
@@ -256,11 +269,37 @@ def _pairs(settings: Align, source: object) -> Inputs:
     public, shares = (None, False) if evaluate is None else _public(evaluate, pairs, settings)
     return Inputs(
         data=pairs,
+        steps=steps,
         public=public,
         shares=shares,
         truth=None if truth is None else TrueReward.load(truth),
         source=source if isinstance(source, Path) else None,
     )
+
+
+def _refuse_steps(settings: Align, why: str) -> None:
+    refuse_options(settings, why, "horizon", "step_features", "step_bound")
+
+
+def _trajectories(settings: Align, source: object) -> Trajectories:
+    """Return trajectories of files; of records nothing but what is said decides how they look."""
+    why = "it is for judgments of texts, and these are trajectories"
+    refuse_options(settings, why, "columns", "longest", "levels", "intercept", "truth")
+    reading, hides = settings.reading, settings.hides_texts
+    steps = settings.read_trajectories(
+        source,
+        drop=reading["drop"],
+        person_field=reading["person_field"],
+        dimension=settings.dimension if hides and settings.step_features is None else None,
+        hides_records=hides,
+    )
+    width = steps.pairs.differences(None).shape[1]
+    if settings.dimension not in (None, width):
+        raise UsageError(
+            f"--dimension {settings.dimension}: a step has {width} features. Nothing was done. "
+            "Leave it out."
+        )
+    return steps
 
 
 def _public(path: object, pairs: Pairs | PrivatePairs, settings: Align) -> tuple[Pairs, bool]:
@@ -269,7 +308,10 @@ def _public(path: object, pairs: Pairs | PrivatePairs, settings: Align) -> tuple
     # stay, and nothing is refused for them: either would tell. Public labels are the user's word.
     with named_option("--evaluate"):
         drop = {*settings.reading["drop"], "identical"}
-        public = read_pairs(cast("Any", path), **settings.reading | {"drop": drop})
+        if pairs.given is None:
+            public = read_pairs(cast("Any", path), **settings.reading | {"drop": drop})
+        else:
+            public = settings.read_trajectories(path, drop=drop, person_field=None).pairs
     if isinstance(public, PrivatePairs):
         raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
     private = set() if settings.hides_texts else set().union(*pairs.subjects(public))
@@ -455,7 +497,8 @@ def align(
     Args:
         data: Judgments: a file, a folder or several of them; a data frame, a table, a list of
             mappings; :class:`sordino.Pairs`, :class:`sordino.PrivatePairs` or
-            :class:`sordino.Rankings`.
+            :class:`sordino.Rankings`; or trajectories, as
+            :func:`~sordino.preferences.trajectories.read_trajectories` takes and makes them.
         epsilon: Privacy loss allowed, for each ``unit``; needed for raw judgments.
         noise: Where the noise is: ``"labels"``, ``"estimate"``, ``"draws"``, or ``"auto"`` for that
             which is foreseen to predict best.
