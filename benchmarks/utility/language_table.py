@@ -66,7 +66,7 @@ from sordino.language.references.tiny import (
     train_tokenizer,
 )
 from sordino.language.rewards.text_rewards import TextRewardModel
-from sordino.language.studies.pipeline import improve_policy, train_policy, train_reward
+from sordino.language.studies.pipeline import improve_policy, train
 from sordino.language.training.private_training import PolicyTerms, TrainingTerms
 from sordino.privatization.answers import use_unprotected
 
@@ -359,7 +359,7 @@ def prepare(data: Path, folder: Path, sizes: Sizes, said: dict[str, Any]) -> Ben
     pairs = as_pairs(drawn_pairs(bench.held_out, sizes.judge_pairs, seed=2))
     (folder / "judged").mkdir()
     private = released(pairs, math.inf, folder / "judged")
-    train_reward(private, bench.reference, folder / "judge", sizes.reward, uncertain=False)
+    train("reward", private, bench.reference, folder / "judge", sizes.reward, uncertain=False)
     told("judge")
     said |= {"prompts": len(bench.learned), "held_out_prompts": len(bench.held_out)}
     said |= {"held_out_answers": len(bench.texts[0]), "judge_pairs": len(pairs)}
@@ -398,7 +398,7 @@ def column(bench: Bench, epsilon: float) -> None:
 
     def best_of_n() -> Mapping[str, Any]:
         told(f"epsilon {epsilon:g}: randomized")
-        train_reward(private, bench.reference, place / "reward", sizes.reward, uncertain=False)
+        train("reward", private, bench.reference, place / "reward", sizes.reward, uncertain=False)
         told(f"epsilon {epsilon:g}: reward trained")
         reward = loaded_reward(place / "reward")
         answers = bench.of_reference["more"]
@@ -410,7 +410,7 @@ def column(bench: Bench, epsilon: float) -> None:
 
     def dpo() -> Mapping[str, Any]:
         torch.set_float32_matmul_precision("highest")  # its loss is compared before the first step
-        train_policy(private, bench.reference, place / "dpo", sizes.dpo)
+        train("policy", private, bench.reference, place / "dpo", sizes.dpo)
         on_card(lambda: torch.set_float32_matmul_precision("high"))
         told(f"epsilon {epsilon:g}: DPO trained")
         return bench.policy_row(place / "dpo")

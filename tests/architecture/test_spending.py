@@ -29,7 +29,7 @@ SPENDERS = {
     "sordino.rewards.vote_release.release_votes",
 }
 BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here leads to
-    "sordino.language.studies.pipeline.train_centrally",
+    "sordino.language.studies.pipeline.train",
 }
 COMMANDS = {"runs", "cli"}  # what a command does, and how it is called
 LEDGER = "sordino.privacy.ledger"

@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from sordino.cli._language_study import CentralRows, table_notes
+from sordino.cli._language_study import Comparison, Study, table_notes
 from sordino.errors import BudgetExceeded
-from sordino.language.studies.comparison_table import markdown_table
+from sordino.language.studies.comparison_table import PreferenceSplit, markdown_table
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.runs.run import imagined_ledger, spending_limit
-from sordino.runs.settings import Budget
 
 from .conftest import CANARY, kind_rows
 
@@ -165,47 +163,56 @@ def test_a_row_says_whose_cost_it_states():
     )
 
 
-def central(tmp_path, **changed):
-    """Return central rows of no study."""
+def study(tmp_path, *, units=30.0, **changed):
+    """Return a study with rows on raw judgments."""
     import sordino
     from sordino.language.studies.pipeline import QUICK
 
-    given = {
-        "pairs": sordino.read_pairs(kind_rows(30)), "epsilons": (2.0,), "seeds": 2, "units": 30.0,
-        "sizes": replace(QUICK.central, steps=2, expected_batch=8), "folder": tmp_path,
-        "path": tmp_path / "central.spend.db", "data": "d-training", "request": "a",
-    }  # fmt: skip
-    return CentralRows(**{**given, **changed})
+    pairs = sordino.read_pairs(kind_rows(30))
+    settings = Comparison(
+        source=tmp_path, out=tmp_path, model=tmp_path, epsilons="1", seeds=2,
+        central_epsilon=[2.0], ledger=tmp_path / "spend.db", data="d", **changed,
+    )  # fmt: skip
+    sizes = replace(QUICK, central=replace(QUICK.central, steps=2, expected_batch=8))
+    parts = PreferenceSplit([*range(25)], [*range(25, 30)], [])
+    return Study(
+        settings=settings, pairs=pairs, parts=parts, sizes=sizes, records=pairs, units=units
+    )
 
 
 def test_the_delta_is_below_one_over_the_records(tmp_path):
-    assert central(tmp_path).delta == 1e-6
-    assert central(tmp_path, units=1e7).delta == pytest.approx(1e-8)
+    assert study(tmp_path).delta == 1e-6
+    assert study(tmp_path, units=1e7).delta == pytest.approx(1e-8)
 
 
 @pytest.mark.deep
-def test_a_plan_counts_every_run_that_is_not_kept(tmp_path):
-    found = central(tmp_path)
+def test_a_plan_counts_every_run_that_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(Study, "_refuse_texts", lambda _: None)
+    found = study(tmp_path)
     event = found.privacy(2.0).event(2)
     both = composed_epsilon({event: 2}, neighbors=REPLACE_SPECIAL, delta=1e-6)
-    assert found.spend == both
+    assert found.planned()["central"]["spend"] == both
+    path = found.settings.ledger_path
+    Ledger.open(path, data="d", budget=Guarantee.per_label(100.0, delta=1e-6))
+    budget = Guarantee(100.0, delta=1e-6, unit="record", neighbors=REPLACE_SPECIAL, trust="central")
+    ledger = Ledger.open(path, data="d", budget=budget)
 
-    def limited(epsilon):
-        limit = spending_limit(
-            epsilon, Budget(), unit="record", trust="central", delta=1e-6, neighbors=REPLACE_SPECIAL
-        )
-        return imagined_ledger(found.path, found.data, limit)
+    def limit(epsilon):
+        ledger.change_budget(replace(budget, epsilon=epsilon))
 
-    found.check(limited(both), anew=False)
-    for budget in (both * 0.99, 2.0):
+    limit(both)
+    found.check()
+    for epsilon in (both * 0.99, 2.0):
+        limit(epsilon)
         with pytest.raises(BudgetExceeded, match="budget set record"):
-            found.check(limited(budget), anew=False)
-    found.kept(2.0, 1).touch()
-    found.check(limited(2.0), anew=False)
+            found.check()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/dpo-central-epsilon=2-1.json").touch()
+    found.check()
     with pytest.raises(BudgetExceeded):
-        found.check(limited(2.0), anew=True)
+        study(tmp_path, force=True).check()
 
 
 def test_a_batch_is_no_larger_than_the_guess(tmp_path):
-    terms = central(tmp_path, units=5.0).privacy(2.0)
+    terms = study(tmp_path, units=5.0).privacy(2.0)
     assert (terms.sampling_probability, terms.expected_batch) == (1.0, 5.0)

@@ -94,7 +94,7 @@ def make(tiny_llama, ledger_of, tmp_path):
 
 def answered(trainer, batch=0, seed=3):
     """Return what the people of a batch contribute, by coins that are always the same."""
-    return trainer._rounds.answers(trainer.model, trainer._people[batch], entropy=entropy(seed))
+    return trainer._answers(trainer.model, trainer._people[batch], entropy(seed))
 
 
 def summed(trainer, units):

@@ -121,7 +121,7 @@ def test_another_loss_is_one_function(central, word_pairs, monkeypatch, kind):
     signs = torch.tensor([2 * unit[0].liked - 1 for unit in trainer._units])
     torch.testing.assert_close(found, (signs * seen[-1] - 0.5).square())
     assert trainer._promise.training["preference_loss"] == "ipo"
-    trainer._refuse_model(trainer.model)
+    trainer._test(trainer.model)
 
 
 def test_an_undecided_pair_pulls_both_ways(central, word_pairs):

@@ -33,12 +33,10 @@ from sordino.language.studies.pipeline import (
     TRAINING_LOG,
     Contest,
     build_reference,
-    count_fitting,
+    checkpoint_tokens,
     improve_policy,
     refuse_unusable,
-    train_centrally,
-    train_policy,
-    train_reward,
+    train,
 )
 from sordino.language.training.private_training import PolicyTerms, TrainingTerms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
@@ -73,7 +71,7 @@ def trained(answers, tiny_llama, tmp_path_factory):
     """Return the folder of a reward, its log and the answers behind it."""
     folder, private = tmp_path_factory.mktemp("made") / "reward", answers()
     seen = []
-    log = train_reward(private, tiny_llama, folder, FAST, progress=lambda *at: seen.append(at))
+    log = train("reward", private, tiny_llama, folder, FAST, progress=lambda *at: seen.append(at))
     assert seen[-1] == (45, 45)
     return folder, log, private
 
@@ -154,7 +152,7 @@ def test_a_reward_learns_and_carries_the_promise(trained):
 def test_a_reward_says_how_far_it_may_be_trusted_if_asked(trained, answers, tiny_llama, tmp_path):
     assert TextRewardModel.load(trained[0]).uncertainty is not None
     short = replace(FAST, epochs=0.2)
-    train_reward(answers(40), tiny_llama, tmp_path / "plain", short, uncertain=False)
+    train("reward", answers(40), tiny_llama, tmp_path / "plain", short, uncertain=False)
     assert TextRewardModel.load(tmp_path / "plain").uncertainty is None
 
 
@@ -163,8 +161,8 @@ def test_held_out_answers_are_measured_as_training_goes(answers, tiny_gpt2, tmp_
     rows = range(120)
     training = private.subset([row for row in rows if row % 5])
     held_out = private.subset([row for row in rows if not row % 5])
-    log = train_reward(
-        training, tiny_gpt2, tmp_path / "r", replace(FAST, log_every=3), held_out=held_out
+    log = train(
+        "reward", training, tiny_gpt2, tmp_path / "r", replace(FAST, log_every=3), held_out=held_out
     )
     measured = [row for row in log if "eval_accuracy" in row]
     assert len(measured) >= 5
@@ -177,7 +175,7 @@ def test_held_out_answers_are_measured_as_training_goes(answers, tiny_gpt2, tmp_
 
 def test_dpo_writes_a_policy_with_the_promise_of_its_answers(answers, tiny_llama, tmp_path):
     private = answers(32)
-    log = train_policy(private, tiny_llama, tmp_path / "p", replace(FAST, epochs=1))
+    log = train("policy", private, tiny_llama, tmp_path / "p", replace(FAST, epochs=1))
     promise = CheckpointPromise.read(tmp_path / "p")
     assert (promise.kind, promise.guarantee) == ("policy", private.guarantee)
     assert promise.release_ids == private.release_ids
@@ -187,7 +185,7 @@ def test_dpo_writes_a_policy_with_the_promise_of_its_answers(answers, tiny_llama
 
 def test_dpo_on_answers_has_one_loss(answers, tiny_llama, tmp_path):
     with pytest.raises(UsageError, match="loss must be one of 'debiased'"):
-        train_policy(answers(4), tiny_llama, tmp_path / "p", replace(FAST, loss="ipo"))
+        train("policy", answers(4), tiny_llama, tmp_path / "p", replace(FAST, loss="ipo"))
     assert not (tmp_path / "p").exists()
 
 
@@ -211,7 +209,7 @@ def test_improving_a_policy_adds_nothing_to_the_promise(update, trained, tiny_ll
 def test_a_start_that_another_release_taught_adds_its_own(
     update, trained, answers, tiny_llama, tmp_path
 ):
-    train_policy(answers(32, seed=5), tiny_llama, tmp_path / "p", replace(FAST, epochs=0.5))
+    train("policy", answers(32, seed=5), tiny_llama, tmp_path / "p", replace(FAST, epochs=0.5))
     reward = TextRewardModel.load(trained[0])
     terms = PolicyTerms(update=update, steps=1, batch_size=8, max_new_tokens=4)
     improve_policy(reward, tmp_path / "p", ["hello", "bread"], tmp_path / "q", terms)
@@ -226,15 +224,16 @@ def test_a_start_that_another_release_taught_adds_its_own(
 
 
 def test_what_does_not_fit_is_known_before_training(word_pairs, tiny_llama):
-    pairs = word_pairs(30)
-    assert count_fitting(pairs, tiny_llama, FAST) == 30
-    short = replace(FAST, max_length=6)
+    def fitting(**terms):
+        tokens = checkpoint_tokens(tiny_llama, replace(FAST, **terms))
+        return len(tokens.pairs(word_pairs(30))[2])
+
+    assert fitting() == fitting(max_length=64) == 30
     with pytest.raises(DataError, match="answers are never cut"):
-        count_fitting(pairs, tiny_llama, short)
-    assert 0 < count_fitting(pairs, tiny_llama, replace(short, overlong="drop")) < 30
+        fitting(max_length=6)
+    assert 0 < fitting(max_length=6, overlong="drop") < 30
     with pytest.raises(UsageError, match="at most the 64 tokens"):
-        count_fitting(pairs, tiny_llama, replace(FAST, max_length=65))
-    assert count_fitting(pairs, tiny_llama, replace(FAST, max_length=64)) == 30
+        fitting(max_length=65)
 
 
 @pytest.mark.parametrize(
@@ -265,11 +264,11 @@ def test_a_policy_at_epsilon_2_beats_its_reference_before_another_judge(
     """The judge learned from other judgments, unprotected, and its interval leaves .5 out."""
     private = answers(4000, epsilon=2.0, seed=1)
     terms = replace(FAST, learning_rate=3e-3)
-    train_reward(private, tiny_llama, tmp_path / "reward", terms, uncertain=False)
+    train("reward", private, tiny_llama, tmp_path / "reward", terms, uncertain=False)
     public = use_unprotected(
         word_pairs(3000, seed=50), sordino.NonPrivate(), ledger=open_ledger(math.inf)
     )
-    train_reward(public, tiny_llama, tmp_path / "judge", terms, uncertain=False)
+    train("reward", public, tiny_llama, tmp_path / "judge", terms, uncertain=False)
     words = ("the", "answer", "is", "about", "bread", "music", "water", "paper")
     prompts = [f"tell me about {word}" for word in words]
     improve_policy(
@@ -285,7 +284,7 @@ def test_a_policy_at_epsilon_2_beats_its_reference_before_another_judge(
     assert CheckpointPromise.read(tmp_path / "policy").guarantee == private.guarantee
 
 
-STAGES = {kind: partial(train_centrally, kind) for kind in ("reward", "policy")}
+STAGES = {kind: partial(train, kind) for kind in ("reward", "policy")}
 
 
 @pytest.mark.parametrize("kind", few(STAGES, first=1))
@@ -427,10 +426,9 @@ def test_a_contest_compares_the_reference_with_itself(tiny_llama):
         reference=tiny_llama, judge=RewardJudge(Lengths()), prompts=["tell me", "about bread"],
         trained_prompts=[], sizes=QUICK,
     )  # fmt: skip
-    found = contest.baseline(3)
-    assert found["curve"] == []
-    assert found["win"]["n"] == 2
-    assert found == contest.baseline(3)
+    found = contest.fared(tiny_llama, 3)
+    assert found["n"] == 2
+    assert found == contest.fared(tiny_llama, 3)
 
 
 def test_intervals_are_over_seeds():

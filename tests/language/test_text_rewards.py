@@ -18,7 +18,6 @@ from sordino.language.models.checkpoints import (
     load_tokenizer,
 )
 from sordino.language.models.promises import PROMISED, CheckpointPromise
-from sordino.language.rewards import text_rewards
 from sordino.language.rewards.text_rewards import (
     UNCERTAINTY_FILE,
     LastLayerUncertainty,
@@ -99,10 +98,10 @@ def test_scores_do_not_depend_on_the_batch_or_the_order(made, architecture):
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_features_are_what_the_head_reads(made, architecture):
     """Head times feature is the reward, also of padded rows."""
-    reward = made(architecture)
+    reward = dataclasses.replace(made(architecture), batch_size=3)
     dialogues = [reward.tokens.dialogue(PROMPT, answer) for answer in ANSWERS]
     head = reward.model.score.weight.detach().double().numpy()[0]
-    for reading in text_rewards._read_dialogues(reward.model, dialogues, batch_size=3):
+    for reading in reward.readings(dialogues):
         np.testing.assert_allclose(reading.features @ head, reading.rewards, atol=1e-5)
 
 
@@ -128,7 +127,7 @@ def test_a_long_prompt_loses_its_beginning(made):
     [score] = reward.score([long], ["kind"])
     dialogue = reward.tokens.dialogue(long, "kind")
     assert len(dialogue.prompt) + len(dialogue.answer) == 32
-    [reading] = text_rewards._read_dialogues(reward.model, [dialogue], batch_size=1)
+    [reading] = reward.readings([dialogue])
     assert score == pytest.approx(reading.rewards[0], abs=1e-6)
 
 

@@ -9,13 +9,13 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from sordino import _validate
 from sordino._files import refuse_existing, refuse_output, refuse_unwritable
@@ -24,10 +24,8 @@ from sordino.language.training.losses import LOSSES
 from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
 from sordino.preferences.pairs import Pairs, PrivatePairs, manifest_path, read_manifest, read_pairs
 from sordino.privacy.guarantee import (
-    ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     Guarantee,
-    NeighboringRelation,
     never_less,
 )
 from sordino.privacy.ledger import Ledger
@@ -74,7 +72,6 @@ if TYPE_CHECKING:
     from sordino.language.models.promises import CheckpointPromise
     from sordino.language.training.private_training import TrainingTerms
 
-_STEPS, _BATCH, _CLIP = 200, 64.0, 1.0
 _UPDATES, _LABELS = ("updates",), ("labels",)
 _UpdatesOption = partial(PrivacyOption, noise=_UPDATES)
 _LabelsOption = partial(TrainingOption, noise=_LABELS)
@@ -83,6 +80,16 @@ _FOREIGN = {
     "once",
     "updates": "it is for randomized labels, and with --noise updates none are",
 }
+_CHOSEN: dict[str, Any] = {
+    "unit": Unit.record,
+    "neighbors": Neighbors.add_remove,
+    "delta": DELTA,
+    "steps": 200,
+    "batch": 64.0,
+    "clip": 1.0,
+}
+"""What the command line chooses for the user, if noise is on updates, and says."""
+
 _LAST = "training_log.json"  # which a training writes last: without it, it is not over
 _A_RELEASE = "what a comparison with the raw records says would be a release of its own"
 
@@ -113,7 +120,7 @@ Seed = Annotated[int, TrainingOption("Of order and first weights, which are publ
 class Train(Paying, Reading):
     """What the user chose for a training; None where an option was left out."""
 
-    stage: ClassVar[str]  # which function of the pipeline trains
+    kind: ClassVar[str]  # of checkpoint that is trained
     measures_tokens = True
 
     source: Source
@@ -161,13 +168,15 @@ class Train(Paying, Reading):
     ] = None
     steps: Annotated[
         int | None,
-        _UpdatesOption(f"With --noise updates: how many there are. {_STEPS} by default.", min=1),
+        _UpdatesOption(
+            f"With --noise updates: how many there are. {_CHOSEN['steps']} by default.", min=1
+        ),
     ] = None
     batch: Annotated[
         float | None,
         _UpdatesOption(
             "With --noise updates: how many units to expect in a step. Each takes part with "
-            f"chance B/N, and sums are divided by B. {_BATCH:g} by default.",
+            f"chance B/N, and sums are divided by B. {_CHOSEN['batch']:g} by default.",
             metavar="B",
         ),
     ] = None
@@ -183,7 +192,7 @@ class Train(Paying, Reading):
         float | None,
         _UpdatesOption(
             "With --noise updates: norm to which the gradient of each unit is shortened. "
-            f"{_CLIP:g} by default.",
+            f"{_CHOSEN['clip']:g} by default.",
             metavar="C",
         ),
     ] = None
@@ -240,8 +249,7 @@ class Train(Paying, Reading):
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together before a file is opened."""
-        updates = self.noise is TrainingNoise.updates
-        if updates:
+        if self.noise is TrainingNoise.updates:
             self._refuse_on_updates()
         elif self.unit not in {None, Unit.label}:
             raise UsageError(
@@ -266,12 +274,12 @@ class Train(Paying, Reading):
                 "--unit label: clipped gradients hide whole records, or persons. Nothing was done. "
                 "Use --unit record, which covers the label; or --noise labels."
             )
-        if self.relation not in {ADD_OR_REMOVE_ONE, Neighbors.zero_out.relation}:
+        if self.neighbors is Neighbors.replace_one:
             raise UsageError(
                 "--neighbors must be 'add-remove' or 'zero-out' with --noise updates, got "
                 f"{str(self.neighbors)!r}. Nothing was done."
             )
-        if self.whose is not Unit.person:
+        if self.unit is not Unit.person:
             refuse_given({"--cap": self.cap}, "A cap is for --unit person")
         elif self.cap is None:
             raise UsageError(
@@ -280,10 +288,10 @@ class Train(Paying, Reading):
             )
         if self.units is None:
             raise UsageError(
-                f"--noise updates needs --units N: a public guess of how many {self.whose}s there "
-                "are. Nothing was done."
+                "--noise updates needs --units N: a public guess of how many "
+                f"{self.chosen('unit')}s there are. Nothing was done."
             )
-        units, batch = _validate.positive("--units", self.units), self.expected_batch
+        units, batch = _validate.positive("--units", self.units), self.chosen("batch")
         if _validate.positive("--batch", batch) > units:
             raise UsageError(
                 f"--batch must be at most --units={units:g}, got {batch:g}: it is how many units "
@@ -295,54 +303,28 @@ class Train(Paying, Reading):
         """Return where randomized answers are kept: training on them again spends nothing."""
         return self.out.with_name(f"{self.out.name}.answers.jsonl")
 
-    @property
-    def whose(self) -> Unit:
-        """Return whose change noise on updates hides; records where nothing was said."""
-        return self.unit or Unit.record
-
-    @property
-    def relation(self) -> NeighboringRelation:
-        """Return what one change is to updates; a unit more or less where nothing was said."""
-        return (self.neighbors or Neighbors.add_remove).relation
-
-    @property
-    def expected_batch(self) -> float:
-        """Return what sums are divided by; chosen here if it was left out."""
-        return _BATCH if self.batch is None else self.batch
-
-    @property
-    def chosen_here(self) -> str:
-        """Return the options that the command line chose for the user, with their values."""
-        values = {
-            "unit": (self.unit, Unit.record.value),
-            "neighbors": (self.neighbors, Neighbors.add_remove.value),
-            "delta": (self.delta, f"{DELTA:g}"),
-            "steps": (self.steps, str(_STEPS)),
-            "batch": (self.batch, f"{_BATCH:g}"),
-            "clip": (self.clip, f"{_CLIP:g}"),
-        }
-        return ", ".join(
-            f"--{name} {mine}" for name, (said, mine) in values.items() if said is None
-        )
+    def chosen(self, name: str) -> Any:
+        """Return what was said of an option, or what is chosen here if it was left out."""
+        said = getattr(self, name)
+        return _CHOSEN[name] if said is None else said
 
     def privacy(self) -> CentralPrivacy:
         """Return the public settings of noise on updates."""
         if self.epsilon is None:
             raise UsageError(
-                f"--noise updates needs --epsilon E: the privacy loss allowed per {self.whose}. "
-                "Nothing was done."
+                "--noise updates needs --epsilon E: the privacy loss allowed per "
+                f"{self.chosen('unit')}. Nothing was done."
             )
-        privacy: CentralPrivacy = language_module("dp_sgd.privacy").CentralPrivacy(
-            self.epsilon,
-            DELTA if self.delta is None else self.delta,
-            unit=self.whose.value,
-            neighbors=self.relation,
-            sampling_probability=self.expected_batch / float(self.units or 0),
-            steps=_STEPS if self.steps is None else self.steps,
-            expected_batch=self.expected_batch,
-            clip=_CLIP if self.clip is None else self.clip,
-            cap=self.cap,
-            accept_weak=self.accept_weak,
+        known = {name: self.chosen(name) for name in ("delta", "steps", "clip")}
+        batch = self.chosen("batch")
+        privacy: CentralPrivacy = terms_of(
+            self,
+            language_module("dp_sgd.privacy").CentralPrivacy,
+            unit=self.chosen("unit").value,
+            neighbors=self.chosen("neighbors").relation,
+            sampling_probability=batch / float(self.units or 0),
+            expected_batch=batch,
+            **known,
         )
         return privacy
 
@@ -357,7 +339,7 @@ class TrainReward(Train):
     """What the user chose for a reward."""
 
     title = "sordino language reward"
-    stage = "train_reward"
+    kind = "reward"
 
     loss: Annotated[
         str,
@@ -376,7 +358,7 @@ class TrainPolicy(Train):
     """What the user chose for a policy that is trained by DPO."""
 
     title = "sordino language dpo"
-    stage = "train_policy"
+    kind = "policy"
 
     temperature: Temperature = 0.1
     learning_rate: LearningRate = 1e-5
@@ -396,9 +378,25 @@ def refuse_folder(out: Path, *, force: bool, spends: bool = False) -> None:
 
 def train(settings: Train) -> None:
     """Do the whole job and tell how it ended; whatever can be refused is refused first."""
-    updates = settings.noise is TrainingNoise.updates
-    run = _on_judgments(settings) if updates else _on_answers(settings)
-    tell(run.settings, *run.outcome())
+    if settings.noise is TrainingNoise.labels:
+        tell(settings, *_on_answers(settings).outcome())
+        return
+    privacy, terms = settings.privacy(), settings.terms()
+    pairs = settings.read(settings.source, hides_records=True)
+    refuse_randomized(pairs)
+    caveats = language_module("studies.pipeline").refuse_unusable(
+        pairs,
+        settings.model,
+        terms,
+        privacy,
+        writes=settings.kind == "policy",
+        declare_unread=settings.declare_unread,
+    )
+    promise = privacy.promise(settings.simulate_seed).with_caveats(*caveats)
+    run = _OnJudgments(
+        settings=settings, terms=terms, pairs=pairs, privacy=privacy, promise=promise
+    )
+    tell(settings, *run.outcome())
 
 
 def promised(folder: Path) -> CheckpointPromise:
@@ -407,17 +405,15 @@ def promised(folder: Path) -> CheckpointPromise:
     return promise
 
 
-def _with_start(own: CheckpointPromise, model: Path) -> Guarantee:
+def _with_start(own: CheckpointPromise | Guarantee, model: Path) -> Guarantee:
     """Return what a checkpoint promises together with the one that it starts from."""
-    before = language_module("models.promises").folder_promises(model)
-    return own.with_those_of(*before).guarantee
-
-
-def _promise_with_start(promise: Guarantee, model: Path) -> Guarantee:
-    """Return what a new promise comes to together with those of the model that is started from."""
     promises = language_module("models.promises")
-    source = promises.Answers(guarantee=promise)
-    return _with_start(promises.CheckpointPromise(kind="policy", sources=(source,)), model)
+    if isinstance(own, Guarantee):
+        source = promises.Answers(guarantee=own)
+        own = cast(
+            "CheckpointPromise", promises.CheckpointPromise(kind="policy", sources=(source,))
+        )
+    return own.with_those_of(*promises.folder_promises(model)).guarantee
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -477,8 +473,8 @@ def _on_answers(settings: Train) -> _OnAnswers:
         for path in (kept, manifest_path(kept)):
             refuse_output(path, force=settings.force or left, spends=True)
     pipeline, terms = language_module("studies.pipeline"), settings.terms()
-    writes = settings.stage == "train_policy"
-    fitting = pipeline.count_fitting(pairs, settings.model, terms, writes=writes)
+    writes = settings.kind == "policy"
+    fitting = len(pipeline.checkpoint_tokens(settings.model, terms, writes=writes).pairs(pairs)[2])
     if settings.sft is not None:
         texts = language_module("references.texts")
         texts.warn_of_labels(texts.read_documents(settings.sft), pairs, strict=settings.strict)
@@ -546,21 +542,18 @@ class _OnAnswers(_Training):
             return super().account(planning=planning)
         return imagined_ledger(self.settings.ledger_path, self.settings.data, self.limit)
 
-    @property
-    def _counts(self) -> dict[str, Any]:
-        return {"pairs": len(self.pairs), "dropped": self.pairs.dropped}
-
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what training would spend, and what the checkpoint will promise in all."""
         settings, pairs = self.settings, self.pairs
+        counts = {"pairs": len(pairs), "dropped": pairs.dropped}
         if isinstance(pairs, PrivatePairs):
             own = language_module("models.promises").CheckpointPromise.of(pairs, kind="policy")
-            return self._counts | self.told(_with_start(own, settings.model), 0.0)
+            return counts | self.told(_with_start(own, settings.model), 0.0)
         if settings.non_private:
             mechanism = NonPrivate()
             promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
             ledger.check(mechanism.event, promise=promise)
-            planned = {"spend": math.inf, **self._counts}
+            planned: dict[str, Any] = {"spend": math.inf, **counts}
         else:
             randomization = Randomization.of(
                 self.coin, ledger, on_device=False, simulate_seed=settings.simulate_seed
@@ -568,11 +561,11 @@ class _OnAnswers(_Training):
             rows = FileRows(settings.source, FileSettings(**settings.reading))
             planned = plan_answers(rows, randomization)[0]
             promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
-        return planned | self.told(_promise_with_start(promise, settings.model), planned["spend"])
+        return planned | self.told(_with_start(promise, settings.model), planned["spend"])
 
     def spend(self, ledger: Ledger) -> dict[str, Any]:
         settings, private = self.settings, self._private(ledger)
-        learn = getattr(language_module("studies.pipeline"), settings.stage)
+        learn = partial(language_module("studies.pipeline").train, settings.kind)
         with Bar.shown("Training") as bar:
             log = learn(private, settings.model, settings.out, self.terms, progress=bar)
         losses = [row["loss"] for row in log if "loss" in row]
@@ -604,69 +597,39 @@ class _OnAnswers(_Training):
 
     def _private(self, ledger: Ledger) -> PrivatePairs:
         """Return randomized answers: those that were read, or new ones that are kept in a file."""
-        settings, pairs = self.settings, self.pairs
-        if isinstance(pairs, PrivatePairs):
-            if not self.pays:
-                return pairs
-            paid = _paying(ledger, pairs.artifact)
-            if not paid:
-                answers = memo_keys(pairs.keys, pairs.persons) or None
-                manifest = read_manifest(settings.source)
-                paid = [ledger.receive(settings.source, manifest, answers=answers)]
-            return _received(pairs, paid)
-        if settings.non_private:
-            return use_unprotected(pairs, NonPrivate(), ledger=ledger)
-        with Bar.shown("Randomizing") as bar:
-            privatize_file(
-                settings.source,
-                settings.answers_path,
-                self.coin,
-                ledger=ledger,
-                settings=FileSettings(**settings.reading),
-                simulate_seed=settings.simulate_seed,
-                force=settings.force or settings.is_begun,
-                progress=bar,
-            )
-        private = read_pairs(settings.answers_path)
-        assert isinstance(private, PrivatePairs)  # noqa: S101 - for the type checker: just written
-        return _received(private, _paying(ledger, private.artifact))
-
-
-def _received(private: PrivatePairs, paid: Sequence[str]) -> PrivatePairs:
-    for release_id in paid:
-        private = private.received(release_id)
-    return private
-
-
-def _paying(ledger: Ledger, artifact: str) -> list[str]:
-    """Return the entries of a ledger that paid for a privatized file, each once."""
-    rows = (row for row in ledger.rows if row.kind in {"commit", "repeat"})
-    ids = [row.release_id for row in rows if json.loads(row.payload)["artifact"] == artifact]
-    return list(dict.fromkeys(ids))
+        settings, private = self.settings, self.pairs
+        if isinstance(private, Pairs):
+            if settings.non_private:
+                return use_unprotected(private, NonPrivate(), ledger=ledger)
+            with Bar.shown("Randomizing") as bar:
+                privatize_file(
+                    settings.source,
+                    settings.answers_path,
+                    self.coin,
+                    ledger=ledger,
+                    settings=FileSettings(**settings.reading),
+                    simulate_seed=settings.simulate_seed,
+                    force=settings.force or settings.is_begun,
+                    progress=bar,
+                )
+            private = read_pairs(settings.answers_path)
+            assert isinstance(private, PrivatePairs)  # noqa: S101 - for the type checker
+        elif not self.pays:
+            return private
+        # the entries that paid for it, each once
+        spent = (row for row in ledger.rows if row.kind in {"commit", "repeat"})
+        mine = (row for row in spent if json.loads(row.payload)["artifact"] == private.artifact)
+        paid = list(dict.fromkeys(row.release_id for row in mine))
+        if not paid:
+            answers = memo_keys(private.keys, private.persons) or None
+            manifest = read_manifest(settings.source)
+            paid = [ledger.receive(settings.source, manifest, answers=answers)]
+        for release_id in paid:
+            private = private.received(release_id)
+        return private
 
 
 # Raw judgments: what is released is the sum of clipped gradients of every step.
-
-
-def _on_judgments(settings: Train) -> _OnJudgments:
-    """Return training on raw judgments, after refusing what it cannot use."""
-    privacy, pipeline, terms = (
-        settings.privacy(), language_module("studies.pipeline"), settings.terms()
-    )  # fmt: skip
-    pairs = settings.read(settings.source, hides_records=True)
-    refuse_randomized(pairs)
-    caveats = pipeline.refuse_unusable(
-        pairs,
-        settings.model,
-        terms,
-        privacy,
-        writes=settings.stage == "train_policy",
-        declare_unread=settings.declare_unread,
-    )
-    promise = privacy.promise(settings.simulate_seed).with_caveats(*caveats)
-    return _OnJudgments(
-        settings=settings, terms=terms, pairs=pairs, privacy=privacy, promise=promise
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -694,7 +657,7 @@ class _OnJudgments(_Training):
         if not settings.is_begun:  # else the trainer knows which steps are left
             ledger.check(privacy.event(privacy.steps), promise=self.promise)
         own = self.promise.with_caveats(*(ledger.accepted or ()))
-        promise = _promise_with_start(own, settings.model)
+        promise = _with_start(own, settings.model)
         return {**self.told(promise, privacy.epsilon), "privacy": privacy.to_dict()}
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
@@ -711,8 +674,8 @@ class _OnJudgments(_Training):
             for folder in settings.out.glob("checkpoint-*"):  # which a later run would go on from
                 shutil.rmtree(folder, ignore_errors=True)
         with Bar.shown("Training") as bar:
-            language_module("studies.pipeline").train_centrally(
-                settings.stage.removeprefix("train_"),
+            language_module("studies.pipeline").train(
+                settings.kind,
                 self.pairs,
                 settings.model,
                 settings.out,
@@ -740,7 +703,10 @@ class _OnJudgments(_Training):
 
     def _noise_rows(self) -> dict[str, str]:
         """Return lines on the noise, on what was chosen for the user, and on what is not known."""
-        privacy, chosen = self.privacy, self.settings.chosen_here
+        privacy, settings = self.privacy, self.settings
+        values = {name: v for name, v in _CHOSEN.items() if getattr(settings, name) is None}
+        said = (f"--{n} {v:g}" if isinstance(v, float) else f"--{n} {v}" for n, v in values.items())
+        chosen = ", ".join(said)
         return {
             "noise": f"{privacy.noise_multiplier:.4g} times the clip of {privacy.clip:g} on the "
             f"sum of each of {privacy.steps:,} steps; a {privacy.unit} takes part in one with "

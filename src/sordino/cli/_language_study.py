@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 import shutil
-from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sordino import _random
+from sordino import _random, _validate
 from sordino._files import finite, read_json, to_json, write_json
 from sordino._version import __version__
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
@@ -34,6 +34,7 @@ from sordino.privacy.guarantee import (
     REPLACE_SPECIAL,
     Event,
     Guarantee,
+    Unit,
     never_less,
 )
 from sordino.privacy.ledger import Ledger
@@ -53,52 +54,685 @@ from sordino.runs.run import (
     spending_limit,
     with_spend,
 )
-from sordino.runs.settings import DELTA, Budget, language_module
+from sordino.runs.settings import (
+    DELTA,
+    Budget,
+    Option,
+    Paying,
+    PrivacyOption,
+    Reading,
+    language_module,
+    refuse_options,
+)
 
-from ._language_run import promised
+from ._language_run import Source, promised
 
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy
-    from sordino.language.studies.comparison_table import ComparisonRun
-    from sordino.language.studies.pipeline import CentralSizes, Contest, Method, StudySizes
+    from sordino.language.studies.comparison_table import ComparisonRun, PreferenceSplit
+    from sordino.language.studies.pipeline import Contest, StudySizes
+
+_METHODS = ("dpo", "rebel")
+_CENTRAL = (0.5, 2.0, 8.0)
+_SEEDS_APART = 10_000  # between the seeds of two epsilons
+_MARGIN = 1 + 1e-6  # the search that fits a budget, and the sum, differ in their last digits
+_PUBLIC = ("prompts", "answers", "number of judgments")  # which a table and its files tell of
+_BELOW = 0.1  # of one over the number of records: a larger delta would permit to publish one
+_FORMATS = {
+    kind: {"format": f"sordino.{kind}", "version": 1}
+    for kind in ("answers", "language-run", "language-study", "language-table")
+}
+_WORK = ".run-"  # folders of policies whose runs are not kept yet
+_PROBLEM = "This study cannot be gone on with"
+_JUDGES = spending_limit(math.inf, Budget(), unit="label", trust="central")
+"""What is spent of judgments that are used unprotected, and the limit of a new ledger on it."""
 
 
-def refuse_reference(model: Path) -> None:
-    """Refuse a reference that does not write, or that carries a promise about judgments."""
-    checkpoints = language_module("models.checkpoints")
-    folder = checkpoints.checkpoint_folder(model, kinds=checkpoints.CAUSAL)
-    if language_module("models.promises").folder_promises(folder):
-        raise PrivacyError(
-            f"{folder.name} was trained on judgments: it carries a promise about them, which no "
-            "row of a table would count. Nothing was done. Give the label-free checkpoint that it "
-            "was trained from."
+def _different(name: str, listed: Sequence[float], usual: str, said: object) -> tuple[float, ...]:
+    """Return epsilons in order; refuse none, one that is there twice, and one that is no loss."""
+    if not listed or len({*listed}) < len(listed) or not all(0 < e < math.inf for e in listed):
+        raise UsageError(
+            f"{name} must be different positive numbers {usual}; got {said!r}. Nothing was done."
+        )
+    return tuple(sorted(listed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Paying, Reading):
+    """What the user asked for; an interrupted study goes on if the same command is given again."""
+
+    title = "sordino language table"
+    measures_tokens = True
+
+    source: Source
+    out: Path = Option("Folder of the study.", required=True, metavar="DIR")
+    model: Path | None = Option(
+        "Label-free checkpoint; a tiny one is built without.", metavar="DIR"
+    )
+    quick: bool = Option("A tiny model and few steps: minutes on two cores.", False)
+    seeds: int | None = Option("Releases at each epsilon.", min=1)
+    epsilons: str = PrivacyOption("Privacy losses, by commas.", "0.1,0.5,2", metavar="LIST")
+    update: str = Option("dpo, rebel or both, by commas.", "dpo", metavar="LIST")
+    central_epsilon: list[float] | None = PrivacyOption(
+        "Privacy loss of one record in one run on raw judgments, whose gradients are clipped "
+        "and noised; may be given several times. 0.5, 2 and 8 by default.",
+        metavar="E",
+    )
+    no_central: bool = PrivacyOption("No rows on raw judgments.", False)
+    central_units: float | None = PrivacyOption(
+        "A public guess of how many records are learned from; by default their number, which "
+        "the table tells.",
+        metavar="N",
+    )
+    declare_unread: bool = PrivacyOption(
+        "Declare that --model and --judge have read none of these records, where they do not "
+        "say what they have read. Rows on raw judgments need it; their promise tells it.",
+        False,
+    )
+    judge: Path | None = Option("Reward that judges; by default one of half.", metavar="DIR")
+    public_judge_half: bool = PrivacyOption(
+        "Half of the judgments may be used unprotected, to train the judge: the ledger records "
+        "an infinite spend of that half, and its budget must allow it.",
+        False,
+    )
+    non_private: bool = PrivacyOption(
+        "Also a row without privacy: the ledger then records an infinite spend. NOT PRIVATE.", False
+    )
+
+    @cached_property
+    def losses(self) -> dict[Unit, tuple[float, ...]]:
+        """Return the epsilons of rows by what they hide; the infinite one of labels comes last."""
+        listed: list[float] = []
+        with suppress(ValueError):
+            listed = [float(part) for part in self.epsilons.split(",")]
+        usual = "with commas between, such as 0.1,0.5,2"
+        labels = _different("--epsilons", listed, usual, self.epsilons)
+        records: tuple[float, ...] = ()
+        if self.no_central:
+            why = "--no-central leaves those rows out"
+            refuse_options(self, why, "central_epsilon", "central_units")
+        else:
+            known = self.central_epsilon or _CENTRAL
+            records = _different("--central-epsilon", known, "such as 0.5", list(known))
+        return {"label": (*labels, *([math.inf] if self.non_private else [])), "record": records}
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """Return how policies are trained."""
+        parts = self.update.split(",")
+        if len(set(parts)) < len(parts):
+            raise UsageError(
+                f"--update names a method twice: {self.update!r}. Nothing was done. Name each once."
+            )
+        return tuple(_validate.one_of("--update", part, _METHODS) for part in parts)
+
+    def refuse(self) -> None:
+        """Refuse what cannot be, a judge that nobody may use, and a start that tells judgments."""
+        if self.resume and not (self.out / "study.json").exists():
+            raise UsageError(
+                f"--resume: no study was begun in {self.out.name}, so there is nothing to finish. "
+                "Nothing was done."
+            )
+        _ = self.methods
+        central = self.losses["record"]
+        if (self.judge is None) != self.public_judge_half:
+            raise UsageError(
+                "A judge is needed whose judgments are not those that are protected. Nothing was "
+                "done. Give one (--judge DIR), or say with --public-judge-half that half of the "
+                "prompts of this file have judgments that may be used unprotected: the win rates "
+                "tell about them, and the other half stays protected."
+            )
+        if central and self.model is None and self.judge is not None:
+            raise UsageError(
+                "Rows on raw judgments hide whole records, and a reference that is built from "
+                "their texts gives words of every one away. Nothing was done. Give a checkpoint of "
+                "other texts (--model DIR); or leave these rows out (--no-central)."
+            )
+        if self.model is not None:
+            checkpoints = language_module("models.checkpoints")
+            folder = checkpoints.checkpoint_folder(self.model, kinds=checkpoints.CAUSAL)
+            if language_module("models.promises").folder_promises(folder):
+                raise PrivacyError(
+                    f"{folder.name} was trained on judgments: it carries a promise about them, "
+                    "which no row of a table would count. Nothing was done. Give the label-free "
+                    "checkpoint that it was trained from."
+                )
+        self.accepted((*self.losses["label"], *central))  # refuses
+
+
+class _Release(NamedTuple):
+    """What is paid for at once: coins on all labels, or one run on raw judgments."""
+
+    epsilon: float
+    seed: int
+    path: Path  # what is kept of it: a study that goes on pays for it once
+    event: Event
+    promise: Guarantee
+
+
+def _labels_name(epsilon: float, unit: Unit = "label") -> str:
+    """Return what a row of this epsilon is called: different epsilons differ in their names."""
+    if math.isinf(epsilon):
+        return "non-private"
+    short = f"{epsilon:g}"
+    name = f"epsilon={short if float(short) == epsilon else repr(epsilon)}"
+    return f"central, {name}" if unit == "record" else name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Judgments in parts, and what is trained on them, paid for and kept."""
+
+    settings: Comparison
+    pairs: Pairs  # of all parts
+    parts: PreferenceSplit  # row numbers of them by what they are for
+    sizes: StudySizes  # of everything
+    records: Pairs | None  # raw judgments to learn from, on which nothing is measured; if any
+    units: float  # a guess of how many records there are, which counts as public
+    held: ExitStack = field(default_factory=ExitStack, repr=False)  # what ends with the study
+
+    @classmethod
+    def of(cls, settings: Comparison, pairs: Pairs) -> Study:
+        """Return the study of some judgments."""
+        tables = language_module("studies.comparison_table")
+        presets = language_module("studies.pipeline")
+        parts = tables.split_by_prompt(pairs, judge=0.0 if settings.judge else 0.5)
+        sizes = presets.QUICK if settings.quick else presets.FULL
+        sizes = sizes if settings.model is None else sizes.for_checkpoint()
+        records, units = None, 1.0
+        if settings.losses["record"]:
+            # A record that repeats a text of the judge's half, which is public, is left out by
+            # itself: a reference that is built from that half has read it. Their number is public
+            # in a table.
+            records = pairs.part(parts.training)
+            guess = settings.central_units
+            units = float(len(records)) if guess is None else guess
+            _validate.positive("--central-units", units)
+            if settings.model is None:
+                read = language_module("references.texts").TextsRead
+                records = records.part(read.of(pairs.part(parts.judge)).unread(records))
+        return cls(
+            settings=settings, pairs=pairs, parts=parts, sizes=sizes, records=records, units=units
         )
 
+    # Who is in which part.
 
-def refuse_texts(study: Study) -> None:
-    """Refuse a judge and texts that a comparison would stumble over; no label is read."""
-    fitting, sizes, pairs = language_module("studies.pipeline"), study.sizes, study.all_pairs
-    longest = max(sizes.max_new_tokens, sizes.policy.max_new_tokens)
-    starts: list[Any] = []
-    if study.model is None:
-        tokens = fitting.planned_tokens(study.reference_pairs, sizes.model, sizes.dpo)
-    else:
-        tokens = fitting.checkpoint_tokens(study.model, sizes.dpo, writes=True)
-        writer = language_module("models.checkpoints").load_causal_model(study.model)
-        starts += [writer, tokens.tokenizer]  # which say what they have read
-    fitting.refuse_unreadable(tokens, pairs, study.parts, answer_room=longest)
-    if study.judge is not None:
-        judge = language_module("rewards.text_rewards").TextRewardModel.load(study.judge)
-        for row in study.parts["held_out"]:
-            judge.can_read(pairs.prompts[row], pairs.first[row])  # a template may refuse
-        starts += [judge.model, judge.tokenizer]
-    if study.central is not None:
-        read, rows = language_module("references.texts").TextsRead, study.central
-        read.on(*starts).caveats(read.of(rows.pairs), declared=rows.declare_unread)
+    def _unlinked(self, rows: Sequence[int]) -> Pairs:
+        """Return some judgments without person ids, so that every release tosses anew."""
+        # With ids an answer that a person gave before would be repeated, and seeds share coins.
+        return replace(self.pairs, persons=None).part(rows)
+
+    @cached_property
+    def training(self) -> Pairs:
+        """Return the judgments whose labels are randomized, the held-out ones among them."""
+        return self._unlinked(self.parts.learned)
+
+    @cached_property
+    def judged(self) -> Pairs | None:
+        """Return judgments that may be used unprotected, to train the judge."""
+        return self._unlinked(self.parts.judge) if self.parts.judge else None
+
+    @cached_property
+    def halves(self) -> tuple[list[int], list[int]]:
+        """Return which rows of the first are trained on, and which are held out."""
+        apart = set(self.parts.held_out)
+        found: tuple[list[int], list[int]] = ([], [])
+        for at, row in enumerate(self.parts.learned):
+            found[row in apart].append(at)
+        return found
+
+    @property
+    def reference_pairs(self) -> Pairs:
+        """Return whose texts a tiny reference reads; no label of them."""
+        # Rows on raw judgments hide whole records: the reference must not have read one of those.
+        return self.pairs if self.records is None or self.judged is None else self.judged
+
+    @property
+    def simulated(self) -> bool:
+        """Return whether a seed is behind the policies' labels, or behind the judge's."""
+        judge = self.settings.judge
+        judged = judge is not None and promised(judge).guarantee.simulated
+        return bool(judged) or self.settings.simulate_seed is not None
+
+    # What is paid for.
+
+    @property
+    def seeds(self) -> int:
+        """Return how many releases, or runs, there are at each finite epsilon."""
+        return self.settings.seeds or self.sizes.seeds
+
+    @property
+    def delta(self) -> float:
+        """Return the failure probability of one run on raw judgments, and of all together."""
+        return min(DELTA, _BELOW / self.units)
+
+    def privacy(self, epsilon: float) -> CentralPrivacy:
+        """Return the public settings of one run on raw judgments."""
+        sizes = self.sizes.central
+        batch = min(float(sizes.expected_batch), self.units)
+        privacy: CentralPrivacy = language_module("dp_sgd.privacy").CentralPrivacy(
+            epsilon,
+            self.delta,
+            unit="record",
+            neighbors=REPLACE_SPECIAL,
+            sampling_probability=batch / self.units,
+            steps=sizes.steps,
+            expected_batch=batch,
+            clip=sizes.clip,
+        )
+        return privacy
+
+    @cached_property
+    def releases(self) -> dict[Unit, list[_Release]]:
+        """Return everything that is paid for, by what it hides; what protects nobody once."""
+        drawn = self.settings.simulate_seed
+        found: dict[Unit, list[_Release]] = {"label": [], "record": []}
+        for unit, epsilons in self.settings.losses.items():
+            for epsilon in epsilons:
+                what: tuple[Event, Guarantee]
+                if unit == "record":
+                    privacy, place = self.privacy(epsilon), "runs/dpo-central-"
+                    what = privacy.event(privacy.steps), privacy.promise(drawn)
+                else:
+                    once, place = math.isinf(epsilon), "answers/"
+                    coin = NonPrivate() if once else RandomizedResponse(epsilon)
+                    promise = coin.guarantee(unit=unit, neighbors=REPLACE_ONE, trust="central")
+                    entropy = promise.randomness if once else entropy_of(drawn).randomness
+                    what = coin.event, replace(promise, randomness=entropy)
+                kept = self.settings.out / f"{place}{_labels_name(epsilon)}"
+                for seed in range(1 if math.isinf(epsilon) else self.seeds):
+                    path = kept.with_name(f"{kept.name}-{seed}.json")
+                    found[unit].append(_Release(epsilon, seed, path, *what))
+        return found
+
+    def events(self, unit: Unit) -> Counter[Event]:
+        """Return what releases do, and how many of them there are."""
+        return Counter(one.event for one in self.releases[unit])
+
+    @property
+    def of_labels(self) -> dict[str, list[float]]:
+        """Return the epsilon of every release behind each kind of labels."""
+        found: dict[str, list[float]] = {}
+        for one in self.releases["label"]:
+            found.setdefault(_labels_name(one.epsilon), []).append(one.epsilon)
+        return found
+
+    @property
+    def spend(self) -> float:
+        """Return what all releases of labels cost one label together."""
+        return float(never_less(math.fsum(one.epsilon for one in self.releases["label"]), 12))
+
+    def record_epsilon(self, events: Mapping[Event, int]) -> float:
+        """Return what some runs on raw judgments cost one record together."""
+        return composed_epsilon(events, neighbors=REPLACE_SPECIAL, delta=self.delta)
+
+    @cached_property
+    def limits(self) -> dict[Unit, Limit]:
+        """Return the limits of a new ledger: of labels, which rows on records spend too, first."""
+        labels, records, own = self.events("label"), self.events("record"), self.settings.limits
+        if not records:
+            return {"label": spending_limit(self.spend, own, unit="label", trust="central")}
+        terms: dict[str, Any] = {"trust": "central", "delta": self.delta}
+        spend = composed_epsilon(labels | records, neighbors=REPLACE_ONE, delta=self.delta)
+        whole, relation = self.record_epsilon(records) * _MARGIN, REPLACE_SPECIAL
+        return {
+            "label": spending_limit(spend * _MARGIN, own, unit="label", **terms),
+            "record": spending_limit(whole, Budget(), unit="record", neighbors=relation, **terms),
+        }
+
+    def data(self, half: str = "training") -> str | None:
+        """Return the name of a half on the ledger; None where its questions say which it is."""
+        # halves with names, for what is spent of the judge's is no spend of the other
+        name = self.settings.data
+        return f"{name or 'preferences'}-{half}" if self.parts.judge else name
+
+    def ledger(self, unit: Unit = "label") -> Ledger:
+        """Return the ledger; a new one has a limit for each unit."""
+        path, data = self.settings.ledger_path, self.data()
+        if not is_limited(path):
+            for limit in self.limits.values():
+                Ledger.open(path, data=data or EVERY, budget=limit.budget.of(limit.run))
+        ledger = open_ledger(path, data, self.limits[unit])
+        ledger.accepted = self.settings.accepted(self.settings.losses[unit])
+        return ledger
+
+    def part(self, labels: str, seed: int = 0) -> str:
+        """Return the name by which one release finds what was paid for it before."""
+        return request_of({"study": self.settings.request, "labels": labels, "seed": seed})
+
+    def coins(self, unit: Unit, epsilon: float, seed: int) -> int | None:
+        """Return the seed of what is drawn for study, if there is one."""
+        start = self.settings.simulate_seed
+        apart = seed + _SEEDS_APART * self.settings.losses[unit].index(epsilon)
+        return None if start is None else start + apart
+
+    def check(self) -> None:
+        """Refuse what the ledger has not enough left for, and texts; nothing is touched."""
+        settings, anew = self.settings, self.settings.force
+        ledger = future_ledger(settings.ledger_path, self.data(), *self.limits.values())
+        for unit in self.limits:
+            if unit == "record":
+                ledger = ledger.with_rows(ledger.rows, self.data() or EVERY, unit)
+            ledger.accepted = settings.accepted(settings.losses[unit])
+            for one in self.releases[unit]:
+                if anew or not one.path.exists():
+                    part = self.part(_labels_name(one.epsilon, unit), one.seed)
+                    asked = self.training.questions if unit == "label" else None
+                    ledger = ledger.continuing(part)
+                    ledger = with_spend(ledger, one.event, one.promise, questions=asked)
+        done = (settings.out / "judge" / "training_log.json").exists() and not anew
+        if self.judged is not None and not done:
+            ledger = future_ledger(settings.ledger_path, self.data("judge"), _JUDGES)
+            ledger = ledger.continuing(self.part("judge"))
+            asked = self.judged.questions
+            with_spend(ledger, NonPrivate().event, _JUDGES.run, questions=asked)
+        self._refuse_texts()
+
+    def _refuse_texts(self) -> None:
+        """Refuse a judge and texts that a comparison would stumble over; no label is read."""
+        fitting, sizes, model = language_module("studies.pipeline"), self.sizes, self.settings.model
+        longest = max(sizes.max_new_tokens, sizes.policy.max_new_tokens)
+        starts: list[Any] = []
+        if model is None:
+            tokens = fitting.planned_tokens(self.reference_pairs, sizes.model, sizes.dpo)
+        else:
+            tokens = fitting.checkpoint_tokens(model, sizes.dpo, writes=True)
+            writer = language_module("models.checkpoints").load_causal_model(model)
+            starts += [writer, tokens.tokenizer]  # which say what they have read
+        if longest >= tokens.max_length:
+            raise UsageError(
+                f"The model reads {tokens.max_length} tokens, and answers of up to {longest} are "
+                "drawn from it: no prompt would be left. Nothing was done. Choose a model that "
+                "reads more."
+            )
+        kept = set(tokens.pairs(self.pairs)[2])
+        for name, rows in self.parts._asdict().items():
+            if rows and kept.isdisjoint(rows):
+                raise DataError(
+                    f"None of the {len(rows)} pairs of the part {name!r} has answers that fit the "
+                    f"{tokens.max_length} tokens that the model reads. Nothing was done. Choose a "
+                    "model that reads more."
+                )
+        if self.settings.judge is not None:
+            judge = language_module("rewards.text_rewards").TextRewardModel.load(
+                self.settings.judge
+            )
+            for row in self.parts.held_out:  # a template may refuse
+                judge.can_read(self.pairs.prompts[row], self.pairs.first[row])
+            starts += [judge.model, judge.tokenizer]
+        if self.records is not None:
+            read, declared = language_module("references.texts").TextsRead, self.settings
+            read.on(*starts).caveats(read.of(self.records), declared=declared.declare_unread)
+
+    def planned(self) -> dict[str, Any]:
+        """Return what the study would spend."""
+        settings, records, central = self.settings, self.releases["record"], None
+        noise = {_labels_name(each): self.privacy(each) for each in settings.losses["record"]}
+        if noise:
+            central = {
+                "spend": self.record_epsilon(self.events("record")),
+                "delta": self.delta,
+                "unit": "record",
+                "neighbors": REPLACE_SPECIAL.name,
+                "units": self.units,
+                "runs": len(records),
+                "noise_multipliers": {n: one.noise_multiplier for n, one in noise.items()},
+            }
+        policies = len(settings.methods) * len(settings.losses["label"]) * self.seeds
+        return {
+            "spend": self.spend,
+            "pairs": len(self.training),
+            "judge_spend": 0.0 if self.judged is None else math.inf,
+            "judge_pairs": 0 if self.judged is None else len(self.judged),
+            "runs": policies + len(records),
+            "spend_by_labels": {name: math.fsum(each) for name, each in self.of_labels.items()},
+            "central": central,
+            "simulated": self.simulated,
+            "sizes": self.sizes.to_dict(),
+        }
+
+    # How it runs.
+
+    def run(self, *, progress: Callable[[int, int], None]) -> dict[str, Any]:
+        """Do what is left to do, write everything, and return what ``table.json`` holds."""
+        settings, started = self.settings, _random.clock()
+        self._begin()
+        table = language_module("studies.comparison_table")
+        alone = nullcontext if settings.model else language_module("studies.pipeline").one_thread
+        rows: list[tuple[str, Unit, float]] = [("reference", "label", 0.0)]
+        rows += [(how, "label", e) for how in settings.methods for e in settings.losses["label"]]
+        rows += [("dpo", "record", epsilon) for epsilon in settings.losses["record"]]
+        runs, jobs = [], [(*row, seed) for row in rows for seed in range(self.seeds)]
+        with self.held, alone():
+            contest, judge = self._contest()
+            for method, unit, epsilon, seed in jobs:
+                labels = _labels_name(epsilon, unit) if epsilon else "label-free"
+                name = f"{method}-{labels.replace(', ', '-')}-{seed}.json"
+                named = {"method": method, "labels": labels, "seed": seed}
+                fare = partial(self._fared, contest, method, unit, epsilon, seed)
+                runs.append(_once(settings.out / "runs" / name, named, fare))
+                progress(len(runs), len(jobs))
+            for left in settings.out.glob(f"{_WORK}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        account, central = self.ledger(), None
+        if self.records is not None:
+            spent = _spent(self.ledger("record"), self.events("record"), self.delta)
+            central = {"units": self.units, "public": list(_PUBLIC), **spent}
+        value = {
+            **_FORMATS["language-table"],
+            "sordino": __version__,
+            **_spent(account, self.events("label"), 0.0),
+            "accounts": {unit: held.to_dict() for unit, held in account.accounts().items()},
+            "central": central,
+            "rows": [
+                row | self._costs(row["labels"]) for row in table.summary_rows(runs, self.of_labels)
+            ],
+            "curves": table.learning_curves(runs),
+            "judge": judge,
+            "prompts": len(contest.prompts),
+            "pairs": len(self.training),
+            "held_out": len(self.halves[1]),
+            "reference": "given" if settings.model else "built",
+            "simulated": self.simulated,
+            "sizes": self.sizes.to_dict(),
+            # where raw records were read, a time would tell of them
+            "seconds": None if central else round(_random.clock() - started, 1),
+        }
+        value = {"verdict": verdict_on(value), **value}
+        curves = settings.out / "curves.svg"
+        write_training_curves(curves, value["curves"], force=True, simulated=self.simulated)
+        lines = table.markdown_table(value["rows"], list(table_notes(value, seeds=self.seeds)))
+        files = {"table.md": lines, "table.json": to_json(finite(value))}
+        publish(settings.out, files, force=True)
+        return value
+
+    @contextmanager
+    def _fared(
+        self, contest: Contest, method: str, unit: Unit, epsilon: float, seed: int
+    ) -> Iterator[dict[str, Any]]:
+        """Yield how a policy fares; what it learns from is paid for before it is drawn."""
+        if not epsilon:
+            yield {"win": contest.fared(contest.reference, seed), "curve": []}
+            return
+        if unit == "label":
+            yield contest.run(method, *self._answers(epsilon, seed), seed=seed)
+            return
+        pipeline, terms = language_module("studies.pipeline"), self.sizes.central.terms
+        named, ledger = self.part(_labels_name(epsilon, unit), seed), self.ledger(unit)
+        place = self.settings.out / f"{_WORK}{named[:16]}"  # until it is known how it fares
+        with ledger.attempt(named):
+            if not (place / pipeline.TRAINING_LOG).exists():
+                pipeline.train(
+                    "policy",
+                    self.records,
+                    contest.reference,
+                    place,
+                    replace(terms, seed=seed),
+                    privacy=self.privacy(epsilon),
+                    ledger=ledger,
+                    declare_unread=self.settings.declare_unread,
+                    simulate_seed=self.coins(unit, epsilon, seed),
+                )
+            yield {"win": contest.fared(place, seed), "curve": []}
+        shutil.rmtree(place, ignore_errors=True)
+
+    @cached_property
+    def _unprotected(self) -> PrivatePairs:
+        """Return labels that protect nobody: kept nowhere, and paid for once, with any seed."""
+        ledger = self.ledger()
+        self.held.enter_context(ledger.attempt(self.part(_labels_name(math.inf))))
+        return use_unprotected(self.training, NonPrivate(), ledger=ledger)
+
+    def _answers(self, epsilon: float, seed: int) -> list[PrivatePairs]:
+        """Return training and held-out answers of one release, which is paid for first."""
+        if math.isinf(epsilon):
+            return list(map(self._unprotected.subset, self.halves))
+        coin, name = RandomizedResponse(epsilon), _labels_name(epsilon)
+        kept, ledger = self.settings.out / "answers" / f"{name}-{seed}.json", self.ledger()
+        if not kept.exists():
+            with ledger.attempt(self.part(name, seed)):
+                coins = self.coins("label", epsilon, seed)
+                private = privatize(self.training, coin, ledger=ledger, simulate_seed=coins)
+                told = {  # without questions, which are in the user's file
+                    **describe_guarantee_and_caveats(private.guarantee),
+                    "release_ids": list(private.release_ids),
+                    "artifact": private.artifact,
+                    "answers": private.answers.tolist(),
+                }
+                write_json(kept, _FORMATS["answers"] | told)
+        problem = "The answers of an earlier release cannot be used"
+        found = read_json(kept, kind="sordino.answers", version=1, problem=problem)
+        try:
+            private = PrivatePairs(
+                **{at: getattr(self.training, at) for at in Comparisons.__dataclass_fields__},
+                answers=np.array(found["answers"]),
+                flip_probability=coin.flip_probability,
+                guarantee=Guarantee.from_dict(found["guarantee"], found["caveats"]),
+                release_ids=tuple(found["release_ids"]),
+                artifact=found["artifact"],
+            )
+        except (SordinoError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{problem}: {kept.name} is malformed.") from error
+        if digest_of_answers(private.public_digest, private.answers) != private.artifact:
+            raise DataError(f"{problem}: {kept.name} is of other questions, or was changed.")
+        return list(map(private.subset, self.halves))
+
+    def _costs(self, labels: str) -> dict[str, Any]:
+        """Return what a row on raw judgments cost by the ledger, interrupted runs among it."""
+        for one in self.releases["record"]:
+            if _labels_name(one.epsilon, "record") == labels:
+                paid = sum(event_of(row) == one.event for row in self.ledger("record").spends)
+                return {
+                    "unit": "record",
+                    "delta": self.delta,
+                    "releases": paid,
+                    "epsilon_of_one_release": one.epsilon,
+                    "epsilon_of_all_releases": self.record_epsilon({one.event: paid}),
+                }
+        return {}
+
+    def _begin(self) -> None:
+        """Write down what is studied, or check that it is the study that was begun here."""
+        settings, digest = self.settings, language_module("embeddings").model_digest
+        models, central = {"model": settings.model, "judge": settings.judge}, None
+        if self.records is not None:
+            epsilons = list(settings.losses["record"])
+            central = {"epsilons": epsilons, "units": self.units, "delta": self.delta}
+        # everything public that a result depends on, but for where files lie
+        wanted = {
+            **_FORMATS["language-study"],
+            "questions": self.pairs.public_digest,
+            "data": settings.data or "preferences",
+            "methods": list(settings.methods),
+            "epsilons": [_labels_name(epsilon) for epsilon in settings.losses["label"]],
+            "seeds": self.seeds,
+            "simulate_seed": settings.simulate_seed,
+            "central": central,
+            "sizes": self.sizes.to_dict(),
+            **{name: None if path is None else digest(path) for name, path in models.items()},
+        }
+        path = settings.out / "study.json"
+        if settings.force:
+            for name in ("runs", "answers", "judge", "reference"):
+                shutil.rmtree(settings.out / name, ignore_errors=True)
+        elif path.exists():
+            kind = str(wanted["format"])
+            if read_json(path, kind=kind, version=1, problem=_PROBLEM) != wanted:
+                raise UsageError(
+                    f"{settings.out.name} holds another study, with other settings or of other "
+                    "judgments. Nothing was done. Choose another folder to start anew, which "
+                    "spends anew."
+                )
+        for name in ("runs", "answers"):
+            (settings.out / name).mkdir(exist_ok=True)
+        if settings.force or not path.exists():
+            write_json(path, wanted, force=True)
+
+    def _contest(self) -> tuple[Contest, dict[str, Any]]:
+        """Return what all runs share, and what is told of the judge."""
+        pipeline, settings = language_module("studies.pipeline"), self.settings
+        reference, judge = settings.model, settings.judge
+        if reference is None:
+            reference = settings.out / "reference"
+            if not (reference / "built.json").exists():
+                losses = pipeline.build_reference(
+                    self.reference_pairs, self.sizes.model, reference, steps=self.sizes.pretraining
+                )
+                write_json(reference / "built.json", {"loss": losses[-1]})
+        if judge is None:
+            judge = settings.out / "judge"
+            if not (judge / "training_log.json").exists():
+                assert self.judged is not None  # noqa: S101 - for the type checker
+                self.ledger()  # a new ledger has a limit for each unit
+                ledger = open_ledger(settings.ledger_path, self.data("judge"), _JUDGES)
+                with ledger.attempt(self.part("judge")):
+                    private = use_unprotected(self.judged, NonPrivate(), ledger=ledger)
+                    terms = self.sizes.judge
+                    pipeline.train("reward", private, reference, judge, terms, uncertain=False)
+        reward = language_module("rewards.text_rewards").TextRewardModel.load(judge)
+        unique = language_module("studies.comparison_table").unique_prompts
+        prompts = self.training.prompts
+        trained, asked = (unique([prompts[row] for row in rows]) for rows in self.halves)
+        contest: Contest = pipeline.Contest(
+            reference=reference,
+            judge=language_module("judging").RewardJudge(reward),
+            prompts=asked[: self.sizes.prompts],
+            trained_prompts=trained,
+            sizes=self.sizes,
+        )
+        who = "a reward of yours" if settings.judge else "a reward of the other half"
+        told = {"name": who, "pairs": None if self.judged is None else len(self.judged)}
+        return contest, {**told, **describe_guarantee_and_caveats(reward.guarantee)}
+
+
+def _once(
+    path: Path,
+    named: dict[str, Any],
+    fare: Callable[[], AbstractContextManager[dict[str, Any]]],
+) -> ComparisonRun:
+    """Return a run that was done before, or do it and keep it."""
+    kind: type[ComparisonRun] = language_module("studies.comparison_table").ComparisonRun
+    if path.exists():
+        kept = read_json(path, kind="sordino.language-run", version=1, problem=_PROBLEM)
+        return kind(**{name: kept[name] for name in kind._fields})
+    with fare() as found:  # what was paid for it is forgotten only when it is kept
+        run = kind(**named, **found)
+        write_json(path, _FORMATS["language-run"] | run._asdict())
+    return run
+
+
+def _spent(ledger: Ledger, events: Collection[Event], delta: float) -> dict[str, Any]:
+    """Return what a study's rows promise: all entries like its own, those of killed runs too."""
+    rows = [row for row in ledger.spends if row.unit == ledger.unit and event_of(row) in events]
+    if not rows:
+        return {"spent": 0.0, "guarantee": None, "caveats": []}
+    total = promise_of_all(rows, delta)
+    return {"spent": total.epsilon, **describe_guarantee_and_caveats(total)}
 
 
 def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
     """Yield what stands below the table."""
+    judge, central, of_labels = value["judge"], value["central"], value["guarantee"]
     if value["simulated"]:
         yield "**SIMULATED: a seed was used, so nothing here is private.**"
     yield (
@@ -107,33 +741,18 @@ def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
         "half."
     )
     if value["reference"] == "built":
-        yield (
-            "The reference was built from the texts of "
-            + (
-                "this file, those of the held-out prompts among them"
-                if value["central"] is None
-                else "the judge's half"
-            )
-            + "; it saw no judgment."
-        )
+        whose = "this file, those of the held-out prompts among them"
+        whose = whose if central is None else "the judge's half"
+        yield f"The reference was built from the texts of {whose}; it saw no judgment."
     if seeds > 1:
         yield f"Intervals are over {seeds} seeds: coins, training and draws."
-    judge = value["judge"]
     if judge["pairs"] is None:
-        promise = Guarantee.from_dict(judge["guarantee"], judge["caveats"])
-        yield f"The judge's labels: {promise}."
+        yield f"The judge's labels: {Guarantee.from_dict(judge['guarantee'], judge['caveats'])}."
     else:
         yield (
             f"The judge learned from {judge['pairs']} other judgments, unprotected: the table "
             "tells about them."
         )
-    yield from _on_costs(value, seeds)
-    yield "Held-out accuracy is measured on randomized answers and corrected for their flips."
-    if value["central"] is not None:
-        yield from _on_central(value, seeds)
-
-
-def _on_costs(value: dict[str, Any], seeds: int) -> Iterator[str]:
     if seeds > 1:
         yield (
             f"The epsilon of a row's labels is that of one release. Each of the {seeds} seeds has "
@@ -141,20 +760,17 @@ def _on_costs(value: dict[str, Any], seeds: int) -> Iterator[str]:
         )
     if len({row["method"] for row in value["rows"]} - {"reference"}) > 1:
         yield "Methods at one epsilon share its releases, which count once in the total."
-    if value["guarantee"] is None:
+    if of_labels is not None:
+        total = Guarantee.from_dict(of_labels, value["caveats"])
+        others = "" if central is None else ", without the central rows"
+        yield (
+            f"Whoever sees this table sees all its rows: together, by the ledger, epsilon="
+            f"{never_less(total.epsilon)} per label{others}. Promise: {total}."
+        )
+        yield from (f"`{name}`: {CAVEATS[name]}" for name in total.caveats)
+    yield "Held-out accuracy is measured on randomized answers and corrected for their flips."
+    if central is None:
         return
-    total = Guarantee.from_dict(value["guarantee"], value["caveats"])
-    others = "" if value["central"] is None else ", without the central rows"
-    yield (
-        f"Whoever sees this table sees all its rows: together, by the ledger, epsilon="
-        f"{never_less(total.epsilon)} per label{others}. Promise: {total}."
-    )
-    yield from (f"`{name}`: {CAVEATS[name]}" for name in total.caveats)
-
-
-def _on_central(value: dict[str, Any], seeds: int) -> Iterator[str]:
-    """Yield what rows on raw judgments promise, and what they leave out."""
-    central = value["central"]
     runs = f"; each of the {seeds} seeds is a run of its own, and paid for" if seeds > 1 else ""
     yield (
         "Central rows: DPO on raw judgments, in every step of which the gradient of each record is "
@@ -177,595 +793,3 @@ def _on_central(value: dict[str, Any], seeds: int) -> Iterator[str]:
         "Held-out accuracy of central rows is not measured: on raw judgments it would be a release "
         "of its own."
     )
-
-
-NON_PRIVATE = math.inf
-"""The epsilon of a row that protects nobody."""
-
-_SEEDS_APART = 10_000
-"""Between the seeds of two epsilons."""
-
-_FORMAT, _VERSION = "sordino.answers", 1
-_WORK = ".run-"  # folders of policies whose runs are not kept yet
-
-
-def _part_of(request: str, labels: str, seed: int) -> str:
-    """Return the name by which one release of a study finds what was paid for it before."""
-    return request_of({"study": request, "labels": labels, "seed": seed})
-
-
-def _labels_name(epsilon: float) -> str:
-    """Return what a row of this epsilon is called: different epsilons differ in their names."""
-    if math.isinf(epsilon):
-        return "non-private"
-    short = f"{epsilon:g}"
-    return f"epsilon={short if float(short) == epsilon else repr(epsilon)}"
-
-
-def unlinked(pairs: Pairs) -> Pairs:
-    """Return the same judgments without person ids, so that every release tosses anew."""
-    # With ids an answer that a person gave before would be repeated, and seeds would share coins.
-    return replace(pairs, persons=None)
-
-
-def _coin(epsilon: float) -> NonPrivate | RandomizedResponse:
-    return NonPrivate() if math.isinf(epsilon) else RandomizedResponse(epsilon)
-
-
-_JUDGES = spending_limit(math.inf, Budget(), unit="label", trust="central")
-"""What is spent of judgments that are used unprotected, and the limit of a new ledger on it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Rows(ABC):
-    """Judgments to learn from, and how often policies are trained on them."""
-
-    pairs: Pairs  # for randomized labels the held-out judgments are among them
-    epsilons: tuple[float, ...]  # of the rows; infinite for the one without privacy
-    seeds: int  # releases, or runs, at each finite epsilon
-    path: Path  # the ledger
-    data: str | None  # its name on the ledger; None where its questions say which it is
-    request: str  # the name of the command, by which it finds what it paid for before
-    simulate_seed: int | None = None  # as `--simulate-seed`
-    accepted: tuple[str, ...] | None = None  # as of a `Ledger`
-
-    @property
-    @abstractmethod
-    def limits(self) -> list[Limit]:
-        """Return the limits of a new ledger, that of these rows first."""
-
-    def open(self) -> Ledger:
-        """Return the ledger; a new one has a limit for each unit."""
-        if not is_limited(self.path):
-            for limit in self.limits:
-                Ledger.open(self.path, data=self.data or EVERY, budget=limit.budget.of(limit.run))
-        ledger = open_ledger(self.path, self.data, self.limits[0])
-        ledger.accepted = self.accepted
-        return ledger
-
-    def coins(self, epsilon: float, seed: int) -> int | None:
-        """Return the seed of what is drawn for study, if there is one."""
-        start = self.simulate_seed
-        apart = seed + _SEEDS_APART * self.epsilons.index(epsilon)
-        return None if start is None else start + apart
-
-
-@dataclass(frozen=True, kw_only=True)
-class Releases(_Rows):
-    """Judgments whose labels are randomized, and what is kept of that."""
-
-    held_out: frozenset[int]  # row numbers of the held-out ones
-    answers: Path  # folder where randomized answers are kept
-    budget: Budget = field(default_factory=Budget)  # as `--budget`; None for what the study spends
-    held: ExitStack = field(default_factory=ExitStack, repr=False)  # what ends with the study
-    central: CentralRows | None = None  # of the same records: what covers these covers labels too
-    _unprotected: list[PrivatePairs] = field(default_factory=list, repr=False)
-
-    @property
-    def spend(self) -> float:
-        """Return what all releases cost one label together."""
-        return float(never_less(math.fsum(map(math.fsum, self.of_labels.values())), 12))
-
-    @property
-    def of_labels(self) -> dict[str, list[float]]:
-        """Return the epsilon of every release behind each kind of labels."""
-        return {
-            _labels_name(epsilon): [epsilon] * (1 if math.isinf(epsilon) else self.seeds)
-            for epsilon in self.epsilons
-        }
-
-    @property
-    def limits(self) -> list[Limit]:
-        """Return the limits of a new ledger: of labels, which central rows spend too, first."""
-        spend, delta, central, more = self.spend, 0.0, self.central, []
-        if central is not None:
-            delta, events = central.delta, self.events | central.events
-            spend = composed_epsilon(events, neighbors=REPLACE_ONE, delta=delta) * _MARGIN
-            more = central.limits
-        budget = self.budget
-        return [spending_limit(spend, budget, unit="label", trust="central", delta=delta), *more]
-
-    @property
-    def events(self) -> dict[Event, int]:
-        """Return what releases do, and how many of them there are."""
-        counts = map(len, self.of_labels.values())
-        return {_coin(each).event: n for each, n in zip(self.epsilons, counts, strict=True)}
-
-    def check(self, *, anew: bool) -> Ledger:
-        """Return the ledger after it; refuse what it has not enough left for; touch nothing."""
-        ledger = future_ledger(self.path, self.data, *self.limits)
-        ledger.accepted = self.accepted
-        for epsilon, (labels, each) in zip(self.epsilons, self.of_labels.items(), strict=True):
-            mechanism = _coin(epsilon)
-            promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-            if math.isfinite(epsilon):
-                promise = replace(promise, randomness=entropy_of(self.simulate_seed).randomness)
-            for seed in range(len(each)):
-                if anew or not self._file(epsilon, seed).exists():
-                    ledger = ledger.continuing(_part_of(self.request, labels, seed))
-                    asked = self.pairs.questions
-                    ledger = with_spend(ledger, mechanism.event, promise, questions=asked)
-        return ledger
-
-    def paid_answers(self, epsilon: float, seed: int) -> tuple[PrivatePairs, PrivatePairs]:
-        """Return training and held-out answers of one release, which is paid for first."""
-        kept, ledger, once = self._file(epsilon, seed), self.open(), math.isinf(epsilon)
-        # What protects nobody is kept nowhere and paid for once, whichever seed is the first.
-        named = ledger.attempt(_part_of(self.request, _labels_name(epsilon), 0 if once else seed))
-        if once:
-            if not self._unprotected:
-                self.held.enter_context(named)
-                found = use_unprotected(self.pairs, NonPrivate(), ledger=ledger)
-                self._unprotected.append(found)
-            return self._parts(self._unprotected[0])
-        if not kept.exists():
-            coins, coin = self.coins(epsilon, seed), RandomizedResponse(epsilon)
-            with named:
-                private = privatize(self.pairs, coin, ledger=ledger, simulate_seed=coins)
-                # without questions, which are in the user's file
-                told = describe_guarantee_and_caveats(private.guarantee)
-                write_json(
-                    kept,
-                    {
-                        "format": _FORMAT,
-                        "version": _VERSION,
-                        **told,
-                        "release_ids": list(private.release_ids),
-                        "artifact": private.artifact,
-                        "answers": private.answers.tolist(),
-                    },
-                )
-        return self._parts(self._stored_answers(epsilon, kept))
-
-    def _file(self, epsilon: float, seed: int) -> Path:
-        """Return where the answers of one release are kept: a study that goes on pays once."""
-        return self.answers / f"{_labels_name(epsilon)}-{seed}.json"
-
-    def _stored_answers(self, epsilon: float, path: Path) -> PrivatePairs:
-        problem = "The answers of an earlier release cannot be used"
-        found = read_json(path, kind=_FORMAT, version=_VERSION, problem=problem)
-        try:
-            private = PrivatePairs(
-                **{name: getattr(self.pairs, name) for name in Comparisons.__dataclass_fields__},
-                answers=np.array(found["answers"]),
-                flip_probability=RandomizedResponse(epsilon).flip_probability,
-                guarantee=Guarantee.from_dict(found["guarantee"], found["caveats"]),
-                release_ids=tuple(found["release_ids"]),
-                artifact=found["artifact"],
-            )
-        except (SordinoError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{problem}: {path.name} is malformed.") from error
-        if digest_of_answers(private.public_digest, private.answers) != private.artifact:
-            raise DataError(f"{problem}: {path.name} is of other questions, or was changed.")
-        return private
-
-    def _parts(self, private: PrivatePairs) -> tuple[PrivatePairs, PrivatePairs]:
-        rows = range(len(private))
-        training = private.subset([row for row in rows if row not in self.held_out])
-        return training, private.subset([row for row in rows if row in self.held_out])
-
-
-_MARGIN = 1 + 1e-6  # the search that fits a budget, and the sum, differ in their last digits
-_PUBLIC = ("prompts", "answers", "number of judgments")  # which a table and its files tell of
-_BELOW = 0.1  # of one over the number of records: a larger delta would permit to publish one
-
-
-def _central_labels(epsilon: float) -> str:
-    """Return what a row of this epsilon is called."""
-    return f"central, {_labels_name(epsilon)}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CentralRows(_Rows):
-    """Raw judgments, on which nothing is measured; an epsilon is what one run costs a record."""
-
-    units: float  # A guess of how many records there are, which counts as public
-    sizes: CentralSizes  # of the training
-    folder: Path  # where finished runs are kept
-    declare_unread: bool = False  # as `--declare-unread`
-
-    @property
-    def delta(self) -> float:
-        """Return the failure probability of one run, and of all together."""
-        return min(DELTA, _BELOW / self.units)
-
-    @property
-    def runs(self) -> list[tuple[float, int]]:
-        """Return every run as (epsilon, seed)."""
-        return [(epsilon, seed) for epsilon in self.epsilons for seed in range(self.seeds)]
-
-    def privacy(self, epsilon: float) -> CentralPrivacy:
-        """Return the public settings of one run."""
-        batch = min(float(self.sizes.expected_batch), self.units)
-        privacy: CentralPrivacy = language_module("dp_sgd.privacy").CentralPrivacy(
-            epsilon,
-            self.delta,
-            unit="record",
-            neighbors=REPLACE_SPECIAL,
-            sampling_probability=batch / self.units,
-            steps=self.sizes.steps,
-            expected_batch=batch,
-            clip=self.sizes.clip,
-        )
-        return privacy
-
-    def kept(self, epsilon: float, seed: int) -> Path:
-        """Return where a finished run is kept: a study that goes on pays for it once."""
-        return self.folder / f"dpo-central-{_labels_name(epsilon)}-{seed}.json"
-
-    @property
-    def spend(self) -> float:
-        """Return what all runs cost one record together."""
-        return self._epsilon(self.events)
-
-    @property
-    def events(self) -> dict[Event, int]:
-        """Return what runs do, and how many of them there are."""
-        return {self._event(epsilon): self.seeds for epsilon in self.epsilons}
-
-    def _event(self, epsilon: float) -> Event:
-        privacy = self.privacy(epsilon)
-        return privacy.event(privacy.steps)
-
-    def _epsilon(self, events: dict[Event, int]) -> float:
-        return composed_epsilon(events, neighbors=REPLACE_SPECIAL, delta=self.delta)
-
-    @property
-    def limits(self) -> list[Limit]:
-        """Return the limit of a new ledger."""
-        return [
-            spending_limit(
-                self.spend * _MARGIN,
-                Budget(),
-                unit="record",
-                trust="central",
-                delta=self.delta,
-                neighbors=REPLACE_SPECIAL,
-            )
-        ]
-
-    def check(self, ledger: Ledger, *, anew: bool) -> None:
-        """Refuse what a ledger that is not touched has not enough left for."""
-        ledger = ledger.with_rows(ledger.rows, self.data or EVERY, "record")
-        ledger.accepted = self.accepted
-        for epsilon, seed in self.runs:
-            if anew or not self.kept(epsilon, seed).exists():
-                promise = self.privacy(epsilon).promise(self.simulate_seed)
-                ledger = ledger.continuing(_part_of(self.request, _central_labels(epsilon), seed))
-                ledger = with_spend(ledger, self._event(epsilon), promise)
-
-    @contextmanager
-    def run(self, contest: Contest, epsilon: float, seed: int) -> Iterator[dict[str, Any]]:
-        """Yield how a policy fares that one run made; it is paid for before anything is drawn."""
-        pipeline = language_module("studies.pipeline")
-        named, ledger = _part_of(self.request, _central_labels(epsilon), seed), self.open()
-        place = self.folder.with_name(f"{_WORK}{named[:16]}")  # until it is known how it fares
-        with ledger.attempt(named):
-            if not (place / pipeline.TRAINING_LOG).exists():
-                pipeline.train_centrally(
-                    "policy",
-                    self.pairs,
-                    contest.reference,
-                    place,
-                    replace(self.sizes.terms, seed=seed),
-                    privacy=self.privacy(epsilon),
-                    ledger=ledger,
-                    declare_unread=self.declare_unread,
-                    simulate_seed=self.coins(epsilon, seed),
-                )
-            yield {"win": contest.fared(place, seed), "curve": []}
-        shutil.rmtree(place, ignore_errors=True)
-
-    def costs(self, labels: str) -> dict[str, Any]:
-        """Return what a row cost one record by the ledger, interrupted runs among it."""
-        named = {_central_labels(epsilon): epsilon for epsilon in self.epsilons}
-        if labels not in named:
-            return {}
-        event = self._event(named[labels])
-        paid = sum(event_of(row) == event for row in self.open().spends)
-        return {
-            "unit": "record",
-            "delta": self.delta,
-            "releases": paid,
-            "epsilon_of_one_release": named[labels],
-            "epsilon_of_all_releases": self._epsilon({event: paid}),
-        }
-
-    def promised(self) -> dict[str, Any]:
-        """Return what all rows promise together: every run on the ledger."""
-        return {
-            "units": self.units,
-            "public": list(_PUBLIC),
-            **_spent(self.open(), self.events, self.delta),
-        }
-
-    def planned(self) -> dict[str, Any]:
-        """Return what the study would spend."""
-        noise = {_labels_name(each): self.privacy(each).noise_multiplier for each in self.epsilons}
-        return {
-            "spend": self.spend,
-            "delta": self.delta,
-            "unit": "record",
-            "neighbors": REPLACE_SPECIAL.name,
-            "units": self.units,
-            "runs": len(self.runs),
-            "noise_multipliers": noise,
-        }
-
-
-_STUDY_FORMAT, _STUDY_VERSION = "sordino.language-table", 1
-_RUN = "sordino.language-run"
-_STUDY = "sordino.language-study"
-_PROBLEM = "This study cannot be gone on with"
-
-
-_Fare = Callable[[], AbstractContextManager[dict[str, Any]]]
-
-
-def _once(path: Path, named: dict[str, Any], fare: _Fare) -> ComparisonRun:
-    """Return a run that was done before, or do it and keep it."""
-    kind: type[ComparisonRun] = language_module("studies.comparison_table").ComparisonRun
-    if path.exists():
-        kept = read_json(path, kind=_RUN, version=_STUDY_VERSION, problem=_PROBLEM)
-        return kind(**{name: kept[name] for name in kind.__dataclass_fields__})
-    with fare() as found:  # what was paid for it is forgotten only when it is kept
-        run = kind(**named, **found)
-        write_json(path, {"format": _RUN, "version": _STUDY_VERSION, **run.to_dict()})
-    return run
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """Everything that a comparison needs."""
-
-    folder: Path  # where it is kept
-    all_pairs: Pairs  # of all parts
-    # Row numbers of them by what they are for: training, held_out, judge.
-    parts: Mapping[str, Sequence[int]]
-    training: Releases  # judgments to learn from
-    judge_pairs: Pairs | None  # judgments that may be used unprotected, to train the judge
-    judge: Path | None  # A judge that is there already
-    model: Path | None  # the label-free reference, or None to build one
-    methods: tuple[str, ...]  # how policies are trained
-    sizes: StudySizes  # of everything
-    data: str  # name of the data set
-    central: CentralRows | None = None  # rows that learn from raw judgments, if there are any
-
-    @property
-    def reference_pairs(self) -> Pairs:
-        """Return whose texts a tiny reference reads; no label of them."""
-        # Rows on raw judgments hide whole records: the reference must not have read one of those.
-        if self.central is None:
-            return self.all_pairs
-        assert self.judge_pairs is not None  # noqa: S101 - for the type checker: it was refused
-        return self.judge_pairs
-
-    @property
-    def simulated(self) -> bool:
-        """Return whether a seed is behind the policies' labels, or behind the judge's."""
-        judged = self.judge is not None and promised(self.judge).guarantee.simulated
-        return bool(judged) or self.training.simulate_seed is not None
-
-    @property
-    def runs(self) -> list[tuple[str, float, int]]:
-        """Return every run on randomized labels as (method, epsilon, seed); the reference has 0."""
-        seeds = range(self.training.seeds)
-        rows = [("reference", 0.0)]
-        rows += [(method, each) for method in self.methods for each in self.training.epsilons]
-        return [(method, epsilon, seed) for method, epsilon in rows for seed in seeds]
-
-    def check(self, *, anew: bool) -> None:
-        """Refuse what the ledger has not enough left for; nothing is touched."""
-        ledger = self.training.check(anew=anew)
-        if self.central is not None:
-            self.central.check(ledger, anew=anew)
-        done = (self.folder / "judge" / "training_log.json").exists() and not anew
-        if self.judge_pairs is not None and not done:
-            ledger = future_ledger(self.training.path, f"{self.data}-judge", _JUDGES)
-            ledger = ledger.continuing(_part_of(self.training.request, "judge", 0))
-            asked = self.judge_pairs.questions
-            with_spend(ledger, NonPrivate().event, _JUDGES.run, questions=asked)
-
-    def planned(self) -> dict[str, Any]:
-        """Return what the study would spend."""
-        judged = self.judge_pairs
-        return {
-            "spend": self.training.spend,
-            "pairs": len(self.training.pairs),
-            "judge_spend": 0.0 if judged is None else math.inf,
-            "judge_pairs": 0 if judged is None else len(judged),
-            "runs": len(self.runs)
-            - self.training.seeds
-            + (0 if self.central is None else len(self.central.runs)),
-            "spend_by_labels": {
-                labels: math.fsum(each) for labels, each in self.training.of_labels.items()
-            },
-            "central": None if self.central is None else self.central.planned(),
-            "simulated": self.simulated,
-            "sizes": self.sizes.to_dict(),
-        }
-
-    def run(self, *, progress: Callable[[int, int], None], force: bool) -> dict[str, Any]:
-        """Do what is left to do, write everything, and return what ``table.json`` holds."""
-        started = _random.clock()
-        self._begin(force=force)
-        table = language_module("studies.comparison_table")
-        alone = nullcontext if self.model else language_module("studies.pipeline").one_thread
-        runs = []
-        with self.training.held, alone():
-            contest, judge = self._contest()
-            jobs = list(self._jobs(contest))
-            for path, named, fare in jobs:
-                runs.append(_once(path, named, fare))
-                progress(len(runs), len(jobs))
-            for left in self.folder.glob(f"{_WORK}*"):
-                shutil.rmtree(left, ignore_errors=True)
-        account = self.training.open()
-        value = {
-            "format": _STUDY_FORMAT,
-            "version": _STUDY_VERSION,
-            "sordino": __version__,
-            **_spent(account, self.training.events, 0.0),
-            "accounts": {unit: held.to_dict() for unit, held in account.accounts().items()},
-            "central": None if self.central is None else self.central.promised(),
-            "rows": [
-                row if self.central is None else row | self.central.costs(row["labels"])
-                for row in table.summary_rows(runs, self.training.of_labels)
-            ],
-            "curves": table.learning_curves(runs),
-            "judge": judge,
-            "prompts": len(contest.prompts),
-            "pairs": len(self.training.pairs),
-            "held_out": len(self.training.held_out),
-            "reference": "given" if self.model else "built",
-            "simulated": self.simulated,
-            "sizes": self.sizes.to_dict(),
-            # where raw records were read, a time would tell of them
-            "seconds": None if self.central else round(_random.clock() - started, 1),
-        }
-        value = {"verdict": verdict_on(value), **value}
-        curves = self.folder / "curves.svg"
-        write_training_curves(curves, value["curves"], force=True, simulated=self.simulated)
-        lines = table.markdown_table(
-            value["rows"], list(table_notes(value, seeds=self.training.seeds))
-        )
-        files = {"table.md": lines, "table.json": to_json(finite(value))}
-        publish(self.folder, files, force=True)
-        return value
-
-    def _jobs(self, contest: Contest) -> Iterator[tuple[Path, dict[str, Any], _Fare]]:
-        """Yield every run: the file that keeps it, what it is called, and how it is done."""
-        for method, epsilon, seed in self.runs:
-            labels = "label-free" if method == "reference" else _labels_name(epsilon)
-            path = self.folder / "runs" / f"{method}-{labels}-{seed}.json"
-            fare: _Fare = partial(self._fare, contest, method, epsilon, seed)
-            yield path, {"method": method, "labels": labels, "seed": seed}, fare
-        if self.central is not None:
-            for epsilon, seed in self.central.runs:
-                named = {"method": "dpo", "labels": _central_labels(epsilon), "seed": seed}
-                fare = partial(self.central.run, contest, epsilon, seed)
-                yield self.central.kept(epsilon, seed), named, fare
-
-    def _fare(
-        self, contest: Contest, method: str, epsilon: float, seed: int
-    ) -> AbstractContextManager[dict[str, Any]]:
-        """Return how the reference fares, or a policy that randomized labels taught."""
-        if method == "reference":
-            return nullcontext(contest.baseline(seed))
-        how = cast("Method", method)  # there are these two
-        return nullcontext(contest.run(how, *self.training.paid_answers(epsilon, seed), seed=seed))
-
-    def _begin(self, *, force: bool) -> None:
-        """Write down what is studied, or check that it is the study that was begun here."""
-        path, wanted = self.folder / "study.json", self._settings()
-        if force:
-            for name in ("runs", "answers", "judge", "reference"):
-                shutil.rmtree(self.folder / name, ignore_errors=True)
-        elif path.exists():
-            known = read_json(path, kind=_STUDY, version=_STUDY_VERSION, problem=_PROBLEM)
-            if known != wanted:
-                raise UsageError(
-                    f"{self.folder.name} holds another study, with other settings or of other "
-                    "judgments. Nothing was done. Choose another folder to start anew, which "
-                    "spends anew."
-                )
-        for name in ("runs", "answers"):
-            (self.folder / name).mkdir(exist_ok=True)
-        if force or not path.exists():
-            write_json(path, wanted, force=True)
-
-    def _settings(self) -> dict[str, Any]:
-        """Return everything public that a result depends on, but for where files lie."""
-        digest = language_module("embeddings").model_digest
-        models, central = {"model": self.model, "judge": self.judge}, self.central
-        return {
-            "format": _STUDY,
-            "version": _STUDY_VERSION,
-            "questions": self.all_pairs.public_digest,
-            "data": self.data,
-            "methods": list(self.methods),
-            "epsilons": [_labels_name(epsilon) for epsilon in self.training.epsilons],
-            "seeds": self.training.seeds,
-            "simulate_seed": self.training.simulate_seed,
-            "central": None
-            if central is None
-            else {
-                "epsilons": list(central.epsilons),
-                "units": central.units,
-                "delta": central.delta,
-            },
-            "sizes": self.sizes.to_dict(),
-            **{name: None if path is None else digest(path) for name, path in models.items()},
-        }
-
-    def _contest(self) -> tuple[Contest, dict[str, Any]]:
-        """Return what all runs share, and what is told of the judge."""
-        reference = self.model or self._reference()
-        folder = self.judge or self._trained_judge(reference)
-        reward = language_module("rewards.text_rewards").TextRewardModel.load(folder)
-        unique = language_module("studies.comparison_table").unique_prompts
-        prompts = self.training.pairs.prompts
-        parts: tuple[list[Any], list[Any]] = ([], [])
-        for row, prompt in enumerate(prompts):
-            parts[row in self.training.held_out].append(prompt)
-        contest: Contest = language_module("studies.pipeline").Contest(
-            reference=reference,
-            judge=language_module("judging").RewardJudge(reward),
-            prompts=unique(parts[True])[: self.sizes.prompts],
-            trained_prompts=unique(parts[False]),
-            sizes=self.sizes,
-        )
-        who = "a reward of yours" if self.judge else "a reward of the other half"
-        told = {"name": who, "pairs": None if self.judge_pairs is None else len(self.judge_pairs)}
-        return contest, {**told, **describe_guarantee_and_caveats(reward.guarantee)}
-
-    def _reference(self) -> Path:
-        folder, marker = self.folder / "reference", self.folder / "reference" / "built.json"
-        if not marker.exists():
-            losses = language_module("studies.pipeline").build_reference(
-                self.reference_pairs, self.sizes.model, folder, steps=self.sizes.pretraining
-            )
-            write_json(marker, {"loss": losses[-1]})
-        return folder
-
-    def _trained_judge(self, reference: Path) -> Path:
-        folder = self.folder / "judge"
-        if not (folder / "training_log.json").exists():
-            assert self.judge_pairs is not None  # noqa: S101 - for the type checker
-            self.training.open()  # a new ledger has a limit for each unit
-            ledger = open_ledger(self.training.path, f"{self.data}-judge", _JUDGES)
-            with ledger.attempt(_part_of(self.training.request, "judge", 0)):
-                private = use_unprotected(self.judge_pairs, NonPrivate(), ledger=ledger)
-                language_module("studies.pipeline").train_reward(
-                    private, reference, folder, self.sizes.judge, uncertain=False
-                )
-        return folder
-
-
-def _spent(ledger: Ledger, events: Collection[Event], delta: float) -> dict[str, Any]:
-    """Return what a study's rows promise: all entries like its own, those of killed runs too."""
-    rows = [row for row in ledger.spends if row.unit == ledger.unit and event_of(row) in events]
-    if not rows:
-        return {"spent": 0.0, "guarantee": None, "caveats": []}
-    total = promise_of_all(rows, delta)
-    return {"spent": total.epsilon, **describe_guarantee_and_caveats(total)}

@@ -218,13 +218,12 @@ def training(settings: _AuditedTraining) -> None:
     with redirect_stdout(sys.stderr), passing_folder(None) as scratch:
         # of what kind they are, is checked there
         records: Any = None if settings.raw is None else read_pairs(settings.raw)
-        privacy = language_module("dp_sgd.privacy").CentralPrivacy(
-            settings.epsilon,
-            settings.delta,
+        privacy = terms_of(
+            settings,
+            language_module("dp_sgd.privacy").CentralPrivacy,
             unit="record",
             neighbors=settings.neighbors.relation,
             sampling_probability=settings.chance,
-            steps=settings.steps,
             expected_batch=_UNITS * settings.chance,
         )
         module = language_module("dp_sgd.training")

@@ -650,18 +650,16 @@ class _BanditRun(FolderRun):
         logs, questions = self.inputs.logs, self.inputs.questions
         if policy is None:  # the test is spent here
             epsilon, delta = settings.rest
-            policy = count_tested_policy(
-                logs,
+            policy = terms_of(  # draws, penalty and the test's epsilon are in the settings
+                settings,
+                count_tested_policy,
+                logs=logs,
                 neighbors=settings.relation,
                 epsilon=epsilon,
                 delta=delta,
-                draws=settings.draws,
-                test_epsilon=settings.test.epsilon,
                 test_delta=settings.test.delta,
-                penalty=settings.penalty,
                 reference=self.inputs.reference,
                 ledger=ledger,
-                simulate_seed=seed,
             )
             seed = None if seed is None else seed + 1  # the test had the first
         # Arms drawn for one context stand together, in the order of the contexts.
@@ -724,8 +722,8 @@ def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
         "each draw": f"epsilon={never_less(one['epsilon'])}",
     }
     if test := one.get("test"):
-        spent = f"epsilon={never_less(test['epsilon'])}, delta={never_less(test['delta'])}"
-        rows["test of counts"] = spent
+        spent, delta = never_less(test["epsilon"]), never_less(test["delta"])
+        rows["test of counts"] = f"epsilon={spent}, delta={delta}"
     if "least_count" in one:
         least = one["least_count"]
         rare = "an arm may be too rare, so all draws are from the reference"

@@ -39,6 +39,10 @@ from ._app import app, command, finish, grid
 _RAW = "raw: it shows texts and judgments that are private. Keep it as you keep the data."
 _SHOWN, _LONGEST = 3, 60  # records, and characters of a text
 _LOGGED = ("arm", "action", "a")
+_BEWARE = {
+    "swapped": "prompts look like answers and answers like prompts: are they swapped?",
+    "numbers": "answers are texts of numbers: trajectories are read from JSON Lines",
+}
 _OF_LABELS = ("ties or undecided", "with ties, or not all listed")  # counts that no unit publishes
 
 
@@ -125,7 +129,29 @@ def inspect(settings: _Inspect) -> None:
         problem = error
     told["next"] = _next(settings, told) if problem is None else None
     told["problem"] = None if problem is None else str(problem)
-    _say(told, as_json=settings.as_json)
+    rows = {"this output": told["output"], "format": told.get("format", "not known")}
+    rows |= {name: told[name] for name in ("schema", "kind", "rating") if told.get(name)}
+    if told.get("people"):
+        rows["ids of people?"] = ", ".join(told["people"])
+    for name in _BEWARE.keys() & told.keys():
+        rows |= {"beware": _BEWARE[name]} if told[name] else {}
+    rows |= {f"unit {name}": said for name, said in told.get("units", {}).items()}
+    rows |= {"next": told["next"]} if told["next"] else {}
+    finish("sordino inspect", rows, told, as_json=settings.as_json)
+    tables = {"Columns": [("column", "read as"), *told.get("columns", {}).items()]}
+    for row in told.get("rows", ()):
+        tables[row["place"]] = [("field", "as read"), *list(row.items())[1:]]
+    tables[f"Counts, with --unit {told['unit']}"] = [
+        ("count", "", "which is"),
+        *(
+            (name, f"{one['count']:,}", "public" if one["public"] else "private")
+            for name, one in told.get("counts", {}).items()
+        ),
+    ]
+    for title, (head, *lines) in tables.items() if not settings.as_json else ():
+        if lines:
+            grid(title, head, lines)
+    sys.stdout.flush()
     if problem is not None:
         raise problem
 
@@ -313,30 +339,3 @@ def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
             drop.append(word)
     words += [f"--drop {','.join(drop)}"] if drop else []
     return " ".join([*words, "--out run --dry-run"])
-
-
-def _say(told: dict[str, Any], *, as_json: bool) -> None:
-    rows = {"this output": told["output"], "format": told.get("format", "not known")}
-    rows |= {name: told[name] for name in ("schema", "kind", "rating") if told.get(name)}
-    if told.get("people"):
-        rows["ids of people?"] = ", ".join(told["people"])
-    if told.get("swapped"):
-        rows["beware"] = "prompts look like answers and answers like prompts: are they swapped?"
-    if told.get("numbers"):
-        rows["beware"] = "answers are texts of numbers: trajectories are read from JSON Lines"
-    rows |= {f"unit {name}": said for name, said in told.get("units", {}).items()}
-    if told["next"]:
-        rows["next"] = told["next"]
-    finish("sordino inspect", rows, told, as_json=as_json)
-    if not as_json:
-        if told.get("columns"):
-            grid("Columns", ("column", "read as"), [list(each) for each in told["columns"].items()])
-        for row in told.get("rows", ()):
-            grid(row["place"], ("field", "as read"), [list(each) for each in list(row.items())[1:]])
-        if told.get("counts"):
-            counted = [
-                [name, f"{one['count']:,}", "public" if one["public"] else "private"]
-                for name, one in told["counts"].items()
-            ]
-            grid(f"Counts, with --unit {told['unit']}", ("count", "", "which is"), counted)
-    sys.stdout.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sordino import _validate
 from sordino._files import finite, refuse_existing, refuse_output, write_json
 from sordino.errors import DataError, UsageError
 from sordino.preferences.features import caveats_of_reading
@@ -27,12 +26,9 @@ from sordino.runs.settings import (
     Argument,
     Option,
     Output,
-    Paying,
-    PrivacyOption,
     Reading,
     TrainingOption,
     language_module,
-    refuse_options,
     terms_of,
 )
 from sordino.runs.tables import describe_promise, promise_rows, verdict_rows
@@ -51,15 +47,7 @@ from ._language_run import (
     refuse_folder,
     train,
 )
-from ._language_study import (
-    NON_PRIVATE,
-    CentralRows,
-    Releases,
-    Study,
-    refuse_reference,
-    refuse_texts,
-    unlinked,
-)
+from ._language_study import Comparison, Study
 
 if TYPE_CHECKING:
     from sordino.language.judging import WinRate
@@ -318,121 +306,13 @@ def _rows(
     return rows
 
 
-# A comparison of policies across epsilons: what is asked, refused, planned and told.
+# A comparison of policies across epsilons: what is planned, and told.
 
 
-_TABLE = "sordino language table"
-_METHODS = ("dpo", "rebel")
-_CENTRAL = (0.5, 2.0, 8.0)
-
-
-def _different(name: str, listed: Sequence[float], usual: str, said: object) -> tuple[float, ...]:
-    """Return epsilons in order; refuse none, one that is there twice, and one that is no loss."""
-    if not listed or len({*listed}) < len(listed) or not all(0 < e < math.inf for e in listed):
-        raise UsageError(
-            f"{name} must be different positive numbers {usual}; got {said!r}. Nothing was done."
-        )
-    return tuple(sorted(listed))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Comparison(Paying, Reading):
-    """What the user asked for; an interrupted study goes on if the same command is given again."""
-
-    measures_tokens = True
-
-    source: Source
-    out: Path = Option("Folder of the study.", required=True, metavar="DIR")
-    model: Path | None = Option(
-        "Label-free checkpoint; a tiny one is built without.", metavar="DIR"
-    )
-    quick: bool = Option("A tiny model and few steps: minutes on two cores.", False)
-    seeds: int | None = Option("Releases at each epsilon.", min=1)
-    epsilons: str = PrivacyOption("Privacy losses, by commas.", "0.1,0.5,2", metavar="LIST")
-    update: str = Option("dpo, rebel or both, by commas.", "dpo", metavar="LIST")
-    central_epsilon: list[float] | None = PrivacyOption(
-        "Privacy loss of one record in one run on raw judgments, whose gradients are clipped "
-        "and noised; may be given several times. 0.5, 2 and 8 by default.",
-        metavar="E",
-    )
-    no_central: bool = PrivacyOption("No rows on raw judgments.", False)
-    central_units: float | None = PrivacyOption(
-        "A public guess of how many records are learned from; by default their number, which "
-        "the table tells.",
-        metavar="N",
-    )
-    declare_unread: bool = PrivacyOption(
-        "Declare that --model and --judge have read none of these records, where they do not "
-        "say what they have read. Rows on raw judgments need it; their promise tells it.",
-        False,
-    )
-    judge: Path | None = Option("Reward that judges; by default one of half.", metavar="DIR")
-    public_judge_half: bool = PrivacyOption(
-        "Half of the judgments may be used unprotected, to train the judge: the ledger records "
-        "an infinite spend of that half, and its budget must allow it.",
-        False,
-    )
-    non_private: bool = PrivacyOption(
-        "Also a row without privacy: the ledger then records an infinite spend. NOT PRIVATE.", False
-    )
-
-    def rows(self) -> tuple[float, ...]:
-        """Return the epsilons of the table, the infinite one last."""
-        listed: list[float] = []
-        with suppress(ValueError):
-            listed = [float(part) for part in self.epsilons.split(",")]
-        usual = "with commas between, such as 0.1,0.5,2"
-        found = _different("--epsilons", listed, usual, self.epsilons)
-        return (*found, *([NON_PRIVATE] if self.non_private else []))
-
-    def central_rows(self) -> tuple[float, ...]:
-        """Return the epsilons of rows on raw judgments; none if there are to be none."""
-        if self.no_central:
-            why = "--no-central leaves those rows out"
-            refuse_options(self, why, "central_epsilon", "central_units")
-            return ()
-        listed = self.central_epsilon or _CENTRAL
-        return _different("--central-epsilon", listed, "such as 0.5", list(listed))
-
-    def methods(self) -> tuple[str, ...]:
-        """Return how policies are trained."""
-        parts = self.update.split(",")
-        if len(set(parts)) < len(parts):
-            raise UsageError(
-                f"--update names a method twice: {self.update!r}. Nothing was done. Name each once."
-            )
-        return tuple(_validate.one_of("--update", part, _METHODS) for part in parts)
-
-    def refuse_models(self, *, central: bool) -> None:
-        """Refuse a comparison that nobody may judge, or that starts from what it must hide."""
-        if (self.judge is None) != self.public_judge_half:
-            raise UsageError(
-                "A judge is needed whose judgments are not those that are protected. Nothing was "
-                "done. Give one (--judge DIR), or say with --public-judge-half that half of the "
-                "prompts of this file have judgments that may be used unprotected: the win rates "
-                "tell about them, and the other half stays protected."
-            )
-        if central and self.model is None and self.judge is not None:
-            raise UsageError(
-                "Rows on raw judgments hide whole records, and a reference that is built from "
-                "their texts gives words of every one away. Nothing was done. Give a checkpoint of "
-                "other texts (--model DIR); or leave these rows out (--no-central)."
-            )
-        if self.model is not None:
-            refuse_reference(self.model)
-
-
-@command(language, _Comparison)
-def table(settings: _Comparison) -> None:
+@command(language, Comparison)
+def table(settings: Comparison) -> None:
     """Compare policies across epsilons: win rates against the reference, and training curves."""
-    if settings.resume and not (settings.out / "study.json").exists():
-        raise UsageError(
-            f"--resume: no study was begun in {settings.out.name}, so there is nothing to finish. "
-            "Nothing was done."
-        )
-    epsilons, methods, central = settings.rows(), settings.methods(), settings.central_rows()
-    settings.refuse_models(central=bool(central))
-    settings.accepted((*epsilons, *central))  # refuses
+    settings.refuse()
     pairs = settings.read(settings.source)
     pairs.refuse_alone()
     if not isinstance(pairs, Pairs):
@@ -440,9 +320,8 @@ def table(settings: _Comparison) -> None:
             "A comparison across epsilons needs raw judgments, and these are randomized already. "
             "Nothing was done. Train on them with sordino language dpo."
         )
-    study = _study(settings, pairs, epsilons, methods, central)
-    study.check(anew=settings.force)
-    refuse_texts(study)
+    study = Study.of(settings, pairs)
+    study.check()
     if settings.dry_run:
         value = study.planned()
         judge, one = value["judge_spend"], value["central"]
@@ -456,82 +335,14 @@ def table(settings: _Comparison) -> None:
             rows["on central rows"] = cost
         on_judge = f"{_size(judge)} on {value['judge_pairs']:,}" if judge else "nothing"
         rows |= {"on the judge": on_judge, "touched": "nothing (dry run)"}
-        finish(_TABLE, rows, value, as_json=settings.as_json, simulated=study.simulated)
-        return
-    refuse_existing(settings.out / "table.json", force=settings.force, spends=True)
-    with made_folder(settings.out), Bar.shown("Comparing") as bar:
-        value = finite(study.run(progress=bar, force=settings.force))
-    if not settings.as_json:
-        _show(value)
-    rows = verdict_rows(value) | _table_rows(value, settings.out)
-    finish(_TABLE, rows, value, as_json=settings.as_json, simulated=study.simulated)
-
-
-def _study(
-    settings: _Comparison,
-    pairs: Pairs,
-    epsilons: tuple[float, ...],
-    methods: tuple[str, ...],
-    central: tuple[float, ...],
-) -> Study:
-    tables, presets = (
-        language_module("studies.comparison_table"),
-        language_module("studies.pipeline"),
-    )
-    split = tables.split_by_prompt(pairs, judge=0.0 if settings.judge else 0.5)
-    sizes = presets.QUICK if settings.quick else presets.FULL
-    sizes = sizes if settings.model is None else sizes.for_checkpoint()
-    learned, alone, held_out = split.learned, unlinked(pairs), set(split.held_out)
-    common: dict[str, Any] = {
-        "seeds": settings.seeds or sizes.seeds,
-        "path": settings.ledger_path,
-        # halves with names, for what is spent of the judge's is no spend of the other
-        "data": f"{settings.data or 'preferences'}-training" if split.judge else settings.data,
-        "request": settings.request,
-        "simulate_seed": settings.simulate_seed,
-    }
-    rows = None
-    if central:
-        # A record that repeats a text of the judge's half, which is public, is left out by itself:
-        # a reference that is built from that half has read it. Their number is public in a table.
-        records = pairs.part(split.training)
-        units = float(len(records)) if settings.central_units is None else settings.central_units
-        if settings.model is None:
-            read = language_module("references.texts").TextsRead
-            records = records.part(read.of(pairs.part(split.judge)).unread(records))
-        rows = CentralRows(
-            pairs=records,
-            epsilons=central,
-            units=_validate.positive("--central-units", units),
-            sizes=sizes.central,
-            folder=settings.out / "runs",
-            declare_unread=settings.declare_unread,
-            accepted=settings.accepted(central),
-            **common,
-        )
-    training = Releases(
-        pairs=alone.part(learned),
-        held_out=frozenset(at for at, row in enumerate(learned) if row in held_out),
-        epsilons=epsilons,
-        answers=settings.out / "answers",
-        budget=settings.limits,
-        accepted=settings.accepted(epsilons),
-        central=rows,
-        **common,
-    )
-    return Study(
-        folder=settings.out,
-        all_pairs=pairs,
-        parts={name: part for name, part in split._asdict().items() if part},
-        training=training,
-        judge_pairs=alone.part(split.judge) if split.judge else None,
-        judge=settings.judge,
-        model=settings.model,
-        methods=methods,
-        sizes=sizes,
-        data=settings.data or "preferences",
-        central=rows,
-    )
+    else:
+        refuse_existing(settings.out / "table.json", force=settings.force, spends=True)
+        with made_folder(settings.out), Bar.shown("Comparing") as bar:
+            value = finite(study.run(progress=bar))
+        rows = verdict_rows(value) | _table_rows(value, settings.out)
+        if not settings.as_json:
+            _show(value)
+    finish(settings.title, rows, value, as_json=settings.as_json, simulated=study.simulated)
 
 
 def _size(epsilon: float) -> str:

@@ -248,12 +248,7 @@ def privatize(settings: Privatize) -> None:
     """Randomize every label once, and write answers with a manifest that says how."""
     if settings.reads_chunks(settings.sources, most=math.inf):
         _privatize_files(settings)
-    else:
-        _privatize_file(settings)
-
-
-def _privatize_file(settings: Privatize) -> None:
-    """Randomize one file, after refusing what cannot be written."""
+        return
     (source,), out = settings.sources, settings.out
     if out.name in {"", ".."}:
         raise UsageError(f"--out {out} is a folder. Nothing was done. Give the name of a file.")

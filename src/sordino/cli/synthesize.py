@@ -93,8 +93,13 @@ def synthesize(settings: _Synthesize) -> None:
         reward = RewardModel.load(path)
     names = ("pairs", "labels", "declare_public")
     terms: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    promise, certificate = reward.guarantee, _certificate(settings, reward)
+    promise, certificate = reward.guarantee, None
     digest, count = hashlib.sha256(), 0
+    home = settings.ledger or ledger_of_run(path if path.is_dir() else path.parent)
+    # where none was named there may be none that paid, or one of something else
+    perhaps = () if settings.ledger else (PrivacyError, FileSystemError)
+    with suppress(*perhaps):
+        certificate = certify(reward, ledger_of(reward, home), for_study=True)
 
     def lines() -> Iterator[bytes]:
         nonlocal count
@@ -152,17 +157,6 @@ def _labeled(path: Path, reward: ReleasedReward, terms: dict[str, Any]) -> Itera
                 for name, role in _ROLES.items() if chats else ():
                     row[name] = messages_of(row[name], role)
                 yield row
-
-
-def _certificate(settings: _Synthesize, reward: ReleasedReward) -> Certificate | None:
-    """Return the certificate of a reward: of the ledger that was named, or of one that paid."""
-    path, home = settings.ledger, settings.reward
-    if path is not None:
-        return certify(reward, ledger_of(reward, path), for_study=True)
-    path = ledger_of_run(home if home.is_dir() else home.parent)
-    with suppress(PrivacyError, FileSystemError):  # there is none, or it is of something else
-        return certify(reward, ledger_of(reward, path), for_study=True)
-    return None
 
 
 def _card(reward: ReleasedReward, says: dict[str, Any], certificate: Certificate | None) -> str:

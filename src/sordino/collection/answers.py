@@ -22,7 +22,6 @@ import zipfile
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -387,33 +386,24 @@ def _is_answer(value: object) -> bool:
     )
 
 
-@dataclass
-class _Person:
-    """What is stored of one person, kept in step with what is about to be written."""
-
-    id: str
-    asked: set[str]
-    spent: int
-    stored: dict[str, _Submitted]
-
-    def refusal(self, study: Study, new: _Submitted) -> str | None:
-        """Return why an answer is not stored; None if it is, or was before."""
-        if new.question not in self.asked:
-            return "unknown-question"
-        if any(old.id == new.id and old != new for old in self.stored.values()):
-            return "id-reused"
-        old = self.stored.get(new.question)
-        if old is not None and (old == new or new.revision < old.revision):
-            return None  # stored before; a later one may have taken its place
-        # An answer that would be a release of its own.
-        latest = 0 if old is None else old.revision
-        reasons = {
-            "already-answered": new.revision == latest,
-            "revision-skipped": new.revision > latest + 1,
-            "changes-refused": latest > 0 and study.changes != "paid",
-            "cap-reached": self.spent >= study.most_labels,
-        }
-        return next((code for code, applies in reasons.items() if applies), None)
+def _refusal(
+    study: Study, new: _Submitted, stored: Mapping[str, _Submitted], *, spent: int
+) -> str | None:
+    """Return why an answer to a question is not stored; None if it is, or was before."""
+    if any(old.id == new.id and old != new for old in stored.values()):
+        return "id-reused"
+    old = stored.get(new.question)
+    if old is not None and (old == new or new.revision < old.revision):
+        return None  # stored before; a later one may have taken its place
+    # An answer that would be a release of its own.
+    latest = 0 if old is None else old.revision
+    reasons = {
+        "already-answered": new.revision == latest,
+        "revision-skipped": new.revision > latest + 1,
+        "changes-refused": latest > 0 and study.changes != "paid",
+        "cap-reached": spent >= study.most_labels,
+    }
+    return next((code for code, applies in reasons.items() if applies), None)
 
 
 def store(
@@ -432,29 +422,29 @@ def store(
         raise Refusal("unknown-device")
     _refuse_withdrawn(row)
     rows = connection.execute(select(ANSWERS).where(ANSWERS.c.person == row.id))
-    names = _Submitted._fields
-    before = {one.question: _Submitted(*(getattr(one, name) for name in names)) for one in rows}
-    person = _Person(row.id, set(json.loads(row.questions)), row.spent, before)
+    names, asked, spent = _Submitted._fields, set(json.loads(row.questions)), int(row.spent)
+    known = {one.question: _Submitted(*(getattr(one, name) for name in names)) for one in rows}
     refused = []
     for answer in answers:
-        code, old = person.refusal(study, answer), person.stored.get(answer.question)
+        code: str | None = "unknown-question"
+        if answer.question in asked:
+            code = _refusal(study, answer, known, spent=spent)
+        old = known.get(answer.question)
         if code is not None:
-            told = {"id": answer.id, "code": code, "message": REFUSALS[code].message}
-            refused.append(told)
+            refused.append({"id": answer.id, "code": code, "message": REFUSALS[code].message})
         elif old is None or answer.revision > old.revision:
             # Write one answer, in the place of an earlier one of the same person if there is one.
             values = {"revision": answer.revision, "id": answer.id, "answer": answer.answer}
-            if answer.question in person.stored:
-                same = (ANSWERS.c.person == person.id) & (ANSWERS.c.question == answer.question)
+            if old is not None:
+                same = (ANSWERS.c.person == row.id) & (ANSWERS.c.question == answer.question)
                 connection.execute(update(ANSWERS).where(same).values(values))
             else:
-                keys = {"person": person.id, "question": answer.question}
+                keys = {"person": row.id, "question": answer.question}
                 connection.execute(insert(ANSWERS), keys | values)
-            person.stored[answer.question] = answer
-            person.spent += 1
-    if person.spent != row.spent:
-        chosen = update(PERSONS).where(PERSONS.c.id == person.id)
-        connection.execute(chosen.values(spent=person.spent))
+            known[answer.question] = answer
+            spent += 1
+    if spent != row.spent:
+        connection.execute(update(PERSONS).where(PERSONS.c.id == row.id).values(spent=spent))
     without = {each["id"] for each in refused}
     stored = [answer.id for answer in answers if answer.id not in without]
-    return {"stored": stored, "refused": refused, "spent": person.spent}
+    return {"stored": stored, "refused": refused, "spent": spent}

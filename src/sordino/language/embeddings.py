@@ -175,13 +175,18 @@ class SentenceEmbeddings:
     _model: SentenceTransformer = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        folder = _sentence_model_folder(self.path)
+        folder, share = _sentence_model_folder(self.path), self.embedding_norm
+        if not 0 < number("embedding_norm", share) <= 1:
+            raise UsageError(f"embedding_norm must be above 0 and at most 1, got {share!r}.")
+        name: object = self.name or folder.resolve().name
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"name must be a text that is not empty, got {name!r}.")
         settings = {
             "feature_bound": HashedText(1, feature_bound=self.feature_bound).feature_bound,
             "with_shape": one_of("with_shape", self.with_shape, (True, False)),
-            "embedding_norm": _share("embedding_norm", self.embedding_norm),
+            "embedding_norm": float(share),
             "batch_size": integer("batch_size", self.batch_size, at_least=1),
-            "name": _name(self.name or folder.resolve().name),
+            "name": name,
             "digest": model_digest(folder),
             "_model": _load_sentence_model(folder, self.device),
         }
@@ -270,7 +275,8 @@ class SentenceEmbeddings:
             rows = self._model.encode(
                 list(different), batch_size=self.batch_size, show_progress_bar=watched
             )
-            found[:-1] = _unit(np.asarray(rows, dtype=np.float64))
+            norms = np.linalg.norm(rows := np.asarray(rows, np.float64), axis=1, keepdims=True)
+            found[:-1] = rows / np.where(norms == 0, 1.0, norms)
         both = found[[different.get(text, -1) for text in cleaned]]
         prompt, answer = both[: len(asked)], both[len(asked) :]
         nearness = (prompt * answer).sum(axis=1, keepdims=True)
@@ -280,21 +286,3 @@ class SentenceEmbeddings:
             shape = HashedText(2 * len(SIGNALS), word_norm=0.0).transform(asked, said)
             parts.insert(0, shape[:, : len(SIGNALS)].toarray())
         return np.asarray(np.hstack(parts) * self.feature_bound)
-
-
-def _unit(rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.where(norms == 0, 1.0, norms))
-
-
-def _share(name: str, value: object) -> float:
-    share = number(name, value)
-    if not 0 < share <= 1:
-        raise UsageError(f"{name} must be above 0 and at most 1, got {value!r}.")
-    return share
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise UsageError(f"name must be a text that is not empty, got {value!r}.")
-    return value

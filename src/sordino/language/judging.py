@@ -184,7 +184,6 @@ class CommandJudge:
 
     def _run(self, questions: str) -> bytes:
         program = repr(self.command[0])
-        problem = ""
         try:
             done = subprocess.run(  # noqa: S603 (the user's own program, without a shell)
                 self.command, input=questions.encode(), stdout=subprocess.PIPE,
@@ -218,13 +217,9 @@ _NESTED = {"length_matched", "guarantee"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class WinRate:
+class WinRate(Share):
     """How often a judge prefers a policy's answers to those of the reference."""
 
-    mean: float
-    low: float
-    high: float
-    n: int  # comparisons
     prompts: int  # different prompts among them
     ties: int  # comparisons that nobody won
     # The share where answers are as often longer as shorter, or None where that cannot be said.
@@ -245,13 +240,12 @@ class WinRate:
         }
 
     def __str__(self) -> str:
-        share = Share(self.mean, self.low, self.high, self.n)
         matched = self.length_matched
         at_length = f"{matched} over {matched.n}" if matched else "not known"
         line = (
-            f"win rate {share} over {self.n} comparisons of {self.prompts} prompts, {self.ties} "
-            f"ties; length-matched {at_length}; mean length {self.mean_length:.0f} against "
-            f"{self.reference_length:.0f} characters"
+            f"win rate {super().__str__()} over {self.n} comparisons of {self.prompts} prompts, "
+            f"{self.ties} ties; length-matched {at_length}; mean length {self.mean_length:.0f} "
+            f"against {self.reference_length:.0f} characters"
         )
         if self.guarantee is None:
             return line

@@ -12,9 +12,8 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
@@ -362,87 +361,6 @@ class _Shown(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class _PersonRounds:
-    """Draws two answers for everybody in a batch, and asks what they are worth."""
-
-    # Nothing here sees more than one person at a time: padding and batches round otherwise, and a
-    # word that is drawn, or a reward, could tip over. Coins are drawn anew for every slot, and an
-    # empty one takes as many as any, so that nobody's coins tell of another.
-
-    tokenizer: PreTrainedTokenizerBase  # of the policy
-    functions: Sequence[RewardCallable]  # the rewards
-    reward_bound: float  # R; what an answer is worth is clipped to ±R, alone
-    max_completion_length: int  # most tokens of an answer, its end included
-    # Gives the first answer, within a context; None where the policy gives both.
-    explorer: Callable[[Any], AbstractContextManager[Any]] | None = None
-
-    def answers(
-        self, policy: PreTrainedModel, people: Sequence[Person], *, entropy: Entropy
-    ) -> list[tuple[_PersonAnswers]]:
-        """Return what everybody in a batch contributes; nothing of it may leave.
-
-        Guarantee:
-            None, and none rests on the coins: what a person is shown depends on the policy and
-            on their own prompt, and all that is computed here stays until it is clipped, summed
-            and noised. Shown by tests/language/test_central_policy.py.
-        """
-        # Source: docs/policy_optimization.md, "Setting and privacy unit".
-        # How far the generators of PyTorch moved tells of answers: they are left as they were.
-        cards = [policy.device] if policy.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cards), torch.no_grad():
-            drawn = [(one, self._drawn(policy, one, entropy)) for one in people]
-            present = [(one, both) for one, both in drawn if one.prompt is not None]
-            worth = [self._worth(*shown) for shown in present]
-        units: list[UnitPairs] = [
-            (TokenPair.of(first.said, second.said, 0.5),) for _, (first, second) in present
-        ]
-        padding = int(self.tokenizer.pad_token_id)
-        known = with_reference_gaps(policy, units, padding=padding)
-        return [(_PersonAnswers(unit[0], own),) for unit, own in zip(known, worth, strict=True)]
-
-    def _drawn(
-        self, policy: PreTrainedModel, one: Person, entropy: Entropy
-    ) -> tuple[_Shown, _Shown]:
-        prompt = one.prompt or ""
-        if self.explorer is None:
-            first, second = self._sampled(policy, [prompt, prompt], entropy)
-            return first, second
-        with self.explorer(policy) as other:
-            (first,) = self._sampled(other, [prompt], entropy)
-        (second,) = self._sampled(policy, [prompt], entropy)
-        return first, second
-
-    def _sampled(
-        self, model: PreTrainedModel, prompts: list[Text], entropy: Entropy
-    ) -> list[_Shown]:
-        """Return one answer to every prompt, by coins that are drawn for them."""
-        torch.manual_seed(int(entropy.words(1)[0]) >> 1)
-        room = self.max_completion_length
-        drawn = sample_completions(model, self.tokenizer, prompts, max_new_tokens=room)
-        rows = zip(drawn.prompt_ids, drawn.prompt_mask, strict=True)
-        asked = [ids[mask.bool()].tolist() for ids, mask in rows]
-        parts = zip(asked, drawn.token_lists(), drawn.texts(self.tokenizer), strict=True)
-        return [_Shown(Dialogue(prompt, answer), text) for prompt, answer, text in parts]
-
-    def _worth(self, person: Person, both: tuple[_Shown, _Shown]) -> float:
-        """Return by how much the first answer is worth more, each reward clipped alone."""
-        prompts = [cast("Text", person.prompt)] * 2
-        texts, ids = [one.text for one in both], [one.said.answer for one in both]
-        also = {"completion_ids": ids, "persons": [person.id] * 2}
-        try:
-            rewards = summed_rewards(self.functions, prompts, texts, **also)
-        except (DataError, OverflowError):
-            raise DataError(
-                "A reward function returned another number of rewards than the answers it was "
-                "asked about, or one that is not a finite number; which one is not said, as "
-                "rewards are private. Nothing was spent on this batch. Have it return one finite "
-                "number for each completion, 0 where it knows none, and resume."
-            ) from None
-        first, second = (max(-self.reward_bound, min(self.reward_bound, one)) for one in rewards)
-        return first - second
-
-
 _PolicySamples = Literal["on_policy", "reference"]
 
 
@@ -566,7 +484,7 @@ class CentralPolicyTrainer(CentralTraining):
     _units: Sequence[tuple[_PersonAnswers]] = ()  # of the batch that is paid for
     _run: _BatchRun
     _people: list[list[Person]]
-    _rounds: _PersonRounds
+    _functions: Sequence[RewardCallable]
     _replicas = False  # answers and rewards are asked for by one process
     _fixed: PreTrainedModel | None = None
 
@@ -637,13 +555,7 @@ class CentralPolicyTrainer(CentralTraining):
         promise = privacy.promise(simulate_seed).with_caveats(*caveats, *apart)
         self._run = _BatchRun(privacy, promise, known, carried, ledger, people)
         self._promise = self._run.checkpoint()
-        self._rounds = _PersonRounds(
-            tokenizer=tokenizer,
-            functions=functions,
-            reward_bound=float(args.reward_bound),
-            max_completion_length=args.max_completion_length,
-            explorer=partial(referring, self._fixed) if args.samples == "reference" else None,
-        )
+        self._functions = functions
         self._set_up(policy, args, adapters, callbacks, optimizers)
 
     def _with_explorer(
@@ -705,8 +617,69 @@ class CentralPolicyTrainer(CentralTraining):
         self._run.check(first)
         batch = first // self._privacy.updates_per_batch
         policy = self.accelerator.unwrap_model(self.model)
-        people, coins = self._people[batch], self._coins(batch)
-        self._units = self._rounds.answers(policy, people, entropy=coins)
+        self._units = self._answers(policy, self._people[batch], self._coins(batch))
+
+    def _answers(
+        self, policy: PreTrainedModel, people: Sequence[Person], entropy: Entropy
+    ) -> list[tuple[_PersonAnswers]]:
+        """Return what everybody in a batch contributes; nothing of it may leave."""
+        # Guarantee: None, and none rests on the coins: what a person is shown depends on the policy
+        # and on their own prompt, and all that is computed here stays until it is clipped, summed
+        # and noised. Shown by tests/language/test_central_policy.py.
+        # Nothing here sees more than one person at a time: padding and batches round otherwise, and
+        # a word that is drawn, or a reward, could tip over. Coins are drawn anew for every slot,
+        # and an empty one takes as many as any, so that nobody's coins tell of another.
+        # Source: docs/policy_optimization.md, "Setting and privacy unit".
+        # How far the generators of PyTorch moved tells of answers: they are left as they were.
+        cards = [policy.device] if policy.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cards), torch.no_grad():
+            drawn = [(one, self._shown(policy, one.prompt or "", entropy)) for one in people]
+            present = [(one, both) for one, both in drawn if one.prompt is not None]
+            worth = [self._worth(*shown) for shown in present]
+        units: list[UnitPairs] = [
+            (TokenPair.of(first.said, second.said, 0.5),) for _, (first, second) in present
+        ]
+        padding = int(self._tokens.tokenizer.pad_token_id)
+        known = with_reference_gaps(policy, units, padding=padding)
+        return [(_PersonAnswers(unit[0], own),) for unit, own in zip(known, worth, strict=True)]
+
+    def _shown(self, policy: PreTrainedModel, prompt: Text, entropy: Entropy) -> list[_Shown]:
+        """Return two answers: of the policy, or the first one of who explores."""
+        if self.args.samples == "on_policy":
+            return self._sampled(policy, [prompt, prompt], entropy)
+        with referring(self._fixed, policy) as explorer:
+            first = self._sampled(explorer, [prompt], entropy)
+        return [*first, *self._sampled(policy, [prompt], entropy)]
+
+    def _sampled(
+        self, model: PreTrainedModel, prompts: list[Text], entropy: Entropy
+    ) -> list[_Shown]:
+        """Return one answer to every prompt, by coins that are drawn for them."""
+        torch.manual_seed(int(entropy.words(1)[0]) >> 1)
+        room, tokenizer = self.args.max_completion_length, self._tokens.tokenizer
+        drawn = sample_completions(model, tokenizer, prompts, max_new_tokens=room)
+        rows = zip(drawn.prompt_ids, drawn.prompt_mask, strict=True)
+        asked = [ids[mask.bool()].tolist() for ids, mask in rows]
+        parts = zip(asked, drawn.token_lists(), drawn.texts(tokenizer), strict=True)
+        return [_Shown(Dialogue(prompt, answer), text) for prompt, answer, text in parts]
+
+    def _worth(self, person: Person, both: Sequence[_Shown]) -> float:
+        """Return by how much the first answer is worth more, each reward clipped alone."""
+        prompts = [cast("Text", person.prompt)] * 2
+        texts, ids = [one.text for one in both], [one.said.answer for one in both]
+        also = {"completion_ids": ids, "persons": [person.id] * 2}
+        try:
+            rewards = summed_rewards(self._functions, prompts, texts, **also)
+        except (DataError, OverflowError):
+            raise DataError(
+                "A reward function returned another number of rewards than the answers it was "
+                "asked about, or one that is not a finite number; which one is not said, as "
+                "rewards are private. Nothing was spent on this batch. Have it return one finite "
+                "number for each completion, 0 where it knows none, and resume."
+            ) from None
+        bound = float(self.args.reward_bound)
+        first, second = (max(-bound, min(bound, one)) for one in rewards)
+        return first - second
 
     def _until(self, first: int) -> int:
         return first + self._privacy.updates_per_batch

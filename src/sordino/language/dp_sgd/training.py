@@ -401,22 +401,19 @@ class CentralTraining(PrivateTraining):
     def _open(
         self,
         pairs: Pairs,
-        privacy: CentralPrivacy,
         *starts: PreTrainedModel | None,
         args: CentralConfig,
-        ledger: Ledger,
-        simulate_seed: int | None,
         declared: bool,
         **training: object,
     ) -> None:
         """Keep the units of raw pairs, and name a run on them; nothing is spent yet."""
         # Models and tokenizers that have read the pairs as they are, are refused.
+        privacy, ledger = self._privacy, self._ledger
         privacy.refuse_other_units(ledger)
-        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
         self._units = units_of(pairs, self._tokens, privacy)
         self._read = TextsRead.on(*starts, self._tokens.tokenizer)
         caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
-        promise = privacy.promise(simulate_seed).with_caveats(*caveats, *(ledger.accepted or ()))
+        promise = privacy.promise(self._seed).with_caveats(*caveats, *(ledger.accepted or ()))
         settings = {"max_length": self._tokens.max_length, "privacy": privacy.to_dict(), **training}
         settings |= {} if args.loss == "debiased" else {"preference_loss": args.loss}
         carried = folder_promises(*starts)
@@ -500,7 +497,13 @@ class CentralTraining(PrivateTraining):
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> TrainOutput:  # noqa: FBT001 (transformers')
         """Train, from the start or from where a checkpoint stands; every step is paid for."""
-        folder, first = self._by_first("the start", lambda: self._starting(resume_from_checkpoint))
+
+        def starting() -> tuple[str | None, int]:
+            found = self._run.start(resume_from_checkpoint, self.args.output_dir)
+            self._catch_up()
+            return found
+
+        folder, first = self._by_first("the start", starting)
         self._paid, self._tested = 0, False
         self._promise = self._run.checkpoint()
         with upstream():
@@ -511,11 +514,6 @@ class CentralTraining(PrivateTraining):
                 Trainer.train(self, resume_from_checkpoint=folder)
         self._note(weights_digest(self.model))
         return TrainOutput(self.state.global_step, float("nan"), {})
-
-    def _starting(self, resumed: str | Path | bool | None) -> tuple[str | None, int]:  # noqa: FBT001
-        found = self._run.start(resumed, self.args.output_dir)
-        self._catch_up()
-        return found
 
     # One step.
 
@@ -549,22 +547,19 @@ class CentralTraining(PrivateTraining):
         """Try sums of made-up units on the model, as the first step of a run finds it."""
         if self._tested:
             return
-        self._processes.together(lambda: self._refuse_model(model))
+
+        def refuse() -> None:
+            self.args.check()  # what was set since, also by transformers
+            self._refuse_others()
+            refuse_other_arithmetic(self)
+            sums = lambda units, bound: self._own_sum(model, units, bound).values()  # noqa: E731
+            refuse_shared_gradients(model, self._losses, sums, self._nobody())
+
+        self._processes.together(refuse)
         if self._processes.several:
             digests = self._processes.together(lambda: self._replica_digests(model))
             self._processes.refuse_differences(**digests)
         self._tested = True
-
-    def _refuse_model(self, model: PreTrainedModel) -> None:
-        self.args.check()  # what was set since, also by transformers
-        self._refuse_others()
-        refuse_other_arithmetic(self)
-        refuse_shared_gradients(
-            model,
-            self._losses,
-            lambda units, bound: self._own_sum(model, units, bound).values(),
-            self._nobody(),
-        )
 
     def _nobody(self) -> Sequence[Any]:
         """Return made-up units to test the model on: a refusal must not tell of anybody."""
@@ -785,16 +780,9 @@ class CentralRewardTrainer(CentralTraining):
         tokenizer = matching_tokenizer(body, processing_class)
         body.config.get_text_config().pad_token_id = tokenizer.pad_token_id
         self._start(body, args, tokenizer)
-        self._open(
-            train_dataset,
-            privacy,
-            body,
-            ledger=ledger,
-            simulate_seed=simulate_seed,
-            declared=declare_unread,
-            args=args,
-            reward_bound=float(args.reward_bound),
-        )
+        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
+        known = {"reward_bound": float(args.reward_bound)}
+        self._open(train_dataset, body, args=args, declared=declare_unread, **known)
         self._set_up(body, args, with_head(peft_config), callbacks, optimizers)
 
     def _margins(self, model: PreTrainedModel, pairs: Sequence[TokenPair]) -> torch.Tensor:
@@ -815,25 +803,8 @@ class CentralDPOTrainer(CentralTraining):
         model: The folder of a causal model, or such a model, in 32-bit floats.
         reference: What the policy stays close to: a folder, a model, or the model as it is now
             if left out. It must not have been trained on the preferred answers alone.
-        args: Settings; defaults if left out.
-        train_dataset: Raw pairs of texts.
-        privacy: What is promised, and what it takes.
-        ledger: Its budget must be of the same unit and relation.
-        processing_class: The tokenizer; the one in the model's folder if left out.
-        peft_config: Adapters to train instead of the whole model; without them it is the
-            reference.
-        callbacks: As in transformers; they see noised gradients only.
-        optimizers: An optimizer and a schedule, as in transformers.
-        declare_unread: Whether you declare that nothing that training starts from has read these
-            records before. It is needed where that is not known, and becomes a caveat.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        PrivacyError: The ledger is about another unit or relation, or persons are not known; or a
-            start has read these records, or nobody knows what it has read.
-        UsageError: A setting, the model, the tokenizer or the pairs cannot be used.
-        DataError: An answer is empty or longer than the model reads; which one is not said.
-        FileSystemError: There is no such folder.
+        args: Settings; defaults if left out. This and what follows is as for
+            :class:`CentralRewardTrainer`, and so is what is raised.
 
     Guarantee:
         That of :class:`CentralRewardTrainer`; what model and reference promise is added. Shown by
@@ -868,24 +839,16 @@ class CentralDPOTrainer(CentralTraining):
         fixed = None if reference is None else load_causal_model(reference)
         tokenizer = matching_tokenizer(policy, processing_class)
         self._start(policy, args, tokenizer)
+        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
         start = policy if fixed is None else fixed
-        self._open(
-            train_dataset,
-            privacy,
-            *(policy, fixed),
-            ledger=ledger,
-            simulate_seed=simulate_seed,
-            declared=declare_unread,
-            loss="dpo",
-            temperature=float(args.temperature),
-            args=args,
-            reference=weights_digest(start),
-        )
+        known = {"loss": "dpo", "temperature": float(args.temperature)}
+        known["reference"] = weights_digest(start)
+        self._open(train_dataset, policy, fixed, args=args, declared=declare_unread, **known)
         # What the reference makes of the pairs of every unit that this process clips is kept.
         own, self._units = self._processes.share(range(len(self._units))), list(self._units)
         units, padding = [self._units[number] for number in own], tokenizer.pad_token_id
-        known = with_reference_gaps(start.to(args.device), units, padding=padding)
-        for number, unit in zip(own, known, strict=True):
+        read = with_reference_gaps(start.to(args.device), units, padding=padding)
+        for number, unit in zip(own, read, strict=True):
             self._units[number] = unit
         self._set_up(policy, args, peft_config, callbacks, optimizers)
 

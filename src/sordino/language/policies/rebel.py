@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from peft import PeftConfig
@@ -56,9 +56,6 @@ from sordino.language.models.promises import (
 )
 from sordino.language.rewards.text_rewards import RewardCallable, listed_functions, summed_rewards
 from sordino.preferences.records import Text
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 
 class _Rollout(NamedTuple):
@@ -208,53 +205,6 @@ class RebelConfig(TrainingArguments):
         return {"method": "rebel", **{name: getattr(self, name) for name in names}}
 
 
-@dataclass(frozen=True)
-class _Collector:
-    """Draws two answers to each prompt and asks what they are worth."""
-
-    accelerator: Accelerator  # of the trainer
-    tokenizer: PreTrainedTokenizerBase  # of the policy
-    functions: Sequence[RewardCallable]  # the rewards
-    # Where the policy is pulled to; None where it is the policy without its adapter.
-    reference: PreTrainedModel | None
-    settings: RebelConfig  # of the training
-
-    def collect(
-        self, policy: PreTrainedModel, prompts: list[Text]
-    ) -> tuple[_Rollout, dict[str, torch.Tensor]]:
-        """Return two answers to each prompt, and what the policy's own ones say of it."""
-        on_policy = self.settings.samples == "on_policy"
-        with evaluating(policy):
-            if on_policy:
-                drawn = self._answers(policy, [*prompts, *prompts])
-            else:
-                first = self._answers(policy, prompts)
-                with referring(self.reference, policy) as reference:
-                    drawn = stacked(first, self._answers(reference, prompts))
-            start = answer_log_probabilities(policy, drawn)
-            with referring(self.reference, policy) as reference:
-                away = start - answer_log_probabilities(reference, drawn)
-        texts, ids = drawn.texts(self.tokenizer), drawn.token_lists()
-        both = [*prompts, *prompts]
-        worth = summed_rewards(self.functions, both, texts, completion_ids=ids)
-        rewards = torch.tensor(worth).to(start)
-        own = slice(None if on_policy else len(prompts))
-        lengths = drawn.completion_mask.sum(dim=1).to(start)
-        said = {"reward": rewards, "kl": away, "length": lengths}
-        rollout = _Rollout(*drawn, start, rewards - self.settings.temperature * away)
-        return rollout, {name: value[own].mean() for name, value in said.items()}
-
-    def _answers(self, model: PreTrainedModel, prompts: list[Text]) -> Completions:
-        with upstream(), unwrap_model_for_generation(model, self.accelerator) as whole:
-            return sample_completions(
-                whole,
-                self.tokenizer,
-                prompts,
-                max_new_tokens=self.settings.max_completion_length,
-                sampling_temperature=self.settings.sampling_temperature,
-            )
-
-
 class RebelTrainer(Trainer):
     """Trains a policy on public prompts against a reward, by regression on relative rewards.
 
@@ -349,7 +299,8 @@ class RebelTrainer(Trainer):
         self._metrics: dict[str, list[float]] = defaultdict(list)
         if reference is not None:
             reference = self.accelerator.prepare_model(reference, evaluation_mode=True)
-        self._collector = _Collector(self.accelerator, tokenizer, functions, reference, args)
+        # None where it is the policy without its adapter
+        self._reference, self._functions = reference, functions
 
     def _get_train_sampler(self, train_dataset: Sequence[Text] | None = None) -> _CollectionOrder:
         args = self.args
@@ -368,12 +319,39 @@ class RebelTrainer(Trainer):
             return super().train(resume_from_checkpoint=folder)
 
     def _collect(self, prompts: list[Text]) -> _Rollout:
-        with torch.no_grad():
-            rollout, said = self._collector.collect(self.model_wrapped, prompts)
-        averages = self.accelerator.gather(torch.stack(list(said.values()))[None]).mean(dim=0)
-        for name, value in zip(said, averages.tolist(), strict=True):
-            self._metrics[name].append(value)
-        return rollout
+        """Return two answers to each prompt; what the policy's own ones say of it is logged."""
+        policy, both = self.model_wrapped, [*prompts, *prompts]
+        on_policy = self.args.samples == "on_policy"
+        with torch.no_grad(), evaluating(policy):
+            if on_policy:
+                drawn = self._answers(policy, both)
+            else:
+                first = self._answers(policy, prompts)
+                with referring(self._reference, policy) as reference:
+                    drawn = stacked(first, self._answers(reference, prompts))
+            start = answer_log_probabilities(policy, drawn)
+            with referring(self._reference, policy) as reference:
+                away = start - answer_log_probabilities(reference, drawn)
+        texts, ids = drawn.texts(self.processing_class), drawn.token_lists()
+        worth = summed_rewards(self._functions, both, texts, completion_ids=ids)
+        rewards = torch.tensor(worth).to(start)
+        own = slice(None if on_policy else len(prompts))
+        lengths = drawn.completion_mask.sum(dim=1).to(start)
+        said = {"reward": rewards, "kl": away, "length": lengths}
+        means = torch.stack([value[own].mean() for value in said.values()])
+        for name, value in zip(said, self.accelerator.gather(means[None]).mean(dim=0), strict=True):
+            self._metrics[name].append(float(value))
+        return _Rollout(*drawn, start, rewards - self.args.temperature * away)
+
+    def _answers(self, model: PreTrainedModel, prompts: list[Text]) -> Completions:
+        with upstream(), unwrap_model_for_generation(model, self.accelerator) as whole:
+            return sample_completions(
+                whole,
+                self.processing_class,
+                prompts,
+                max_new_tokens=self.args.max_completion_length,
+                sampling_temperature=self.args.sampling_temperature,
+            )
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log what transformers logs, and the means of all collections since the last log."""

@@ -66,47 +66,11 @@ class Reading(NamedTuple):
     features: Float[np.ndarray, "b d"]
 
 
-def _read_dialogues(
-    model: PreTrainedModel, dialogues: Sequence[Dialogue], *, batch_size: int
-) -> Iterator[Reading]:
-    # Dialogues of one length stand together, so little is padded. They are padded on the right and
-    # what pads is not attended to, so a reading depends on its own dialogue only, up to the last
-    # bits of the model's arithmetic.
-    rows = [[*each.prompt, *each.answer] for each in dialogues]
-    order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
-    for start in range(0, len(order), batch_size):
-        where = order[start : start + batch_size]
-        yield Reading(where, *_read(model, [rows[index] for index in where]))
-
-
 def watched(items: Iterable[_Item], *, texts: int, steps: int, what: str) -> Iterable[_Item]:
     """Return the items, with a bar if they take long and a person watches."""
     if texts < _LONG or not sys.stderr.isatty():
         return items
     return track(items, what, total=steps, console=Console(stderr=True), transient=True)
-
-
-def _read(
-    model: PreTrainedModel, rows: list[list[int]]
-) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, "b d"]]:
-    """Return the rewards of one batch, and the states that the head made them of."""
-    pad = model.config.get_text_config().pad_token_id
-    ids, attended = padded(rows, pad, model.device)
-    last = (torch.arange(ids.shape[1], device=ids.device) * (ids != pad)).argmax(dim=1)
-    heard: list[torch.Tensor] = []
-    handle = model.score.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
-    try:
-        with quiet(), torch.no_grad(), evaluating(model):
-            rewards = model(input_ids=ids, attention_mask=attended).logits[:, 0]
-    finally:
-        handle.remove()
-    states = heard[0][torch.arange(len(rows), device=ids.device), last]
-    if not bool(torch.isfinite(rewards).all()):
-        raise UsageError(
-            "The model's rewards are not finite numbers, so nothing was scored. Its training "
-            "diverged, or its weights are damaged: train it again with a smaller learning rate."
-        )
-    return rewards.double().cpu().numpy(), states.double().cpu().numpy()
 
 
 _BATCHES = 16  # of pairs, whose features are held at once
@@ -126,7 +90,7 @@ def _features(
         some = kept[start : start + size]
         dialogues = [*(first[i] for i in some), *(second[i] for i in some)]
         both = np.empty((len(dialogues), reward.model.score.in_features))
-        for reading in _read_dialogues(reward.model, dialogues, batch_size=reward.batch_size):
+        for reading in reward.readings(dialogues):
             both[reading.where] = reading.features
         yield both[: len(some)], both[len(some) :]
 
@@ -318,11 +282,7 @@ class TextRewardModel:
             DataError: The lengths differ; or an element is no text, an answer is empty, or alone
                 longer than ``max_length``: its index is named.
         """
-        dialogues = self._dialogues(prompts, answers)
-        rewards = np.empty(len(dialogues))
-        for reading in self._readings(dialogues):
-            rewards[reading.where] = reading.rewards
-        return np.clip(rewards, -self.reward_bound, self.reward_bound)
+        return self._scored(prompts, answers)[0]
 
     def pessimistic_score(
         self, prompts: Sequence[Text], answers: Sequence[Text], *, scale: float = 1.0
@@ -354,12 +314,7 @@ class TextRewardModel:
                 "Nothing was measured that says how wrong this reward may be. Call "
                 "with_uncertainty(pairs) with the pairs it was trained on, or use score."
             )
-        dialogues = self._dialogues(prompts, answers)
-        rewards = np.empty(len(dialogues))
-        rows = np.empty((len(dialogues), len(uncertainty.mean)))
-        for reading in self._readings(dialogues):
-            rewards[reading.where], rows[reading.where] = reading.rewards, reading.features
-        clipped = np.clip(rewards, -self.reward_bound, self.reward_bound)
+        clipped, rows = self._scored(prompts, answers, width=len(uncertainty.mean))
         return np.asarray(clipped - scale * uncertainty.bonus(rows, numbered(prompts)))
 
     def score_features(self, rows: object) -> Float[np.ndarray, " n"]:  # noqa: ARG002
@@ -511,23 +466,56 @@ class TextRewardModel:
             uncertainty=read_uncertainty(folder),
         )
 
-    def _readings(self, dialogues: Sequence[Dialogue]) -> Iterable[Reading]:
-        return watched(
-            _read_dialogues(self.model, dialogues, batch_size=self.batch_size),
-            texts=len(dialogues),
-            steps=-(-len(dialogues) // self.batch_size),
-            what="Scoring",
-        )
-
-    def _dialogues(self, prompts: Sequence[Text], answers: Sequence[Text]) -> list[Dialogue]:
+    def _scored(
+        self, prompts: Sequence[Text], answers: Sequence[Text], *, width: int = 0
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
+        """Return the reward of each answer, and as many features as are asked for: all, or none."""
         flatten(prompts, "prompts")
         flatten(answers, "answers")
         if len(prompts) != len(answers):
             raise DataError(f"{len(prompts)} prompts, but {len(answers)} answers.")
-        return [
+        dialogues = [
             self.tokens.dialogue(prompt, answer, where=f"answers[{index}]")
             for index, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
         ]
+        n = len(dialogues)
+        rewards, rows, steps = np.empty(n), np.empty((n, width)), -(-n // self.batch_size)
+        for reading in watched(self.readings(dialogues), texts=n, steps=steps, what="Scoring"):
+            rewards[reading.where], rows[reading.where] = (
+                reading.rewards,
+                reading.features[:, :width],
+            )
+        return np.clip(rewards, -self.reward_bound, self.reward_bound), rows
+
+    def readings(self, dialogues: Sequence[Dialogue]) -> Iterator[Reading]:
+        """Yield rewards, and the states that the head made them of, batch by batch."""
+        # Dialogues of one length stand together, so little is padded. They are padded on the right
+        # and what pads is not attended to, so a reading depends on its own dialogue only, up to the
+        # last bits of the model's arithmetic.
+        model, pad = self.model, self.model.config.get_text_config().pad_token_id
+        rows = [[*each.prompt, *each.answer] for each in dialogues]
+        order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
+        for start in range(0, len(order), self.batch_size):
+            where = order[start : start + self.batch_size]
+            ids, attended = padded([rows[index] for index in where], pad, model.device)
+            last = (torch.arange(ids.shape[1], device=ids.device) * (ids != pad)).argmax(dim=1)
+            heard: list[torch.Tensor] = []
+            handle = model.score.register_forward_pre_hook(
+                lambda _, given, heard=heard: heard.append(given[0])
+            )
+            try:
+                with quiet(), torch.no_grad(), evaluating(model):
+                    rewards = model(input_ids=ids, attention_mask=attended).logits[:, 0]
+            finally:
+                handle.remove()
+            states = heard[0][torch.arange(len(where), device=ids.device), last]
+            if not bool(torch.isfinite(rewards).all()):
+                raise UsageError(
+                    "The model's rewards are not finite numbers, so nothing was scored. Its "
+                    "training diverged, or its weights are damaged: train it again with a smaller "
+                    "learning rate."
+                )
+            yield Reading(where, rewards.double().cpu().numpy(), states.double().cpu().numpy())
 
 
 @dataclass(frozen=True)
@@ -745,7 +733,12 @@ class LastLayerUncertainty:
         # at the largest margin that the ball permits. Λ is 1/B² if left out, which scales with the
         # features as M does.
         # Source: docs/local.md, confidence and pessimism.
-        bound = _ball(ball, head)
+        bound = float(np.linalg.norm(head)) if ball is None else _validate.positive("ball", ball)
+        if not bound:
+            raise UsageError(
+                "The head's weights are all 0, so nothing was trained yet and nothing says how "
+                "large they may be. Train the reward first, or pass ball=."
+            )
         strength = bound**-2 if ridge is None else _validate.positive("ridge", ridge)
         d = len(head)
         gram, bent, total, n = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d), 0
@@ -789,18 +782,6 @@ class LastLayerUncertainty:
         """Return the confidence, and what the ellipsoid holds besides arrays."""
         plain = self.ellipsoid.to_dict().items()
         return {"confidence": self.confidence, **{k: v for k, v in plain if k not in _ARRAYS}}
-
-
-def _ball(ball: float | None, head: Float[np.ndarray, " d"]) -> float:
-    if ball is not None:
-        return _validate.positive("ball", ball)
-    norm = float(np.linalg.norm(head))
-    if not norm:
-        raise UsageError(
-            "The head's weights are all 0, so nothing was trained yet and nothing says how large "
-            "they may be. Train the reward first, or pass ball=."
-        )
-    return norm
 
 
 UNCERTAINTY_FILE = "uncertainty.safetensors"

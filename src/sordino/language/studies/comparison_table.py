@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -25,8 +24,7 @@ _LEVEL = 0.975
 _NAMES = {"reference": "reference", "dpo": "DPO", "rebel": "reward, then REBEL"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparisonRun:
+class ComparisonRun(NamedTuple):
     """One policy that was trained and compared."""
 
     method: str  # `"reference"`, `"dpo"` or `"rebel"`
@@ -35,17 +33,7 @@ class ComparisonRun:
     labels: str
     seed: int  # of its coins, training and draws
     win: Mapping[str, Any]  # as `WinRate.to_dict` gives it
-    # Loss and held-out metrics by step.
-    curve: Sequence[Mapping[str, float]] = field(default_factory=tuple)
-
-    @property
-    def name(self) -> str:
-        """Return what a file of this run is called."""
-        return f"{self.method}-{self.labels}-{self.seed}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the run as JSON holds it."""
-        return asdict(self)
+    curve: Sequence[Mapping[str, float]] = ()  # loss and held-out metrics by step
 
 
 def summary_rows(
@@ -167,7 +155,7 @@ _SALT = b"sordino.split\0"  # so that no other hash of a prompt decides where it
 _WORDS = 2**64
 
 
-class _PreferenceSplit(NamedTuple):
+class PreferenceSplit(NamedTuple):
     """Row numbers of each part, ascending."""
 
     training: list[int]  # what policies learn from
@@ -183,7 +171,7 @@ class _PreferenceSplit(NamedTuple):
 
 def split_by_prompt(
     pairs: Comparisons, *, judge: float = 0.5, held_out: float = 0.1
-) -> _PreferenceSplit:
+) -> PreferenceSplit:
     """Return three parts of the pairs; a public hash of its prompt places every pair."""
     # All pairs of one prompt are in one part, so nobody is measured on a prompt that was learned
     # from, and who owns the file cannot choose where a judgment goes.
@@ -194,7 +182,7 @@ def split_by_prompt(
             "judge must be at least 0, held_out above 0, and both together below 1; got "
             f"{judge!r} and {held_out!r}."
         )
-    parts = _PreferenceSplit([], [], [])
+    parts = PreferenceSplit([], [], [])
     for row, prompt in enumerate(pairs.prompts):
         # A hash places a prompt in [0, 1).
         digest = hashlib.sha256(_SALT + encoded(prompt)).digest()

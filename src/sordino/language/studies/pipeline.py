@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import datasets
 import torch
@@ -35,7 +35,7 @@ from sordino._files import write_json
 from sordino.engines.exchange import passing_folder
 from sordino.errors import DataError, UsageError
 from sordino.language.dp_sgd.privacy import CentralPrivacy
-from sordino.language.dp_sgd.training import CentralDPOTrainer, CentralRewardTrainer, units_of
+from sordino.language.dp_sgd.training import units_of
 from sordino.language.judging import Judge, draw_answers, win_rate
 from sordino.language.models.checkpoints import (
     CAUSAL,
@@ -161,13 +161,6 @@ def checkpoint_tokens(model: Path, terms: TrainingTerms, *, writes: bool = False
     return DialogueTokens(tokenizer, terms.max_length or most, terms.overlong)
 
 
-def count_fitting(
-    pairs: Comparisons, model: Path, terms: TrainingTerms, *, writes: bool = False
-) -> int:
-    """Return how many pairs fit a model; what could not be trained on is refused beforehand."""
-    return len(checkpoint_tokens(model, terms, writes=writes).pairs(pairs)[2])
-
-
 def _reference_tokenizer(pairs: Comparisons, size: TinyModel) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a tiny reference, a function of public texts alone."""
     texts = [
@@ -181,30 +174,6 @@ def _reference_tokenizer(pairs: Comparisons, size: TinyModel) -> PreTrainedToken
 def planned_tokens(pairs: Comparisons, size: TinyModel, terms: TrainingTerms) -> DialogueTokens:
     """Return how a tiny reference that is not built yet would turn texts into tokens."""
     return DialogueTokens(_reference_tokenizer(pairs, size), size.context, terms.overlong)
-
-
-def refuse_unreadable(
-    tokens: DialogueTokens,
-    pairs: Comparisons,
-    parts: Mapping[str, Sequence[int]],
-    *,
-    answer_room: int,
-) -> None:
-    """Refuse texts that a study would stumble over after it has paid for their labels."""
-    if answer_room >= tokens.max_length:
-        raise UsageError(
-            f"The model reads {tokens.max_length} tokens, and answers of up to {answer_room} are "
-            "drawn from it: no prompt would be left. Nothing was done. Choose a model that reads "
-            "more."
-        )
-    kept = set(tokens.pairs(pairs)[2])
-    for name, rows in parts.items():
-        if kept.isdisjoint(rows):
-            raise DataError(
-                f"None of the {len(rows)} pairs of the part {name!r} has answers that fit the "
-                f"{tokens.max_length} tokens that the model reads. Nothing was done. Choose a "
-                "model that reads more."
-            )
 
 
 TRAINING_LOG = "training_log.json"
@@ -231,68 +200,118 @@ def build_reference(
     return losses
 
 
-def train_reward(
-    private: PrivatePairs,
+class _Made(NamedTuple):
+    """What trains one kind of checkpoint, on randomized answers or on raw pairs."""
+
+    start: Callable[[Path], PreTrainedModel]
+    task: str  # of adapters
+    trainer: type[Trainer]  # which becomes another one where privacy is given
+    config: Callable[..., TrainingArguments]
+    central: Callable[..., TrainingArguments]  # on raw pairs
+
+
+_MADE: Mapping[Kind, _Made] = {
+    "reward": _Made(
+        *(load_reward_checkpoint, "SEQ_CLS", PrivateRewardTrainer),
+        *(PrivateRewardConfig, CentralRewardConfig),
+    ),
+    "policy": _Made(
+        *(load_causal_model, "CAUSAL_LM", PrivateDPOTrainer),
+        *(PrivateDPOConfig, CentralDPOConfig),
+    ),
+}
+_KEPT = 2  # checkpoints of a run that is under way
+
+
+def train(  # noqa: PLR0913 (each is one choice of the user)
+    kind: Kind,
+    pairs: PrivatePairs | Pairs,
     model: Path,
     folder: Path,
     terms: TrainingTerms,
     *,
     held_out: PrivatePairs | None = None,
     uncertain: bool = True,
+    privacy: CentralPrivacy | None = None,
+    ledger: Ledger | None = None,
+    declare_unread: bool = False,
+    simulate_seed: int | None = None,
+    save_every: int | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Write a reward that was trained on randomized answers; return the training log."""
-    # Guarantee: What ``private.guarantee`` says, and what the model it starts from promises,
-    # together: training is post-processing. Shown by tests/language/test_pipeline.py.
-    tokenizer, start = load_tokenizer(model), load_reward_checkpoint(model)
-    given = _arguments(folder, terms, measured=held_out is not None)
-    # The trainer counts the epochs of the head among all; here they come before the others.
-    given["num_train_epochs"] = terms.head_epochs + terms.epochs
-    config = PrivateRewardConfig(**given, loss=terms.loss, head_epochs=terms.head_epochs)
-    trainer = PrivateRewardTrainer(
-        start,
-        config,
-        train_dataset=private,
-        eval_dataset=held_out,
-        processing_class=tokenizer,
-        peft_config=adapters(terms.lora, "SEQ_CLS"),
+    """Write a reward, or a policy that DPO made; return the log of training.
+
+    With ``privacy`` and ``ledger`` it is of raw pairs, and the log has rates and spend alone.
+    Within :meth:`sordino.Ledger.attempt` a run that was interrupted goes on, for nothing.
+
+    Guarantee:
+        On randomized answers what they say: training is post-processing. On raw pairs what
+        ``privacy`` says, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``; a run
+        that was resumed promises what all its entries on the ledger do. And what the model it
+        starts from promises, together. Shown by tests/language/test_pipeline.py.
+    """
+    made, more = _MADE[kind], dict[str, Any]()
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "learning_rate": terms.learning_rate,
+        "max_length": terms.max_length,
+        "overlong": terms.overlong,
+        **_silence(terms),
+    }
+    if privacy is None:
+        settings |= {
+            "num_train_epochs": terms.epochs,
+            "per_device_train_batch_size": terms.batch_size,
+            "per_device_eval_batch_size": 2 * terms.batch_size,
+            "eval_strategy": "no" if held_out is None else "steps",
+        }
+        if kind == "reward":
+            # The trainer counts the epochs of the head among all; here they come before the others.
+            settings["num_train_epochs"] = terms.head_epochs + terms.epochs
+            settings |= {"loss": terms.loss, "head_epochs": terms.head_epochs}
+        else:
+            # that of DPO on randomized answers is trl's, and no other one is corrected for the
+            # flips there
+            _validate.one_of("loss", terms.loss, ("debiased",))
+            settings["beta"] = terms.temperature
+        args = made.config(**settings)
+        more |= {"eval_dataset": held_out}
+    else:
+        # What was drawn is kept as a checkpoint, also the last, until the model is there.
+        # Source: Abadi et al. (2016), Algorithm 1.
+        settings |= {
+            "loss": terms.loss,
+            "save_strategy": "steps",
+            "save_steps": save_every or privacy.steps,
+            "save_total_limit": _KEPT,
+            "save_only_model": save_every is None,
+            **({} if kind == "reward" else {"temperature": terms.temperature}),
+        }
+        args = made.central(**settings)
+        more |= {"privacy": privacy, "ledger": ledger}
+        more |= {"declare_unread": declare_unread, "simulate_seed": simulate_seed}
+    trainer = made.trainer(
+        made.start(model),
+        args=args,
+        train_dataset=pairs,
+        processing_class=load_tokenizer(model),
+        peft_config=adapters(terms.lora, made.task),
+        **more,
     )
     log = _log_of(trainer, progress)
-    reward = trainer.text_reward()
-    if uncertain:
-        reward = reward.with_uncertainty(private, overlong=terms.overlong)
-    reward.save(folder, force=True)
+    if kind == "reward":
+        reward = trainer.text_reward()
+        if uncertain and privacy is None:
+            reward = reward.with_uncertainty(pairs, overlong=terms.overlong)
+        reward.save(folder, force=True)
+    else:
+        _save_policy(trainer, folder)
     write_json(folder / TRAINING_LOG, log, force=True)
-    return log
-
-
-def train_policy(
-    private: PrivatePairs,
-    model: Path,
-    folder: Path,
-    terms: TrainingTerms,
-    *,
-    held_out: PrivatePairs | None = None,
-    progress: Progress | None = None,
-) -> list[dict[str, Any]]:
-    """Write a policy that DPO made of randomized answers; return the training log."""
-    # Guarantee: What ``private.guarantee`` says, and what the model it starts from promises,
-    # together: training is post-processing. Shown by tests/language/test_pipeline.py.
-    # that of DPO on randomized answers is trl's, and no other one is corrected for the flips there
-    _validate.one_of("loss", terms.loss, ("debiased",))
-    tokenizer, start = load_tokenizer(model), load_causal_model(model)
-    given = _arguments(folder, terms, measured=held_out is not None)
-    trainer = PrivateDPOTrainer(
-        start,
-        args=PrivateDPOConfig(**given, beta=terms.temperature),
-        train_dataset=private,
-        eval_dataset=held_out,
-        processing_class=tokenizer,
-        peft_config=adapters(terms.lora, "CAUSAL_LM"),
-    )
-    log = _log_of(trainer, progress)
-    _save_policy(trainer, folder)
-    write_json(folder / TRAINING_LOG, log, force=True)
+    for kept in folder.glob("checkpoint-*") if privacy is not None else ():
+        if save_every is None:
+            shutil.rmtree(kept)
+        else:  # pickled, and they name folders
+            (kept / "training_args.bin").unlink(missing_ok=True)
     return log
 
 
@@ -388,23 +407,6 @@ def _grouped(
         )
 
 
-def _arguments(folder: Path, terms: TrainingTerms, *, measured: bool) -> dict[str, Any]:
-    return {
-        "output_dir": str(folder),
-        "num_train_epochs": terms.epochs,
-        "per_device_train_batch_size": terms.batch_size,
-        "per_device_eval_batch_size": 2 * terms.batch_size,
-        "learning_rate": terms.learning_rate,
-        "max_length": terms.max_length,
-        "overlong": terms.overlong,
-        "eval_strategy": "steps" if measured else "no",
-        **_silence(terms),
-    }
-
-
-_KEPT = 2  # checkpoints of a run that is under way
-
-
 def refuse_unusable(
     pairs: Pairs,
     model: Path,
@@ -420,74 +422,6 @@ def refuse_unusable(
     start = load_causal_model(model) if writes else load_reward_checkpoint(model)
     read = TextsRead.on(start, tokens.tokenizer)
     return read.caveats(TextsRead.of(pairs), declared=declare_unread)
-
-
-def train_centrally(  # noqa: PLR0913 (each is one choice of the user)
-    kind: Kind,
-    pairs: Pairs,
-    model: Path,
-    folder: Path,
-    terms: TrainingTerms,
-    *,
-    privacy: CentralPrivacy,
-    ledger: Ledger,
-    declare_unread: bool = False,
-    simulate_seed: int | None = None,
-    save_every: int | None = None,
-    progress: Progress | None = None,
-) -> list[dict[str, Any]]:
-    """Write a reward, or a policy that DPO made, from raw pairs; return the log: rates and spend.
-
-    Within :meth:`sordino.Ledger.attempt` a run that was interrupted goes on, for nothing.
-
-    Guarantee:
-        What ``privacy`` says, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``, and
-        what the model it starts from promises, together; a run that was resumed promises what all
-        its entries on the ledger do. Shown by tests/language/test_pipeline.py.
-    """
-    # What was drawn is kept as a checkpoint, also the last, until the model is there.
-    # Source: Abadi et al. (2016), Algorithm 1.
-    settings = {
-        "output_dir": str(folder),
-        "learning_rate": terms.learning_rate,
-        "loss": terms.loss,
-        "max_length": terms.max_length,
-        "overlong": terms.overlong,
-        **_silence(terms),
-    }
-    settings |= {
-        "save_strategy": "steps",
-        "save_steps": save_every or privacy.steps,
-        "save_total_limit": _KEPT,
-        "save_only_model": save_every is None,
-    }
-    given = {
-        "train_dataset": pairs,
-        "privacy": privacy,
-        "ledger": ledger,
-        "processing_class": load_tokenizer(model),
-        "declare_unread": declare_unread,
-        "simulate_seed": simulate_seed,
-    }
-    if kind == "reward":
-        config = CentralRewardConfig(**settings)
-        given["peft_config"] = adapters(terms.lora, "SEQ_CLS")
-        trainer = CentralRewardTrainer(load_reward_checkpoint(model), config, **given)
-        log = _log_of(trainer, progress)
-        trainer.text_reward().save(folder, force=True)
-    else:
-        policy_config = CentralDPOConfig(**settings, temperature=terms.temperature)
-        given["peft_config"] = adapters(terms.lora, "CAUSAL_LM")
-        tuner = CentralDPOTrainer(load_causal_model(model), args=policy_config, **given)
-        log = _log_of(tuner, progress)
-        _save_policy(tuner, folder)
-    write_json(folder / TRAINING_LOG, log, force=True)
-    for made in folder.glob("checkpoint-*"):
-        if save_every is None:
-            shutil.rmtree(made)
-        else:  # pickled, and they name folders
-            (made / "training_args.bin").unlink(missing_ok=True)
-    return log
 
 
 _REWARD_RATE, _POLICY_RATE = 1e-4, 1e-5  # for models that can speak already
@@ -572,7 +506,6 @@ FULL = StudySizes(
 """Hours on two cores, for the tiny model."""
 
 
-Method = Literal["dpo", "rebel"]
 _CURVE = {
     "loss": "loss",
     "eval_loss": "held_out_loss",
@@ -604,19 +537,16 @@ class Contest:
     sizes: StudySizes  # of the study
     _known: dict[int, list[str]] = field(default_factory=dict, repr=False)
 
-    def baseline(self, seed: int) -> dict[str, Any]:
-        """Return the reference against itself, drawn twice: what one half looks like here."""
-        return {"win": self.fared(self.reference, seed), "curve": []}
-
     def fared(self, folder: Path, seed: int) -> dict[str, Any]:
         """Return the win rate of the policy in a folder, with draws of this seed."""
+        # Of the reference itself, drawn twice, it is what one half looks like here.
         drawn = self._drawn(folder, 2 * seed)
         if seed not in self._known:  # answers of the reference, which all runs of a seed share
             self._known[seed] = self._drawn(self.reference, 2 * seed + 1)
         return win_rate(self.judge, self.prompts, drawn, self._known[seed]).to_dict()
 
     def run(
-        self, method: Method, training: PrivatePairs, held_out: PrivatePairs, *, seed: int
+        self, method: str, training: PrivatePairs, held_out: PrivatePairs, *, seed: int
     ) -> dict[str, Any]:
         """Return how a policy fares that one release taught, and its training curve."""
         # Guarantee: What ``training.guarantee`` says: all of this is post-processing. Shown by
@@ -626,11 +556,11 @@ class Contest:
             policy, place = Path(scratch) / "policy", Path(scratch) / "reward"
             if method == "dpo":
                 terms = replace(sizes.dpo, seed=seed)
-                log = train_policy(training, reference, policy, terms, held_out=held_out)
+                log = train("policy", training, reference, policy, terms, held_out=held_out)
             else:
                 terms = replace(sizes.reward, seed=seed)
-                log = train_reward(
-                    training, reference, place, terms, held_out=held_out, uncertain=False
+                log = train(
+                    "reward", training, reference, place, terms, held_out=held_out, uncertain=False
                 )
                 reward = TextRewardModel.load(place)
                 update = replace(sizes.policy, update="rebel", seed=seed)

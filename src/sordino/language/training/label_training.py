@@ -516,23 +516,9 @@ class PrivateRewardTrainer(_LabelTraining, RewardTrainer):
     Args:
         model: The folder of a causal model, which gets a head that starts at 0, or of a reward;
             or such a model.
-        args: Settings; defaults if left out.
-        train_dataset: Private pairs of texts.
-        eval_dataset: Private pairs to measure on; checkpoints then speak for these answers too.
-        processing_class: The tokenizer; the one in the model's folder if left out.
-        peft_config: Adapters to train instead of the whole model; the head is trained and saved
-            with them.
-        callbacks: As in transformers.
-        optimizers: An optimizer and a schedule, as in transformers.
-        privacy: A :class:`~sordino.language.dp_sgd.privacy.CentralPrivacy`, to train on raw
-            judgments instead: what comes back then is a ``CentralRewardTrainer``, which also takes
-            the ``ledger`` that pays.
-
-    Raises:
-        PrivacyError: The pairs are raw judgments, and no ``privacy`` is given.
-        UsageError: A setting, the model or the tokenizer cannot be used.
-        DataError: The pairs hold no texts, or an answer is empty or longer than the model reads.
-        FileSystemError: There is no such folder.
+        args: Settings; defaults if left out. This and what follows is as for
+            :class:`PrivateDPOTrainer`, and so is what is raised: the head is trained and saved
+            with adapters, and ``privacy`` gives a ``CentralRewardTrainer``.
 
     Guarantee:
         What ``train_dataset.guarantee`` says: training is post-processing. Answers of another
