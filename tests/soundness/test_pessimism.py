@@ -25,8 +25,8 @@ from sordino.policies.gibbs import (
     suboptimality_bound,
 )
 from sordino.rewards.candidates import Candidates
-from sordino.rewards.confidence import ConfidenceEllipsoid
-from sordino.rewards.finite import FiniteRewards, _FiniteReward
+from sordino.rewards.confidence import ConfidenceEllipsoid, DisagreementSet
+from sordino.rewards.finite import FiniteRewards
 from sordino.rewards.model import RewardModel
 
 CONFIDENCE = 0.95
@@ -258,7 +258,7 @@ def finite_case(seed: int, n: int = 40):
     return fitted_table(table, reference, int(generator.integers(size)), n), table, reference
 
 
-def fitted_table(table, reference, chosen: int, n: int) -> _FiniteReward:
+def fitted_table(table, reference, chosen: int, n: int) -> RewardModel:
     """Return a finite class of which one row was found likeliest, by n answers."""
     functions = {
         f"r{index}": lambda prompts, answers, row=row: row[np.array(answers, dtype=int)]
@@ -270,17 +270,17 @@ def fitted_table(table, reference, chosen: int, n: int) -> _FiniteReward:
     guarantee = sordino.Guarantee(
         1.0, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="local"
     )
-    return _FiniteReward(
-        candidates=FiniteRewards(functions),
-        name=f"r{chosen}",
-        log_likelihoods=np.zeros(len(table)),
-        spread=own[:, None] + own - 2 * covariance,
-        drawn_from_reference=True,
-        flip_probability=0.0,
-        pairs=n,
+    center = np.eye(len(table))[chosen]
+    spread = own[:, None] + own - 2 * covariance
+    return RewardModel(
+        weights=center,
+        features=FiniteRewards(functions),
         guarantee=guarantee,
-        release_ids=(),
-        artifact="",
+        **dict.fromkeys(("ridge", "gradient_norm", "atol"), 0.0),
+        ball=1.0,
+        pairs=n,
+        method="finite-class",
+        ellipsoid=DisagreementSet(center=center, spread=spread, n=n, kappa=1.0),
     )
 
 
@@ -290,13 +290,13 @@ def finite_errors(seed: int, *, square_root: bool = True):
     _, table, reference = finite_case(seed)
     fitted, *_ = finite_case(seed, n=int(10 ** np.random.default_rng(seed).uniform(4, 6)))
     k = table.shape[1]
-    known = fitted.confidence_set(CONFIDENCE)
+    known = fitted.ellipsoid.at(CONFIDENCE)
     chosen = int(np.argmax(known.center))
     centered = table - (table @ reference)[:, None]
     bonus = known.radius(CONFIDENCE) * known.widths(centered.T)
     if not square_root:
         bonus = bonus * known.radius(CONFIDENCE)
-    permitted = fitted.spread[chosen] <= fitted.radius_squared(CONFIDENCE)
+    permitted = fitted.ellipsoid.spread[chosen] <= fitted.ellipsoid.radius_squared(CONFIDENCE)
     assert permitted[chosen]
     assert len(bonus) == k
     return max(
@@ -318,7 +318,7 @@ def test_a_finite_bonus_without_its_square_root_is_caught():
 
 def finite_excess(fitted, table, reference, truth: int, temperature: float, *, ridge=1.0):
     """Return the policy's regret over its bound, with that share of λ in the bound's constant."""
-    known = fitted.confidence_set(CONFIDENCE)
+    known = fitted.ellipsoid.at(CONFIDENCE)
     policy = pessimistic_policy(fitted, temperature=temperature, confidence=CONFIDENCE)
     answers = [str(index) for index in range(table.shape[1])]
     (chances,) = policy.probabilities(["p"], [answers], reference=[reference])
@@ -326,7 +326,7 @@ def finite_excess(fitted, table, reference, truth: int, temperature: float, *, r
     bound = suboptimality_bound(
         known.widths((table - (table @ reference)[:, None]).T),
         gibbs_rows(rewards, temperature, reference[None])[0],
-        radius=math.sqrt(fitted.radius_squared(CONFIDENCE) + ridge * known.ridge),
+        radius=math.sqrt(fitted.ellipsoid.radius_squared(CONFIDENCE) + ridge * known.ridge),
         temperature=temperature,
     )
     return kl_regret(chances[None], rewards, temperature, reference[None]) / bound
@@ -338,8 +338,8 @@ def test_a_finite_class_loses_no_more_than_is_proved(seed):
     generator = np.random.default_rng(seed)
     n, temperature = int(10 ** generator.uniform(3, 6)), float(np.exp(generator.uniform(-3, 1)))
     fitted, table, reference = finite_case(seed, n)
-    chosen = fitted.candidates.names.index(fitted.name)
-    permitted = fitted.spread[chosen] <= fitted.radius_squared(CONFIDENCE)
+    chosen = int(np.argmax(fitted.weights))
+    permitted = fitted.ellipsoid.spread[chosen] <= fitted.ellipsoid.radius_squared(CONFIDENCE)
     for truth in np.flatnonzero(permitted):
         assert finite_excess(fitted, table, reference, truth, temperature) <= 1 + SLACK
 
@@ -356,10 +356,10 @@ def test_the_regularized_bound_needs_its_ridge():
     reference = np.array([rare, 1 - rare])
     table = np.zeros((3, 2))
     table[2, 0] = 1.0
-    square = fitted_table(table, reference, 0, n).radius_squared(CONFIDENCE)
+    square = fitted_table(table, reference, 0, n).ellipsoid.radius_squared(CONFIDENCE)
     table[1, 0] = math.sqrt(square / (rare * (1 - rare))) * (1 - 1e-9)
     fitted = fitted_table(table, reference, 0, n)
-    assert fitted.spread[0, 1] <= square
+    assert fitted.ellipsoid.spread[0, 1] <= square
     assert finite_excess(fitted, table, reference, 1, 1.0, ridge=0.0) > 1.25
     assert finite_excess(fitted, table, reference, 1, 1.0) <= 1
 

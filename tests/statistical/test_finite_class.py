@@ -67,12 +67,12 @@ def run(seed, *, n, turned=False):
     options = {"prompts": PROMPTS, "candidates": [ACTIONS] * 3, "reference": reference}
     ratios = []
     for fitted in (rewards.fit(pairs), rewards.fit(pairs, drawn_from_reference=True, **options)):
-        chosen = rewards.names.index(fitted.name)
+        chosen = int(np.argmax(fitted.weights))
         policy = pessimistic_policy(fitted, temperature=TEMPERATURE, confidence=CONFIDENCE)
         chances = policy.probabilities(PROMPTS, [ACTIONS] * 3, reference=reference)
         best = gibbs_rows(table[target], TEMPERATURE, reference)
         lost = kl_regret(np.array(chances), table[target], TEMPERATURE, reference)
-        known = fitted.confidence_set(CONFIDENCE)
+        known = fitted.ellipsoid.at(CONFIDENCE)
         radius = known.radius(CONFIDENCE)
         bonuses = policy.bonus(PROMPTS, [ACTIONS] * 3, reference=reference)
         bound = np.mean(
@@ -82,7 +82,11 @@ def run(seed, *, n, turned=False):
             ]
         )
         ratios.append(
-            (fitted.spread[chosen, target] / fitted.radius_squared(CONFIDENCE), lost / bound)
+            (
+                fitted.ellipsoid.spread[chosen, target]
+                / fitted.ellipsoid.radius_squared(CONFIDENCE),
+                lost / bound,
+            )
         )
     return ratios
 

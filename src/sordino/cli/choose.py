@@ -36,12 +36,13 @@ from sordino.privacy.guarantee import BoundedRangeEvent, Guarantee, never_less, 
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.rewards.finite import FiniteRewards
 from sordino.rewards.model import RewardModel
 from sordino.rewards.release_checks import entropy_of, weighed
 from sordino.rewards.withheld import WithheldReward
 from sordino.runs.align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from sordino.runs.align_run import remake_policy
-from sordino.runs.align_settings import StepFeatures
+from sordino.runs.align_settings import ClassFile, StepFeatures
 from sordino.runs.progress import Bar
 from sordino.runs.run import Limit, Run, describe_draw, paid_here, quiet
 from sordino.runs.settings import (
@@ -79,6 +80,7 @@ class Choose(Spending):
         metavar="PREFS",
     )
     step_features: StepFeatures = None
+    candidates: ClassFile = None
     ledger: RunLedger = None
     simulate_seed: int | None = PrivacyOption("A seed, to repeat the draws.", min=0)
 
@@ -152,7 +154,8 @@ def choose(settings: Choose) -> None:
     if settings.out is not None:
         refuse_output(settings.out, force=settings.force)
     result = read_result(settings.folder)
-    reward = RewardModel.load(settings.folder / "reward.json")
+    known = None if settings.candidates is None else FiniteRewards.read(settings.candidates)
+    reward = RewardModel.load(settings.folder / "reward.json", features=known)
     with malformed(RESULT):
         terms, about = dict(result["policy"]), dict(result["data"])
         remake_policy(reward, terms, temperature=None)  # what the file says, before an option

@@ -34,8 +34,7 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
-from sordino.rewards.confidence import Ellipsoid
-from sordino.rewards.finite import DisagreementSet
+from sordino.rewards.confidence import DisagreementSet, Ellipsoid
 from sordino.rewards.release_checks import entropy_of, paying, weighed
 from sordino.rewards.withheld import WithheldFit
 
@@ -472,9 +471,8 @@ def gibbs_policy(
     temperature; PPKL's η is its inverse.
 
     Args:
-        reward: A :class:`sordino.RewardModel`, or what :class:`sordino.FiniteRewards` fitted:
-            everything computed from it is free. Or a :class:`sordino.WithheldReward`, of which
-            every draw spends.
+        reward: A :class:`sordino.RewardModel`: everything computed from it is free. Or a
+            :class:`sordino.WithheldReward`, of which every draw spends.
         temperature: KL strength in units of reward, finite and > 0.
 
     Raises:
@@ -627,17 +625,16 @@ class ConfidencePolicy(CandidatePolicy):
 
     def _confidence_set(self) -> Ellipsoid | DisagreementSet:
         """Return the set that the bonus is made of; refuse a reward that has none."""
-        # a finite class shapes its set by the confidence, an ellipsoid has one shape for all
-        shaped = getattr(self.reward, "confidence_set", None)
-        known = shaped(self.confidence) if shaped else getattr(self.reward, "ellipsoid", None)
+        known = getattr(self.reward, "ellipsoid", None)
         if known is None:
             raise UsageError(
                 "This reward keeps no confidence set, so nothing says how wrong it may be. Fit "
                 "it with fit_reward(..., ellipsoid=True), or use gibbs_policy, which takes it at "
                 "its word."
             )
+        # a finite class shapes its set by the confidence, an ellipsoid has one shape for all
         found: Ellipsoid | DisagreementSet = known
-        return found
+        return found.at(self.confidence) if isinstance(found, DisagreementSet) else found
 
 
 def pessimistic_policy(

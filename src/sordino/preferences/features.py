@@ -296,6 +296,10 @@ _MANY = 20_000  # judgments from which words can be learned
 _CHUNK = 1 << 20  # characters that are worked on at once, which bounds the memory
 
 
+CLASS = "finite-class"
+"""What features, sets and fits are called that are of a finite class of rewards."""
+
+
 @runtime_checkable
 class Features(Protocol):
     """A public map from a prompt and an answer to a vector of bounded norm."""
@@ -686,6 +690,38 @@ def differences(
     return given if absent else given - features.transform(prompts, cast("Any", second))
 
 
+class UnreadClass:
+    """The rewards of a finite class, as a file names them: they score nothing."""
+
+    feature_bound = 1.0
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Hold the names; DataError where there are none."""
+        given = settings.get("names")
+        self.names: list[str] = given if isinstance(given, list) else []
+        self._settings, texts = dict(settings), all(isinstance(name, str) for name in self.names)
+        if not texts or not self.names or self.names != sorted({*self.names}):
+            raise DataError("The names of a class of rewards are missing or malformed.")
+
+    @property
+    def dimension(self) -> int:
+        """Return how many there are."""
+        return len(self.names)
+
+    def transform(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Matrix:
+        """Refuse to score."""
+        del prompts, answers
+        raise UsageError(
+            "This reward is one of a finite class, of which its file holds the names alone. "
+            "Nothing was scored. Give the class again: sordino choose --class FILE; in Python, "
+            "features=sordino.FiniteRewards.read(FILE)."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the file says."""
+        return self._settings
+
+
 def features_from_dict(
     settings: Mapping[str, Any],
     *,
@@ -718,6 +754,8 @@ def features_from_dict(
             "These features need a sentence model, which no file of a reward holds. Pass "
             "features=sordino.language.SentenceEmbeddings(...) with the folder of the model."
         )
+    if kind == CLASS:
+        return UnreadClass(settings)
     if kind not in ("hashed-text", "function"):
         raise DataError("The features are of an unknown kind: known are 'hashed-text', 'function'.")
     if (kind == "function") != (function is not None) or features is not None:

@@ -212,6 +212,8 @@ def _of_accuracy(name: str, value: float, error: float, peer: _Peer, *, scales: 
 
 def _outlook(result: Json) -> Way | None:
     """Return what could be foreseen of a reward like this one, from public numbers."""
+    if result.get("class"):  # nothing is foreseen of one
+        return None
     mechanism, utility = result.get("mechanism") or {}, result.get("utility") or {}
     name, delta = str(mechanism.get("name")), real("delta", mechanism.get("delta")) or 0.0
     way, epsilon = {

@@ -53,6 +53,8 @@ from .result import MEANINGLESS, WEAK, judge
 _METHODS = {
     "debiased": "Debiased logistic regression: every randomized answer is corrected for its "
     "known chance of having been flipped, so that the fit is right on average.",
+    "finite-class": "Of a finite class of rewards, which is public and was written down before "
+    "anybody answered, the one under which the randomized answers are likeliest.",
     "mixture": "Debiased logistic regression, then refined by the likelihood of the randomized "
     "answers themselves, which makes more of the same answers where rewards are large.",
     "objective-perturbation": "Logistic regression with a random linear term in its loss; little "
@@ -78,6 +80,7 @@ _AUTO = {
     "read randomized answers only, so it cost nothing.",
 }
 _NO_STANDARD_ERRORS = {
+    "finite-class": "one candidate is taken as it is, and nothing of it is fitted.",
     "objective-perturbation": "prompts and answers are private, and would decide them.",
     "ranked-perturbation": "ballots are private, and would decide them.",
 }
@@ -110,13 +113,14 @@ _ORIGINS = {
 _TINY = 0.001  # chances below it, and above its complement, are not written out
 
 
-def _describe_fit(reward: Json | None) -> Rows | None:
+def _describe_fit(reward: Json | None, among: Json | None = None) -> Rows | None:
     """Return how the reward was fitted, as names and sentences; None if it is not told."""
     if reward is None or not (method := str(reward.get("method") or "")):
         return None
     noised, of_ballots = is_noised_sum(method), hides_ballots(method)
     of_sum = _SUM_OF_BALLOTS if of_ballots else _SUM_OF_LABELS
     rows = [["Likelihood", of_sum if noised else _METHODS.get(method, method)]]
+    rows += _describe_class(among) if among else []
     asked = reward.get("method_asked")
     if asked == "auto" and method in _AUTO:
         rows.append(["Chosen", _AUTO[method]])
@@ -134,6 +138,20 @@ def _describe_fit(reward: Json | None) -> Rows | None:
             f"{what}; the {noise} is counted in)."
         )
         rows.append(["Standard errors", told])
+    return rows
+
+
+def _describe_class(among: Json) -> Rows:
+    """Return which candidates there are, which was chosen, and what the others lack."""
+    (name, most), *others = among["likeliest"]
+    behind = [f"{other} (−{plain(most - less)})" for other, less in others]
+    rows = [["Chosen", f"{name}, of {whole(among['candidates'])} candidates."]]
+    if behind:
+        told = f"{_listed(behind, _NAMED)}; in brackets, how much less their log-likelihood is."
+        rows.append(["Next", told])
+    if (possible := real("class.possible", among.get("possible"))) is not None:
+        told = f"{whole(possible)} of {whole(among['candidates'])} candidates may be the true one."
+        rows.append(["Confidence set", told])
     return rows
 
 
@@ -526,7 +544,7 @@ def summarize(
         if noise == "estimate"
         else METRICS_NOTES["labels" if noise == "labels" else "other"],
         "reward": measured,
-        "fit": _describe_fit(reward),
+        "fit": _describe_fit(reward, result.get("class")),
         "calibration": [
             row | {"pairs": row["pairs"] if counted else None}
             for row in bins

@@ -13,7 +13,7 @@ import base64
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
@@ -22,6 +22,7 @@ from jaxtyping import Float
 from scipy.sparse import issparse
 from scipy.special import expit
 
+from sordino import _validate
 from sordino._validate import (
     Square,
     Vector,
@@ -37,6 +38,7 @@ from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.grid import Matrix, each_added, row_weights
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_sum import SizeGroup, groups_by_size
+from sordino.preferences.features import CLASS
 from sordino.privacy.guarantee import NeighboringRelation
 
 from .pair_losses import blocks, debiased_slope, weighted_grams
@@ -580,3 +582,92 @@ def _total(loss: PairwiseComposite | FirstChoice, bends: _Bends) -> Square:
             counted[:, places, places] = 0.0
             add_bends(total, loss.features, inside.rows, counted)
     return (total + total.T) / 2
+
+
+_CLASS = 103.5  # 4/σ′(1)², rounded up in the last digit
+_SAMPLE = 8.0
+_CACHED = 1 << 17  # numbers of gaps that are held at once while the largest is sought: 1 MiB
+
+
+def spread_of(moments: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N N"]:
+    """Return the second moment of g − g′ for each two variables, from those of their products."""
+    # Source: docs/local.md, finite reward class: E(g − g′)² = E g² + E g′² − 2 E gg′.
+    own = np.diagonal(moments)
+    spread = np.maximum(own[:, None] + own - 2 * moments, 0.0)
+    return np.asarray((spread + spread.T) / 2)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class DisagreementSet:
+    """All candidates that disagree with the likeliest one by no more than the radius."""
+
+    # Source: docs/local.md, finite reward class: the bonus is √(β² + λ) · D.
+
+    center: Float[np.ndarray, " N"]  # the weights that pick the likeliest candidate
+    # How far each two candidates disagree on the pairs, or under the reference.
+    spread: Float[np.ndarray, "N N"]
+    n: int  # number of independent answers
+    kappa: float  # κ = 1 − 2 · flip probability
+    ridge: float | None = None  # λ > 0; None where it follows the level
+
+    def radius_squared(self, confidence: float) -> float:
+        """Return how much the likeliest reward may disagree with the truth, that often."""
+        # With the stated confidence, half the mean square of their difference over the pairs is at
+        # most this, and so is the variance of their difference under the reference, where the pairs
+        # were drawn from it.
+        # Source: PPKL, Lemma B.1 and Theorem 4.2, with constants made explicit; docs/local.md,
+        # finite reward class: β² = (103.5/κ² + 8) · log(2N/(1 − confidence))/n.
+        failure = 1 - _validate.failure_probability("confidence", confidence, zero=False)
+        most = math.log(2 * len(self.center) / failure) / self.n
+        return (_CLASS / self.kappa**2 + _SAMPLE) * most
+
+    def at(self, confidence: float) -> DisagreementSet:
+        """Return the set with the ridge of a level, unless it has one."""
+        # Source: docs/local.md, finite reward class: λ = β² unless given.
+        ridge = self.radius_squared(confidence) if self.ridge is None else self.ridge
+        return replace(self, ridge=_validate.positive("ridge", ridge))
+
+    def possible(self, confidence: float) -> int:
+        """Return how many candidates disagree with the center by no more than the radius."""
+        likely = self.spread[np.argmax(self.center)] <= self.radius_squared(confidence)
+        return int(likely.sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the set as JSON holds it."""
+        arrays = {"center": self.center.tolist(), "spread": self.spread.tolist()}
+        return {"kind": CLASS, **arrays, "n": self.n, "kappa": self.kappa}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> DisagreementSet:
+        """Return what :meth:`to_dict` wrote; ValueError, KeyError or TypeError if it did not."""
+        center, spread = (np.array(values[name], np.float64) for name in ("center", "spread"))
+        found = cls(
+            center=center,
+            spread=spread,
+            n=_validate.integer("n", values["n"], at_least=1),
+            kappa=_validate.positive("kappa", values["kappa"]),
+        )
+        square = spread.shape == (len(center), len(center)) and bool(np.isfinite(spread).all())
+        if not square or (spread < 0).any() or (spread != spread.T).any():
+            raise ValueError
+        return found
+
+    def radius(self, confidence: float) -> float:
+        """Return what widths are multiplied by."""
+        # Source: docs/local.md, finite reward class: √(β² + λ).
+        return math.sqrt(self.radius_squared(confidence) + (self.at(confidence).ridge or 0.0))
+
+    def widths(self, rows: Float[np.ndarray, "m N"]) -> Float[np.ndarray, " m"]:
+        """Return how far two candidates disagree at most on each answer, per unit of radius."""
+        # Source: docs/local.md, finite reward class: D = max over r ≠ r′ of |Δ − E_reference Δ| /
+        # √(λ + spread), Δ = r − r′.
+        assert self.ridge is not None  # noqa: S101 - `at` a level
+        size = max(1, _CACHED // len(self.center))
+        widths, steepness = np.zeros(len(rows)), 1 / np.sqrt(self.ridge + self.spread)
+        for at in range(0, len(rows), size):
+            columns, widest = np.ascontiguousarray(rows[at : at + size].T), widths[at : at + size]
+            for one in range(len(columns) - 1):
+                gaps = columns[one + 1 :] - columns[one]
+                gaps *= steepness[one, one + 1 :, None]
+                np.maximum(widest, np.abs(gaps, out=gaps).max(axis=0), out=widest)
+        return widths

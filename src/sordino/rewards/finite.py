@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -12,77 +15,32 @@ import numpy as np
 from jaxtyping import Float
 
 from sordino import _validate
+from sordino._files import sha256_of
+from sordino._validate import Vector
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.preferences.bandit_logs import ContextColumn, cell_of, read_cells
+from sordino.preferences.features import CLASS, SIGNALS, HashedText
+from sordino.preferences.files import read_rows
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.records import Text
-from sordino.privacy.guarantee import Guarantee
-from sordino.privacy.ledger_chain import digest_of_array
 
 from .candidates import Candidates, ReferenceLists
+from .confidence import DisagreementSet, spread_of
+from .evidence import Design
+from .model import RewardModel
 from .pair_losses import answer_probability
-
-_CLASS = 103.5  # 4/σ′(1)², rounded up in the last digit
-_SAMPLE = 8.0
-_CACHED = 1 << 17  # numbers of gaps that are held at once while the largest is sought: 1 MiB
-
-
-def radius_squared(confidence: float, *, n: int, candidates: int, kappa: float) -> float:
-    """Return how much the likeliest reward of a finite class may disagree with the truth."""
-    # With the stated confidence, half the mean square of their difference over the pairs is at most
-    # this, and so is the variance of their difference under the reference, where the pairs were
-    # drawn from it.
-    # Source: PPKL, Lemma B.1 and Theorem 4.2, with constants made explicit; docs/local.md, finite
-    # reward class: β² = (103.5/κ² + 8) · log(2N/(1 − confidence))/n.
-    failure = 1 - _validate.failure_probability("confidence", confidence, zero=False)
-    return (_CLASS / kappa**2 + _SAMPLE) * math.log(2 * candidates / failure) / n
-
-
-def spread_of(moments: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N N"]:
-    """Return the second moment of g − g′ for each two variables, from those of their products."""
-    # Source: docs/local.md, finite reward class: E(g − g′)² = E g² + E g′² − 2 E gg′.
-    own = np.diagonal(moments)
-    spread = np.maximum(own[:, None] + own - 2 * moments, 0.0)
-    return np.asarray((spread + spread.T) / 2)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class DisagreementSet:
-    """All candidates that disagree with the likeliest one by no more than the radius."""
-
-    # Source: docs/local.md, finite reward class: the bonus is √(β² + λ) · D.
-
-    center: Float[np.ndarray, " N"]  # the weights that pick the likeliest candidate
-    # How far each two candidates disagree on the pairs, or under the reference.
-    spread: Float[np.ndarray, "N N"]
-    ridge: float  # λ > 0
-    n: int  # number of independent answers
-    kappa: float  # κ = 1 − 2 · flip probability
-
-    def radius(self, confidence: float) -> float:
-        """Return what widths are multiplied by."""
-        # Source: docs/local.md, finite reward class: √(β² + λ).
-        square = radius_squared(confidence, n=self.n, candidates=len(self.center), kappa=self.kappa)
-        return math.sqrt(square + self.ridge)
-
-    def widths(self, rows: Float[np.ndarray, "m N"]) -> Float[np.ndarray, " m"]:
-        """Return how far two candidates disagree at most on each answer, per unit of radius."""
-        # Source: docs/local.md, finite reward class: D = max over r ≠ r′ of |Δ − E_reference Δ| /
-        # √(λ + spread), Δ = r − r′.
-        size = max(1, _CACHED // len(self.center))
-        widths, steepness = np.zeros(len(rows)), 1 / np.sqrt(self.ridge + self.spread)
-        for at in range(0, len(rows), size):
-            columns, widest = np.ascontiguousarray(rows[at : at + size].T), widths[at : at + size]
-            for one in range(len(columns) - 1):
-                gaps = columns[one + 1 :] - columns[one]
-                gaps *= steepness[one, one + 1 :, None]
-                np.maximum(widest, np.abs(gaps, out=gaps).max(axis=0), out=widest)
-        return widths
-
 
 RewardFunction: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Any]
 """Prompts and answers in, one reward in [0, 1] for each out."""
 
 _BLOCK = 1 << 21  # numbers of rewards that are held at once: 16 MiB
+_TEXTS = ("completion", "answer", "response")  # what the column of an answer is called
+_LISTED = 10  # candidates that a result tells
+_HALF = 0.5  # the longest weights whose rewards, moved by as much, are in [0, 1]
+_FORMS = (
+    "rows of prompt, completion and a column of scores in [0, 1] for each candidate; or rows of a "
+    "name and its weights, a list for hashed text features or {signal: weight}"
+)
 
 
 @dataclass(frozen=True)
@@ -95,6 +53,7 @@ class FiniteRewards:
 
     Args:
         functions: Name → function.
+        digest: SHA-256 of the file that they were read from, if any.
 
     Example:
         >>> def short(prompts, answers):
@@ -106,6 +65,43 @@ class FiniteRewards:
     """
 
     functions: Mapping[str, RewardFunction] = field(repr=False)
+    digest: str = field(default="", repr=False, kw_only=True)  # of the file it was read from
+
+    @classmethod
+    def read(cls, path: str | Path) -> FiniteRewards:
+        """Return the candidates of a public file that was written before anybody answered.
+
+        It holds rows of ``prompt``, ``completion`` and a column of scores in [0, 1] for each
+        candidate; or rows of ``name`` and ``weights``: a list for that many hashed text features,
+        or a mapping from names of :data:`~sordino.preferences.features.SIGNALS`. A reward is then
+        weights · φ + 1/2, so weights have a norm of at most 1/2.
+
+        Raises:
+            DataError: The file is of neither form, or a score or weight cannot be used.
+            FileSystemError: It cannot be read.
+        """
+        rows = list(read_rows(path))
+        first: Mapping[str, Any] = rows[0][1] if isinstance(rows[0][1], Mapping) else {}
+        text = next((name for name in _TEXTS if name in first), None)
+        if "weights" in first:
+            made = {name: partial(_linear, one) for name, one in read_weights(rows).items()}
+            return cls(made, digest=sha256_of(Path(path)))
+        names = [name for name in first if name not in ("prompt", text)]
+        if text is None or "prompt" not in first or not names:
+            raise DataError(f"A class of rewards is {_FORMS}. Nothing was done.")
+        scores = read_cells(rows, tuple(map(ContextColumn, names)))
+        for (where, _), row in zip(rows, scores, strict=True):
+            if not ((row >= 0) & (row <= 1)).all():
+                raise DataError(f"{where}: a score of a class must be in [0, 1]. Nothing was done.")
+        texts = ([cell_of(row, name, where) for name in ("prompt", text)] for where, row in rows)
+        places = {_key(*both): at for at, both in enumerate(texts)}
+        if len(places) < len(rows):
+            raise DataError("A class of rewards scores an answer twice. Nothing was done.")
+        table = {
+            name: partial(_looked_up, places, column)
+            for name, column in zip(names, scores.T, strict=True)
+        }
+        return cls(table, digest=sha256_of(Path(path)))
 
     def __post_init__(self) -> None:
         given = self.functions if isinstance(self.functions, Mapping) else {}
@@ -171,8 +167,9 @@ class FiniteRewards:
         return np.stack([self.score(name, prompts, answers) for name in self.names], axis=1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the names; of the functions nothing is stored."""
-        return {"kind": "finite-class", "names": list(self.names)}
+        """Return the names; of the functions nothing is stored, of a file its digest."""
+        kept = {"digest": self.digest} if self.digest else {}
+        return {"kind": CLASS, "names": list(self.names), **kept}
 
     def fit(
         self,
@@ -182,7 +179,7 @@ class FiniteRewards:
         prompts: Sequence[Text] | None = None,
         candidates: Sequence[Sequence[Text]] | None = None,
         reference: ReferenceLists = None,
-    ) -> _FiniteReward:
+    ) -> RewardModel:
         """Return the candidate under which the randomized answers are likeliest.
 
         The maximum is exact, by enumeration; ties go to the name that comes first. A repeated
@@ -204,6 +201,9 @@ class FiniteRewards:
             PrivacyError: The pairs are raw judgments.
             UsageError: The pairs hold no texts, or settings do not fit together.
             DataError: A function returned no rewards in [0, 1].
+
+        Returns:
+            A reward whose features are the rewards of all candidates, and whose weights pick one.
 
         Guarantee:
             Exactly what the answers promise: this is post-processing. Shown by
@@ -234,118 +234,110 @@ class FiniteRewards:
                 "prompts, candidates and reference describe the reference policy: give the first "
                 "two with drawn_from_reference=True, and none of them without."
             )
-        likelihoods = np.zeros(self.dimension)
-        moments = np.zeros((self.dimension, self.dimension))
-        once = np.flatnonzero(pairs.first_rows())
-        size = max(1, _BLOCK // self.dimension)
-        for start in range(0, len(once), size):
-            rows = once[start : start + size]
-            asked, first, second = (
-                [column[i] for i in rows] for column in (pairs.prompts, pairs.first, pairs.second)
-            )
-            gaps = self.transform(asked, first) - self.transform(asked, second)
-            # rewards in [0, 1] keep both probabilities above 0.26
-            chances = answer_probability(gaps, pairs.flip_probability)
-            preferred = pairs.answers[rows][:, None] == 1
-            likelihoods += np.log(np.where(preferred, chances, 1 - chances)).sum(axis=0)
-            moments += gaps.T @ gaps
-        moments /= 2 * len(once)
-        n = len(once)
+        design = Design.of(pairs, self)
+        weights, likelihoods = likeliest(design)
+        moments = design.differences.T @ design.differences / (2 * len(design))
         if prompts is not None and candidates is not None:
             options = Candidates.of(prompts, candidates, reference=reference, features=self)
             moments = np.zeros((self.dimension, self.dimension))
             for here, _, centered in options.centered(self):  # averaged over prompts
                 moments += centered.T @ (options.reference[here, None] * centered)
             moments /= len(options.sizes)
-        return _FiniteReward(
-            candidates=self,
-            name=self.names[int(np.argmax(likelihoods))],
-            log_likelihoods=likelihoods,
-            spread=spread_of(moments),
-            drawn_from_reference=drawn_from_reference,
-            flip_probability=pairs.flip_probability,
-            pairs=n,
+        return RewardModel(
+            weights=weights,
+            features=self,
             guarantee=pairs.guarantee,
+            ridge=0.0,
+            ball=1.0,
+            gradient_norm=0.0,
+            atol=0.0,
+            pairs=len(design),
+            method=CLASS,
+            ellipsoid=DisagreementSet(
+                center=weights,
+                spread=spread_of(moments),
+                n=len(design),
+                kappa=1 - 2 * pairs.flip_probability,
+            ),
             release_ids=pairs.release_ids,
             artifact=pairs.artifact,
+            statistic=likelihoods,
         )
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class _FiniteReward:
-    """The likeliest reward of a finite class, with what the others say."""
+def likeliest(design: Design) -> tuple[Vector, Vector]:
+    """Return the weights that pick the likeliest candidate of a class, and all log-likelihoods."""
+    gaps, answers = design.differences, design.answers
+    found = np.zeros(gaps.shape[1])
+    size = max(1, _BLOCK // gaps.shape[1])
+    for at in range(0, len(answers), size):
+        # rewards in [0, 1] keep both probabilities above 0.26
+        chances = answer_probability(gaps[at : at + size], design.flip_probability)
+        preferred = answers[at : at + size, None] == 1
+        found += np.log(np.where(preferred, chances, 1 - chances)).sum(axis=0)
+    return (np.arange(len(found)) == np.argmax(found)).astype(np.float64), found
 
-    # Made by `fit`. Policies take it like a linear reward: its features are the rewards of all N
-    # candidates, and its weights pick one of them.
 
-    candidates: FiniteRewards  # the class
-    name: str  # the candidate under which the answers are likeliest
-    # Of the randomized answers under each candidate, by name order.
-    log_likelihoods: Float[np.ndarray, " N"]
-    # How far each two candidates disagree on the pairs or under the reference: the denominators of
-    # D², shape (N, N).
-    spread: Float[np.ndarray, "N N"]
-    drawn_from_reference: bool  # whether `spread` is the variance under the reference
-    flip_probability: float  # chance that an answer is not the judgment
-    pairs: int  # number of answers, repeats of one person not counted
-    guarantee: Guarantee  # what the release promises
-    release_ids: tuple[str, ...]  # ledger entries that paid
-    artifact: str  # SHA-256 of the private answers it was fitted on
+def describe_class(reward: RewardModel, confidence: float | None) -> dict[str, Any] | None:
+    """Return what is known of a finite class, the best candidate first; None without a class."""
+    names, scores, known = getattr(reward.features, "names", ()), reward.statistic, reward.ellipsoid
+    if reward.method != CLASS or scores is None:
+        return None
+    order = np.lexsort((-scores, -reward.weights)).tolist()[:_LISTED]
+    possible = None
+    if confidence is not None and isinstance(known, DisagreementSet):
+        possible = known.possible(confidence)
+    return {
+        "candidates": len(names),
+        "likeliest": [[names[at], float(scores[at])] for at in order],
+        "possible": possible,
+    }
 
-    def __repr__(self) -> str:
-        return f"FiniteReward({self.name!r} of {self.candidates.dimension}, {self.guarantee})"
 
-    @property
-    def features(self) -> FiniteRewards:
-        """What policies read texts with: the rewards of all candidates."""
-        return self.candidates
+def read_weights(rows: Sequence[tuple[str, Any]]) -> dict[str, Float[np.ndarray, " d"]]:
+    """Return the weights of each candidate by its name, all of one length and none too long."""
+    found: dict[str, Float[np.ndarray, " d"]] = {}
+    for where, row in rows:
+        name, given = row.get("name"), row.get("weights")
+        if isinstance(given, Mapping) and given.keys() <= SIGNALS.keys():
+            given = [given.get(signal, 0.0) for signal in SIGNALS]
+        if not isinstance(name, str) or not name or not isinstance(given, list) or name in found:
+            raise DataError(f"{where}: a candidate is a new name and its weights: {_FORMS}.")
+        found[name] = _validate.finite_array(f"{where}: weights", given, ndim=1)
+        if len(found[name]) != len(next(iter(found.values()))):
+            raise DataError(f"{where}: all candidates must have the same number of weights.")
+        if not np.linalg.norm(found[name]) <= _HALF:
+            raise DataError(
+                f"{where}: the norm of the weights must be at most 0.5, so that rewards (weights · "
+                "features + 0.5) are in [0, 1]. Nothing was done. Scale them down."
+            )
+    return found
 
-    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
-        """Return the reward of each answer to each prompt, in [0, 1]."""
-        return self.candidates.score(self.name, prompts, answers)
 
-    def score_features(self, rows: Any) -> Float[np.ndarray, " n"]:
-        """Return the likeliest candidate's column of the rewards of all candidates."""
-        return np.asarray(rows @ self._center, dtype=np.float64)
+def _linear(
+    weights: Float[np.ndarray, " d"], prompts: Sequence[Text], answers: Sequence[Text]
+) -> Float[np.ndarray, " n"]:
+    signals = len(weights) == len(SIGNALS)
+    features = HashedText(len(weights), word_norm=0.0 if signals else 0.15)
+    rewards = features.transform(prompts, answers) @ weights + _HALF
+    return np.asarray(np.clip(rewards, 0, 1))  # of rounding
 
-    def radius_squared(self, confidence: float) -> float:
-        """Return how much this reward may disagree with the true one."""
-        # Source: docs/local.md, finite reward class: β².
-        return radius_squared(
-            confidence, n=self.pairs, candidates=self.candidates.dimension, kappa=self._kappa
+
+def _key(prompt: object, answer: object) -> object:
+    plain = isinstance(prompt, str) and isinstance(answer, str)
+    return (prompt, answer) if plain else json.dumps([prompt, answer], sort_keys=True)
+
+
+def _looked_up(
+    places: Mapping[object, int],
+    column: Float[np.ndarray, " n"],
+    prompts: Sequence[Text],
+    answers: Sequence[Text],
+) -> Float[np.ndarray, " n"]:
+    found = [places.get(_key(*texts), -1) for texts in zip(prompts, answers, strict=True)]
+    if -1 in found:
+        raise DataError(
+            f"The class has no score of the answer in entry {found.index(-1)}: prompt and answer "
+            "must stand in it word for word. Nothing was scored."
         )
-
-    def confidence_set(self, confidence: float, *, ridge: float | None = None) -> DisagreementSet:
-        """Return what bounds how wrong this reward may be, as policies use it."""
-        # Source: docs/local.md, finite reward class: λ = β² unless given.
-        default = self.radius_squared(confidence)
-        value = default if ridge is None else _validate.positive("ridge", ridge)
-        return DisagreementSet(
-            center=self._center, spread=self.spread, ridge=value, n=self.pairs, kappa=self._kappa
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what was learned, as JSON holds it; functions are code and are not in it."""
-        return {
-            "kind": "finite-reward",
-            "features": self.candidates.to_dict(),
-            "name": self.name,
-            "log_likelihoods": self.log_likelihoods.tolist(),
-            "spread": digest_of_array(self.spread),
-            "drawn_from_reference": self.drawn_from_reference,
-            "flip_probability": self.flip_probability,
-            "pairs": self.pairs,
-            "guarantee": self.guarantee.to_dict(),
-            "caveats": list(self.guarantee.caveats),
-            "release_ids": list(self.release_ids),
-            "artifact": self.artifact,
-        }
-
-    @property
-    def _kappa(self) -> float:
-        return 1 - 2 * self.flip_probability
-
-    @property
-    def _center(self) -> Float[np.ndarray, " N"]:
-        """Return the weights that pick the likeliest candidate."""
-        return np.array([float(name == self.name) for name in self.candidates.names])
+    return column[found]

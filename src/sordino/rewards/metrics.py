@@ -37,6 +37,7 @@ from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import person_key
 
 from .evidence import MOST_FEATURES, Design, Evidence, added_and_largest
+from .finite import likeliest
 from .pair_losses import debias, debiased_loss, debiased_slope
 from .reward_fit import BALL, fit_design, fit_sum
 
@@ -228,10 +229,12 @@ def cross_fit(
     ridge: float | None = None,
     ball: float = BALL,
     method: str = "auto",
+    finite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> HeldOut:
     """Return predictions for every observation from fits that did not see its question."""
-    # Each fit chooses its own ridge and method without the part that it is measured on.
+    # Each fit chooses its own ridge and method, or (finite) its own candidate, without the part
+    # that it is measured on.
     folds = design.folds(MEASURING)
     predictions = np.zeros(len(design))
     parts = np.unique(folds)
@@ -241,9 +244,12 @@ def cross_fit(
         inside = design.part(folds != fold)
         if not len(inside):
             raise DataError("These are too few different questions to hold any out.")
-        found = fit_design(inside, ridge=ridge, ball=ball, level=2, method=method)
+        if finite:
+            weights = likeliest(inside)[0]
+        else:
+            weights = fit_design(inside, ridge=ridge, ball=ball, level=2, method=method).weights
         rows = np.flatnonzero(folds == fold)
-        predictions[rows] = design.differences[rows] @ found.weights
+        predictions[rows] = design.differences[rows] @ weights
     return HeldOut(
         differences=predictions,
         answers=design.answers,

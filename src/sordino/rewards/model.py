@@ -30,12 +30,12 @@ from sordino._markup import card
 from sordino.errors import DataError, SordinoError, UsageError
 from sordino.mechanisms.catalogue import CURATOR_MECHANISMS
 from sordino.mechanisms.grid import Matrix
-from sordino.preferences.features import Features, HashedText, features_from_dict
+from sordino.preferences.features import CLASS, Features, HashedText, features_from_dict
 from sordino.preferences.records import Text
 from sordino.privacy.exports import model_card
 from sordino.privacy.guarantee import Guarantee, promise_rows
 
-from .confidence import ConfidenceEllipsoid, RecordEllipsoid, ReleasedMoment
+from .confidence import ConfidenceEllipsoid, DisagreementSet, RecordEllipsoid, ReleasedMoment
 
 Worth = tuple[str, float | None, float | None, float | None]
 """A name, its worth, and the ends of an interval; None where there are no data, or no interval."""
@@ -53,7 +53,7 @@ def centered_weights(
 
 REWARD_FORMAT = "sordino.reward"
 REWARD_FILE = "reward.json"
-_FITTED = ("debiased", "mixture", *CURATOR_MECHANISMS, "randomized-choice", "plackett-luce")
+_FITTED = ("debiased", "mixture", *CURATOR_MECHANISMS, "randomized-choice", "plackett-luce", CLASS)
 _ARRAYS = ("standard_errors", "statistic", "item_features", "worth_intervals")
 _SIZES = ("ridge", "ball", "gradient_norm", "atol")
 _FIELDS = (
@@ -82,7 +82,8 @@ class RewardModel:
         method: ``"debiased"``, or ``"mixture"`` where it was refined by that likelihood; or
             ``"label-gaussian"`` where all labels were released as one sum. From rankings:
             ``"ranking-gaussian"``, ``"ranked-perturbation"``, ``"randomized-choice"`` or
-            ``"plackett-luce"`` (not private).
+            ``"plackett-luce"`` (not private). Of a finite class ``"finite-class"``: features are
+            the rewards of all candidates, and weights pick the likeliest.
         ridge: Strength of the quadratic penalty.
         ball: Bound on the norm of the weights during the fit.
         gradient_norm: Norm of the gradient at the weights: the certificate of the fit.
@@ -95,7 +96,8 @@ class RewardModel:
         release_ids: Ledger entries that paid.
         artifact: SHA-256 of the private answers, or of the private sum, it was fitted on.
         statistic: That sum T̃ = Σ yx + noise, shape (d,): with the public vectors it is all that
-            another fit needs, for free. None where answers were released one by one.
+            another fit needs, for free. None where answers were released one by one; of a finite
+            class the log-likelihood of each candidate.
         moment: The noised second moment that was released with records, or None.
         items: The names of what everybody ranked; None if it was no election. Without features
             the weights are their worths, in this order, and sum to 0.
@@ -116,7 +118,7 @@ class RewardModel:
     pairs: int | None
     method: str = field(default="debiased")
     standard_errors: Float[np.ndarray, " d"] | None = field(default=None)
-    ellipsoid: ConfidenceEllipsoid | RecordEllipsoid | None = field(default=None)
+    ellipsoid: ConfidenceEllipsoid | RecordEllipsoid | DisagreementSet | None = field(default=None)
     release_ids: tuple[str, ...] = field(default=())
     artifact: str = ""
     statistic: Float[np.ndarray, " d"] | None = field(default=None)
@@ -332,8 +334,10 @@ class RewardModel:
             plain: dict[str, Any] = dict.fromkeys(_ARRAYS)
             plain |= {name: np.array(given[name], dtype=np.float64) for name in given}
             plain |= {name: _validate.non_negative(name, values[name]) for name in _SIZES}
-            of_records = ellipsoid is not None and ellipsoid.get("kind") == "record"
-            kind = RecordEllipsoid if of_records else ConfidenceEllipsoid
+            shape = "" if ellipsoid is None else str(ellipsoid.get("kind"))
+            kind: Any = {"record": RecordEllipsoid, CLASS: DisagreementSet}.get(
+                shape, ConfidenceEllipsoid
+            )
             model = cls(
                 weights=np.array(values["weights"], dtype=np.float64),
                 features=features,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from sordino.reporting.result import (
     predict_utility,
 )
 from sordino.rewards.evidence import Released
+from sordino.rewards.finite import describe_class
 from sordino.rewards.metrics import cross_fit
 from sordino.rewards.noise_forecast import Picture, of_answers
 from sordino.rewards.reward_fit import fit
@@ -165,12 +166,16 @@ class LabelNoise(LearningRun):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
+        if (known := self.settings.reward_class) is not None:  # it scores whatever will be asked
+            self._pairs.refuse_alone()
+            for pairs in filter(None, (self._pairs, self.inputs.public)):
+                pairs.differences(known)
         return self.randomizing.plan(ledger)
 
     def learn(self, ledger: Ledger) -> Learned:
         """Return what randomized answers teach; raw ones are randomized first."""
         settings, inputs, pairs = self.settings, self.inputs, self._pairs
-        private = self.randomizing.answers(ledger)
+        private, known = self.randomizing.answers(ledger), settings.reward_class
         fitting: dict[str, Any] = {
             "ridge": settings.ridge,
             "ball": settings.ball,
@@ -178,10 +183,13 @@ class LabelNoise(LearningRun):
             "method": settings.method if settings.confidence is None else "debiased",
         }
         with Bar.shown("Fitting") as bar:
-            features = self.suited(self.text_features, private)
+            features = known or self.suited(self.text_features, private)
             released = Released.of_answers(private, features)
-            reward, design = fit(released, **fitting), released.evidence
-            held_out = cross_fit(design, **fitting, progress=bar)
+            design, level = released.evidence, settings.confidence
+            reward = fit(released, **fitting) if known is None else known.fit(private)
+            if known is not None and level is None:
+                reward = replace(reward, ellipsoid=None)
+            held_out = cross_fit(design, **fitting, finite=known is not None, progress=bar)
         policy = make_policy(reward, **settings.policy_terms)
         arrived = private if isinstance(pairs, PrivatePairs) else None
         people = {} if private.persons is None else {"persons": len(set(private.persons))}
@@ -211,8 +219,14 @@ class LabelNoise(LearningRun):
                 "temperature": policy.temperature,
                 "pessimism": describe_distrust(policy, private),
             },
-            "utility": predict_utility(len(design), rows, chosen=private.label_epsilon),
-            "decisive": measure_decisive(reward, rows, source="comparisons"),
+            **(
+                {"class": describe_class(reward, level)}
+                if known is not None
+                else {
+                    "utility": predict_utility(len(design), rows, chosen=private.label_epsilon),
+                    "decisive": measure_decisive(reward, rows, source="comparisons"),
+                }
+            ),
             "examples": show_examples(policy, public=inputs.public, released=arrived),
             "calibration": calibration_bins(
                 held_out.differences, held_out.answers, held_out.flip_probability

@@ -155,6 +155,8 @@ class AlignRun(FolderRun):
     def pictured(self) -> bool:
         """Return whether how many judgments there are is known, so that a fit can be pictured."""
         data = self.inputs.data
+        if self.settings.candidates is not None:
+            return False
         if isinstance(data, Chunks):  # of one person not all rows may count
             return data.rows is not None and self.settings.cap is None
         return isinstance(data, Pairs)

@@ -30,7 +30,8 @@ from sordino.preferences.schemas import TRAJECTORIES
 from sordino.preferences.trajectories import Trajectories, read_trajectories
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.rewards.evidence import MOST_FEATURES
-from sordino.rewards.reward_fit import METHODS
+from sordino.rewards.finite import FiniteRewards
+from sordino.rewards.reward_fit import BALL, METHODS
 
 from .progress import Bar
 from .settings import (
@@ -45,7 +46,9 @@ from .settings import (
     PrivacyOption,
     Rated,
     Unit,
+    named_option,
     refuse_foreign,
+    refuse_given,
     refuse_options,
     refuse_records,
     refuse_relation,
@@ -99,6 +102,16 @@ StepFeatures = Annotated[
         "Of trajectories that name states and actions: a public table of features, JSON or .npy, "
         "by state and action, or by step, state and action.",
         metavar="TABLE",
+    ),
+]
+ClassFile = Annotated[
+    Path | None,
+    FitOption(
+        "Choose among the rewards of this public file, written down before anybody answered: "
+        "rows of prompt, completion and a score in [0, 1] by each candidate; or of name and "
+        "weights.",
+        flag="--class",
+        metavar="FILE",
     ),
 ]
 
@@ -197,7 +210,7 @@ class Fitting:
     ball: float = FitOption(
         "Bound on the norm of the weights. A confidence set takes it as a promise about the "
         "truth: choose it before you look.",
-        100.0,
+        BALL,
     )
     method: str = FitOption(
         "Likelihood of the fit; auto refines by the mixture where that clearly pays.",
@@ -353,6 +366,7 @@ class Align(Offered, Stepped, IntoFolder, Fitting, ManyFiles):
         "Share of the proved bonus that is used; below 1 it is a heuristic.",
         noise=("labels", "estimate"),
     )
+    candidates: ClassFile = None
     evaluate: Path | None = DataOption(
         "Judgments that you declare public.", **_MEASURES, metavar="PUBLIC"
     )
@@ -365,7 +379,27 @@ class Align(Offered, Stepped, IntoFolder, Fitting, ManyFiles):
         elif all(isinstance(each, UsageError) for each in self.kinds.values()):
             raise cast("UsageError", self.kinds[NoiseOn.labels])
 
+    @cached_property
+    def reward_class(self) -> FiniteRewards | None:
+        """Return the candidates among which is chosen; None for all linear rewards."""
+        if self.candidates is None:
+            return None
+        with named_option("--class"):
+            return FiniteRewards.read(self.candidates)
+
+    def _refuse_unsuited_to_class(self) -> None:
+        if self.noise is not NoiseOn.labels:
+            raise UsageError(
+                "--class chooses the reward under which randomized answers are likeliest; --noise "
+                f"{self.noise} has no way to do so. Nothing was done. Use --noise labels."
+            )
+        why = "--class FILE says which rewards there are, and one of them is taken as it is"
+        refuse_options(self, why, "ridge", "dimension", "intercept")
+        refuse_given({"--ball": self.ball != BALL, "--method": self.method != METHODS[0]}, why)
+
     def _refuse_unmet(self) -> None:
+        if self.candidates is not None:
+            self._refuse_unsuited_to_class()
         _validate.positive("--temperature", self.policy_temperature)
         usable_dimension("--dimension", self.text_dimension)
         self.refuse_unworkable()
@@ -450,8 +484,8 @@ class Align(Offered, Stepped, IntoFolder, Fitting, ManyFiles):
 
     @property
     def asked(self) -> tuple[Path | None, ...]:
-        """Return the public table that trajectories are read by."""
-        return (self.step_features,)
+        """Return the public files by which trajectories are read, and rewards are known."""
+        return self.step_features, self.candidates
 
     @property
     def text_dimension(self) -> int:

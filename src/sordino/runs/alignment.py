@@ -56,6 +56,7 @@ from .settings import (
     Unit,
     is_large,
     named_option,
+    refuse_given,
     refuse_options,
     reworded,
 )
@@ -69,7 +70,7 @@ _WORDS: Mapping[str, type[StrEnum]] = {
     "neighbors": Neighbors,
     "engine": EngineKind,
 }
-_PATHS = {"evaluate", "truth", "scratch", "update", "step_features"}
+_PATHS = {"candidates", "evaluate", "truth", "scratch", "update", "step_features"}
 _BY_CURATOR = (NoiseOn.estimate, NoiseOn.auto)  # what rankings and files in pieces go to
 _HALF = 0.5
 _TRUSTLESS = 0.002  # accuracy that nobody having to be trusted is worth
@@ -239,6 +240,7 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
     why = "it is for pairs, and these are rankings"
     refuse_options(settings, why, *measured, "scratch")
     _refuse_steps(settings, "it is for trajectories, and these are rankings")
+    refuse_given({"--class": settings.candidates}, why)
     if isinstance(source, Rankings):
         return Inputs(data=source)
     return Inputs(data=settings.read_ballots(source))

@@ -111,6 +111,7 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
         **({} if pairs is None else {judged(result): f"{pairs:,}{_in_files(data)}"}),
         **_ballot_rows(result, data),
         **dropped_row(data["dropped"]),
+        **_class_rows(result.get("class")),
     }
     told = {"accuracy", "negative_log_likelihood", "accuracy_reason"}
     some = any(result["reward"].get(name) is not None for name in told)
@@ -134,6 +135,15 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
     if folder is not None:
         rows["report"] = str(folder / "report.html")
     return rows | ({} if seconds is None else {"seconds": _number(seconds, 1)})
+
+
+def _class_rows(among: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return lines on which candidate of a finite class was chosen."""
+    if among is None:
+        return {}
+    rows = {"chosen": f"{among['likeliest'][0][0]}, of {among['candidates']:,} candidates"}
+    left = among["possible"]
+    return rows | ({} if left is None else {"confidence set": f"{left:,} candidates"})
 
 
 def _in_files(data: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 import sordino
 from sordino.policies.gibbs import optimistic_policy, pessimistic_policy
 from sordino.preferences.features import Features
+from sordino.rewards import confidence as disagreement
 from sordino.rewards import finite
-from sordino.rewards import finite as disagreement
-from sordino.rewards.finite import DisagreementSet, FiniteRewards, radius_squared
+from sordino.rewards.confidence import DisagreementSet
+from sordino.rewards.finite import FiniteRewards
 
 
 def share_of(letter):
@@ -53,6 +55,10 @@ def answers(ledger):
     return make
 
 
+def chosen(fitted):
+    return fitted.features.names[int(np.argmax(fitted.weights))]
+
+
 def exact_likelihoods(pairs, rows):
     """50 digits, one answer after the other."""
     found = []
@@ -75,8 +81,8 @@ def test_the_likeliest_is_found_by_enumeration(answers, epsilon):
     pairs = answers(epsilon=epsilon)
     fitted = REWARDS.fit(pairs)
     wanted = exact_likelihoods(pairs, range(len(pairs)))
-    np.testing.assert_allclose(fitted.log_likelihoods, wanted, rtol=1e-12)
-    assert fitted.name == REWARDS.names[int(wanted.argmax())]
+    np.testing.assert_allclose(fitted.statistic, wanted, rtol=1e-12)
+    assert chosen(fitted) == REWARDS.names[int(wanted.argmax())]
     assert (fitted.pairs, fitted.artifact) == (80, pairs.artifact)
     assert (fitted.guarantee, fitted.release_ids) == (pairs.guarantee, pairs.release_ids)
 
@@ -89,13 +95,13 @@ def test_repeats_of_one_person_count_once(ledger):
     once = np.flatnonzero(private.first_rows())
     fitted = REWARDS.fit(private)
     assert fitted.pairs == len(once) < len(private)
-    np.testing.assert_allclose(fitted.log_likelihoods, exact_likelihoods(private, once), rtol=1e-12)
+    np.testing.assert_allclose(fitted.statistic, exact_likelihoods(private, once), rtol=1e-12)
 
 
 def test_ties_go_to_the_name_that_comes_first(answers):
     pairs = answers()
     for names in (["b", "a", "c"], ["c", "b", "a"]):
-        assert FiniteRewards(dict.fromkeys(names, prefers_long)).fit(pairs).name == "a"
+        assert chosen(FiniteRewards(dict.fromkeys(names, prefers_long)).fit(pairs)) == "a"
 
 
 def test_one_block_or_many(answers, monkeypatch):
@@ -103,8 +109,8 @@ def test_one_block_or_many(answers, monkeypatch):
     one = REWARDS.fit(pairs)
     monkeypatch.setattr(finite, "_BLOCK", 12)
     two = REWARDS.fit(pairs)
-    np.testing.assert_allclose(one.log_likelihoods, two.log_likelihoods, rtol=1e-12)
-    np.testing.assert_allclose(one.spread, two.spread, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(one.statistic, two.statistic, rtol=1e-12)
+    np.testing.assert_allclose(one.ellipsoid.spread, two.ellipsoid.spread, rtol=1e-12, atol=1e-15)
 
 
 def test_disagreement_on_the_pairs(answers):
@@ -116,8 +122,7 @@ def test_disagreement_on_the_pairs(answers):
     for i in range(4):
         for j in range(4):
             wanted = np.mean((gaps[:, i] - gaps[:, j]) ** 2) / 2
-            assert fitted.spread[i, j] == pytest.approx(wanted, abs=1e-14)
-    assert not fitted.drawn_from_reference
+            assert fitted.ellipsoid.spread[i, j] == pytest.approx(wanted, abs=1e-14)
 
 
 def test_disagreement_under_the_reference(answers):
@@ -134,8 +139,7 @@ def test_disagreement_under_the_reference(answers):
             for j in range(4):
                 gap = rows[:, i] - rows[:, j]
                 wanted[i, j] += (base @ gap**2 - (base @ gap) ** 2) / 2
-    np.testing.assert_allclose(fitted.spread, wanted, atol=1e-15)
-    assert fitted.drawn_from_reference
+    np.testing.assert_allclose(fitted.ellipsoid.spread, wanted, atol=1e-15)
     # pairs that are drawn from the reference disagree as much, in expectation
     both = [
         ((one[i] - two[i]) - (one[j] - two[j])) ** 2 / 2 * p * q / 2
@@ -144,18 +148,19 @@ def test_disagreement_under_the_reference(answers):
         for two, q in zip(REWARDS.transform([prompt] * len(words), words), base, strict=True)
         for i, j in [(0, 2)]
     ]
-    assert sum(both) == pytest.approx(fitted.spread[0, 2])
+    assert sum(both) == pytest.approx(fitted.ellipsoid.spread[0, 2])
 
 
 @pytest.mark.parametrize("make", [pessimistic_policy, optimistic_policy])
 def test_policies_use_the_definition_of_the_bonus(answers, make):
     """Claim: PPKL, Theorem 4.2 (finite class)"""
-    fitted = REWARDS.fit(answers())
+    pairs = answers()
+    fitted = REWARDS.fit(pairs)
     prompts, options = ["x", "y"], [WORDS[:3], WORDS[3:8]]
     reference = [np.array([0.2, 0.3, 0.5]), np.array([0.1, 0.2, 0.3, 0.2, 0.2])]
     policy = make(fitted, temperature=0.5, confidence=0.9)
-    square = (103.5 / (1 - 2 * fitted.flip_probability) ** 2 + 8) * math.log(2 * 4 / 0.1) / 80
-    assert fitted.radius_squared(0.9) == pytest.approx(square)
+    square = (103.5 / (1 - 2 * pairs.flip_probability) ** 2 + 8) * math.log(2 * 4 / 0.1) / 80
+    assert fitted.ellipsoid.radius_squared(0.9) == pytest.approx(square)
     found = policy.bonus(prompts, options, reference=reference)
     chances = policy.probabilities(prompts, options, reference=reference)
     sign = {pessimistic_policy: -1, optimistic_policy: 1}[make]
@@ -165,7 +170,7 @@ def test_policies_use_the_definition_of_the_bonus(answers, make):
         for i in range(4):
             for j in range(4):
                 gap = rows[:, i] - rows[:, j]
-                squared = (gap - base @ gap) ** 2 / (square + fitted.spread[i, j])
+                squared = (gap - base @ gap) ** 2 / (square + fitted.ellipsoid.spread[i, j])
                 largest = np.maximum(largest, squared)
         bonus = np.sqrt((square + square) * largest)
         np.testing.assert_allclose(found[at], bonus, rtol=1e-9)
@@ -211,13 +216,18 @@ def test_every_ridge_is_valid_and_moves_the_bonus_between_its_limits(answers):
     rows = REWARDS.transform(["x"] * 3, WORDS[:3])
     centered = rows - rows.mean(axis=0)
     widest = np.ptp(centered, axis=1)  # what any bonus must reach where it knows nothing
-    huge = fitted.confidence_set(0.9, ridge=1e12)
+    huge = replace(fitted.ellipsoid, ridge=1e12)
     np.testing.assert_allclose(huge.radius(0.9) * huge.widths(centered), widest, rtol=1e-5)
-    default = fitted.confidence_set(0.9)
-    assert default.ridge == fitted.radius_squared(0.9)
+    default = fitted.ellipsoid.at(0.9)
+    assert default.ridge == fitted.ellipsoid.radius_squared(0.9)
     assert default.radius(0.9) == pytest.approx(math.sqrt(2 * default.ridge))
     with pytest.raises(sordino.UsageError, match="ridge"):
-        fitted.confidence_set(0.9, ridge=0)
+        replace(fitted.ellipsoid, ridge=0).at(0.9)
+
+
+def radius_squared(confidence, *, candidates, **known):
+    center, spread = np.eye(candidates)[0], np.zeros((candidates, candidates))
+    return DisagreementSet(center=center, spread=spread, **known).radius_squared(confidence)
 
 
 def test_the_radius_falls_as_the_effective_number_of_answers():
@@ -287,6 +297,6 @@ def test_what_is_stored_holds_no_code_and_tells_fits_apart(answers):
     third = REWARDS.fit(pairs, drawn_from_reference=True, prompts=["x"], candidates=[WORDS[:4]])
     assert len({str(made.to_dict()) for made in (fitted, other, third)}) == 3
     assert str(known) == str(REWARDS.fit(pairs).to_dict())
-    assert repr(fitted).startswith(f"FiniteReward({fitted.name!r} of 4, epsilon=1.5")
+    assert repr(fitted).startswith("RewardModel(d=4, epsilon=1.5")
     assert isinstance(REWARDS, Features)
     assert repr(REWARDS) == "FiniteRewards('a', 'half', 'long', 'o')"

@@ -28,6 +28,7 @@ from sordino.mechanisms.objective_perturbation import (
     ObjectivePerturbation,
     RankingObjectivePerturbation,
 )
+from sordino.preferences.features import CLASS
 from sordino.privacy import accounting
 from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import (
@@ -46,6 +47,7 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, event_of
 from sordino.privacy.persons import Rosters
+from sordino.rewards.finite import describe_class
 from sordino.rewards.label_release import ROUNDED_UP
 from sordino.rewards.leaderboard import Board, BoardRelease, Votes
 from sordino.rewards.model import RewardModel, Worth
@@ -444,6 +446,7 @@ class StatedMechanism:
     numbers: _StatedNumbers  # what the result measured
     board: object = None  # what it shows of a leaderboard
     result: Mapping[str, Any] = field(default_factory=dict)  # as it was read
+    confidence: float | None = None  # of a policy that is pessimistic
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedMechanism:
@@ -456,7 +459,7 @@ class StatedMechanism:
             raise ValueError
         if loss is not None:
             loss = _validate.non_negative("epsilon_per_label", float_from_json(loss))
-        kind = _KINDS.get(name)
+        kind, level = _KINDS.get(name), _at(result, ("policy", "confidence"))
         return cls(
             place=text_of(result["noise"]),
             name=name,
@@ -467,6 +470,7 @@ class StatedMechanism:
             numbers=_StatedNumbers.read(result),
             board=result.get("leaderboard"),
             result=result,
+            confidence=None if level is None else _validate.failure_probability("level", level),
         )
 
 
@@ -666,6 +670,17 @@ def check_mechanism(
     spends = [row for row in rows if row.kind == "reserve"]
     if all(isinstance(event_of(row), RandomizedResponseEvent) for row in spends):
         coin = _check_coin(stated, paid, rows)
+        scores = reward.statistic
+        if not _alike(
+            stated.result.get("class"), finite(describe_class(reward, stated.confidence))
+        ):
+            other = "What is told of the class does not follow from the reward."
+            coin = replace(coin, outcome="refutes", summary=other)
+        elif (
+            reward.method == CLASS and scores is not None and reward.weights @ scores < scores.max()
+        ):
+            other = "The candidate that is chosen is not the likeliest."
+            coin = replace(coin, outcome="refutes", summary=other)
         return coin if stated.metrics is None else replace(coin, outcome="refutes", summary=_FREE)
     # The entry behind the reward is the one that gave its artifact; all others are for metrics.
     commits = (row for row in rows if row.kind == "commit")
