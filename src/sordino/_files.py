@@ -9,17 +9,19 @@ import json
 import math
 import os
 import stat
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from sordino._random import new_release_id
+from sordino._random import clock, new_release_id
 from sordino.errors import DataError, FileSystemError, UsageError
 
 _CHUNK = 1 << 20
-_SQLITE = b"SQLite format 3\0"
+SQLITE = b"SQLite format 3\0"
+"""How an SQLite database begins, as ledgers and memos do."""
 
 
 @contextmanager
@@ -71,18 +73,12 @@ def refuse_existing(path: Path, *, force: bool, spends: bool = False) -> None:
             else "Choose another name, or pass --force to overwrite it."
         )
         raise UsageError(f"{path.name} exists already. Nothing was done. {ways}")
-    if _is_database(path):
-        raise UsageError(
-            f"{path.name} is a ledger or another database, which --force does not overwrite. "
-            "Nothing was done. Choose another name."
-        )
-
-
-def _is_database(path: Path) -> bool:
-    """Return whether a file is an SQLite database, as ledgers and memos are."""
     with suppress(OSError), path.open("rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
-    return False
+        if file.read(len(SQLITE)) == SQLITE:
+            raise UsageError(
+                f"{path.name} is a ledger or another database, which --force does not overwrite. "
+                "Nothing was done. Choose another name."
+            )
 
 
 def refuse_output(path: Path, *, force: bool, spends: bool = False) -> None:
@@ -111,13 +107,14 @@ def lock_taken(handle: int) -> bool:
 
 
 @contextmanager
-def sole_holder(path: Path, what: str, refusal: str) -> Iterator[None]:
-    """Hold a name for as long as the context is open; nobody is waited for."""
+def sole_holder(path: Path, what: str, refusal: str, *, patience: float = 0) -> Iterator[None]:
+    """Hold a name for as long as the context is open; others are waited for so many seconds."""
     # The operating system lets go of it with the process, however that dies. The file for it goes
     # at the end; one that a killed run left holds nothing.
-    handle = None
+    handle, until = None, clock() + patience
     with explained(what):
-        handle = _held(path)
+        while (handle := _held(path)) is None and clock() < until:
+            threading.Event().wait(0.05)
     if handle is None:
         raise FileSystemError(refusal)
     try:
@@ -152,12 +149,8 @@ def _is_there(path: Path, handle: int) -> bool:
 
 def refuse_unwritable(path: Path) -> None:
     """Refuse a name that no file can be written under, before anything is spent on it."""
-    with explained(f"{path.name} cannot be written"):
-        draft = Draft(path)
-        try:
-            draft.open()
-        finally:
-            draft.abandon()
+    with _drafted(path):
+        pass
 
 
 class Draft:
@@ -200,21 +193,29 @@ class Draft:
 
 
 @contextmanager
+def _drafted(path: Path) -> Iterator[Draft]:
+    """Yield a draft of a file, which is gone afterwards unless it got its name."""
+    with explained(f"{path.name} cannot be written"):
+        draft = Draft(path)
+        try:
+            draft.open()
+            yield draft
+        finally:
+            draft.abandon()
+
+
+@contextmanager
 def atomic_draft(path: Path, *, force: bool = False, held: bool = True) -> Iterator[Draft]:
     """Yield a draft that appears under its name, complete and durable, only on success."""
     refuse_output(path, force=force)
     name = _held_name(path) if held else nullcontext()
     with explained(f"{path.name} cannot be written"), name:
         refuse_existing(path, force=force)  # whoever held the name before may have written it
-        draft = Draft(path)
-        try:
-            draft.open()
+        with _drafted(path) as draft:
             yield draft
             draft.finish()
             refuse_existing(path, force=force)
             _show(draft.path, path, force=force)
-        finally:
-            draft.abandon()
 
 
 @contextmanager
@@ -262,17 +263,12 @@ def written_once(path: Path) -> Iterator[Draft]:
     """Yield a draft that gets its name, complete and durable, only if nobody was faster."""
     # What stands under the name then was written by one writer, this or another, and stays: of
     # several attempts at the same work only one can be seen.
-    with explained(f"{path.name} cannot be written"):
-        draft = Draft(path)
-        try:
-            draft.open()
-            yield draft
-            draft.finish()
-            with suppress(FileExistsError):
-                os.link(draft.path, path)
-            settle(path.parent)
-        finally:
-            draft.abandon()
+    with _drafted(path) as draft:
+        yield draft
+        draft.finish()
+        with suppress(FileExistsError):
+            os.link(draft.path, path)
+        settle(path.parent)
 
 
 def settle(folder: Path) -> None:

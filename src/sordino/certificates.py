@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -27,7 +27,6 @@ __all__ = [
     "certify_paid",
     "certify_releases",
     "claims_more",
-    "digest_of",
     "ledger_of",
     "paid_guarantee",
 ]
@@ -155,7 +154,7 @@ def certify(
         )
     policy = isinstance(artifact, CandidatePolicy)
     reward = artifact.reward if isinstance(artifact, CandidatePolicy) else artifact
-    kind, digest = "policy" if policy else "reward", digest_of(artifact.to_dict())
+    kind, digest = "policy" if policy else "reward", digest_of_json(artifact.to_dict())
     return certify_paid(reward, ledger, kind=kind, digest=digest, for_study=for_study)
 
 
@@ -194,11 +193,6 @@ def claims_more(claimed: Guarantee, paid: Guarantee) -> bool:
         or (paid.simulated and not claimed.simulated)
         or not set(paid.caveats) <= set(claimed.caveats)
     )
-
-
-def digest_of(artifact: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the canonical JSON of what an artifact's ``to_dict`` returned."""
-    return digest_of_json(artifact)
 
 
 @runtime_checkable

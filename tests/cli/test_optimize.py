@@ -9,8 +9,8 @@ import pytest
 from sordino._files import sha256_of
 from sordino.algorithms import policy_optimization
 from sordino.auditing.runs.replay import audit_run
-from sordino.certificates import digest_of
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_json
 
 from .conftest import CANARY, Folder, refused
 
@@ -216,7 +216,7 @@ def test_what_does_not_follow_from_the_ledger_is_refuted(done, tmp_path, name, p
         policy = policy_optimization.TrainedPolicy.load(tmp_path / "out/policy.json")
         result["trained"] = policy.told
         result["policy_sha256"] = sha256_of(tmp_path / "out/policy.json")
-        result["certificate"]["digest"] = digest_of(whole)
+        result["certificate"]["digest"] = digest_of_json(whole)
         write(tmp_path / "out/result.json", result)
     found = audit_run(tmp_path / "out", ledger=home / "spend.db")
     assert by <= set(found.refuted_by)

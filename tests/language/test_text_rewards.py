@@ -10,7 +10,6 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 import torch
 
 import sordino
-from sordino.certificates import digest_of
 from sordino.errors import DataError, FileSystemError, PrivacyError, UsageError
 from sordino.language.models.checkpoints import (
     load_causal_model,
@@ -26,6 +25,7 @@ from sordino.language.rewards.text_rewards import (
     reward_function,
     write_uncertainty,
 )
+from sordino.privacy.ledger_chain import digest_of_json
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.solver import Solution
 
@@ -290,7 +290,7 @@ def test_the_ledger_that_paid_is_certified(made, paid, open_ledger):
     certificate = sordino.certify(reward, ledger)
     assert certificate.artifact == "reward"
     assert certificate.guarantee == reward.guarantee
-    assert certificate.digest == digest_of(reward.to_dict())
+    assert certificate.digest == digest_of_json(reward.to_dict())
     with pytest.raises(PrivacyError, match="lacks an entry"):
         sordino.certify(reward, open_ledger(1.0))
 
@@ -346,17 +346,17 @@ def test_nothing_is_fitted_on_what_was_learned_from_judgments(made, paid):
 
 def test_the_digest_tells_what_scores_depend_on(made):
     reward = made()
-    before = digest_of(reward.to_dict())
-    assert digest_of(made().to_dict()) == before
-    assert digest_of(dataclasses.replace(reward, reward_bound=9.0).to_dict()) != before
-    assert digest_of(dataclasses.replace(reward, max_length=32).to_dict()) != before
-    assert digest_of(dataclasses.replace(reward, batch_size=3).to_dict()) == before
+    before = digest_of_json(reward.to_dict())
+    assert digest_of_json(made().to_dict()) == before
+    assert digest_of_json(dataclasses.replace(reward, reward_bound=9.0).to_dict()) != before
+    assert digest_of_json(dataclasses.replace(reward, max_length=32).to_dict()) != before
+    assert digest_of_json(dataclasses.replace(reward, batch_size=3).to_dict()) == before
     with torch.no_grad():
         next(reward.model.parameters()).view(-1)[0].add_(1e-3)
-    assert digest_of(reward.to_dict()) != before
+    assert digest_of_json(reward.to_dict()) != before
     changed = made()
     changed.tokenizer.chat_template = "{{ messages }}"
-    assert digest_of(changed.to_dict()) != before
+    assert digest_of_json(changed.to_dict()) != before
 
 
 def test_a_gibbs_policy_follows_it(made):

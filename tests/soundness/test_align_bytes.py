@@ -127,7 +127,7 @@ def test_every_byte_is_a_function_of_the_answers(
     for name in files:
         assert files[name] == other_files[name], name
     spend = "run/spend" if command[0] == "align" else "out.spend"
-    linked = {f"{spend}.{what}" for what in ("memo.db", "memo.lock", "db.secret")}
+    linked = {f"{spend}.{what}" for what in ("memo.db", "db.secret")}
     linked = linked if people else set()
     assert set(files) == OUTPUTS[command[0]] | linked
 

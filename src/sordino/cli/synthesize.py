@@ -17,14 +17,14 @@ from typing import Any
 
 from sordino._files import refuse_existing, to_json
 from sordino.auditing.runs.replay import REWARD, read_result
-from sordino.certificates import Certificate, certify, digest_of, ledger_of
+from sordino.certificates import Certificate, certify, ledger_of
 from sordino.errors import FileSystemError, PrivacyError, UsageError
 from sordino.policies.gibbs import ReleasedReward
 from sordino.policies.synthesis import different_answers
 from sordino.policies.synthesis import synthesize as label
 from sordino.preferences.records import messages_of
 from sordino.privacy.exports import model_card
-from sordino.privacy.ledger_chain import ledger_of_run
+from sordino.privacy.ledger_chain import digest_of_json, ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.model import RewardModel
 from sordino.runs.progress import Bar
@@ -116,7 +116,7 @@ def synthesize(settings: _Synthesize) -> None:
             **describe_guarantee_and_caveats(promise),
             "release_ids": list(reward.release_ids),
             "artifact": reward.artifact,
-            "reward": digest_of(reward.to_dict()),
+            "reward": digest_of_json(reward.to_dict()),
             **terms,
             "files": {_DATA: digest.hexdigest()},
             "certificate": None if certificate is None else certificate.to_dict(),

@@ -35,12 +35,14 @@ _SETTINGS: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 @contextmanager
-def _own_token(ray: Any) -> Iterator[None]:
+def _own_token() -> Iterator[None]:
     """Have Ray ask for a token that only its own processes know, unless the user chose one."""
     # Ray listens on the network; by default it would write a token into the user's home.
     if any(name in os.environ for name in _SETTINGS):
         yield
         return
+
+    ray = _library()
 
     def forget() -> None:  # where this version of Ray remembers its settings
         with suppress(AttributeError, TypeError):
@@ -332,14 +334,14 @@ def _started(cores: int | None) -> ExitStack:
     problem = None
     with ExitStack() as stack:
         stack.enter_context(_same_signals())
-        stack.enter_context(_unheard(ray))
+        stack.enter_context(_unheard())
         # Ray opens the folder that it is given to everybody, and in it the way into its object
         # store: so it gets one inside another that only this user can enter.
         usual = tempfile.gettempdir()
         where = usual if len(usual) <= _LONGEST else "/tmp"  # noqa: S108 - a new one in it
         folder = str(Path(stack.enter_context(passing_folder(where)), "r"))
         os.mkdir(folder)  # noqa: PTH102 (Ray wants a text)
-        stack.enter_context(_own_token(ray))
+        stack.enter_context(_own_token())
         stack.callback(ray.shutdown)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
         alone = {
@@ -374,12 +376,12 @@ def _joined(address: str) -> ExitStack:
         )
     with ExitStack() as stack:
         stack.enter_context(_same_signals())
-        stack.enter_context(_unheard(ray))
+        stack.enter_context(_unheard())
         stack.callback(ray.shutdown)
-        problem = _problem_of_joining(ray, address)
+        problem = _problem_of_joining(address)
         if problem == ConnectionError.__name__:  # as while a machine has only just started Ray
             ray.shutdown()
-            problem = _problem_of_joining(ray, address)
+            problem = _problem_of_joining(address)
         if problem is None:
             return stack.pop_all()
     raise UsageError(
@@ -389,8 +391,9 @@ def _joined(address: str) -> ExitStack:
     )
 
 
-def _problem_of_joining(ray: Any, address: str) -> str | None:
+def _problem_of_joining(address: str) -> str | None:
     """Join a cluster; return the kind of the error that kept this process from it, if one did."""
+    ray = _library()
     try:
         with _quietly():
             ray.init(address=address, **_SILENT)
@@ -465,9 +468,9 @@ def _quietly() -> Iterator[None]:
 
 
 @contextmanager
-def _unheard(ray: Any) -> Iterator[None]:
+def _unheard() -> Iterator[None]:
     """Keep Ray from printing where our own output goes, each time that a worker is lost."""
-    place = ray._private.worker  # noqa: SLF001 - there is no setting for it
+    place = _library()._private.worker  # noqa: SLF001 - there is no setting for it
     before = getattr(place, "print_to_stdstream", None)
     if before is None:  # another version of Ray
         yield

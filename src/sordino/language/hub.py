@@ -11,7 +11,7 @@ from typing import Any
 from huggingface_hub import CommitOperationAdd, HfApi
 
 from sordino._files import explained, read_json, sha256_of, to_json
-from sordino.certificates import Certificate, certify_releases, digest_of
+from sordino.certificates import Certificate, certify_releases
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.models.loading import existing_folder
 from sordino.language.models.promises import (
@@ -26,6 +26,7 @@ from sordino.language.models.promises import (
 from sordino.privacy.exports import model_card
 from sordino.privacy.guarantee import WEAK_PROMISE, Guarantee
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_json
 from sordino.rewards.model import REWARD_FILE, REWARD_FORMAT, REWARD_VERSION
 
 _ROWS, _FILES_ALONE, _RESULT = "sordino.preferences", "sordino.files", "result.json"
@@ -83,7 +84,7 @@ def push_to_hub(
     }
     digests = {name: sha256_of(path) for name, path in paths.items()}
     _refuse_others(place, digests)
-    certificate = certify_releases(releases, ledger.path, kind=kind, digest=digest_of(digests))
+    certificate = certify_releases(releases, ledger.path, kind=kind, digest=digest_of_json(digests))
     paid = certificate.guarantee
     weak = paid.weakness(None)
     if weak and (math.isinf(paid.epsilon) or WEAK_PROMISE not in paid.caveats):

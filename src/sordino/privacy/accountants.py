@@ -79,9 +79,10 @@ def float_down(value: Decimal) -> float:
     return nearest if decimal(nearest) <= value else math.nextafter(nearest, -math.inf)
 
 
-def pure_loss(
-    event: RandomizedResponseEvent | PureEvent | ApproximateEvent, neighbors: NeighboringRelation
-) -> float:
+_TwoPoint = RandomizedResponseEvent | PureEvent | ApproximateEvent  # dominated by two answers
+
+
+def pure_loss(event: _TwoPoint, neighbors: NeighboringRelation) -> float:
     """Return the pure loss of one release, failures apart, under a relation."""
     # An upper bound for a mechanism whose realized loss is at most the event's.
     # Under REPLACE_ONE it is the event's own epsilon. Of a coin under REPLACE_SPECIAL the null one
@@ -316,9 +317,9 @@ def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
     # Source: Kairouz, Oh, Viswanath (2017): a release of (ε, δ) is dominated by two answers and an
     # outright failure; Dong, Roth, Su (2022), Corollary 3.3, for the Gaussians; docs/privacy.md,
     # "Mixed releases".
-    if not all(isinstance(event, (*_TWO_POINT, GaussianEvent)) for event in counts):
+    if not all(isinstance(event, _TwoPoint | GaussianEvent) for event in counts):
         return None
-    atoms = [(pure_loss(e, neighbors), n) for e, n in counts.items() if isinstance(e, _TWO_POINT)]
+    atoms = [(pure_loss(e, neighbors), n) for e, n in counts.items() if isinstance(e, _TwoPoint)]
     terms = math.prod(n + 1 for _, n in atoms)
     if not atoms or terms > _MOST_TERMS or sum(loss * n for loss, n in atoms) > _MOST_LOSS:
         return None
@@ -337,9 +338,6 @@ def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
         mu=math.sqrt(sum(n * mu**2 for mu, n in sizes)) * _UPWARD,
         exact=all(attained(event, neighbors) for event in counts),
     )
-
-
-_TWO_POINT = (PureEvent, ApproximateEvent, RandomizedResponseEvent)
 
 
 def _cases(loss: float, count: int) -> Iterator[tuple[float, float]]:
@@ -461,7 +459,6 @@ def support_table() -> list[dict[str, str | bool]]:
     ]
 
 
-_CONTINUOUS = (GaussianEvent, PoissonGaussianEvent)
 _CELLS = 2**17  # cells of a loss distribution to aim for
 _MOST_GRID_CELLS = 2**20
 _MOST_DISTINCT = 64
@@ -498,11 +495,13 @@ def loss_distribution_bound(
     mu = math.sqrt(sum(n * size**2 for size, n in sizes))
     if any(size > 0 for size, _ in sizes):
         mu = max(mu, _LEAST_MU)  # more is always safe
-    atoms = {e: n for e, n in counts.items() if not isinstance(e, _CONTINUOUS)}
-    sums, losses = samples(counts), {e: (_loss(e), n) for e, n in atoms.items()}
-    rest = _total(losses, mu)
+    atoms = {e: n for e, n in counts.items() if isinstance(e, _TwoPoint)}
+    sums, losses = samples(counts), [(e.epsilon, n) for e, n in atoms.items()]
+    rest = sum(loss * n for loss, n in losses) + mu * (mu + 20)  # about the most, samples apart
+    if rest > _MOST_LOSS:
+        return None
     interval = _samples_interval(sums, neighbors, rest) if sums else _interval(losses, mu)
-    if interval is None or rest > _MOST_LOSS:
+    if interval is None:
         return None
     total = pld.identity(value_discretization_interval=interval)
     grid = {"value_discretization_interval": interval, "neighboring_relation": _theirs(neighbors)}
@@ -518,7 +517,7 @@ def loss_distribution_bound(
     return _LossDistributionBound(total, allowance)
 
 
-def _atoms(event: Event, neighbors: NeighboringRelation, interval: float, pld: Any) -> Any:
+def _atoms(event: _TwoPoint, neighbors: NeighboringRelation, interval: float, pld: Any) -> Any:
     """Return the loss distribution of one release that is not Gaussian."""
     from dp_accounting.pld.common import DifferentialPrivacyParameters  # noqa: PLC0415 - slow
 
@@ -529,7 +528,7 @@ def _atoms(event: Event, neighbors: NeighboringRelation, interval: float, pld: A
             grid = {"value_discretization_interval": interval, "neighboring_relation": relation}
             return pld.from_randomized_response(noise_parameter(event), k, **grid)
     delta = event.delta if isinstance(event, ApproximateEvent) else 0.0
-    parameters = DifferentialPrivacyParameters(_loss(event), delta)
+    parameters = DifferentialPrivacyParameters(event.epsilon, delta)
     return pld.from_privacy_parameters(parameters, value_discretization_interval=interval)
 
 
@@ -538,33 +537,17 @@ def noise_parameter(event: RandomizedResponseEvent) -> float:
     return event.categories / (math.expm1(event.epsilon) + event.categories) * (1 - 1e-14)
 
 
-def _loss(event: Event) -> float:
-    """Return the largest finite loss of one release that is not Gaussian."""
-    if not isinstance(event, PureEvent | ApproximateEvent | RandomizedResponseEvent):
-        raise TypeError(type(event).__name__)
-    return event.epsilon
-
-
-def _total(losses: Mapping[Event, tuple[float, int]], mu: float) -> float:
-    """Return about the largest loss of all releases but Poisson samples."""
-    return sum(loss * count for loss, count in losses.values()) + mu * (mu + 20)
-
-
-def _interval(losses: Mapping[Event, tuple[float, int]], mu: float) -> float | None:
+def _interval(losses: list[tuple[float, int]], mu: float) -> float | None:
     """Return the width of a cell, or None if no width would do."""
     # It is the loss that weighs most, divided by a power of two: repeated releases of that loss
     # then lie on the grid exactly, and their composition is exact.
-    if _total(losses, mu) > _MOST_LOSS:
-        return None
-    spans = [min(n * e, n * e * e / 2 + 10 * math.sqrt(n) * e) for e, n in losses.values()]
+    spans = [min(n * e, n * e * e / 2 + 10 * math.sqrt(n) * e) for e, n in losses]
     width = 2 * (sum(spans) + mu * mu / 2 + 10 * mu) / _CELLS
     if width == 0:
         return None
-    heaviest = max(losses.values(), key=lambda pair: pair[0] * pair[1], default=(width, 1))[0]
-    heaviest = heaviest or width
+    heaviest = max(losses, key=math.prod, default=(width, 1))[0] or width
     interval = heaviest / 2.0 ** max(1, math.ceil(math.log2(heaviest / width)))
     if interval == 0:  # the loss is so small that half of it is no float
         return None
-    largest = max([loss for loss, _ in losses.values()], default=0.0)
-    too_long = 2 * largest / interval > _MOST_GRID_CELLS or 20 * mu / interval > _MOST_GRID_CELLS
-    return None if too_long else interval
+    longest = max([20 * mu, *(2 * loss for loss, _ in losses)])
+    return interval if longest / interval <= _MOST_GRID_CELLS else None

@@ -537,7 +537,7 @@ class Books:
                 "Nothing was recorded."
             )
 
-    def check_disjoint(self, scopes: Any, rule: str, data: str) -> None:
+    def check_disjoint(self, scopes: Sequence[str], rule: str, data: str) -> None:
         """Refuse a rule that one change could alter, and scopes of which that cannot be said."""
         unit = DISJOINT_RULES.get(rule)
         budget = self.budgets.get(unit) if unit else None

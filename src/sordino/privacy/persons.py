@@ -112,12 +112,17 @@ class Rosters:
     def of(self, digests: Iterable[str]) -> list[Roster]:
         """Return the rosters that rows name; refuse others."""
         wanted = list(digests)
-        if missing := [digest for digest in wanted if digest not in self._known]:
-            with ledger_chain.connect_reader(self._path) as connection:
-                for digest in missing:
-                    value = ledger_chain.beside(connection, "named", digest, digest)
-                    self._known[digest] = Roster.read(value)
+        missing = [digest for digest in wanted if digest not in self._known]
+        for digest, value in zip(missing, self._stored(missing), strict=True):
+            self._known[digest] = Roster.read(value)
         return [self._known[digest] for digest in wanted]
+
+    def _stored(self, digests: Sequence[str]) -> list[bytes]:
+        """Return what rows of the ledger name by some digests."""
+        if not digests:  # and there may be no file yet
+            return []
+        with ledger_chain.connect_reader(self._path) as connection:
+            return [ledger_chain.beside(connection, "named", each, each) for each in digests]
 
     def __getitem__(self, digest: str) -> Roster:
         return self.of([digest])[0]
@@ -136,7 +141,7 @@ class Rosters:
         return roster
 
     def arrived(
-        self, coins: Iterable[tuple[bytes, bytes]], known: Iterable[str], mark: str | None
+        self, coins: Iterable[tuple[bytes, bytes]], known: Sequence[str], mark: str | None
     ) -> tuple[Roster, bytes]:
         """Return who has coins that were in no earlier file, how many, and digests of all coins."""
         # Of each coin it takes the keys of person and question, and of those that arrived before
@@ -144,9 +149,7 @@ class Rosters:
         self.refuse_other_secret(mark)
         held = {self._keyed(person[:KEY_BYTES] + what, KEY_BYTES): person for person, what in coins}
         beside = b"".join(sorted(held))
-        for digest in known:
-            with ledger_chain.connect_reader(self._path) as connection:
-                earlier = ledger_chain.beside(connection, "named", digest, digest)
+        for earlier in self._stored(known):
             for at in range(0, len(earlier), KEY_BYTES):
                 held.pop(earlier[at : at + KEY_BYTES], None)
         return self.made(People.of(held.values()), mark), beside
@@ -164,9 +167,7 @@ class Rosters:
         """Return in which list every vote was noted, −1 in none, and how many each list has."""
         self.refuse_other_secret(mark)
         known: dict[bytes, int] = {}
-        for place, digest in enumerate(notes):
-            with ledger_chain.connect_reader(self._path) as connection:
-                value = ledger_chain.beside(connection, "named", digest, digest)
+        for place, value in enumerate(self._stored(notes)):
             for at in range(0, len(value), _SHORT):
                 known.setdefault(value[at : at + _SHORT], place)
         found = [known.get(self._keyed(vote), -1) for vote in votes]

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -25,8 +23,8 @@ import numpy as np
 from jaxtyping import Integer
 
 from sordino import _random, _validate
-from sordino._files import lock_taken
-from sordino.errors import DataError, FileSystemError, PrivacyError, UsageError
+from sordino._files import sole_holder
+from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.memo import AnswerMemo, Counts, Key
 from sordino.preferences.records import person_key
@@ -42,7 +40,6 @@ CHANGED: Final = "The input changed while it was read. Nothing was released."
 _SHOWN: Final = {"commit", "repeat"}
 
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
-_PAUSE = 0.05
 
 
 @contextmanager
@@ -50,7 +47,11 @@ def held_answers(
     ledger: Ledger, path: Path, other: Path, where: str, *, dry_run: bool
 ) -> Iterator[None]:
     """Hold stored answers for as long as the context is open; refuse those of the other kind."""
-    with nullcontext() if dry_run else turn(path.with_name(f"{memo_of_parts(ledger).name}.lock")):
+    # From its survey to its last stored answer one process alone uses them.
+    lock = path.with_name(f"{memo_of_parts(ledger).name}.lock")
+    made, busy = f"{lock.name} cannot be made", f"{lock.name}: another process is answering with "
+    busy += "this ledger. Nothing was released. Try again when it is done."
+    with nullcontext() if dry_run else sole_holder(lock, made, busy, patience=_PATIENCE):
         if other.exists():
             raise PrivacyError(f"The answers that people gave before are in {other.name}, {where}")
         if not path.exists() and linked_entries(rows_on_disk(ledger)):
@@ -136,31 +137,6 @@ def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> No
             "another ledger, and people would be answered again. Nothing was released. Restore "
             "the newest one, or start a new ledger, whose total is apart from this one."
         )
-
-
-@contextmanager
-def turn(path: Path) -> Iterator[None]:
-    """Wait until no other process is between its survey and its last stored answer."""
-    # The operating system ends a turn with the process, however it dies.
-    started = _random.clock()
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        reason = error.strerror
-        handle = -1
-    if handle < 0:
-        raise FileSystemError(f"{path.name} cannot be made ({reason}). Nothing was released.")
-    try:
-        while not lock_taken(handle):
-            if _random.clock() - started > _PATIENCE:
-                raise FileSystemError(
-                    f"{path.name}: another process is answering with this ledger. Nothing was "
-                    "released. Try again when it is done."
-                )
-            threading.Event().wait(_PAUSE)
-        yield
-    finally:
-        os.close(handle)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from sordino.algorithms.policy_optimization import (
 )
 from sordino.algorithms.user_slots import RecordedUsers, Slots, interact, read_users
 from sordino.auditing.statistical.distinguishing import load_own
-from sordino.certificates import certify_paid, digest_of, paid_guarantee
+from sordino.certificates import certify_paid, paid_guarantee
 from sordino.environments.linear_worlds import Dosing, Sphere
 from sordino.environments.values import Environment
 from sordino.errors import UsageError
@@ -38,6 +38,7 @@ from sordino.policies.softmax import LogLinearPolicy
 from sordino.preferences.bandit_logs import usable_reward_range
 from sordino.privacy.guarantee import DECLARED_DISJOINT, NeighboringRelation, never_less
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_json
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.release_checks import drawn_from, entropy_of, weighed
 
@@ -300,7 +301,7 @@ class OptimizeRun(FolderRun):
         trained = replace(trained, guarantee=paid_guarantee(trained, ledger))
         values = finite(trained.to_dict())
         certificate = certify_paid(
-            trained, ledger, kind="policy", digest=digest_of(values), for_study=True
+            trained, ledger, kind="policy", digest=digest_of_json(values), for_study=True
         )
         text = to_json(values)
         truth = None

@@ -25,7 +25,7 @@ from jaxtyping import Int64
 from sordino import _random, _validate
 from sordino._files import finite, to_json
 from sordino._markup import card
-from sordino.certificates import certify_paid, digest_of, paid_guarantee
+from sordino.certificates import certify_paid, paid_guarantee
 from sordino.errors import PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.label_sum import LabelGaussian, SumMechanism, growth
@@ -38,7 +38,7 @@ from sordino.preferences.rankings import Rankings, holds_rankings
 from sordino.privacy.books import names_persons
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import event_of
+from sordino.privacy.ledger_chain import digest_of_json, event_of
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.leaderboard import board_table, item_line
 from sordino.reporting.result import describe_guarantee_and_caveats
@@ -407,7 +407,7 @@ class RankRun(FolderRun):
         board = replace(board, guarantee=paid, updates=self.updates)
         told, values = board.told, finite(board.to_dict())
         certificate = certify_paid(
-            board, ledger, kind="leaderboard", digest=digest_of(values), for_study=True
+            board, ledger, kind="leaderboard", digest=digest_of_json(values), for_study=True
         )
         text = to_json(values)
         hidden = self.settings.hides_texts

@@ -216,7 +216,7 @@ class _StatedObjective:
                 more = mu < held.mechanism.mu(REPLACE_SPECIAL) * (1 - _SLACK)
                 said = "More noise of the second moment is described than it carries."
                 found.refute(said, when=more)
-                other = not math.isclose(self.bound, held.bound, rel_tol=_SLACK)
+                other = not math.isclose(self.bound, held.mechanism.bound, rel_tol=_SLACK)
                 said = "Another bound is described than that of the second moment."
                 found.refute(said, when=other)
         if self.sizes is not None:

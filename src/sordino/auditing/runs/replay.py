@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
 
 from sordino import _validate
-from sordino._files import UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
+from sordino._files import SQLITE, UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
 from sordino.algorithms.policy_optimization import FORMAT as POLICY_FORMAT
 from sordino.algorithms.policy_optimization import POLICY, TrainedPolicy
 from sordino.algorithms.policy_optimization import VERSION as POLICY_VERSION
@@ -30,7 +30,6 @@ from sordino.certificates import (
     CERTIFICATE_VERSION,
     Certificate,
     claims_more,
-    digest_of,
     ledger_of,
     paid_guarantee,
 )
@@ -61,7 +60,7 @@ from sordino.privacy import ledger_chain
 from sordino.privacy.books import DataSets
 from sordino.privacy.guarantee import CAVEATS, Guarantee, Unit, float_to_json, never_less
 from sordino.privacy.ledger import Head, Ledger
-from sordino.privacy.ledger_chain import LEDGER, ledger_of_run, promise_of
+from sordino.privacy.ledger_chain import LEDGER, digest_of_json, ledger_of_run, promise_of
 from sordino.rewards.leaderboard import BOARD, BOARD_FORMAT, BOARD_VERSION, Board
 from sordino.rewards.model import REWARD_FORMAT, REWARD_VERSION, RewardModel
 
@@ -81,7 +80,6 @@ _PROBLEM = "This run cannot be used"
 _KINDS = ("reward", "policy", "leaderboard", "model")  # of what is certified; the last on a hub
 _CONFIG = "config.json"
 _DRAWS = {"sordino.bandit", "sordino.intrinsic"}
-_SQLITE = b"SQLite format 3\0"
 _NOT_OURS = (
     ArithmeticError,
     AttributeError,
@@ -180,7 +178,7 @@ class StoredRun:
                 reward=reward,
                 reward_sha256=text_of(result[_file_of(reward).seal]),
                 found_sha256=found_sha256,
-                digest=digest_of(artifact),
+                digest=digest_of_json(artifact),
                 stated=StatedMechanism.read(result),
                 spent={unit: dict(result["spent"][unit]) for unit in get_args(Unit)},
             )
@@ -256,7 +254,7 @@ class StoredCheckpoint:
             certificate=certificate,
             reward=promise,
             marked=marked,
-            digest=digest_of(found),
+            digest=digest_of_json(found),
             changed=tuple(sorted(name for name in stated if found.get(name) != stated[name])),
         )
 
@@ -335,7 +333,7 @@ def read_ledger(path: Path, *, given: bool = False) -> Ledger:
 def _is_something_else(path: Path) -> bool:
     """Return whether a file is no database, or a readable one without the table of a ledger."""
     with path.open("rb") as file:
-        if file.read(len(_SQLITE)) != _SQLITE:
+        if file.read(len(SQLITE)) != SQLITE:
             return True
     query = "SELECT count(*) FROM sqlite_master WHERE name = 'rows'"
     with suppress(LedgerError), ledger_chain.connect_reader(path) as connection:
@@ -450,7 +448,7 @@ def _is_raw(path: Path) -> bool:
     head = b""
     with suppress(OSError, *UNPACKING_ERRORS), path.open("rb") as file:
         head = unpacked(path, file).read(_HEAD)
-    if head.startswith(_SQLITE):
+    if head.startswith(SQLITE):
         return False
     # Or the first line of a table does.
     line = head.partition(b"\n")[0].decode("utf-8-sig", errors="replace")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sordino import _validate
 from sordino._files import read_json, sha256_of, write_json, write_text
-from sordino.certificates import Certificate, certify_releases, digest_of
+from sordino.certificates import Certificate, certify_releases
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.exports import model_card
 from sordino.privacy.guarantee import Guarantee, merge
-from sordino.privacy.ledger_chain import canonical_json
+from sordino.privacy.ledger_chain import canonical_json, digest_of_json
 
 if TYPE_CHECKING:
     import torch
@@ -241,7 +241,7 @@ def certify_checkpoint(folder: Path, ledger: Path) -> Certificate:
             "Save the model again, into a folder of its own."
         )
     releases: list[Answers | CheckpointPromise] = [*promise.sources, promise]
-    digest = digest_of(found)
+    digest = digest_of_json(found)
     return certify_releases(releases, ledger, kind=promise.kind, digest=digest, for_study=True)
 
 

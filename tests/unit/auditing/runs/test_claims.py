@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,10 +116,10 @@ def test_a_tilt_of_any_size_that_is_described_as_it_is(epsilon, delta, bound, re
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_tilt_with_a_second_moment(relation):
     noise, moment = joint_mechanisms(1.0, delta=1e-6, bound=2.0, neighbors=relation)
-    held = SimpleNamespace(mechanism=moment, bound=moment.bound)
+    held = SimpleNamespace(mechanism=moment)
     told, found = _StatedObjective.read(tilt(noise, moment)), reward(ridge=noise.ridge, moment=held)
     assert told.compared(noise.event, relation, reward=found) == _Differences()
-    other = reward(ridge=noise.ridge, moment=SimpleNamespace(mechanism=moment, bound=3.0))
+    other = reward(ridge=noise.ridge, moment=SimpleNamespace(mechanism=replace(moment, bound=3.0)))
     assert "Another bound" in " ".join(told.compared(noise.event, relation, reward=other).wrong)
 
 
