@@ -13,6 +13,7 @@ from peft import LoraConfig
 from tests.language.conftest import PLAIN, true_reward
 from transformers import TrainerCallback
 
+import sordino
 from sordino._random import entropy
 from sordino.auditing.statistical.bounds import mu_cut, mu_from_counts
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
@@ -625,3 +626,23 @@ def test_nothing_but_weights_depends_on_prompts_and_rewards(make, tmp_path, monk
     assert b"0.375" not in texts
     assert b"p5" not in texts
     assert trainer._units == []
+
+
+@pytest.mark.parametrize("update", ["pg", "rebel"])
+def test_an_audit_of_whole_people_finds_a_clip_that_is_too_wide(make, monkeypatch, update):
+    """At a level of 1e-3; a sum that moves by 2C where C is permitted refutes by itself."""
+    trainer = make(args={"update": update})
+    before = trainer._ledger.path.read_bytes()
+    how = {"trials": 4000, "partners": 4, "simulate_seed": 1}
+    sound = sordino.audit(trainer, **how)
+    assert sound.verdict == "not refuted", sound.to_dict()
+    assert {one.attack for one in sound.findings} == {
+        "worst-canary", "partners", "noise", "sampler", "gradients",
+    }  # fmt: skip
+    assert sound.claim.unit == "person"
+    with pytest.raises(UsageError, match="asks people"):
+        sordino.audit(trainer, canaries=[None] * 50, **how)
+    wide = training.ClippedSum
+    monkeypatch.setattr(training, "ClippedSum", lambda model, bound: wide(model, 2 * bound))
+    assert "worst-canary" in sordino.audit(trainer, **how).refuted_by
+    assert trainer._ledger.path.read_bytes() == before

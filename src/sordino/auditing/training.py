@@ -144,10 +144,11 @@ def _partner_units(trainer: CentralTraining, entropy: Entropy) -> list[Unit]:
         other = tokens[(tokens.index(end) + 1) % len(tokens)]
 
     long = words[size:longest]
-    return [
-        (TokenPair([*prompt, *said, end], [*prompt, *said, other], liked, (size, size)),)
+    pairs = (
+        TokenPair([*prompt, *said, end], [*prompt, *said, other], liked, (size, size))
         for prompt, liked in ((words[:1], 1.0), (long, 0.0), (long, 1.0))
-    ]
+    )
+    return [(trainer._judged(pair),) for pair in pairs]
 
 
 def _tokens(trainer: CentralTraining) -> list[int]:
@@ -158,7 +159,7 @@ def _tokens(trainer: CentralTraining) -> list[int]:
 def _pairs_of(trainer: CentralTraining, pairs: int | None) -> int:
     if pairs is not None:
         return integer("pairs", pairs, at_least=1)
-    cap = trainer._privacy.cap
+    cap = getattr(trainer._privacy, "cap", None)
     return 1 if cap is None else min(int(cap), 4)  # of a made-up person
 
 
@@ -180,7 +181,8 @@ def _pair(
     first, second = ([tokens[asked % len(tokens)], *answer] for answer in answers)
     likes_first = float(liked % 2)
     likes_first = 1 - likes_first if turned else likes_first
-    return TokenPair(first, second, likes_first, (len(first) - 1, len(second) - 1))
+    sizes = (len(first) - 1, len(second) - 1)
+    return trainer._judged(TokenPair(first, second, likes_first, sizes))
 
 
 def _shares(
@@ -546,6 +548,11 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     _validate.failure_probability("level", level, zero=False)
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
+    if canaries and not trainer._replicas:
+        raise UsageError(
+            f"{type(trainer).__name__} learns from what people are asked, so that no made-up pair "
+            "is in a run of it. Nothing was audited. Leave canaries out."
+        )
     several = trainer._processes.several
     if several and (simulate_seed is None or canaries):
         # each would make up units of its own
@@ -568,7 +575,9 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
         needed=1 - share,
         entropy=entropy,
     )
-    probability, claim = trainer._privacy.sampling_probability, trainer._run.promise
+    # whoever has a slot takes part for certain
+    probability = getattr(trainer._privacy, "sampling_probability", 1.0)
+    claim = trainer._run.promise
 
     def own_sampler(units: Sequence[int], entropy: Entropy) -> Sequence[int]:
         return _stand_in(trainer, units=units)._drawn(entropy)

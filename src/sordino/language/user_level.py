@@ -608,9 +608,8 @@ class CentralPolicyTrainer(CentralTraining):
         finally:
             self._units, self._paid = [], 0
 
-    def _nobody(self) -> Sequence[Any]:
-        units = enumerate(super()._nobody())
-        return [(_PersonAnswers(unit[0], 1.0 - 2.0 * (at % 2)),) for at, unit in units]
+    def _judged(self, pair: TokenPair) -> _PersonAnswers:
+        return _PersonAnswers(pair, 2.0 * pair.liked - 1)
 
     def _ask(self, first: int) -> None:
         """Ask the people of the next batch, if the budget has room for it."""

@@ -49,10 +49,8 @@ from sordino.language.models.promises import (
     PROMISED,
     Answers,
     CheckpointPromise,
-    file_digests,
+    checkpoint_files,
     is_checkpoint,
-    read_promise,
-    stated_files,
 )
 from sordino.policies.gibbs import ConfidencePolicy, gibbs_policy
 from sordino.preferences.records import LABELS
@@ -184,7 +182,7 @@ class StoredRun:
             )
 
 
-def _certificate(signed: Any) -> Certificate:
+def _certificate(signed: Mapping[str, Any]) -> Certificate:
     """Return what a certificate says; one of ``_NOT_OURS`` where it is malformed."""
     version = _validate.integer("version", signed["version"], at_least=1)
     if signed["format"] != CERTIFICATE_FORMAT:
@@ -210,7 +208,7 @@ def _certificate(signed: Any) -> Certificate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredCheckpoint:
+class _StoredCheckpoint:
     """What a folder of weights says of itself, as a run does."""
 
     claim: Guarantee  # the promise in `sordino.json`
@@ -234,10 +232,10 @@ class StoredCheckpoint:
         }
 
     @classmethod
-    def read(cls, folder: Path) -> StoredCheckpoint:
+    def read(cls, folder: Path) -> _StoredCheckpoint:
         """Return what the files in a folder say."""
-        values, signed, config = read_promise(folder), folder / CERTIFICATE_FILE, folder / _CONFIG
-        stated, found = stated_files(values), file_digests(folder, values)
+        (values, stated, found), config = checkpoint_files(folder), folder / _CONFIG
+        signed = folder / CERTIFICATE_FILE
         with malformed(PROMISE_FILE):
             sources = tuple(map(Answers.from_dict, values["sources"]))
             terms = {"kind": values["kind"], "training": dict(values["training"])}
@@ -487,7 +485,7 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
     """
     folder = Path(folder)
     trained = is_checkpoint(folder) and not (folder / RESULT).is_file()
-    run = StoredCheckpoint.read(folder) if trained else StoredRun.read(folder)
+    run = _StoredCheckpoint.read(folder) if trained else StoredRun.read(folder)
     path = ledger_of_run(folder) if ledger is None else Path(ledger)
     heads = None  # the digests of the rows from the certificate's head on
     lacks: tuple[str, ...] = ()
@@ -527,7 +525,7 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
 class _Case:
     """A run beside its ledger."""
 
-    run: StoredRun | StoredCheckpoint  # what the run says
+    run: StoredRun | _StoredCheckpoint  # what the run says
     ledger: Ledger  # the ledger as it is now
     position: int | None  # number of rows up to the certificate's head; None if the ledger lacks it
     then: Ledger  # the ledger as it was at that head; as it is now if it lacks it
@@ -536,7 +534,7 @@ class _Case:
     problem: str  # why nothing shows it
 
     @classmethod
-    def of(cls, run: StoredRun | StoredCheckpoint, ledger: Ledger) -> _Case:
+    def of(cls, run: StoredRun | _StoredCheckpoint, ledger: Ledger) -> _Case:
         signed = run.certificate
         with suppress(LedgerMismatch):
             ledger = ledger_of(run.reward, ledger) if signed is None else ledger.about(signed.data)
@@ -579,7 +577,7 @@ def _supported(case: _Case) -> Iterator[Finding]:
     entries = [case.problem] if case.paid is None else []
     if certificate is not None and set(certificate.release_ids) != named:
         entries.append(f"The certificate and {run.file} name different entries.")
-    if isinstance(run, StoredCheckpoint) and run.speaks_for_less:
+    if isinstance(run, _StoredCheckpoint) and run.speaks_for_less:
         entries.append(f"{_CONFIG} speaks of more releases than {PROMISE_FILE}.")
     draws = Counter(row.release_id for row in rows if row.kind == "commit")
     if any(draws[name] > 1 for name in named):
@@ -602,7 +600,7 @@ def _check_origin(case: _Case, paid: Guarantee) -> Finding:
     """Return whether what is described, and all that is told, is what the entries paid for."""
     run, held = case.run, case.then
     paying = [row for row in held.rows if row.release_id in run.reward.release_ids]
-    if isinstance(run, StoredCheckpoint):
+    if isinstance(run, _StoredCheckpoint):
         own = [row for row in paying if row.release_id in run.reward.sources[0].release_ids]
         return check_training(run.reward.training.get("privacy"), paid, own)
     if isinstance(run.reward, Board):
@@ -633,9 +631,9 @@ def _check_head(case: _Case, certificate: Certificate) -> Finding:
     )
 
 
-def _check_digests(run: StoredRun | StoredCheckpoint) -> Finding:
+def _check_digests(run: StoredRun | _StoredCheckpoint) -> Finding:
     """Return whether the reward and the policy are those that were certified."""
-    if isinstance(run, StoredCheckpoint):
+    if isinstance(run, _StoredCheckpoint):
         names, certified = ", ".join(run.changed), run.certificate and run.certificate.digest
         wrong = f"{PROMISE_FILE} speaks for other bytes, or for more files: {names}. "
         other = f"The files are not those that {CERTIFICATE_FILE} certifies."
@@ -690,7 +688,7 @@ def _check_totals(case: _Case, certificate: Certificate, paid: Guarantee) -> Fin
     )
 
 
-def _check_promises(run: StoredRun | StoredCheckpoint, paid: Guarantee) -> Iterator[Finding]:
+def _check_promises(run: StoredRun | _StoredCheckpoint, paid: Guarantee) -> Iterator[Finding]:
     """Yield whether the promise is nowhere stronger than what was paid, and no caveat missing."""
     stated = run.promises
     stronger = [

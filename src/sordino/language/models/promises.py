@@ -169,7 +169,8 @@ class CheckpointPromise:
     @classmethod
     def read(cls, folder: Path) -> CheckpointPromise:
         """Return what :meth:`write` wrote."""
-        return cls.from_dict(read_promise(folder))
+        path = folder / PROMISE_FILE
+        return cls.from_dict(read_json(path, kind=_FORMAT, version=_VERSION, problem=_PROBLEM))
 
     def mark(self, model: PreTrainedModel) -> None:
         """Write the promise into a model's config, which every copy of the model keeps."""
@@ -199,12 +200,6 @@ class CheckpointPromise:
         return model_card(self.guarantee, title=title, kind=self.kind, usage=usage, front=front)
 
 
-def read_promise(folder: Path) -> dict[str, Any]:
-    """Return what ``sordino.json`` of a checkpoint holds."""
-    path = folder / PROMISE_FILE
-    return read_json(path, kind=_FORMAT, version=_VERSION, problem=_PROBLEM)
-
-
 def is_checkpoint(folder: Path) -> bool:
     """Return whether a folder says what weights of a trainer promise."""
     try:
@@ -213,28 +208,25 @@ def is_checkpoint(folder: Path) -> bool:
         return False
 
 
-def stated_files(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the SHA-256 of each file that a promise speaks for, as it states them."""
+def checkpoint_files(folder: Path) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """Return ``sordino.json``, and the SHA-256 of its files: as it states them, and as they are."""
+    path = folder / PROMISE_FILE
+    values = read_json(path, kind=_FORMAT, version=_VERSION, problem=_PROBLEM)
     files = values.get("files")
     if not (isinstance(files, dict) and files and all(isinstance(v, str) for v in files.values())):
         raise DataError(f"{_PROBLEM}: it does not say which files it speaks for.")
-    return files
-
-
-def file_digests(folder: Path, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the SHA-256 of the promise and of each file that it speaks for and that is there."""
     # A name is that of a file beside the promise, wherever else it may point.
-    names = [PROMISE_FILE, *(name for name in stated_files(values) if Path(name).name == name)]
-    return {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
+    names = [PROMISE_FILE, *(name for name in files if Path(name).name == name)]
+    found = {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
+    return values, files, found
 
 
 def certify_checkpoint(folder: Path, ledger: Path) -> Certificate:
     """Return what a checkpoint promises, by digest of its files, if a ledger paid for all of it."""
     # Guarantee: As of sordino.certify, of every release behind the weights. Shown by
     # tests/language/test_checkpoint_audit.py.
-    values = read_promise(folder)
+    values, stated, found = checkpoint_files(folder)
     promise = CheckpointPromise.from_dict(values)
-    found, stated = file_digests(folder, values), stated_files(values)
     if other := sorted(name for name, digest in stated.items() if found.get(name) != digest):
         raise DataError(
             f"{other[0]} is not the file that {PROMISE_FILE} speaks for. Nothing was certified. "
