@@ -303,7 +303,7 @@ def test_persons_lose_the_maximum_over_batches(make, ledger_of):
         "central",
     )
     assert promise.epsilon == ledger.total().epsilon
-    assert promise.caveats == ("real-arithmetic", "texts-declared", "timing")
+    assert promise.caveats == ("declared-disjoint", "real-arithmetic", "texts-declared", "timing")
     assert len(trainer._promise.release_ids) == 5
     with pytest.raises(BudgetExceeded):
         trained(make(ledger=ledger))
@@ -640,7 +640,7 @@ def test_an_audit_of_whole_people_finds_a_clip_that_is_too_wide(make, monkeypatc
         "worst-canary", "partners", "noise", "sampler", "gradients",
     }  # fmt: skip
     assert sound.claim.unit == "person"
-    with pytest.raises(UsageError, match="asks people"):
+    with pytest.raises(UsageError, match="learns from what people"):
         sordino.audit(trainer, canaries=[None] * 50, **how)
     wide = training.ClippedSum
     monkeypatch.setattr(training, "ClippedSum", lambda model, bound: wide(model, 2 * bound))

@@ -20,8 +20,8 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 import sordino
 from sordino import _random
 from sordino.auditing import training as made
+from sordino.auditing.canaries import _detectable_in_one_run
 from sordino.auditing.training import (
-    _detectable_in_one_run,
     _one_run_claim,
     _one_run_findings,
     _sampling_finding,

@@ -1,18 +1,18 @@
-"""One name for four audits: of a mechanism, of a released file, of a run, of a trainer."""
+"""One name for five audits: of a mechanism, a released file, a run, a trainer, of weights."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sordino.auditing.findings import Audit
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import RESULT, audit_run
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.errors import FileSystemError, UsageError
+from sordino.errors import FileSystemError, UsageError, modules_of_extra
 from sordino.mechanisms.base import Mechanism
 
 
@@ -27,14 +27,15 @@ def audit(subject: object, **settings: Any) -> Audit:
     Args:
         subject: A mechanism, which is played on its worst neighboring inputs; the path of a file
             of randomized answers, ours or anybody's, or of a folder of such files; the folder of a
-            run of ``sordino align``; or a trainer on raw pairs, such as
+            run of ``sordino align`` or of a checkpoint; or a trainer on raw pairs, such as
             ``sordino.language.CentralRewardTrainer``.
         **settings: For a mechanism those of
             :func:`sordino.auditing.statistical.distinguishing.audit_mechanism`: ``unit``,
             ``neighbors``, ``trust``, and more. For a file those of
             :func:`sordino.auditing.releases.leaks.audit_release`: ``epsilon``, ``unit``, and
             ``raw`` (the raw file), ``manifest``, and more. For a folder ``ledger``, if it lies
-            elsewhere. For a trainer those of
+            elsewhere; or, of any weights, those of :func:`sordino.auditing.canaries.audit_model`:
+            ``canaries``, ``held_out``, ``reference``, and more. For a trainer those of
             :func:`sordino.auditing.training.audit_training`.
 
     Raises:
@@ -49,7 +50,7 @@ def audit(subject: object, **settings: Any) -> Audit:
         >>> found.verdict
         'not refuted'
     """
-    kind: Callable[..., Audit] = _kind(subject, released="epsilon" in settings)
+    kind = _kind(subject, settings)
     try:
         inspect.signature(kind).bind(subject, **settings)
     except TypeError as error:
@@ -61,11 +62,15 @@ def audit(subject: object, **settings: Any) -> Audit:
     return kind(subject, **settings)
 
 
-def _kind(subject: object, *, released: bool) -> Callable[..., Audit]:
-    """Return what audits such a subject; a folder is one of a run, or of released files."""
+def _kind(subject: object, settings: Collection[str]) -> Callable[..., Audit]:
+    """Return what audits such a subject; a folder is of a run, of released files, or of weights."""
     if isinstance(subject, (str, Path)):
         path = Path(subject)
-        if path.is_dir() and not (released and not (path / RESULT).exists()):
+        if "canaries" in settings:
+            need = "An audit of weights needs libraries that are not installed."
+            (home,) = modules_of_extra("language", need, "sordino.auditing.canaries")
+            return cast("Callable[..., Audit]", home.audit_model)
+        if path.is_dir() and not ("epsilon" in settings and not (path / RESULT).exists()):
             return audit_run
         if path.exists():
             return audit_release

@@ -21,7 +21,7 @@ from sordino.privacy.guarantee import Guarantee, float_to_json, never_less, neve
 _AUDIT_FORMAT = "sordino.audit"
 _AUDIT_VERSION = 2
 
-Kind = Literal["mechanism", "release", "run", "training"]
+Kind = Literal["mechanism", "release", "run", "training", "model"]
 # What matters first stands first: on pages, in tables and in JSON.
 Outcome = Literal["refutes", "warning", "skipped", "clear"]
 Verdict = Literal["refuted", "not refuted", "cannot tell"]
@@ -51,6 +51,8 @@ NEEDS: Final[Mapping[str, str]] = {
     "distinguishing-game": "the mechanism",
     **dict.fromkeys(("worst-canary", "partners", "noise", "sampler", "gradients"), _TRAINER),
     **dict.fromkeys(("one-run-steps", "one-run-weights"), "canaries, and a run that is paid for"),
+    "preference-ratio": "canaries, and the weights",
+    "canary-control": "a reference that has not seen the canaries",
     "texts-read": "the records",
     "claim": "a manifest; of a run, its ledger",
     **dict.fromkeys(("chain", "head", "entries", "totals", "caveats", "mechanism"), _LEDGER),
@@ -192,8 +194,8 @@ class Audit:
     """An attempt to refute a privacy claim; what is not refuted is not proved.
 
     Attributes:
-        kind: What was audited: a ``"mechanism"``, a ``"release"`` (a file), a ``"run"`` or
-            ``"training"``.
+        kind: What was audited: a ``"mechanism"``, a ``"release"`` (a file), a ``"run"``,
+            ``"training"`` or a ``"model"``.
         subject: Its name; never data.
         claim: What it promises.
         findings: Every attack, and what came of it; what matters first stands first: what

@@ -33,14 +33,13 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt64
-from scipy.special import expit
 from scipy.stats import binom, chi2
 
 from sordino import _random, _validate
 from sordino._random import Entropy
 from sordino._validate import integer
+from sordino.auditing.canaries import LEAST_CANARIES, judged_guesses
 from sordino.auditing.findings import POWER, Audit, Finding, Measurement, Outcome
-from sordino.auditing.statistical.bounds import one_run_cut, one_run_epsilon, split_sizes
 from sordino.auditing.statistical.distinguishing import mu_question
 from sordino.errors import UsageError
 from sordino.language.dp_sgd.clipping import ClippedSum, differences, without_dropout
@@ -248,7 +247,6 @@ def _gradients_kept(trainer: CentralTraining) -> Iterator[None]:
             one.grad = gradient
 
 
-_LEAST: Final = 50
 _STEP: Final = 0.05  # length of the step along a gradient over which a loss is compared
 
 
@@ -273,10 +271,10 @@ def _one_run_findings(
     # is computed from what steps release. Nothing is drawn before the trainer's entry on its
     # ledger.
     # Source: Steinke, Nasr & Jagielski 2023, Algorithm 1 and Theorem 5.2.
-    if len(canaries) < _LEAST:
+    if len(canaries) < LEAST_CANARIES:
         raise UsageError(
-            f"One run is told apart by at least {_LEAST} canaries, got {len(canaries)}. Nothing "
-            "was trained and nothing was audited."
+            f"One run is told apart by at least {LEAST_CANARIES} canaries, got {len(canaries)}. "
+            "Nothing was trained and nothing was audited."
         )
     coins = (entropy.words(len(canaries)) & np.uint64(1)).astype(bool)
     scores = _trained(trainer, canaries, coins)
@@ -284,27 +282,12 @@ def _one_run_findings(
     needed = 1 - level / 2  # two attackers share the level
     found, shown = zip(
         *(
-            _judged(name, each, coins, claim, confidence=confidence, needed=needed)
+            judged_guesses(name, each, coins, claim, confidence=confidence, needed=needed)
             for name, each in scores.items()
         ),
         strict=True,
     )
     return found, shown
-
-
-def _detectable_in_one_run(
-    claimed: float, canaries: int, guesses: int, *, delta: float, confidence: float
-) -> float:
-    """Return the smallest epsilon that so many guesses refute with probability .95."""
-    tried = np.arange(_validate.non_negative("claimed", claimed), 50.0, 0.05)
-    counts = binom.ppf(1 - POWER, guesses, expit(tried)).astype(int)
-
-    def refutes(correct: int) -> bool:
-        shown = one_run_epsilon(canaries, guesses, correct, delta=delta, confidence=confidence)
-        return shown > claimed
-
-    least = next((right for right in np.unique(counts) if refutes(int(right))), None)
-    return math.inf if least is None else float(tried[counts >= least][0])
 
 
 def _trained(
@@ -323,57 +306,6 @@ def _trained(
         trainer._units = own
         trainer.remove_callback(watcher)
     return {"one-run-steps": watcher.seen, "one-run-weights": before - watcher.losses()}
-
-
-def _judged(
-    attack: str,
-    scores: Float[np.ndarray, " m"],
-    coins: Bool[np.ndarray, " m"],
-    claim: tuple[float, float],
-    *,
-    confidence: float,
-    needed: float,
-) -> tuple[Finding, Measurement]:
-    claimed, delta = claim
-    one, other = scores[coins], scores[~coins]
-    hits, n, alarms, m = one_run_cut(one, other).counts
-    counted = split_sizes(len(one))[1] + split_sizes(len(other))[1]
-    guesses, correct = n + m, hits + m - alarms
-    lower, sure = (
-        one_run_epsilon(counted, guesses, correct, delta=delta, confidence=each)
-        for each in (confidence, needed)
-    )
-    power = _detectable_in_one_run(claimed, counted, guesses, delta=delta, confidence=needed)
-    refutes = sure > claimed
-    limits = f" An epsilon of {never_less(power, 4)} or more would have been detected."
-    if math.isinf(power):
-        limits = " Right guesses alone would not have refuted the claim: more canaries are needed."
-    at_least, sureness = (sure, needed) if refutes else (lower, confidence)
-    finding = Finding(
-        attack=attack,
-        outcome="refutes" if refutes else "warning" if lower > claimed else "clear",
-        summary="Canaries that coins put into the run are guessed: epsilon is at least "
-        f"{never_more(at_least, 4)} at {100 * sureness:.6g} % confidence, and "
-        f"{never_less(claimed)} is claimed for each.{'' if refutes else limits}",
-        details={
-            "canaries": len(coins),
-            "counted": counted,
-            "guesses": guesses,
-            "correct": correct,
-            "delta": delta,
-            "lower_at_verdict": sure,
-            "verdict_confidence": needed,
-        },
-    )
-    shown = Measurement(
-        metric="epsilon",
-        claimed=claimed,
-        lower=lower,
-        confidence=confidence,
-        power=power,
-        attack=attack,
-    )
-    return finding, shown
 
 
 class _Watcher:

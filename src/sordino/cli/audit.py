@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from sordino._files import refuse_output
+from sordino.auditing.dispatch import audit as run_audit
 from sordino.auditing.findings import Audit, Finding, Measurement, Verdict
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import audit_run
@@ -241,6 +242,29 @@ def training(settings: _AuditedTraining) -> None:
         from sordino.auditing.training import audit_training  # noqa: PLC0415 (needs the extra)
 
         found = terms_of(settings, audit_training, trainer=trainer, records=records)
+    settings.tell(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _AuditedModel(_Audit):
+    model: Path = Argument("Checkpoint of a reward or a policy, whoever made it.", metavar="MODEL")
+    canaries: Path = Option("Pairs that were trained on; coins chose labels.", required=True)
+    held_out: Path | None = Option("Pairs that were not; coins chose these instead of labels.")
+    reference: Path | None = Option("What training started from.", metavar="MODEL")
+    epsilon: float | None = Option("Privacy loss that is claimed; the model's own by default.")
+    delta: float | None = Option("Failure probability that is claimed.")
+    confidence: float = Option("Coverage of the bound that is shown.", 0.95)
+
+
+@command(audit, _AuditedModel)
+def model(settings: _AuditedModel) -> None:
+    """Guess from the weights what coins decided: labels of canaries, or which were trained on."""
+    given = {name: getattr(settings, name) for name in ("canaries", "held_out")}
+    read = {name: read_pairs(path) for name, path in given.items() if path is not None}
+    names = ("reference", "epsilon", "delta", "confidence")
+    terms = {name: getattr(settings, name) for name in names}
+    with redirect_stdout(sys.stderr):  # what libraries print is no part of the answer
+        found = run_audit(settings.model, **read, **terms)
     settings.tell(found)
 
 

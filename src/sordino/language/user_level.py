@@ -608,6 +608,9 @@ class CentralPolicyTrainer(CentralTraining):
         finally:
             self._units, self._paid = [], 0
 
+    def _nobody(self) -> Sequence[Any]:
+        return [unit[:1] for unit in super()._nobody()]  # of one pair each, as of people
+
     def _judged(self, pair: TokenPair) -> _PersonAnswers:
         return _PersonAnswers(pair, 2.0 * pair.liked - 1)
 

@@ -89,6 +89,10 @@ ATTACKS: Mapping[str, str] = {
     "other answers to the same questions.",
     "manifest": "What the manifest tells: Looks in the manifest for more than a claim needs: "
     "counts of flips, seeds, traces of raw files.",
+    "preference-ratio": "Weights that remember: Guesses what a coin decided of each canary from "
+    "how much likelier the weights find one answer than the other.",
+    "canary-control": "Coins that texts tell: Guesses the same from a reference that has not seen "
+    "the canaries.",
     "chain": "Chain of the ledger: Computes again the hash that ties every row of the ledger to "
     "the row before it.",
     "head": "Head of the ledger: Looks in the ledger for the head that the run names.",
