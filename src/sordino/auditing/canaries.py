@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 from scipy.special import expit
 from scipy.stats import binom, binomtest
@@ -40,6 +39,7 @@ from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,
     Guarantee,
+    Unit,
     never_less,
     never_more,
 )
@@ -186,7 +186,6 @@ def audit_model(
 
 def _claim(folder: Path, *, flipped: bool, epsilon: float | None, delta: float | None) -> Guarantee:
     """Return the claim that is tested: the checkpoint's own, or another size of it."""
-    unit, neighbors = ("label", REPLACE_ONE) if flipped else ("record", ADD_OR_REMOVE_ONE)
     if is_checkpoint(folder):
         claim = CheckpointPromise.read(folder).guarantee
     elif epsilon is None:
@@ -195,6 +194,8 @@ def _claim(folder: Path, *, flipped: bool, epsilon: float | None, delta: float |
             "Say what is claimed: epsilon (--epsilon)."
         )
     else:
+        unit: Unit = "label" if flipped else "record"
+        neighbors = REPLACE_ONE if flipped else ADD_OR_REMOVE_ONE
         claim = Guarantee(epsilon, delta=0.0, unit=unit, neighbors=neighbors, trust="central")
     if not flipped and (claim.unit == "label" or claim.neighbors == REPLACE_ONE):
         raise UsageError(
@@ -259,7 +260,7 @@ def _scores(folder: Path, kept: list[tuple[str, Pairs]]) -> Float[np.ndarray, " 
             some = both[at : at + _AT_ONCE]
             yield from preferred(model, some, padding=tokenizer.pad_token_id).tolist()
 
-    with torch.no_grad(), evaluating(model):
+    with evaluating(model.requires_grad_(False)):
         found = [np.array(list(gaps(pairs))) for _, pairs in kept]
     if len(kept) > 1:
         found = [one * (2 * pairs.labels - 1) for one, (_, pairs) in zip(found, kept, strict=True)]

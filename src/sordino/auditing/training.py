@@ -180,8 +180,8 @@ def _pair(
     first, second = ([tokens[asked % len(tokens)], *answer] for answer in answers)
     likes_first = float(liked % 2)
     likes_first = 1 - likes_first if turned else likes_first
-    sizes = (len(first) - 1, len(second) - 1)
-    return trainer._judged(TokenPair(first, second, likes_first, sizes))
+    pair = TokenPair(first, second, likes_first, (len(first) - 1, len(second) - 1))
+    return cast("TokenPair", trainer._judged(pair))
 
 
 def _shares(
