@@ -609,7 +609,7 @@ class CentralPolicyTrainer(CentralTraining):
             self._units, self._paid = [], 0
 
     def _nobody(self) -> Sequence[Any]:
-        return [unit[:1] for unit in super()._nobody()]  # of one pair each, as of people
+        return [(self._judged(unit[0]),) for unit in super()._nobody()]
 
     def _judged(self, pair: TokenPair) -> _PersonAnswers:
         return _PersonAnswers(pair, 2.0 * pair.liked - 1)

@@ -563,7 +563,7 @@ class CentralTraining(PrivateTraining):
 
     def _nobody(self) -> Sequence[Any]:
         """Return made-up units to test the model on: a refusal must not tell of anybody."""
-        return [tuple(map(self._judged, one)) for one in _invented_units(_TESTED, self._tokens)]
+        return _invented_units(_TESTED, self._tokens)
 
     def _judged(self, pair: TokenPair) -> Any:
         """Return a made-up pair as a part of a unit."""
