@@ -27,6 +27,7 @@ from sordino.policies.worst_case import (
     best_mixture,
     refuse_gap,
     solve_flows,
+    stated,
 )
 
 _SUM = 1e-8  # how far probabilities may be from summing to 1
@@ -348,6 +349,7 @@ def _planned(
         "moments": moments,
         "theta": theta,
         "mixture": mixture,
+        "offset": offset,
     }
 
 
@@ -371,6 +373,7 @@ class Plan(WorstCaseResult):
         confidence: How often the confidence set holds the true reward.
         radius_scale: What its radius was multiplied by; below 1 nothing is proved.
         guarantee: What the release behind the reward promises; None for a bare confidence set.
+        needed: How many answers it takes until ``value`` is above 0; None of a set of one's own.
     """
 
     policy: Float[np.ndarray, "h s a"] | None
@@ -383,7 +386,7 @@ class Plan(WorstCaseResult):
         known = "" if self.certificate is None else f"certificate={self.certificate:.6g}, "
         return (
             f"Plan({shape}, value={self.value:.6g}, gap={self.gap:.2g}, {known}"
-            f"confidence={self.confidence:g}, {self.label})"
+            f"confidence={self.confidence:g}, {self.label}{self.warning})"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -461,21 +464,24 @@ def plan(  # noqa: PLR0913 (each is one choice of the user)
             )
         if solver == "cone-program":
             raise UsageError("With an oracle, solver must be 'frank-wolfe'.")
-        offset = vector_of(reference_vector, np.zeros(d))
-        mixture = best_mixture(
-            plausible, environment.best_response, reference_vector=offset, gap=gap
-        )
+        offset, respond = vector_of(reference_vector, np.zeros(d)), environment.best_response
+        mixture = best_mixture(plausible, respond, reference_vector=offset, gap=gap)
         shown = ("value", "upper", "moments", "theta")
         found = {name: getattr(mixture, name) for name in shown}
-        found |= {"policy": None, "certificate": None, "mixture": mixture}
+        found |= {"policy": None, "certificate": None, "mixture": mixture, "offset": offset}
     else:
         if horizon is None:
             raise UsageError("horizon is missing: how many steps does an episode have?")
         world = tabular_world(environment, horizon=horizon, d=d, features=features, initial=initial)
+        respond = world.response
         found = _planned(plausible, world, reference, reference_vector, solver, gap)
-    return Plan(
-        **found,
+    proved = stated(
+        reward,
+        plausible,
+        respond,
+        found.pop("offset"),
+        certain=found["value"] > gap,
         confidence=confidence,
-        radius_scale=float(radius_scale),
-        guarantee=reward.guarantee if isinstance(reward, ReleasedReward) else None,
+        radius_scale=radius_scale,
     )
+    return Plan(**found, **proved)

@@ -23,7 +23,7 @@ from sordino import _validate
 from sordino._files import atomic_writer, read_json, refuse_output, refuse_unwritable
 from sordino.auditing.runs.replay import RESULT, malformed, read_result
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
-from sordino.policies.gibbs import CandidatePolicy, WithheldPolicy, gibbs_policy
+from sordino.policies.gibbs import CandidatePolicy, ConfidencePolicy, WithheldPolicy, gibbs_policy
 from sordino.preferences.containers import Progress
 from sordino.preferences.features import HashedText, Intercept
 from sordino.preferences.files import read_rows
@@ -161,17 +161,25 @@ def choose(settings: Choose) -> None:
         remake_policy(reward, terms, temperature=None)  # what the file says, before an option
     free = remake_policy(reward, terms, temperature=settings.temperature)
     with Bar.shown("Choosing") as bar:
-        rows = list(_drawn(free, settings.questions(about, bar), settings.simulate_seed))
+        questions = list(settings.questions(about, bar))
+    rows = list(_drawn(free, iter(questions), settings.simulate_seed))
+    effect = None
+    if questions and isinstance(free, ConfidencePolicy):
+        effect = free.effect(*_columns(questions))
     simulated, out = reward.guarantee.simulated, settings.out
     if settings.write(rows, simulated=simulated):
+        if effect is not None:
+            typer.echo(effect, err=True)
         return
     value = {
         "prompts": len(rows),
         "temperature": free.temperature,
         "guarantee": reward.guarantee.to_dict(),
+        "pessimism": effect and effect.to_dict(),
         "choices": rows if out is None else None,
     }
     table = {"prompts": f"{len(rows):,}", "written": out.name if out else "", "spent": "nothing"}
+    table |= {} if effect is None else {"pessimism": str(effect)}
     finish(_TITLE, table, value, as_json=settings.as_json, simulated=simulated)
 
 

@@ -34,7 +34,7 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
-from sordino.rewards.confidence import DisagreementSet, Ellipsoid
+from sordino.rewards.confidence import AnswersNeeded, BonusEffect, DisagreementSet, Ellipsoid
 from sordino.rewards.release_checks import entropy_of, paying, weighed
 from sordino.rewards.withheld import WithheldFit
 
@@ -489,6 +489,7 @@ def gibbs_policy(
 
 Kind = Literal["pessimistic", "optimistic"]
 _SIGNS: dict[str, float] = {"pessimistic": -1.0, "optimistic": 1.0}
+_ALIKE = 1e-9  # relative: bonuses that rounding alone tells apart
 
 
 def suboptimality_bound(
@@ -585,6 +586,47 @@ class ConfidencePolicy(CandidatePolicy):
         # φ‖_{M⁻¹}.
         options = self._options(prompts, candidates, reference)
         return options.split(self._factor * self._reach(options)[1])
+
+    def effect(
+        self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None
+    ) -> BonusEffect:
+        """Return what the bonus changes on these lists, and how many answers would make it tell."""
+        # Source: docs/local.md, "Where pessimism bites".
+        options = self._options(prompts, candidates, reference)
+        estimates, widths = self._reach(options)
+        gains = estimates - np.repeat(options.means(estimates, options.reference), options.sizes)
+        least, most = (ends.reduceat(widths, options.starts) for ends in (np.minimum, np.maximum))
+        alike, bonus = most - least <= _ALIKE * most, self._factor * widths
+        start = self.temperature * np.log(np.maximum(options.reference, np.finfo(float).tiny))
+        likeliest = [
+            np.array([one.argmax() for one in options.split(estimates + start + sign * bonus)])
+            for sign in (0.0, _SIGNS[self.kind])
+        ]
+        certain = np.logical_or.reduceat((gains > bonus) & (widths > 0), options.starts)
+        needed = AnswersNeeded(1.0, self.reward.pairs)
+        if not certain.any():  # the candidate that is nearest to it
+            best = int(np.argmax(gains / np.maximum(widths, np.finfo(float).tiny)))
+            at = int(np.searchsorted(options.starts, best, side="right")) - 1
+            one = self._options(
+                None if prompts is None else [prompts[at]],
+                [candidates[at]],
+                None if reference is None else [reference[at]],
+            )
+            ways = np.vstack([rows for _, _, rows in one.centered(self.reward.features)])
+            needed = AnswersNeeded.of(
+                self._confidence_set(),
+                ways[best - options.starts[at]],
+                confidence=self.confidence,
+                scale=self.scale,
+                now=self.reward.pairs,
+            )
+        return BonusEffect(
+            lists=len(alike),
+            alike=int(alike.sum()),
+            moved=int(np.sum((likeliest[0] != likeliest[1]) & ~alike)),
+            certain=int(certain.sum()),
+            needed=needed,
+        )
 
     def coverage(
         self, prompts: Prompts, candidates: CandidateLists, *, reference: ReferenceLists = None

@@ -24,6 +24,7 @@ from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.preferences.features import Features
 from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, Candidates, Prompts, ReferenceLists
+from sordino.rewards.confidence import AnswersNeeded
 
 from .gibbs import ReleasedReward, drawn_indices, tilt
 from .worst_case import (
@@ -38,6 +39,7 @@ from .worst_case import (
     second_order_rows,
     solve_conic,
     solve_flows,
+    stated,
 )
 
 
@@ -200,6 +202,8 @@ class WorstCaseResult:
     radius_scale: float = 1.0  # what its radius was multiplied by; below 1 nothing is proved
     # What the release behind the reward promises; None for a bare confidence set.
     guarantee: Guarantee | None = None
+    # Until the value is above 0; None of a set that is not one of a fit.
+    needed: AnswersNeeded | None = None
 
     @property
     def gap(self) -> float:
@@ -211,6 +215,11 @@ class WorstCaseResult:
         """``"valid"``, or ``"heuristic scale ..."`` for a radius smaller than the proved one."""
         return f"heuristic scale {self.radius_scale:g}" if self.radius_scale < 1 else "valid"
 
+    @property
+    def warning(self) -> str:
+        """Say that nothing is certain, and what it takes; empty where something is."""
+        return "" if self.needed is None or self.needed.times <= 1 else f". {self.needed}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return what certifies the policy, as JSON holds it."""
         return {
@@ -220,6 +229,8 @@ class WorstCaseResult:
             "radius_scale": self.radius_scale,
             "label": self.label,
             "guarantee": None if self.guarantee is None else self.guarantee.to_dict(),
+            "answers_needed": self.needed and self.needed.answers,
+            "said": self.needed and str(self.needed),
         }
 
 
@@ -240,7 +251,7 @@ class _StochasticPolicy(WorstCaseResult):
         return (
             f"StochasticPolicy({len(self.chances)} contexts, value={self.value:.6g}, "
             f"gap={self.gap:.2g}, certificate={self.certificate:.6g}, "
-            f"confidence={self.confidence:g}{soft}, {self.label})"
+            f"confidence={self.confidence:g}{soft}, {self.label}{self.warning})"
         )
 
     @property
@@ -455,6 +466,15 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     _validate.positive("gap", gap)
     strength = None if temperature is None else _validate.positive("temperature", temperature)
     found = _solved(plausible, contexts, offset, strength, gap, solver)
+    proved = stated(
+        reward,
+        plausible,
+        contexts.best_response,
+        offset,
+        certain=found.value > gap,
+        confidence=confidence,
+        radius_scale=radius_scale,
+    )
     return _StochasticPolicy(
         chances=tuple(contexts.split(found.chances)),
         value=found.value,
@@ -463,10 +483,8 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
             plausible, contexts, found.chances, temperature=strength
         ),
         theta=found.theta,
-        confidence=confidence,
-        radius_scale=float(radius_scale),
         temperature=strength,
-        guarantee=reward.guarantee if isinstance(reward, ReleasedReward) else None,
+        **proved,
     )
 
 

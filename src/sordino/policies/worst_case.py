@@ -20,11 +20,12 @@ import clarabel
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
-from scipy.optimize import brentq
+from scipy.optimize import brentq, nnls
 
 from sordino import _validate
 from sordino._validate import Square, Vector
 from sordino.errors import ConvergenceError, DataError, UsageError
+from sordino.rewards.confidence import AnswersNeeded, Ellipsoid
 
 _SPAN = 300.0  # range of the logarithm of a multiplier, around the largest curvature
 
@@ -458,6 +459,8 @@ _IDLE = 5  # rounds after which a response that the mixture does not use is forg
 _PROGRESS = 0.01  # of the gap: what the value gains at least between two times of forgetting
 _NEGLIGIBLE = 1e-9  # a weight that only an interior-point solver gives
 _ROUNDING = 1e-12  # relative to the values: a gap below it is none
+_PLANES = 200  # best responses that are asked for how many answers are needed
+_NEAR = 0.01  # of what the estimate promises: a gain below it is none there
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -526,6 +529,38 @@ def best_mixture(
         f"for values of about {kept.size:.3g}. No policy was returned. Allow a larger gap, or "
         "bring features and weights to a common scale of about 1."
     )
+
+
+def stated(
+    reward: Any,
+    rewards: PlausibleRewards,
+    best_response: _BestResponse,
+    offset: Vector,
+    *,
+    certain: bool,
+    confidence: float,
+    radius_scale: float,
+) -> dict[str, Any]:
+    """Return the fields of a result that say how much it proves, and how many answers it takes."""
+    # A policy is certain to gain on the reference if the rewards under which none does are farther
+    # from the center than the radius. The nearest of them is found by cutting planes, one best
+    # response each; the way to it is that of a mixture.
+    # Source: docs/local.md, "Where pessimism bites".
+    known, now = getattr(reward, "ellipsoid", reward), getattr(reward, "pairs", None)
+    needed = AnswersNeeded(1.0, now) if certain else None
+    if not certain and isinstance(known, Ellipsoid):
+        kept, root = _Columns(rewards, offset), np.sqrt(rewards.curvatures)
+        theta, way = rewards.center, np.zeros(len(offset))
+        most = left = float(kept.add(best_response(theta)) @ theta)
+        while left > _NEAR * most and len(kept.moments) <= _PLANES:
+            weights, _ = nnls((kept.moments @ rewards.axes / root).T, root * rewards.middle)
+            way = weights @ kept.moments
+            theta = rewards.center - rewards.axes @ (way @ rewards.axes / rewards.curvatures)
+            left = float(kept.add(best_response(theta)) @ theta)
+        needed = AnswersNeeded.of(known, way, confidence=confidence, scale=radius_scale, now=now)
+    guarantee, scale = getattr(reward, "guarantee", None), float(radius_scale)
+    told = {"confidence": confidence, "radius_scale": scale, "guarantee": guarantee}
+    return told | {"needed": needed}
 
 
 class _Columns:

@@ -535,6 +535,7 @@ def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str
     """Return what a pessimistic or optimistic policy does with its uncertainty, on public texts."""
     candidates = list(zip(pairs.first, pairs.second, strict=True))
     known = getattr(policy.reward, "ellipsoid", None)
+    some = slice(None, None, max(1, -(-len(candidates) // _SAMPLE)))
     return {
         "kind": policy.kind,
         "confidence": policy.confidence,
@@ -542,6 +543,9 @@ def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str
         "heuristic": policy.heuristic,
         "radius": None if known is None else known.radius(policy.confidence),
         **(policy.coverage(pairs.prompts, candidates).to_dict() if candidates else {}),
+        "effect": policy.effect(pairs.prompts[some], candidates[some]).to_dict()
+        if candidates
+        else None,
     }
 
 

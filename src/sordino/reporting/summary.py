@@ -254,6 +254,8 @@ def _describe_confidence(policy: Json | None) -> dict[str, Any] | None:
             "provided that it is linear in the features. The proof is conservative."
         )
         rows.append(["Confidence", told])
+    if effect := source.get("effect"):
+        rows.append(["Effect", str(effect["said"])])
     return {"heuristic": heuristic, "rows": rows + number_rows(_UNSURE, source, "pessimism")}
 
 

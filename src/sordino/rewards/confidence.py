@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float
+from scipy.optimize import brentq
 from scipy.sparse import issparse
 from scipy.special import expit
 
@@ -52,6 +53,7 @@ class Ellipsoid(ABC):
     __dataclass_fields__: ClassVar[dict[str, Any]]  # of a subclass
     center: Vector  # the weights in the middle, shape (d,)
     metric: Square  # M, symmetric and positive definite, shape (d, d)
+    ridge: float  # the part of it that answers do not grow
     _kind: ClassVar[str | None] = None  # as files call it
     _positive: ClassVar[tuple[str, ...]]
     _not_negative: ClassVar[tuple[str, ...]]
@@ -124,6 +126,98 @@ class Ellipsoid(ABC):
         """Return W with WᵀW = M⁻¹."""
         return np.asarray(np.linalg.inv(np.linalg.cholesky(self.metric)))
 
+    @cached_property
+    def _spectrum(self) -> tuple[Vector, Square]:
+        """Return the eigenvalues of the metric, least first, and its axes."""
+        return np.linalg.eigh(self.metric)
+
+    def grown(self: _E, times: float) -> _E:  # noqa: PYI019 (Self cannot be checked at run time)
+        """Return about the set that so many times as many answers to like questions would give."""
+        # What answers added to the metric grows with their number; ridge and noise stay.
+        values, axes = self._spectrum
+        after = values + (times - 1) * np.maximum(values - self.ridge, 0.0)
+        return replace(self, metric=(axes * after) @ axes.T, **self._grown(values, after))
+
+    def _grown(self, _values: Vector, _after: Vector) -> dict[str, Any]:
+        return {}
+
+    @property
+    @abstractmethod
+    def usual_error(self) -> float:
+        """Return about E‖θ̂ − θ*‖²_M; far below the square of the radius, which is a bound."""
+
+
+@dataclass(frozen=True)
+class AnswersNeeded:
+    """How many answers it takes until a gain over the reference is certain."""
+
+    times: float  # so many times as many; 1 where it is certain, inf where nobody can tell
+    now: int | None  # how many there are; None where that is private
+
+    @classmethod
+    def of(
+        cls, known: Any, way: Vector, *, confidence: float, scale: float, now: int | None
+    ) -> AnswersNeeded:
+        """Return how many it takes until scale · radius · ‖way‖_{M⁻¹} is below the gain θ*ᵀway."""
+        # Source: docs/local.md, "Where pessimism bites": θ̂ without what noise adds to its length.
+        gain = float(known.center @ way)
+        if isinstance(known, Ellipsoid):
+            square = max(known.distance(np.zeros_like(way)) ** 2, np.finfo(float).tiny)
+            gain *= math.sqrt(max(1 - known.usual_error / square, 0.0))
+
+        def missing(log_times: float) -> float:
+            grown = known.grown(math.exp(log_times))
+            return float(scale * grown.radius(confidence) * grown.widths(way[np.newaxis])[0] - gain)
+
+        if missing(_MOST_TIMES) >= 0:
+            return cls(math.inf, now)
+        log_times = 0.0 if missing(0.0) < 0 else brentq(missing, 0.0, _MOST_TIMES, xtol=0.01)
+        return cls(math.exp(log_times), now)
+
+    @property
+    def answers(self) -> int | None:
+        """Return their number; None where nobody can tell."""
+        told = self.now is not None and self.times < math.inf
+        return math.ceil(self.now * self.times) if told and self.now else None
+
+    def __str__(self) -> str:
+        """Return what is said of it."""
+        if self.times == 1:
+            return "A gain over the reference is certain."
+        answers = "answers" if self.answers is None else f"answers, {self.answers:,}"
+        needed = (
+            "the estimate is mostly noise, or bonuses fall too slowly, to tell how many it takes"
+            if self.times == math.inf
+            else f"it takes about {self.times:.3g} times as many {answers}"
+        )
+        return f"No gain over the reference is certain: {needed}."
+
+
+@dataclass(frozen=True)
+class BonusEffect:
+    """What the bonus of a policy changes on lists of candidates."""
+
+    lists: int
+    alike: int  # lists in which all bonuses are the same, so that they change no choice
+    moved: int  # lists whose likeliest candidate is another one without the bonus
+    certain: int  # lists with a candidate that is certain to be better than the reference
+    needed: AnswersNeeded  # until there is one
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as JSON holds them, and the sentences."""
+        needed = {"needed": self.needed.answers, "said": str(self)}
+        return vars(self) | needed
+
+    def __str__(self) -> str:
+        """Return what is said of it."""
+        moved = f"Bonuses change the likeliest answer of {self.moved:,} of {self.lists:,} lists."
+        if self.alike == self.lists:
+            moved = "Bonuses cancel: they are alike within every list, so they change no choice."
+        return f"{moved} {self.needed}"
+
+
+_MOST_TIMES = 40.0  # as a logarithm: a number of answers that nobody will have
+
 
 def packed(matrix: Square) -> str:
     """Return the lower triangle of a symmetric matrix, row by row, in base 64."""
@@ -184,6 +278,17 @@ class _NoiseTerm:
             _quadratic_tail(self.trace, self.trace_of_square, self.largest, t)
         )
 
+    def reshaped(self, before: Vector, after: Vector) -> _NoiseTerm:
+        """Return the term where the eigenvalues of K go from some to others, up to a factor."""
+        size = before.max() or 1.0
+        total, squares = (float(np.sum(after**k) / (np.sum(before**k) or size)) for k in (1, 2))
+        return _NoiseTerm(
+            factor=self.factor,
+            trace=self.trace * total,
+            trace_of_square=self.trace_of_square * squares,
+            largest=self.largest * float(after.max() / size),
+        )
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConfidenceEllipsoid(Ellipsoid):
@@ -224,6 +329,23 @@ class ConfidenceEllipsoid(Ellipsoid):
         # what ridge and solver move the center by
         bias = (self.ridge * self.ball + self.gradient_norm) / math.sqrt(self.least_eigenvalue)
         return bias + sum(term.reach(t) for term in self.noise)
+
+    def _seen(self, values: Vector) -> Vector:
+        """Return the share of the metric that answers made, along every axis."""
+        return np.asarray(np.maximum(values - self.ridge, 0.0) / values)
+
+    @property
+    def usual_error(self) -> float:
+        """Return about E‖θ̂ − θ*‖²_M."""
+        # K = G/M in every term, and data = wG: of the bound (4w)² is left where the slope is ¼
+        slope = float(self._seen(self._spectrum[0]).sum()) / (self.noise[0].trace or 1.0)
+        return (4 * slope) ** 2 * sum(term.factor**2 * term.trace for term in self.noise)
+
+    def _grown(self, values: Vector, after: Vector) -> dict[str, Any]:
+        # of the answers K ∝ data/metric along every axis, of the noise of a sum 1/metric
+        answers = self.noise[0].reshaped(self._seen(values), self._seen(after))
+        sums = (term.reshaped(1 / values, 1 / after) for term in self.noise[1:])
+        return {"least_eigenvalue": float(after.min()), "noise": (answers, *sums)}
 
     @classmethod
     def around(  # noqa: PLR0913 (each is one public number)
@@ -427,10 +549,18 @@ class RecordEllipsoid(Ellipsoid):
         output = self.output_standard_deviation * math.sqrt(_tail(self._eigenvalues, t))
         return answers + bias + tilt + inexact + output
 
-    @cached_property
+    @property
+    def usual_error(self) -> float:
+        """Return about E‖θ̂ − θ*‖²_M."""
+        # as the terms of the radius, where the slope is ¼
+        tilt, output = self.standard_deviation**2, self.output_standard_deviation**2
+        noise = tilt * np.sum(1 / self._eigenvalues) + output * np.sum(self._eigenvalues)
+        return float(4 * self.slope * len(self.center) + (4 * self.slope) ** 2 * noise)
+
+    @property
     def _eigenvalues(self) -> Vector:
         """Return the eigenvalues of the metric, least first."""
-        return np.asarray(np.linalg.eigvalsh(self.metric))
+        return self._spectrum[0]
 
 
 def _tail(eigenvalues: Vector, t: float) -> float:
@@ -626,6 +756,12 @@ class DisagreementSet:
         # Source: docs/local.md, finite reward class: λ = β² unless given.
         ridge = self.radius_squared(confidence) if self.ridge is None else self.ridge
         return replace(self, ridge=_validate.positive("ridge", ridge))
+
+    def grown(self, times: float) -> DisagreementSet:
+        """Return the set of so many times as many answers to like questions."""
+        return replace(
+            self, n=max(1, round(self.n * times)), ridge=self.ridge and self.ridge / times
+        )
 
     def possible(self, confidence: float) -> int:
         """Return how many candidates disagree with the center by no more than the radius."""
