@@ -277,8 +277,8 @@ class Play:
     # What the second policy gave away in the round's context, where that is known.
     regrets: list[Numbers] = field(default_factory=list)
 
-    def play(self, rounds: int) -> None:
-        """Play so many rounds."""
+    def play(self, rounds: int) -> Play:
+        """Play so many rounds; return what now happened so far."""
         # Guarantee: That of the answers: everything else is computed from them and from public
         # contexts. Shown by tests/unit/algorithms/test_online_alignment.py.
         # Source: docs/policy_optimization.md, "Online alignment".
@@ -309,6 +309,7 @@ class Play:
             self.answers.append(answers)
             self.contexts.drop(size)
             done += size
+        return self
 
     def _policies(
         self, contexts: ActionFeatures, encoded: Float[np.ndarray, "n k m"]
@@ -559,13 +560,9 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         entropy=entropy,
     )
 
-    def played() -> Play:
-        run.play(rounds)
-        return run
-
     released = ledger.charge(
         coin.event,
-        played,
+        lambda: run.play(rounds),
         digest=_digest,
         promise=promise,
         stored=False,

@@ -1,13 +1,13 @@
 """Simulated people whose true reward is known, so that a run can be held against the truth.
 
 Every answer is put together from a few sentences. The true reward is linear in the counts of
-marker words; people follow it with Bradley–Terry noise. No person and
-no text is real.
+marker words; people follow it with Bradley–Terry noise. No person and no text is real.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,8 @@ class TrueReward:
         """Return the true reward of every answer."""
         rewards = []
         for answer in answers:
-            text = answer
-            if not isinstance(text, str):
-                text = " ".join(message["content"] for message in text)
-            words = [word.strip(".,?!").lower() for word in text.split()]
+            told = [answer] if isinstance(answer, str) else [said["content"] for said in answer]
+            words = [word.strip(".,?!").lower() for word in " ".join(told).split()]
             rewards.append(sum(self.weights.get(word, 0.0) for word in words))
         return np.array(rewards)
 
@@ -66,10 +64,8 @@ class TrueReward:
         """Return the truth that :func:`sordino.simulate_pairs` was run with."""
         problem = "The truth cannot be used"
         weights = read_json(path, kind=_TRUTH_FORMAT, version=_TRUTH_VERSION, problem=problem)
-        try:
+        with suppress(KeyError, TypeError, ValueError, AttributeError):
             return cls({str(word): float(w) for word, w in weights["weights"].items()})
-        except (KeyError, TypeError, ValueError, AttributeError):
-            pass
         raise DataError(f"{problem}: field 'weights' must map words to numbers.")
 
 
@@ -161,27 +157,10 @@ def simulate_battles(
     ties: float = 0.2,
     spread: float = 0.8,
 ) -> tuple[Iterator[dict[str, str]], dict[str, float]]:
-    """Return n battles of items that simulated people judged, and the ratings that they follow.
-
-    Args:
-        n: Number of battles, ≥ 1, each of a question of its own.
-        seed: Seed of the world; there is nothing private in it.
-        items: How many items there are, ≥ 2; two of them, at random, meet in a battle.
-        people: Number of people to spread the battles over; no person ids if left out.
-        ties: How often two items of equal rating tie, in [0, 1).
-        spread: Standard deviation of the ratings, in log-odds.
-
-    Returns:
-        An iterator of rows as arenas publish them: ``{"question_id", "model_a", "model_b",
-        "winner"}`` (and ``"person"``); and the true ratings by name, with mean 0.
-
-    Raises:
-        UsageError: A size or a share is out of range.
-
-    Source:
-        Davidson 1970: win, tie and loss have the odds e^(d/2) : ν : e^(−d/2), d the difference of
-        the ratings; items of equal rating tie with probability ν/(2 + ν).
-    """
+    """Return n battles of items as arenas publish them, and the true ratings, with mean 0."""
+    # `ties` is how often two items of equal rating tie; `spread` the standard deviation of ratings.
+    # Source: Davidson 1970: win, tie and loss have the odds e^(d/2) : ν : e^(−d/2), d the
+    # difference of the ratings; items of equal rating tie with probability ν/(2 + ν).
     _validate.integer("n", n, at_least=1)
     _validate.integer("items", items, at_least=2)
     if people is not None:
@@ -197,9 +176,8 @@ def simulate_battles(
             one, other = (names[place] for place in generator.choice(items, 2, replace=False))
             lead = np.exp((ratings[one] - ratings[other]) / 2)
             odds = np.array([lead, 2 * share / (1 - share), 1 / lead])
-            winner = generator.choice(["model_a", "tie", "model_b"], p=odds / odds.sum())
-            row = {"question_id": f"q{index}", "model_a": one, "model_b": other}
-            row["winner"] = str(winner)
+            winner = str(generator.choice(["model_a", "tie", "model_b"], p=odds / odds.sum()))
+            row = {"question_id": f"q{index}", "model_a": one, "model_b": other, "winner": winner}
             yield row if people is None else row | {"person": f"p{index % people}"}
 
     return rows(), ratings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64
@@ -208,12 +208,14 @@ def _dense(
     return reduce(add, (task(part) for _, part in dense_parts(block)))
 
 
-def dense_parts(rows: Matrix) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]]]:
+def dense_parts(
+    rows: Matrix, height: int | None = None
+) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]]]:
     """Yield the rows in order, some thousands of numbers at a time, each part as a dense array."""
-    height = max(1, _PART // rows.shape[1])
+    height = height or max(1, _PART // rows.shape[1])
     for start in range(0, rows.shape[0], height):
-        part: Any = rows[start : start + height]
-        yield slice(start, start + height), part.toarray() if sparse.issparse(part) else part
+        part = rows[start : start + height]
+        yield slice(start, start + height), part if isinstance(part, np.ndarray) else part.toarray()
 
 
 def row_weights(rows: Matrix, longest: float) -> Numbers:

@@ -13,11 +13,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial, reduce
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
-from scipy import sparse
 from scipy.linalg import block_diag
 
 from sordino import _validate
@@ -516,8 +515,8 @@ def _marks_of(rows: Matrix, ties: int) -> Int64[np.ndarray, "n q"]:
     """Return those last columns; refuse what is no mark."""
     if not 0 <= ties < rows.shape[1]:
         raise UsageError(f"ties={ties!r} counters leave no column of {rows.shape[1]}.")
-    marks: Any = rows[:, rows.shape[1] - ties :]
-    marks = np.asarray(marks.toarray() if sparse.issparse(marks) else marks)
+    columns = rows[:, rows.shape[1] - ties :]
+    marks = columns if isinstance(columns, np.ndarray) else columns.toarray()
     if not np.isin(marks, (0, 1)).all():
         raise DataError("The columns that count ties must hold 0 or 1. Nothing was released.")
     return np.asarray(marks, dtype=np.int64)

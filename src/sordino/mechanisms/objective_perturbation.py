@@ -646,7 +646,11 @@ def _largest_ranked_mu(
     neighbors: NeighboringRelation,
 ) -> float:
     """Return the largest μ of the tilt that keeps (ε, δ), its output noise included."""
-    sizes: Any = {"candidates": candidates, "dimension": dimension, "neighbors": neighbors}
+    sizes: dict[str, Any] = {
+        "candidates": candidates,
+        "dimension": dimension,
+        "neighbors": neighbors,
+    }
 
     def keeps(mu: float) -> bool:
         return ranked_delta(epsilon, mu, jacobian, **sizes, mu_output=mu * _OUTPUT_SHARE) <= delta

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -45,7 +45,7 @@ from sordino.privacy.conversions import replace_from_add_remove
 from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
 
 from .gibbs import DIGITS, rounded_up
-from .grid import Matrix
+from .grid import Matrix, dense_parts
 
 UP: Final = 1 + 2.0**-40
 """More than a few dozen roundings take from a formula without cancellation."""
@@ -76,13 +76,6 @@ def public_rows(name: str, rows: Matrix, *, d: int | None = None) -> Matrix:
     if largest and not _LEAST <= largest <= _MOST:
         raise DataError(f"{name}: the largest number must be 0, or within {_LEAST} and {_MOST}.")
     return rows
-
-
-def dense_blocks(rows: Matrix, count: int) -> Iterator[Float[np.ndarray, "b d"]]:
-    """Yield consecutive rows, dense, a number of them at a time."""
-    for first in range(0, rows.shape[0], count):
-        block = rows[first : first + count]
-        yield block if isinstance(block, np.ndarray) else block.toarray()
 
 
 def farthest_rows(rows: Float[np.ndarray, "k d"]) -> float:
@@ -161,10 +154,7 @@ class _BoundedGram:
         # the way of a product into the sum.
         n, d = rows.shape
         roots = np.ones(n) if weights is None else np.sqrt(weights)
-        blocks = (
-            block * roots[number * BLOCK : (number + 1) * BLOCK, np.newaxis]
-            for number, block in enumerate(dense_blocks(rows, BLOCK))
-        )
+        blocks = (block * roots[at, np.newaxis] for at, block in dense_parts(rows, BLOCK))
         sums = added_in_pairs((block.T @ block for block in blocks), operator.add)
         matrix = sum((total for _, total in reversed(sums)), np.zeros((d, d)))
         trace = float(np.trace(matrix)) * (1 + 2.0**-20)
@@ -375,7 +365,7 @@ def _widest(rows: Matrix, moved: np.ndarray, ridge: float) -> float:
     wrong = np.linalg.norm(residual, axis=0) + rounded * lengths + 4 * ROUNDING * sizes
     # the largest difference of two scores of one row, rounded up
     most, share = 0.0, 2 * (d + 4) * ROUNDING * float(lengths.max())
-    for block in dense_blocks(rows, BLOCK):
+    for _, block in dense_parts(rows, BLOCK):
         scores = block @ found
         apart = scores.max(axis=1) - scores.min(axis=1)
         most = max(most, float((apart + share * np.linalg.norm(block, axis=1)).max()))
@@ -503,12 +493,12 @@ class LabelCurvature:
         ridge, ball = size("ridge", ridge, zero=True), size("ball", ball)
         rows = public_rows("differences", differences)
         n, d = rows.shape
-        lengths = [np.linalg.norm(block, axis=1) for block in dense_blocks(rows, BLOCK)]
+        lengths = [np.linalg.norm(block, axis=1) for _, block in dense_parts(rows, BLOCK)]
         gram = _BoundedGram.of(rows, _least_slope(ball * np.concatenate([np.zeros(0), *lengths])))
         factor, least = _lower_factor(gram, ridge)
         if not n or not least > 0:
             return cls(ball, math.inf if n else 0.0, np.zeros((d, d)), 0.0, 0.0)
-        blocks = (_solved(factor, block) for block in dense_blocks(rows, 8 * BLOCK))
+        blocks = (_solved(factor, block) for _, block in dense_parts(rows, 8 * BLOCK))
         leverage = max(float(np.linalg.norm(one, axis=1).max()) for one in blocks) * UP
         wrong = (d + 4) * ROUNDING * float(np.linalg.norm(factor)) / math.sqrt(least)
         return cls(ball, leverage, factor, wrong, ROUNDING / math.sqrt(least))

@@ -437,11 +437,6 @@ class GibbsPolicy(CandidatePolicy):
 
     Made by :func:`gibbs_policy`; it takes the reward at its word. See :class:`CandidatePolicy`
     for what its methods take.
-
-    Attributes:
-        reward: The private reward.
-        temperature: KL strength, in units of reward; small follows the reward, large stays with
-            the reference.
     """
 
     def _repr_html_(self) -> str:

@@ -34,6 +34,7 @@ from .parquet import (
     numbers,
     place_of,
     row_groups,
+    rows_of,
     schema_of,
     vectors,
 )
@@ -510,7 +511,7 @@ def _records(
             first, kinds = found or (np.arange(len(batch)), None)
             records = list[Record]()
             known = _parsed(chunks.schema, *terms.values(), *batch.schema.names)
-            for where, row in _dicts(place, batch.take(first), first + number):
+            for where, row in rows_of(place, batch.take(first), first + number):
                 values = tuple(row.items())
                 if found is None or values not in known:
                     one = iter([(where, row)])
@@ -548,16 +549,8 @@ def _table_rows(chunks: Chunks, chunk: Chunk) -> Rows:
     place, number = place_of(path, groups), chunk.start
     wanted = chunks.schema.columns if chunks.schema.fields else (*FIELDS, *people)
     for batch in column_parts(path, groups, wanted, _RECORDS):
-        yield from _dicts(place, batch, range(number, number + len(batch)))
+        yield from rows_of(place, batch, range(number, number + len(batch)))
         number += len(batch)
-
-
-def _dicts(place: str, batch: Any, numbers: Iterable[int]) -> Rows:
-    names = batch.schema.names
-    columns = [column_values(place, batch, name) for name in names]
-    for number, *values in zip(numbers, *columns, strict=True):
-        row = zip(names, values, strict=True)
-        yield f"row {number}", {name: value for name, value in row if value is not None}
 
 
 def _vectors(

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer, UInt64
@@ -36,9 +36,6 @@ from .records import (
     person_key,
     told_beside,
 )
-
-if TYPE_CHECKING:
-    from .comparisons import Comparisons
 
 
 class PublicDigest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +16,8 @@ import numpy as np
 
 from sordino._files import explained
 from sordino.errors import DataError, MissingExtra, SordinoError
-from sordino.preferences.records import FIELDS, PERSON
 
-from .records import LABELS
+from .records import FIELDS, LABELS, PERSON
 
 T = TypeVar("T")
 
@@ -141,6 +140,15 @@ def column_values(place: str, batch: Any, name: str) -> list[Any]:
     return list(_asked(lambda: batch.column(name).to_pylist(), _unreadable(place, name)))
 
 
+def rows_of(place: str, batch: Any, numbers: Iterable[int]) -> Iterator[tuple[str, Any]]:
+    """Yield (place, row) for every row of a batch, numbered, without its empty fields."""
+    names = batch.schema.names
+    columns = [column_values(place, batch, name) for name in names]
+    for number, *values in zip(numbers, *columns, strict=True):
+        row = zip(names, values, strict=True)
+        yield f"row {number}", {name: value for name, value in row if value is not None}
+
+
 def alike_rows(place: str, batch: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the first row of each kind and the kind of every row; None where columns are nested.
 
@@ -235,13 +243,10 @@ def arrow_rows(
     """Yield (place, row) for every row of a Parquet or Arrow file, without its empty fields."""
     # A part of an Arrow file is from where to where, and how many rows stand before it.
     number = part[2] if part else 0
-    with _batches(path, part) as (names, batches):
+    with _batches(path, part) as (_, batches):
         while (batch := _asked(lambda: next(batches, None), _damage(path))) is not None:
-            columns = [column_values(path.name, batch, name) for name in names]
-            for values in zip(*columns, strict=True):
-                row = zip(names, values, strict=True)
-                yield f"row {number}", {name: value for name, value in row if value is not None}
-                number += 1
+            yield from rows_of(path.name, batch, range(number, number + len(batch)))
+            number += len(batch)
             if progress:
                 progress(number, number)
 

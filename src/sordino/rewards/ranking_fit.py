@@ -74,8 +74,7 @@ class _SlateRows:
         """Return rows, starts and numbers of ballots of the slates that some ballots rank."""
         live, counts = np.unique(self.slates[counted], return_counts=True)
         flat, starts = part_of(self.starts, live)
-        rows: Any = self.rows
-        return rows[flat], starts, counts.astype(np.int64)
+        return self.rows[flat], starts, counts.astype(np.int64)
 
     def bound(self, features: Features | None) -> float:
         """Return the bound L of a feature map or, without any, the reach of the candidates."""
@@ -97,7 +96,7 @@ def _slate_rows(slates: Slates, features: Features | None) -> _SlateRows:
     which = np.array([numbers.setdefault(key, len(numbers)) for key in slates.keys])
     first = np.unique(which, return_index=True)[1]
     flat, starts = part_of(slates.starts.astype(np.int64), first)
-    of_items: Any = slates.item_features(features)
+    of_items = slates.item_features(features)
     if _plain(slates, features) and len(first) > 1:
         of_items = csr_array(of_items)  # one entry in each row
     return _SlateRows(rows=of_items[slates.offered[flat]], starts=starts, slates=which)
@@ -239,7 +238,7 @@ def _evidence_of_choices(private: PrivateChoices, features: Features | None) -> 
 def _evidence_of_ballots(rankings: Rankings, features: Features | None) -> _BallotEvidence:
     """Return ballots as they are, with the Plackett–Luce likelihood; as if the model held."""
     if rankings.items is None:
-        rows: Any = rankings.flat_features(features)
+        rows = rankings.flat_features(features)
     else:  # items without features have one entry in each row
         rows = rankings.item_features(features)
         rows = (csr_array(rows) if _plain(rankings, features) else rows)[rankings.offered]
@@ -328,10 +327,10 @@ def _fit_released_rankings(
         # part that is as private as the length. Of two candidates the better one says all. So there
         # are intervals where ballots are known, in public, to be about all they were offered.
         pairs = np.diff(loss.starts).max() == 2  # noqa: PLR2004
-        known = items is not None and offers is not None and (items.named or pairs)
-        if known and isinstance(loss, PairwiseComposite):
+        worths = items if items is not None and (items.named or pairs) else None
+        if worths and offers is not None and isinstance(loss, PairwiseComposite):
             reach = evidence.covariance * (1 + evidence.rounding) ** 2
-            intervals = _worth_intervals(loss, items.names, offers, reach, weights)
+            intervals = _worth_intervals(loss, worths.names, offers, reach, weights)
     return RewardModel(
         weights=weights,
         features=released.features,
@@ -507,9 +506,9 @@ def fit_ranked_records(
     plain = _plain(rankings, features)
     if rankings.items is None:
         alone = features_of_hidden(features, rankings)
-        records: Any = mechanism.clipped(record_rows(lambda: rankings.flat_features(alone)))
+        records: Matrix = mechanism.clipped(record_rows(lambda: rankings.flat_features(alone)))
     else:  # items are clipped once; those without features keep one entry each
-        of_items: Any = mechanism.clipped(record_rows(lambda: rankings.item_features(features)))
+        of_items = mechanism.clipped(record_rows(lambda: rankings.item_features(features)))
         records = (csr_array(of_items) if plain else of_items)[rankings.offered]
     refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)
     released = ledger.charge(

@@ -157,7 +157,7 @@ def votes_of_answers(
     if isinstance(answers, PrivatePairs):
         _refuse_other_battles(answers)
         once = np.flatnonzero(answers.first_rows())
-        rows: Any = answers.differences(items)
+        rows = answers.differences(items)
         beside = Rows.of(rows[once], answers.answers[once])
         evidence = evidence_of_answers(beside, items, answers.flip_probability)
     else:
@@ -270,7 +270,7 @@ def _tallied(
             counts = np.bincount(kinds, counts, len(pairs)).astype(np.int64)
         used = np.flatnonzero(counts)
         if len(used):
-            rows: Any = pairs.differences(items)
+            rows = pairs.differences(items)
             yield 0, rows[used], pairs.labels[used], counts[used]
     if survey.linked and digest.digest() != survey.digests[chunk.number]:
         raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")

@@ -25,12 +25,12 @@ from sordino._validate import Integers, Square, Table, Vector
 from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gibbs import Scores
+from sordino.mechanisms.grid import dense_parts
 from sordino.mechanisms.randomized_response import NonPrivate, label_shares
 from sordino.mechanisms.score_sensitivity import (
     UP,
     LabelCurvature,
     added_in_pairs,
-    dense_blocks,
     farthest_rows,
     penalty_step,
     public_rows,
@@ -277,7 +277,7 @@ def _doubts(rows: Table | csr_array, settings: Settings) -> Square | None:
     def factor(*parts: np.ndarray) -> np.ndarray:
         return np.asarray(qr(np.vstack(parts), mode="r")[0][:d])
 
-    merged = added_in_pairs(map(factor, dense_blocks(rows, max(d, _BLOCK))), factor)
+    merged = added_in_pairs((factor(part) for _, part in dense_parts(rows, max(d, _BLOCK))), factor)
     own = np.sqrt(settings.doubt_ridge) * np.eye(d)
     return np.asarray(factor(own, *(part for _, part in merged)).T)
 
