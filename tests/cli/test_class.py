@@ -141,7 +141,10 @@ def test_without_its_class_a_reward_scores_nothing(ready):
     assert (said.code, "not the features of the file" in said.err) == (4, True)
 
 
-@pytest.mark.parametrize(("page", "section"), [("local.md", "Finite reward class")])
+@pytest.mark.parametrize(
+    ("page", "section"),
+    [("local.md", "Finite reward class"), ("policy_optimization.md", "Online alignment")],
+)
 def test_the_examples_of_the_documents_run(folder, page, section):
     text = (Path(__file__).parents[2] / "docs" / page).read_text("utf-8")
     [(language, script)] = blocks(text.partition(f"## {section}\n")[2].partition("\n## ")[0])

@@ -27,11 +27,13 @@ from sordino.environments.preference_worlds import (
     KnownReward,
     OnlineWorld,
     PreferenceWorld,
+    RecordedWorld,
     generator,
 )
 from sordino.environments.values import ActionFeatures, Actions, PerAction, gibbs_rows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
+from sordino.preferences.features import CLASS
 from sordino.preferences.pairs import digest_of_answers
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -259,11 +261,14 @@ class Play:
     contexts: ContextStream  # where contexts come from
     learner: _Learner  # what learns
     coin: Coin  # randomizes a label, or says that nothing is hidden
+    world_seed: int | None  # of simulated people; contexts are drawn from a stream of their own
+    coin_seed: int | None  # of actions and coins, for study
     exploration: Exploration  # which policies the two actions are drawn from
     temperature: float  # KL strength in units of reward
     scale: float  # what the bonus is multiplied by
     bonus_bound: float  # where the bonus is cut
-    entropy: _random.Entropy  # source of the words of actions and coins
+    # Returns what is drawn between two refits, by its number: a run that was interrupted finds it.
+    once: Callable[[int, Callable[[], np.ndarray]], np.ndarray] = lambda _, draw: draw()
     # What happened so far, one array for all rounds between two refits.
 
     # The two actions of every round.
@@ -277,7 +282,7 @@ class Play:
     # What the second policy gave away in the round's context, where that is known.
     regrets: list[Numbers] = field(default_factory=list)
 
-    def play(self, rounds: int) -> Play:
+    def play(self, rounds: int) -> None:
         """Play so many rounds; return what now happened so far."""
         # Guarantee: That of the answers: everything else is computed from them and from public
         # contexts. Shown by tests/unit/algorithms/test_online_alignment.py.
@@ -288,28 +293,43 @@ class Play:
             contexts = self.contexts.peek(size)
             encoded = self.learner.encode(contexts)
             policies = self._policies(contexts, encoded)
-            actions = np.stack([_drawn(policies[name], self.entropy) for name in which], axis=1)
-            rows = np.arange(size)
+
+            def drawn(done: int = done, contexts: Any = contexts, encoded: Any = encoded) -> Any:
+                entropy = _random.entropy_of_part(self.coin_seed, f"rounds from {done}")
+                pairs = [_drawn(policies[name], entropy) for name in which]  # noqa: B023 - at once
+                actions, rows = np.stack(pairs, axis=1), np.arange(len(contexts))
+                size = self.learner.take(
+                    encoded[rows, actions[:, 0]] - encoded[rows, actions[:, 1]]
+                )
+                actions, answers = actions[:size], np.full(size, -1)
+                asked = np.flatnonzero(actions[:, 0] != actions[:, 1])  # which is public
+                if len(asked):
+                    both = actions[asked].T
+                    answers[asked] = self._answers(done + asked, contexts[asked], *both, entropy)
+                return np.column_stack([actions, answers])
+
+            block = self.once(len(self.answers), drawn)
+            actions, answers, size = block[:, :2], block[:, 2].astype(np.int8), len(block)
+            rows, contexts = np.arange(size), contexts[:size]
             differences = encoded[rows, actions[:, 0]] - encoded[rows, actions[:, 1]]
-            size = self.learner.take(differences)
-            contexts, actions, differences = contexts[:size], actions[:size], differences[:size]
             self.widths.append(self.learner.widths(differences))
             if isinstance(world, KnownReward):  # what is given away: temperature · KL to the best
                 chances, rewards = policies[which[1]][:size], world.rewards(contexts)
                 best = gibbs_rows(rewards, self.temperature, _reference_of(world, contexts))
                 lost = xlogy(chances, chances / best).sum(axis=1)
                 self.regrets.append(self.temperature * np.maximum(lost, 0.0))
-            asked = np.flatnonzero(actions[:, 0] != actions[:, 1])  # which is public
-            answers = np.full(size, -1, dtype=np.int8)
-            if len(asked):
-                answers[asked] = self._answers(contexts[asked], *actions[asked].T)
-            self.learner.learn(differences[asked], answers[asked])
+            self.learner.learn(differences[answers >= 0], answers[answers >= 0])
             self.actions.append(actions)
             self.questions.append(differences)
             self.answers.append(answers)
             self.contexts.drop(size)
             done += size
-        return self
+
+    @property
+    def heuristic(self) -> bool:
+        """Return whether the bonus is less than what the proof needs."""
+        less = self.scale < 1 or self.bonus_bound < self.learner.largest_error
+        return less and "optimistic" in EXPLORATIONS[self.exploration]
 
     def _policies(
         self, contexts: ActionFeatures, encoded: Float[np.ndarray, "n k m"]
@@ -328,14 +348,25 @@ class Play:
             found["optimistic"] = gibbs_rows(hoped, self.temperature, reference)
         return found
 
-    def _answers(self, features: ActionFeatures, first: Actions, second: Actions) -> Actions:
+    def _answers(
+        self,
+        rounds: Actions,
+        features: ActionFeatures,
+        first: Actions,
+        second: Actions,
+        entropy: _random.Entropy,
+    ) -> Actions:
         """Return one randomized answer for each question; the spend is on the ledger."""
         world, coin = self.contexts.world, self.coin
+        if isinstance(world, RecordedWorld):  # whose coins were tossed, once for each question
+            return _checked(world.recorded(rounds, first), first, (0, 1))
         if isinstance(world, DeviceWorld) and isinstance(coin, RandomizedResponse):
             return _checked(world.answer(features, first, second, coin.epsilon), first, (0, 1))
         assert isinstance(world, PreferenceWorld)  # noqa: S101 (for the type checker)
-        given = world.prefer(features, first, second, self.contexts.rng)
-        return coin.release(_checked(given, first, (0, 1, 2)), entropy=self.entropy)
+        seed = self.world_seed
+        people = generator(None if seed is None else (seed, int(rounds[0])))
+        given = world.prefer(features, first, second, people)
+        return coin.release(_checked(given, first, (0, 1, 2)), entropy=entropy)
 
 
 def _reference_of(world: object, contexts: ActionFeatures) -> PerAction:
@@ -383,8 +414,8 @@ class _OnlineRun:
     """What was learned in all rounds, with the promise that it carries."""
 
     policy: _OnlinePolicy  # the final policy, without any bonus
-    # The final linear reward, which other policies take; None for a finite class.
-    reward: RewardModel | None
+    # The final reward, which other policies take; of a finite class one that picks a candidate.
+    reward: RewardModel
     name: str | None  # the final candidate of a finite class; None for a linear reward
     # Names of the candidates that are still possible; empty for a linear reward.
     possible: tuple[str, ...]
@@ -402,8 +433,40 @@ class _OnlineRun:
     widths: Float[np.ndarray, " t"]
     refits: int  # how many estimates were used
     radius: float  # size of the final confidence set
-    exploration: Exploration  # which rule chose the actions
-    heuristic: bool  # whether the bonus is less than what the proof needs
+    run: Play  # the rounds themselves
+
+    @property
+    def exploration(self) -> Exploration:
+        """Return which rule chose the actions."""
+        return self.run.exploration
+
+    @property
+    def heuristic(self) -> bool:
+        """Return whether the bonus is less than what the proof needs."""
+        return self.run.heuristic
+
+    @property
+    def coin(self) -> Any:
+        """Return what randomized a label."""
+        return self.run.coin
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return in numbers what happened, as JSON holds it."""
+        run = self.run
+        return {
+            "rounds": len(self.answers),
+            "asked": self.asked,
+            "refits": self.refits,
+            "exploration": run.exploration,
+            "scale": run.scale,
+            "bonus_bound": run.bonus_bound,
+            "largest_error": run.learner.largest_error,
+            "heuristic": run.heuristic,
+            "radius": self.radius,
+            "possible": len(self.possible) or None,
+            "regret": None if self.regrets is None else float(self.regrets.sum()),
+        }
 
     def __repr__(self) -> str:
         kind = f"{self.exploration}, heuristic" if self.heuristic else self.exploration
@@ -420,9 +483,7 @@ class _OnlineRun:
         return int((self.answers >= 0).sum())
 
 
-def _promise_of_rounds(
-    world: OnlineWorld, coin: Coin, ledger: Ledger, entropy: _random.Entropy
-) -> Guarantee:
+def promise_of_rounds(run: Play, ledger: Ledger) -> Guarantee:
     """Return what all answers promise, with every caveat."""
     if ledger.budget.unit != "label":
         raise PrivacyError(
@@ -430,12 +491,12 @@ def _promise_of_rounds(
             "changes. Nothing was spent. Use a ledger of unit='label': a person who is asked m "
             "times is protected with m times epsilon."
         )
-    local = isinstance(world, DeviceWorld)
-    promise = coin.guarantee(
+    local = isinstance(run.contexts.world, DeviceWorld)
+    promise = run.coin.guarantee(
         unit="label", neighbors=REPLACE_ONE, trust="local" if local else "central"
     )
     caveats = ["repeats-not-linked", *([] if local else ["randomized-at-ingestion"])]
-    return drawn_from(promise.with_caveats(*caveats), entropy)
+    return drawn_from(promise.with_caveats(*caveats), entropy_of(run.coin_seed))
 
 
 def _checked(given: object, first: Actions, allowed: tuple[int, ...]) -> Actions:
@@ -463,6 +524,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     scale: float = 1.0,
     bonus_bound: float | None = None,
     confidence: float = 0.95,
+    world_seed: int | None = None,
     simulate_seed: int | None = None,
 ) -> _OnlineRun:
     """Return what was learned by asking people about two actions in every round.
@@ -491,6 +553,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
             estimate can have (4 · feature bound · ball, or 2 for a finite class) it is a
             heuristic, and labeled as one. Left out, it is that error.
         confidence: How often the truth is in the confidence set in all rounds together.
+        world_seed: Of the world's contexts and of simulated people; ``simulate_seed`` if left out.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
     Raises:
@@ -506,19 +569,61 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         answers only. Trust ``"local"`` where devices randomize, else ``"central"`` with the
         caveat ``randomized-at-ingestion``. A person who is asked in m rounds is protected with
         m·ε (caveat ``repeats-not-linked``: nobody is told apart here). One entry before the
-        first round pays for all; after an interruption a new run pays again. Shown by
-        tests/unit/algorithms/test_online_alignment.py.
+        first round pays for all. What was drawn is stored as it is drawn where the ledger goes on
+        with a command (and the world's contexts come from a seed, so that they come again);
+        else a new run pays again. Shown by tests/unit/algorithms/test_online_alignment.py and
+        tests/cli/test_online.py.
 
     Source:
         PPKL, online algorithm, made tractable; docs/policy_optimization.md, "Online alignment".
     """
     _validate.integer("rounds", rounds, at_least=1)
+    run = prepare_rounds(
+        world,
+        epsilon=epsilon,
+        temperature=temperature,
+        exploration=exploration,
+        candidates=candidates,
+        ball=ball,
+        ridge=ridge,
+        scale=scale,
+        bonus_bound=bonus_bound,
+        confidence=confidence,
+        world_seed=simulate_seed if world_seed is None else world_seed,
+        simulate_seed=simulate_seed,
+    )
+    promise = promise_of_rounds(run, ledger)
+    spent = {"promise": promise, "details": {"rounds": rounds}}
+    reservation = ledger.reserve(run.coin.event, **spent)
+    run.once = lambda part, draw: reservation.drawn_once(draw, part=part)
+    run.play(rounds)
+    artifact = _digest(run)
+    reservation.commit(artifact)
+    return learned_in(run, promise, (reservation.release_id,), artifact)
+
+
+def prepare_rounds(  # noqa: PLR0913 (each is one choice of the user)
+    world: OnlineWorld,
+    *,
+    epsilon: float,
+    temperature: float,
+    exploration: Exploration = "optimistic",
+    candidates: Mapping[str, _FeatureReward] | None = None,
+    ball: float = 1.0,
+    ridge: float = 1.0,
+    scale: float = 1.0,
+    bonus_bound: float | None = None,
+    confidence: float = 0.95,
+    world_seed: int | None = None,
+    simulate_seed: int | None = None,
+) -> Play:
+    """Return rounds that are ready to be played, with all settings of :func:`align_online`."""
     _validate.one_of("exploration", exploration, EXPLORATIONS)
     heat = _validate.positive("temperature", temperature)
     factor = _validate.non_negative("scale", scale)
     level = _validate.failure_probability("confidence", confidence, zero=False)
     most = None if bonus_bound is None else _validate.positive("bonus_bound", bonus_bound)
-    entropy = entropy_of(simulate_seed)
+    entropy_of(simulate_seed)
     coin: Coin = NonPrivate()
     if _validate.non_negative("epsilon", epsilon) < math.inf:
         coin = RandomizedResponse(epsilon)
@@ -528,13 +633,13 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
             "epsilon must be finite where devices randomize, got inf. Nothing was spent. Use a "
             "world with prefer, which shows judgments as they are."
         )
-    if not isinstance(world, DeviceWorld | PreferenceWorld):
+    if not isinstance(world, DeviceWorld | PreferenceWorld | RecordedWorld):
         raise UsageError(
             "world needs feature_bound, contexts(rng, n) and prefer(contexts, first, second, "
             f"rng), or answer(contexts, first, second, epsilon); got {type(world).__name__}. "
             "Nothing was spent."
         )
-    stream = ContextStream(world, generator(simulate_seed))
+    stream = ContextStream(world, generator(world_seed))
     learner: _Learner
     if candidates is None:
         learner = _LinearLearner(
@@ -548,62 +653,52 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     else:
         learner = _FiniteLearner(candidates, flip_probability=flip, confidence=level)
         learner.encode(stream.peek(1))  # what cannot be scored is refused before anything is spent
-    promise = _promise_of_rounds(world, coin, ledger, entropy)
-    run = Play(
+    return Play(
         contexts=stream,
         learner=learner,
         coin=coin,
+        world_seed=world_seed,
+        coin_seed=simulate_seed,
         exploration=exploration,
         temperature=heat,
         scale=factor,
         bonus_bound=learner.largest_error if most is None else most,
-        entropy=entropy,
     )
 
-    released = ledger.charge(
-        coin.event,
-        lambda: run.play(rounds),
-        digest=_digest,
-        promise=promise,
-        stored=False,
-        details={"rounds": rounds},
-    )
-    possible: tuple[str, ...] = ()
-    learner, reward, name = run.learner, None, None
+
+def learned_in(
+    run: Play, promise: Guarantee, release_ids: tuple[str, ...], artifact: str
+) -> _OnlineRun:
+    """Return what was learned in rounds that were played, with what their answers promise."""
+    learner, possible, name = run.learner, tuple[str, ...](), None
+    # Without a confidence set: that of a fixed design does not hold for questions that were chosen
+    # by earlier answers.
+    known: dict[str, Any] = {"features": None, "guarantee": promise, "pairs": learner.asked or None}
+    known |= {"release_ids": release_ids, "artifact": artifact}
     if isinstance(learner, _FiniteLearner):
         name, possible = learner.names[learner.best], tuple(compress(learner.names, learner.kept))
-    if isinstance(learner, _LinearLearner):
-        # Without a confidence set: that of a fixed design does not hold for questions that were
-        # chosen by earlier answers.
-        reward = RewardModel(
-            weights=learner.weights,
-            features=None,
-            guarantee=promise,
-            ridge=learner.ridge,
-            ball=learner.ball,
-            gradient_norm=learner.gradient_norm,
-            atol=learner.atol,
-            pairs=learner.asked,
-            release_ids=(released.release_id,),
-            artifact=released.artifact,
-        )
+        weights = np.eye(len(learner.names))[learner.best]
+        exact = dict.fromkeys(("ridge", "gradient_norm", "atol"), 0.0)
+        known |= exact | {"ball": 1.0, "method": CLASS, "statistic": -learner.losses}
+    else:
+        weights = learner.weights
+        sizes = ("ridge", "ball", "gradient_norm", "atol")
+        known |= {size: getattr(learner, size) for size in sizes}
     return _OnlineRun(
         policy=_OnlinePolicy(learner, temperature=run.temperature),
-        reward=reward,
+        reward=RewardModel(weights=weights, **known),
         name=name,
         possible=possible,
         guarantee=promise,
-        release_ids=(released.release_id,),
-        artifact=released.artifact,
+        release_ids=release_ids,
+        artifact=artifact,
         actions=np.concatenate(run.actions),
         answers=np.concatenate(run.answers),
         regrets=np.concatenate(run.regrets) if run.regrets else None,
         widths=np.concatenate(run.widths),
         refits=len(run.answers),
         radius=learner.radius,
-        exploration=run.exploration,
-        heuristic="optimistic" in EXPLORATIONS[run.exploration]
-        and (run.scale < 1 or run.bonus_bound < learner.largest_error),
+        run=run,
     )
 
 

@@ -45,6 +45,8 @@ COMMANDS = {
     "spent.",
     "language": "Train language models on randomized preferences; needs the extra 'language'.",
     "ledger": "Show and verify the record of what was spent.",
+    "online": "Learn a reward round by round, from randomized answers that decide what is asked "
+    "next.",
     "optimize": "Improve a policy batch by batch, each update private; with ledger, resume and "
     "report.",
     "privatize": "Randomize every label once, and write answers with a manifest that says how.",

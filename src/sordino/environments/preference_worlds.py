@@ -408,6 +408,14 @@ class DeviceWorld(OnlineWorld, Protocol):
 
 
 @runtime_checkable
+class RecordedWorld(OnlineWorld, Protocol):
+    """People who answered before, one question for each round, and what a coin made of it."""
+
+    def recorded(self, rounds: Actions, first: Actions) -> Actions:
+        """Return, for the questions of some rounds, 1 where the first action was preferred."""
+
+
+@runtime_checkable
 class KnownReward(Protocol):
     """A world that tells what nobody knows elsewhere, so that regret can be measured."""
 
@@ -415,11 +423,11 @@ class KnownReward(Protocol):
         """Return the true reward of every action."""
 
 
-def generator(seed: int | None) -> np.random.Generator:
+def generator(seed: int | tuple[int, ...] | None) -> np.random.Generator:
     """Return the randomness of a world; what is private is randomized by something else.
 
     Args:
-        seed: A seed, or None for one of the operating system.
+        seed: A seed, or several numbers for one, or None for one of the operating system.
     """
     return np.random.default_rng(seed)
 

@@ -113,14 +113,15 @@ _ORIGINS = {
 _TINY = 0.001  # chances below it, and above its complement, are not written out
 
 
-def _describe_fit(reward: Json | None, among: Json | None = None) -> Rows | None:
+def _describe_fit(reward: Json | None, result: Json) -> Rows | None:
     """Return how the reward was fitted, as names and sentences; None if it is not told."""
     if reward is None or not (method := str(reward.get("method") or "")):
         return None
     noised, of_ballots = is_noised_sum(method), hides_ballots(method)
     of_sum = _SUM_OF_BALLOTS if of_ballots else _SUM_OF_LABELS
     rows = [["Likelihood", of_sum if noised else _METHODS.get(method, method)]]
-    rows += _describe_class(among) if among else []
+    rows += _describe_class(among) if (among := result.get("class")) else []
+    rows += _describe_online(told) if (told := result.get("online")) else []
     asked = reward.get("method_asked")
     if asked == "auto" and method in _AUTO:
         rows.append(["Chosen", _AUTO[method]])
@@ -147,11 +148,23 @@ def _describe_class(among: Json) -> Rows:
     behind = [f"{other} (−{plain(most - less)})" for other, less in others]
     rows = [["Chosen", f"{name}, of {whole(among['candidates'])} candidates."]]
     if behind:
-        told = f"{_listed(behind, _NAMED)}; in brackets, how much less their log-likelihood is."
+        told = f"{_listed(behind, _NAMED)}; in brackets, how much worse they fit the answers."
         rows.append(["Next", told])
     if (possible := real("class.possible", among.get("possible"))) is not None:
         told = f"{whole(possible)} of {whole(among['candidates'])} candidates may be the true one."
         rows.append(["Confidence set", told])
+    return rows
+
+
+def _describe_online(told: Json) -> Rows:
+    """Return what was asked in rounds, and how the questions were chosen."""
+    asked, rounds = whole(told["asked"]), whole(told["rounds"])
+    rows = [["Rounds", f"{rounds}; in {asked} of them both answers differed, and one was asked."]]
+    rule = f"{told['exploration'].capitalize()}, by estimates of randomized answers alone"
+    proved = "; the bonus is smaller than the proved one, a heuristic" * bool(told["heuristic"])
+    rows.append(["Questions", f"{rule}{proved}. Policies changed {whole(told['refits'])} times."])
+    if (regret := real("online.regret", told.get("regret"))) is not None:
+        rows.append(["Regret", f"{plain(regret)} in all rounds together; its world is made up."])
     return rows
 
 
@@ -546,7 +559,7 @@ def summarize(
         if noise == "estimate"
         else METRICS_NOTES["labels" if noise == "labels" else "other"],
         "reward": measured,
-        "fit": _describe_fit(reward, result.get("class")),
+        "fit": _describe_fit(reward, result),
         "calibration": [
             row | {"pairs": row["pairs"] if counted else None}
             for row in bins

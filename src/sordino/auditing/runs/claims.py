@@ -681,6 +681,9 @@ def check_mechanism(
         ):
             other = "The candidate that is chosen is not the likeliest."
             coin = replace(coin, outcome="refutes", summary=other)
+        elif (told := stated.result.get("online")) and not _follows_rounds(told, spends, reward):
+            other = "What is told of the rounds is not what was paid for and learned."
+            coin = replace(coin, outcome="refutes", summary=other)
         return coin if stated.metrics is None else replace(coin, outcome="refutes", summary=_FREE)
     # The entry behind the reward is the one that gave its artifact; all others are for metrics.
     commits = (row for row in rows if row.kind == "commit")
@@ -710,6 +713,19 @@ def check_mechanism(
             "paid_for_metrics": [json.loads(row.parameters) for row in others],
         },
     )
+
+
+def _follows_rounds(told: Mapping[str, Any], spends: Sequence[Row], reward: RewardModel) -> bool:
+    """Return whether rounds are as many as an entry says, and a heuristic is called one."""
+    # Recorded answers were paid for before any round: their entry knows of none.
+    noted = [(json.loads(row.payload).get("details") or {}).get("rounds") for row in spends]
+    paid = all(rounds in (None, told.get("rounds")) for rounds in noted)
+    with suppress(KeyError, TypeError):
+        less = told["scale"] < 1 or told["bonus_bound"] < told["largest_error"]
+        proved = not less or told["exploration"] not in ("optimistic", "symmetric")
+        within = (reward.pairs or 0) == told["asked"] <= told["rounds"]
+        return paid and within and told["heuristic"] is not proved
+    return False
 
 
 def _noise_differences(

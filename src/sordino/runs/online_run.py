@@ -1,0 +1,368 @@
+"""Online alignment as one run: plan, pay once, ask round by round, publish.
+
+People are those of a made-up world, or those who judged pairs before. What they are asked depends
+on randomized answers alone; of recorded pairs each is asked at most once, and its coin is tossed
+before the first round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, ClassVar, Final, cast
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _random
+from sordino._files import finite, sha256_of, to_json
+from sordino.algorithms.online_alignment import (
+    EXPLORATIONS,
+    Play,
+    align_online,
+    learned_in,
+    prepare_rounds,
+    promise_of_rounds,
+)
+from sordino.certificates import certify
+from sordino.environments.preference_worlds import (
+    HardInstance,
+    HardRounds,
+    LinearPreferences,
+    generator,
+)
+from sordino.environments.values import (
+    ActionFeatures,
+    Actions,
+    best_value,
+    kl_regret,
+    regularized_value,
+)
+from sordino.errors import DataError, UsageError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.policies.gibbs import gibbs_policy
+from sordino.preferences.features import CLASS, Features, HashedText, UnreadClass, usual_features
+from sordino.preferences.files import read_rows
+from sordino.preferences.pairs import Pairs, PrivatePairs
+from sordino.privacy.ledger import Ledger
+from sordino.reporting.result import describe_fit_settings, describe_guarantee_and_caveats
+from sordino.rewards.finite import FiniteRewards, describe_class, read_weights
+
+from .align_labels import Randomizing
+from .align_run import NO_CHOICE, NO_METRICS, describe_policy, page
+from .align_settings import ClassFile, Epsilon, Promised
+from .run import FolderRun, Limit, describe_result, spending_limit
+from .settings import (
+    Argument,
+    FitOption,
+    IntoFolder,
+    LabelUnit,
+    Reading,
+    Unit,
+    named_option,
+    refuse_options,
+    refuse_records,
+    terms_of,
+)
+from .tables import ledger_rows, promise_rows
+
+_WORLDS: Final = ("linear", "hard")
+_FRESH: Final = 3_000  # made-up contexts on which a policy is held against the truth
+_OF_WORLDS = ("actions", "size", "gap", "concentrability")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Online(Promised, Reading, IntoFolder):
+    """What the user chose for one run; None where an option was left out."""
+
+    title = "sordino online"
+    cap: ClassVar[None] = None  # each recorded judgment may be asked for
+
+    world: str = Argument(
+        "linear or hard, made-up people who follow a known reward; or a file of judged pairs "
+        "(raw, or randomized already), of which each is asked for at most once.",
+        metavar="WORLD|DATA",
+    )
+    rounds: int = FitOption("How many rounds, in each of which one may be asked.", 1000, min=1)
+    epsilon: Epsilon = None
+    unit: LabelUnit = Unit.label
+    exploration: str = FitOption(
+        "What the two answers of a round are drawn from: estimate and estimate with bonus; none, "
+        "symmetric: both without, or with it; uniform.",
+        "optimistic",
+        choices=tuple(EXPLORATIONS),
+    )
+    temperature: float = FitOption("KL strength of the policies, in units of reward.", 0.5)
+    candidates: ClassFile = None
+    ball: float = FitOption("Bound on the norm of the weights, chosen before any answer.", 1.0)
+    ridge: float = FitOption("Penalty of the fit.", 1.0)
+    scale: float = FitOption("Share of the bonus that is used; below 1 it is a heuristic.", 1.0)
+    bonus_bound: float | None = FitOption("Where the bonus is cut, in units of reward.")
+    confidence: float = FitOption("How often the truth is in the confidence set, always.", 0.95)
+    dimension: int | None = FitOption(
+        "Number of features: 4 of a world (of hard: contexts); of texts 28, without words.", min=1
+    )
+    actions: int | None = FitOption("Of linear: answers to choose from. 8 by default.", min=2)
+    size: float | None = FitOption("Of linear: norm of the true weights. 1 by default.")
+    gap: float | None = FitOption("Of hard: half the distance of two rewards. .3 by default.")
+    concentrability: float | None = FitOption("Of hard: 1/chance of the rare answer. 4 by default.")
+    world_seed: int = FitOption("Seed of a world, or of the order of recorded pairs.", 0, min=0)
+
+    def __post_init__(self) -> None:
+        """Refuse unusable settings before a file is opened."""
+        RandomizedResponse(self.total) if self.made_up or self.epsilon is not None else None
+        refuse_records(self.unit)
+        if self.made_up and self.unit is Unit.person:
+            raise UsageError(
+                "--unit person: the people of a made-up world are not told apart. Nothing was "
+                "done. Use --unit label."
+            )
+        if not self.made_up and not Path(self.world).exists():
+            raise UsageError(
+                f"There is no world and no file {Path(self.world).name!r}. Nothing was done. Give "
+                "linear, hard, or a file of judged pairs."
+            )
+        foreign = {"linear": _OF_WORLDS[2:], "hard": _OF_WORLDS[:2]}.get(self.world, _OF_WORLDS)
+        refuse_options(self, "it is of another world", *foreign)
+        self.refuse_folder()
+
+    @property
+    def made_up(self) -> bool:
+        """Return whether nobody is behind it."""
+        return self.world in _WORLDS
+
+    @property
+    def asked(self) -> tuple[Path | None, ...]:
+        """Return the public file that says among which rewards is chosen."""
+        return (self.candidates,)
+
+
+@dataclass(kw_only=True)
+class _Recorded:
+    """Two answers in each round that somebody compared, and what a coin made of that."""
+
+    texts: ActionFeatures  # features of both answers, in the order of rounds
+    answers: Actions
+    feature_bound: float
+    read: int = 0
+
+    def contexts(self, rng: np.random.Generator, n: int) -> ActionFeatures:
+        """Return the next n questions; their order was drawn from a public seed."""
+        del rng
+        self.read += n
+        return self.texts[self.read - n : self.read]
+
+    def recorded(self, rounds: Actions, first: Actions) -> Actions:
+        """Return whether the first action was preferred, as it was randomized once."""
+        answers = self.answers[rounds]
+        return np.where(first == 0, answers, 1 - answers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlineRun(FolderRun):
+    """Rounds against a made-up world, or against recorded answers."""
+
+    settings: Online
+    pairs: Pairs | PrivatePairs | None  # None of a made-up world
+    started: float
+
+    @property
+    def data(self) -> str | None:
+        """Return the name of the data set; a world has nothing in common with any data."""
+        made_up = f"made up: {self.settings.world}" if self.settings.made_up else None
+        return self.settings.data or made_up
+
+    @cached_property
+    def randomizing(self) -> Randomizing:
+        """Return the recorded judgments, with what is done to each of them."""
+        assert self.pairs is not None  # noqa: S101 - for the type checker
+        private = isinstance(self.pairs, PrivatePairs)
+        source = Path(self.settings.world) if private else None
+        return Randomizing(settings=self.settings, pairs=self.pairs, source=source)
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger: one entry pays for all rounds."""
+        if self.pairs is not None:
+            return self.randomizing.limit
+        settings = self.settings
+        return spending_limit(settings.total, settings.limits, unit="label", trust="central")
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Return what may be too weak a promise; nothing where answers arrived private."""
+        return () if isinstance(self.pairs, PrivatePairs) else super().losses
+
+    @cached_property
+    def world(self) -> LinearPreferences | HardRounds:
+        """Return the made-up world."""
+        settings = self.settings
+        d, seed = settings.dimension or 4, settings.world_seed
+        if settings.world == "linear":
+            k, size = settings.actions or 8, 1.0 if settings.size is None else settings.size
+            return LinearPreferences.random(dimension=d, actions=k, size=size, seed=seed)
+        often = 4.0 if settings.concentrability is None else settings.concentrability
+        with named_option("--concentrability"):
+            level = HardInstance.balanced_level(
+                concentrability=often, temperature=settings.temperature
+            )
+        gap = 0.3 if settings.gap is None else settings.gap
+        terms: dict[str, Any] = {"concentrability": often, "gap": gap, "level": level}
+        return HardRounds(HardInstance.random(contexts=d, seed=seed, **terms))
+
+    @cached_property
+    def features(self) -> Features | None:
+        """Return what a reward reads texts with; of a world, the names of its candidates."""
+        path, dimension = self.settings.candidates, self.settings.dimension
+        if self.pairs is None:
+            names = {"kind": CLASS, "names": sorted(self.candidates or {})}
+            return UnreadClass({**names, "digest": sha256_of(path)}) if path else None
+        if path is not None:
+            with named_option("--class"):
+                return FiniteRewards.read(path)
+        return usual_features(None) if dimension is None else HashedText(dimension)
+
+    @cached_property
+    def candidates(self) -> Mapping[str, Callable[[ActionFeatures], Any]] | None:
+        """Return the rewards of a class as functions of features; None for all linear ones."""
+        path = self.settings.candidates
+        if path is None:
+            return None
+        if isinstance(self.pairs, Pairs | PrivatePairs):
+            names = cast("FiniteRewards", self.features).names
+            return {name: partial(np.take, indices=at, axis=-1) for at, name in enumerate(names)}
+        with named_option("--class"):
+            weights = read_weights(list(read_rows(path)))
+        d = self.world.contexts(generator(0), 1).shape[-1]
+        if len(next(iter(weights.values()))) != d:
+            raise DataError(f"--class: this world has {d} features. Nothing was done.")
+        return {name: partial(_halfway, one) for name, one in weights.items()}
+
+    def play(self, pairs: Pairs | PrivatePairs | None) -> Play:
+        """Return the rounds, checked and ready; of raw pairs no label is looked at."""
+        settings, world = self.settings, cast("Any", None)
+        if pairs is None:
+            world, loss = self.world, settings.total
+        else:
+            features = cast("Features", self.features)
+            each = np.flatnonzero(pairs.first_rows())
+            order = generator(settings.world_seed).permutation(each)
+            if settings.rounds > len(order):
+                raise UsageError(
+                    f"--rounds {settings.rounds}: {len(order)} judgments are recorded, and nobody "
+                    "is asked what they were asked before: the same answer again would teach "
+                    "nothing. Nothing was done. Give fewer rounds."
+                )
+            asked = [pairs.prompts[at] for at in order]
+            sides = (features.transform(asked, [x[at] for at in order]) for x in _sides(pairs))
+            rows = [np.asarray(getattr(x, "toarray", lambda x=x: x)()) for x in sides]
+            given = isinstance(pairs, PrivatePairs)
+            answers = pairs.answers[order] if given else np.zeros(len(order), np.int8)
+            loss = pairs.label_epsilon if given else self.randomizing.coin(pairs).epsilon
+            world = _Recorded(
+                texts=np.stack(rows, axis=1), answers=answers, feature_bound=features.feature_bound
+            )
+        terms: dict[str, Any] = {"candidates": self.candidates, "epsilon": loss}
+        return terms_of(settings, prepare_rounds, world=world, **terms)
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        """Return what would be spent; everything that is asked is scored before."""
+        run = self.play(self.pairs)
+        known = {"rounds": self.settings.rounds, "heuristic": run.heuristic}
+        if self.pairs is not None:
+            return self.randomizing.plan(ledger) | known
+        promise = promise_of_rounds(run, ledger)
+        ledger.check(run.coin.event, promise=promise)
+        return {"spend": promise.epsilon, **describe_guarantee_and_caveats(promise), **known}
+
+    def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+        """Pay, ask, learn, and certify."""
+        settings = self.settings
+        if self.pairs is None:
+            terms: dict[str, Any] = {"candidates": self.candidates, "epsilon": settings.total}
+            found = terms_of(settings, align_online, world=self.world, ledger=ledger, **terms)
+        else:
+            private = self.randomizing.answers(ledger)
+            run = self.play(private)
+            run.play(settings.rounds)
+            paid = (private.guarantee, private.release_ids, private.artifact)
+            found = learned_in(run, *paid)
+        reward = replace(found.reward, features=self.features)
+        policy = gibbs_policy(reward, temperature=settings.temperature)
+        certificate = certify(policy, ledger, for_study=True)
+        model, loss = to_json(reward.to_dict()), found.coin
+        among = describe_class(reward, None)
+        result: dict[str, Any] = finite(
+            {
+                **describe_result("labels", certificate),
+                "mechanism": {
+                    "name": "randomized-response",
+                    "flip_probability": loss.flip_probability,
+                    "epsilon_per_label": loss.epsilon,
+                },
+                "data": {"name": ledger.data, "pairs": found.asked, "dropped": 0, "capped": 0},
+                "reward": NO_METRICS | describe_fit_settings(reward),
+                "policy": {
+                    **describe_policy(policy),
+                    **NO_CHOICE,
+                    "temperature": policy.temperature,
+                },
+                **({} if among is None else {"class": among}),
+                "online": {"world": settings.world if settings.made_up else None, **found.told},
+                **({} if self.pairs is not None else {"truth": self._truth(found.policy)}),
+                "certificate": certificate.to_dict(),
+                "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
+                "seconds": round(_random.clock() - self.started, 3),
+            }
+        )
+        return result, {"reward.json": model, "report.html": page(result, ledger)}
+
+    def _truth(self, policy: Any) -> dict[str, float]:
+        """Return how good the policy is in a world whose reward is known, on fresh contexts."""
+        contexts = self.world.contexts(generator(self.settings.world_seed + 1), _FRESH)
+        rewards, base = self.world.rewards(contexts), self.world.reference(contexts)
+        chances, heat = policy.probabilities(contexts, reference=base), self.settings.temperature
+        return {
+            "kl_regret": kl_regret(chances, rewards, heat, base),
+            "value": regularized_value(chances, rewards, heat, base),
+            "best_value": best_value(rewards, heat, base),
+        }
+
+    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
+        """Return a plan in lines."""
+        return super().plan_rows(plan) | {"rounds": f"{plan['rounds']:,}"}
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        """Return what was learned in lines."""
+        online, truth = told["online"], told.get("truth")
+        rows = promise_rows(told)
+        rows["rounds"] = f"{online['rounds']:,}, in {online['asked']:,} of which somebody was asked"
+        rows["exploration"] = online["exploration"] + (" (heuristic)" * online["heuristic"])
+        if "class" in told:
+            name, count = told["class"]["likeliest"][0][0], told["class"]["candidates"]
+            rows["chosen"] = f"{name}; {online['possible']:,} of {count:,} may be the true one"
+        if truth is not None:
+            rows["KL regret"] = f"{truth['kl_regret']:.4f} of the policy learned"
+        rows |= ledger_rows(ledger.head.digest, ledger.head.rows)
+        out = self.settings.out
+        return rows | ({} if out is None else {"report": str(out / "report.html")})
+
+
+def _sides(pairs: Pairs | PrivatePairs) -> tuple[Any, Any]:
+    return pairs.first, pairs.second
+
+
+def _halfway(weights: Float[np.ndarray, " d"], features: ActionFeatures) -> Any:
+    return np.clip(features @ weights + 0.5, 0, 1)  # of rounding
+
+
+def prepare(settings: Online) -> OnlineRun:
+    """Return the run against a made-up world, or against the pairs of a file."""
+    started, pairs = _random.clock(), None
+    if not settings.made_up:
+        pairs = settings.read(Path(settings.world))
+        pairs.refuse_alone()
+    return OnlineRun(settings=settings, pairs=pairs, started=started)
