@@ -405,7 +405,7 @@ MISTAKES = {
     "bound of nothing": (PAIRS, [*RECORD, "--bound", "0"], 2, "--bound"),
     "no metrics": (PAIRS, ["--metrics-epsilon", "0"], 2, "--metrics-epsilon"),
     "metrics beyond": (PAIRS, ["--budget", "2.1", *BOUGHT], 3, "BudgetExceeded"),
-    "ballots and labels": (VOTES, ["--noise", "labels"], 2, "--noise estimate"),
+    "ballots and draws": (VOTES, ["--noise", "draws", "--draws", "3"], 2, "--noise estimate"),
     "ballots and metrics": (VOTES, BOUGHT, 2, "--metrics-epsilon"),
     "ballots and sets": (VOTES, ["--confidence", "0.9"], 2, "--confidence"),
     "ballots, small ridge": (VOTES, [*RECORD, "--ridge", "0.001"], 2, "ridge"),

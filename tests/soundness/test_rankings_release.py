@@ -4,9 +4,11 @@ The noise is replaced by a fixed outcome. Two runs on other rankings must then a
 that they write or say; whatever differs has gone around the mechanism.
 """
 
+import itertools
 import json
 import math
 import sqlite3
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +16,14 @@ from scipy.stats import kendalltau
 
 import sordino
 from sordino import _random
+from sordino.errors import DataError, PrivacyError
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings, read_rankings
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
+from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import privatize_choices
 from sordino.rewards import ranking_fit
 from sordino.rewards.ranking_fit import _fit_released_rankings, release_rankings
@@ -296,3 +300,28 @@ def test_the_order_of_a_real_election_is_kept(tmp_path, shared_data):
     ]
     assert np.mean(found) >= 0.85
     assert np.std(found) / math.sqrt(50) < 0.03
+
+
+def test_all_first_choices_of_a_person_show_by_exactly_what_was_promised(tmp_path):
+    """Every output of all ballots of one person, whatever else the person might have chosen."""
+    items, count = ["a", "b", "c"], 3
+    offers = [["a", "b"], ["a", "c"], ["b", "c"], ["a", "b"]]
+    orders = [[offer[0]] for offer in offers]
+    ballots = Rankings.from_orders(items, orders, ["p", "p", "p", "q"], offered=offers)
+    die = KaryRandomizedResponse(0.7, categories=2)
+    terms = {"delta": 0.0, "unit": "person", "neighbors": REPLACE_ONE, "trust": "central"}
+    ledger = Ledger.open(tmp_path / "s.db", data="x", budget=Guarantee(5.0, **terms))
+    private = privatize_choices(ballots, die, ledger=ledger)
+    choices = list(itertools.product(range(2), repeat=count))
+    outputs = np.array(choices, dtype=np.int16)
+    chances = [die._log_chances(outputs, np.array(row)).sum(axis=1) for row in choices]
+    loss = max(float(np.max(one - other)) for one in chances for other in chances)
+    promised = private.guarantee
+    assert (promised.unit, "labels-only" in promised.caveats) == ("person", True)
+    assert loss == pytest.approx(promised.epsilon, rel=1e-12)
+    assert ledger.total().epsilon == pytest.approx(promised.epsilon, rel=1e-12)
+    unknown = Rankings.from_orders(items, orders, offered=offers)
+    with pytest.raises(DataError, match="person ids"):
+        privatize_choices(unknown, die, ledger=ledger)
+    with pytest.raises(PrivacyError, match="not randomized for"):
+        replace(private, guarantee=replace(promised, epsilon=die.realized_epsilon))

@@ -13,6 +13,7 @@ from typing import Final
 from .base import Described
 from .label_sum import LabelGaussian, SumMechanism
 from .objective_perturbation import ObjectivePerturbation, RankingObjectivePerturbation
+from .randomized_response import KaryRandomizedResponse
 from .ranking_sum import BallotGaussian, RankingGaussian
 
 _BALLOTS: Final = (RankingGaussian, RankingObjectivePerturbation)
@@ -28,4 +29,6 @@ def is_noised_sum(name: object) -> bool:
 
 def hides_ballots(name: object) -> bool:
     """Return whether a mechanism of this name is for rankings."""
-    return issubclass(CURATOR_MECHANISMS.get(str(name), object), (BallotGaussian, *_BALLOTS))
+    return name == KaryRandomizedResponse.name or issubclass(
+        CURATOR_MECHANISMS.get(str(name), object), (BallotGaussian, *_BALLOTS)
+    )

@@ -34,7 +34,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import WorstCase, stated
+from .base import WorstCase
 
 NO_CHOICE: Final = -1
 """The code of somebody who chose nobody: answered by one of the candidates, each as likely."""
@@ -139,6 +139,45 @@ class _Coin(Answers):
             )
         return 1.0
 
+    def guarantee(
+        self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust, labels: int | None = None
+    ) -> Guarantee:
+        """Return what answering one label promises, or all labels of one person; δ = 0.
+
+        Args:
+            unit: ``"label"``, or ``"person"`` for all labels of one person together.
+            neighbors: What one change is.
+            trust: Who saw the raw labels.
+            labels: For unit ``"person"`` only, and needed there: the largest number of labels
+                of one person that are answered, each by a coin of its own.
+
+        Raises:
+            PrivacyError: Under ``ADD_OR_REMOVE_ONE``; for a unit that is neither; or for a
+                person whose number of labels is not said.
+            UsageError: ``labels`` is given for one label, or is no whole number of at least 1.
+
+        Guarantee:
+            ε for one label, labels·ε for one person, with the caveat ``labels-only``: who
+            answered what is public. Shown by tests/soundness/test_person_level.py.
+        """
+        self.sensitivity(neighbors)
+        if unit == "label" and labels is not None:
+            raise UsageError(
+                f"labels is for unit='person'; with unit='label' leave it out, got {labels!r}."
+            )
+        if unit != "label" and (unit != "person" or labels is None):
+            raise PrivacyError(
+                f"Randomized response protects one {self.what} at a time, not unit={unit!r} as it "
+                "is: a person who labels m pairs is protected with m times epsilon. Use "
+                "unit='label', or unit='person' with labels=m, the most labels of one person."
+            )
+        count = 1 if labels is None else _validate.integer("labels", labels, at_least=1)
+        loss = accounting.composed_epsilon([(self.event, count)], neighbors=neighbors, delta=0.0)
+        caveats = ("labels-only",) if unit == "person" else ()
+        return Guarantee(
+            loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust, caveats=caveats
+        )
+
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return a value and another one, or what takes its place: one that says nothing."""
         self.sensitivity(neighbors)
@@ -205,45 +244,6 @@ class RandomizedResponse(_Coin):
     def kappa(self) -> float:
         """Return 1 − 2·flip probability = tanh(ε/2): the share of signal that survives."""
         return (2**64 - 2 * self.threshold) / 2**64
-
-    def guarantee(
-        self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust, labels: int | None = None
-    ) -> Guarantee:
-        """Return what answering one label promises, or all labels of one person; δ = 0.
-
-        Args:
-            unit: ``"label"``, or ``"person"`` for all labels of one person together.
-            neighbors: What one change is.
-            trust: Who saw the raw labels.
-            labels: For unit ``"person"`` only, and needed there: the largest number of labels
-                of one person that are answered, each by a coin of its own.
-
-        Raises:
-            PrivacyError: Under ``ADD_OR_REMOVE_ONE``; for a unit that is neither; or for a
-                person whose number of labels is not said.
-            UsageError: ``labels`` is given for one label, or is no whole number of at least 1.
-
-        Guarantee:
-            ε for one label, labels·ε for one person, with the caveat ``labels-only``: who
-            answered what is public. Shown by tests/soundness/test_person_level.py.
-        """
-        self.sensitivity(neighbors)
-        if unit == "label" and labels is not None:
-            raise UsageError(
-                f"labels is for unit='person'; with unit='label' leave it out, got {labels!r}."
-            )
-        if unit != "label" and (unit != "person" or labels is None):
-            raise PrivacyError(
-                f"Randomized response protects one label at a time, not unit={unit!r} as it is: a "
-                "person who labels m pairs is protected with m times epsilon. Use unit='label', "
-                "or unit='person' with labels=m, the most labels of one person."
-            )
-        count = 1 if labels is None else _validate.integer("labels", labels, at_least=1)
-        loss = accounting.composed_epsilon([(self.event, count)], neighbors=neighbors, delta=0.0)
-        caveats = ("labels-only",) if unit == "person" else ()
-        return Guarantee(
-            loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust, caveats=caveats
-        )
 
     def _checked(self, values: Integers) -> Integers:
         return label_array(values)
@@ -318,6 +318,7 @@ class KaryRandomizedResponse(_Coin):
     # Source: Warner 1965; Kairouz, Oh & Viswanath 2016, §4.1; docs/local.md, "Randomized response".
 
     categories: int  # K, how many candidates there are; at least 2, public, the same for all
+    name: ClassVar[str] = "randomized-choice"
     blank: ClassVar[int] = NO_CHOICE
     what: ClassVar[str] = "choice"
 
@@ -334,17 +335,6 @@ class KaryRandomizedResponse(_Coin):
     @property
     def _count(self) -> int:
         return self.categories
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what answering one choice promises; δ = 0."""
-        # Guarantee: ε for one choice. Shown by tests/soundness/test_kary_randomized_response.py.
-        self.sensitivity(neighbors)
-        if unit != "label":
-            raise PrivacyError(
-                f"Randomized response protects one choice at a time, not unit={unit!r}. Use "
-                "unit='label'."
-            )
-        return stated(self.event, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
 
     def _checked(self, values: Integers) -> Integers:
         choices = np.asarray(values)

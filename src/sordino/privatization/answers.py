@@ -43,10 +43,11 @@ from sordino.preferences.pairs import (
     answer_lines,
     digest_of_answers,
     manifest_path,
+    most_questions,
 )
 from sordino.preferences.rankings import Rankings, Slates
 from sordino.preferences.records import Levels, Record
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_less
 from sordino.privacy.ledger import Ledger, Reservation
 
 from .randomization import CHANGED, Randomization, Survey, memo_keys, refuse_unlinked
@@ -422,12 +423,21 @@ class PrivateChoices(Slates):
         debiased_choices(self.answers, self.mechanism)
         if len(self.answers) != len(self):
             raise DataError(f"answers must be {len(self)}, one for each ballot.")
-        promised = self.guarantee.epsilon
-        if not math.isclose(promised, self.mechanism.realized_epsilon, rel_tol=_SLACK):
+        promised, counts = self.guarantee.epsilon, choices_of_one(self, self.guarantee.unit)
+        if not math.isclose(promised, counts * self.mechanism.realized_epsilon, rel_tol=_SLACK):
             raise PrivacyError(
                 f"These answers were not randomized for epsilon={never_less(promised)}, which "
                 "they promise."
             )
+
+
+def choices_of_one(ballots: Slates, unit: Unit) -> int:
+    """Return how many ballots a promise is about: 1, or the most that one person answered."""
+    if unit != "person":
+        return 1
+    if ballots.persons is None:
+        refuse_unlinked("a budget for each person")
+    return most_questions(ballots.persons, ballots.keys)
 
 
 def privatize_choices(
@@ -445,13 +455,14 @@ def privatize_choices(
     Args:
         rankings: Raw ballots in canonical order, each of ``mechanism.categories`` candidates.
         mechanism: The die.
-        ledger: Where the spend is recorded before a word is drawn; its unit is ``"label"``.
+        ledger: Where the spend is recorded before a word is drawn; its unit is ``"label"``, or
+            ``"person"`` for all ballots of one person together.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
     Raises:
         PrivacyError: These are no raw rankings, they are not in canonical order, or the ledger is
             about another unit.
-        DataError: A ballot has another number of candidates.
+        DataError: A ballot has another number of candidates, or persons must be known.
         UsageError: The mechanism or the ledger is something else, or the seed is negative.
         BudgetExceeded: The spend would pass the ledger's budget; nothing was drawn.
         LedgerMismatch: The ledger belongs to other questions.
@@ -459,7 +470,9 @@ def privatize_choices(
     Guarantee:
         ε of the mechanism for one ballot, unit ``"label"``, ``REPLACE_ONE``, δ = 0, trust
         ``"central"``; caveats ``randomized-at-ingestion`` and, where persons are known,
-        ``person-group``, and ``named-offered``. Shown by tests/soundness/test_rankings_release.py.
+        ``person-group``, and ``named-offered``. Of unit ``"person"`` so many times ε as one person
+        answered questions, with the caveat ``labels-only``. Shown by
+        tests/soundness/test_rankings_release.py.
 
     Source:
         docs/local.md, "Randomized response".
@@ -473,27 +486,23 @@ def privatize_choices(
         raise UsageError(
             "privatize_choices needs a KaryRandomizedResponse and a Ledger. Nothing was released."
         )
-    rankings.refuse_other_order()
-    _refuse_other_sizes(rankings, mechanism)
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
     entropy = _random.entropy(simulate_seed)
-    promise = _promise(rankings, mechanism, ledger, entropy)
+    terms = terms_of_choices(rankings, mechanism, ledger, entropy)
     once = np.flatnonzero(rankings.first_rows())
     used = rankings if len(once) == len(rankings) else rankings.part(once.tolist())
     released = ledger.charge(
         mechanism.event,
         lambda: mechanism.release(_first_choices(used, entropy), entropy=entropy),
         digest=lambda answers: digest_of_answers(used.public_digest, answers),
-        promise=promise,
-        questions=rankings.questions,
-        people=rankings.people(),
+        **terms,
     )
     return PrivateChoices(
         **{name: getattr(used, name) for name in Slates.__dataclass_fields__},
         answers=released.value,
         mechanism=mechanism,
-        guarantee=promise,
+        guarantee=terms["promise"],
         release_ids=(released.release_id,),
         artifact=released.artifact,
     )
@@ -505,24 +514,36 @@ def _refuse_other_sizes(slates: Slates, mechanism: KaryRandomizedResponse) -> No
     if wrong.any():
         raise DataError(
             f"Ballot {int(np.argmax(wrong))} has {slates.sizes[np.argmax(wrong)]} candidates, and "
-            f"the mechanism is for categories={mechanism.categories}. Nothing was released."
+            f"the die is for categories={mechanism.categories}. Nothing was released. Ballots of "
+            "any length are for one noised sum (--noise estimate)."
         )
 
 
-def _promise(
+def terms_of_choices(
     rankings: Rankings, mechanism: KaryRandomizedResponse, ledger: Ledger, entropy: _random.Entropy
-) -> Guarantee:
-    """Return what the release promises, with every caveat."""
-    promise = mechanism.guarantee(unit=ledger.budget.unit, neighbors=REPLACE_ONE, trust="central")
+) -> dict[str, Any]:
+    """Return what the release of first choices is recorded with; refuse what it cannot keep."""
+    rankings.refuse_other_order()
+    _refuse_other_sizes(rankings, mechanism)
+    unit = ledger.budget.unit
+    person, count = unit == "person", choices_of_one(rankings, unit)
+    about: dict[str, Any] = {"unit": unit, "labels": count if person else None}
+    promise = mechanism.guarantee(**about, neighbors=REPLACE_ONE, trust="central")
     caveats = {
         "randomized-at-ingestion": True,
-        "person-group": rankings.persons is not None,
+        "person-group": rankings.persons is not None and not person,
         "repeats-not-linked": rankings.persons is None and len(set(rankings.keys)) < len(rankings),
         "named-offered": rankings.named,
         "simulated": entropy.randomness == "simulated",
     }
-    named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
-    return replace(named, randomness=entropy.randomness)
+    applying = (name for name, applies in caveats.items() if applies)
+    named = promise.with_caveats(*applying, *(ledger.accepted or ()))
+    return {
+        "promise": replace(named, randomness=entropy.randomness),
+        "count": count,
+        "questions": None if person else rankings.questions,
+        "people": rankings.people(),
+    }
 
 
 def _first_choices(rankings: Rankings, entropy: _random.Entropy) -> Integer[np.ndarray, " n"]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 from jaxtyping import Integer
@@ -25,7 +25,7 @@ from jaxtyping import Integer
 from sordino import _random, _validate
 from sordino._files import sole_holder
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
 from sordino.preferences.memo import AnswerMemo, Counts, Key
 from sordino.preferences.records import person_key
 from sordino.privacy import accounting
@@ -39,6 +39,7 @@ CHANGED: Final = "The input changed while it was read. Nothing was released."
 
 _SHOWN: Final = {"commit", "repeat"}
 
+_C = TypeVar("_C", RandomizedResponse, KaryRandomizedResponse)
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
 
 
@@ -425,14 +426,16 @@ def memo_keys(keys: Sequence[bytes], persons: Sequence[str] | None) -> list[Key]
     return [(person_key(person), key) for person, key in zip(persons, keys, strict=True)]
 
 
-def coin_for_person(epsilon: float, *, labels: int) -> RandomizedResponse:
+def coin_for_person(
+    epsilon: float, *, labels: int, make: Callable[[float], _C] = RandomizedResponse
+) -> _C:
     """Return the coin of which so many answers of one person keep ε together, never more."""
     # Source: docs/local.md, "Person-level budgets": ε/m each, composed as m·(ε/m).
     share = _validate.positive("epsilon", epsilon) / labels
     problem: UsageError | None = None
     try:
         while True:
-            coin = RandomizedResponse(share)
+            coin = make(share)
             together = accounting.composed_epsilon(
                 [(coin.event, labels)], neighbors=REPLACE_ONE, delta=0.0
             )

@@ -511,7 +511,8 @@ def summarize(
     data = str(ledger["data"]) if ledger and ledger.get("data") is not None else None
     simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
     noise = str(result.get("noise") or "")
-    reasons = explain_missing(result, guarantee) if noise == "estimate" else {}
+    unscored = noise == "estimate" or is_of_rankings(result)
+    reasons = explain_missing(result, guarantee) if unscored else {}
     reasons |= NO_CHOICE if judged(result) == "answers" else {}
     reward, policy = result.get("reward"), result.get("policy")
     public, truth = result.get("public_evaluation"), result.get("truth")
@@ -556,7 +557,7 @@ def summarize(
         "mechanism": describe_mechanism(result, guarantee),
         "spend": spend,
         "metrics_note": describe_metrics(result, guarantee)
-        if noise == "estimate"
+        if unscored
         else METRICS_NOTES["labels" if noise == "labels" else "other"],
         "reward": measured,
         "fit": _describe_fit(reward, result),

@@ -39,7 +39,6 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.persons import People
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.result import (
-    describe_fit_settings,
     describe_guarantee_and_caveats,
     describe_likes,
     mean_kl,
@@ -75,12 +74,13 @@ from .align_run import (
     NO_METRICS,
     NO_WINS,
     AlignRun,
+    BallotRun,
     Inputs,
     Learned,
     LearningRun,
     describe_distrust,
-    describe_policy,
     make_policy,
+    parts_of,
     questions_of_one_person,
     show_examples,
 )
@@ -295,28 +295,11 @@ class _Estimate(LearningRun):
             fitted = replace(fitted, reward=paid.attached(fitted.reward, ledger))
         policy = make_policy(fitted.reward, **self.settings.policy_terms)
         told = self.findings(fitted, policy)
-        parts = {
-            **self.noise.describe(paid),
-            "data": {"name": ledger.data, **self.inputs.about, **told.pop("data")},
-            "reward": {
-                **metrics,
-                **describe_likes(fitted.likes),
-                **describe_fit_settings(fitted.reward),
-            },
-            "policy": {
-                **describe_policy(policy),
-                "temperature": policy.temperature,
-                "kl": None,
-                **wins,
-                "pessimism": None,
-                **told.pop("policy", {}),
-            },
-            "utility": None,
-            "decisive": None,
-            "examples": None,
-            "calibration": [],
-            **told,
-        }
+        likes = describe_likes(fitted.likes)
+        about = {"name": ledger.data, **self.inputs.about}
+        parts = self.noise.describe(paid) | parts_of(
+            fitted.reward, policy, told, about=about, metrics={**metrics, **likes}, wins=wins
+        )
         data = self.inputs.data
         if not isinstance(data, Rankings) and self.settings.judges_alone(data):
             parts["data"]["judged"] = "answers"
@@ -602,21 +585,12 @@ class _OfRecords(_Estimate):
         }
 
 
-class _OfRankings(_Estimate):
-    """Rankings: ballots of an election, or ordered answers to prompts."""
+class _OfRankings(BallotRun, _Estimate):
+    """Rankings behind one noised sum or one tilted minimizer."""
 
     @property
     def allowed(self) -> float:
         return self.settings.total
-
-    @property
-    def rankings(self) -> Rankings:
-        assert isinstance(self.inputs.data, Rankings)  # noqa: S101 - for the type checker
-        return self.inputs.data
-
-    def picture(self, rows: Matrix) -> Picture:
-        del rows
-        raise UsageError("Of rankings nothing is foreseen. Nothing was done.")
 
     @cached_property
     def mechanism(self) -> RankingGaussian | RankingObjectivePerturbation:
@@ -657,19 +631,13 @@ class _OfRankings(_Estimate):
             return ranking_promise(self.rankings, self.mechanism, ledger, entropy)
         return record_promise(self.mechanism, ledger, entropy, n=len(self.rankings))
 
-    def counts(self) -> dict[str, Any]:
-        """Return how many ballots there are, where one change leaves that as it is."""
-        private = self.settings.relation == ADD_OR_REMOVE_ONE
-        ballots = None if private else len(self.rankings)
-        return {"pairs": None, "ballots": ballots, "dropped": None}
-
     def fitted(self, ledger: Ledger) -> _Fitted:
         settings = self.settings
         reward = fit_reward(
             self.rankings,
             mechanism=self.mechanism,
             ledger=ledger,
-            features=None if self.rankings.items else HashedText(dimension=settings.text_dimension),
+            features=self.ballot_features,
             ridge=None if settings.hides_texts else settings.ridge,
             ball=settings.ball,
             simulate_seed=settings.simulate_seed,
@@ -677,23 +645,4 @@ class _OfRankings(_Estimate):
         return _Fitted(reward=reward)
 
     def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
-        """Return the items, best first, how often the policy picks each, and what was used."""
-        reward, items = fitted.reward, self.rankings.items
-        capped = None
-        if not self.settings.hides_texts:
-            capped = int(np.sum(self.rankings.first_rows())) - (reward.pairs or 0)
-        worths = choices = None
-        if reward.items is not None and reward.features is None:
-            rows = reward.item_features
-            rows = np.eye(len(reward.items)) if rows is None else rows
-            (chances,) = policy.probabilities(None, [rows])
-            pairs = sorted(zip(reward.items, chances.tolist(), strict=True), key=lambda p: -p[1])
-            choices = [{"name": name, "probability": chance} for name, chance in pairs]
-        if reward.items is not None:  # with 95% intervals where these are known; last without data
-            worths = [
-                {"name": name, "worth": worth, "interval": None if low is None else [low, high]}
-                for name, worth, low, high in reward.worths()
-            ]
-        known = {"items": None if items is None else len(items), "capped": capped}
-        data = self.counts() | known
-        return {"data": data, "policy": {"choices": choices}, "items": worths}
+        return self.described(fitted.reward, policy)

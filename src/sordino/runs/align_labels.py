@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from sordino.errors import DataError, LedgerMismatch, UsageError
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
 from sordino.preferences.features import Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_manifest
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import MemoryRows, plan_answers, privatize
+from sordino.privatization.answers import (
+    MemoryRows,
+    plan_answers,
+    privatize,
+    privatize_choices,
+    terms_of_choices,
+)
 from sordino.privatization.randomization import Randomization, memo_keys
 from sordino.reporting.result import (
     calibration_bins,
@@ -28,15 +34,20 @@ from sordino.rewards.evidence import Released
 from sordino.rewards.finite import describe_class
 from sordino.rewards.metrics import cross_fit
 from sordino.rewards.noise_forecast import Picture, of_answers
+from sordino.rewards.ranking_fit import fit_choices
+from sordino.rewards.release_checks import entropy_of
 from sordino.rewards.reward_fit import fit
 
 from .align_run import (
     NO_CHOICE,
+    NO_METRICS,
+    BallotRun,
     Learned,
     LearningRun,
     describe_distrust,
     describe_policy,
     make_policy,
+    parts_of,
     questions_of_one_person,
     show_examples,
 )
@@ -232,4 +243,59 @@ class LabelNoise(LearningRun):
                 held_out.differences, held_out.answers, held_out.flip_probability
             ),
         }
+        return Learned(reward=reward, policy=policy, parts=parts, timed=True)
+
+
+class ChoiceNoise(BallotRun):
+    """A run on first choices of ballots, each of which a die keeps or replaces by another one."""
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger: the first spend."""
+        settings = self.settings
+        terms: dict[str, Any] = {"unit": settings.unit.counted, "trust": "central"}
+        return spending_limit(settings.total, settings.limits, **terms)
+
+    @cached_property
+    def die(self) -> KaryRandomizedResponse:
+        """Return the die of one ballot; how many candidates ballots have is public."""
+        settings, ballots = self.settings, self.rankings
+        make = partial(KaryRandomizedResponse, categories=int(ballots.sizes.max()))
+        terms: dict[str, Any] = {"unit": settings.unit, "cap": None, "make": make}
+        die = choose_coin(settings.total, **terms, most=lambda: questions_of_one_person(ballots))
+        assert isinstance(die, KaryRandomizedResponse)  # noqa: S101 - for the type checker
+        return die
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        """Return what a run would spend; nothing is touched."""
+        entropy, ballots, die = entropy_of(self.settings.simulate_seed), self.rankings, self.die
+        terms = terms_of_choices(ballots, die, ledger, entropy)
+        ledger.check(die.event, **terms)
+        promise, people = terms["promise"], set(ballots.persons or ())
+        return {
+            "spend": promise.epsilon,
+            **self.counts(),
+            **describe_guarantee_and_caveats(promise),
+            "epsilon_per_label": die.realized_epsilon,
+            **({"persons": len(people), "labels_per_person": terms["count"]} if people else {}),
+        }
+
+    def learn(self, ledger: Ledger) -> Learned:
+        """Return what randomized first choices teach."""
+        settings, ballots, die = self.settings, self.rankings, self.die
+        seed = settings.simulate_seed
+        private = privatize_choices(ballots, die, ledger=ledger, simulate_seed=seed)
+        terms: dict[str, Any] = {"ridge": settings.ridge, "ball": settings.ball}
+        reward = fit_choices(private, features=self.ballot_features, **terms)
+        policy = make_policy(reward, **settings.policy_terms)
+        people = {} if private.persons is None else {"persons": len(set(private.persons))}
+        mechanism = {
+            "name": die.name,
+            "categories": die.categories,
+            "flip_probability": die.flip_probability,
+            "epsilon_per_label": die.realized_epsilon,
+        }
+        told = {"mechanism": mechanism, **self.described(reward, policy)}
+        about = {"name": ledger.data, **people}
+        parts = parts_of(reward, policy, told, about=about, metrics=NO_METRICS)
         return Learned(reward=reward, policy=policy, parts=parts, timed=True)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sordino import _random
 from sordino._files import finite, to_json
 from sordino.certificates import certify
@@ -27,11 +29,12 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, most_questions
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.schemas import TRAJECTORIES
 from sordino.preferences.trajectories import Trajectories
-from sordino.privacy.guarantee import PUBLIC_OVERLAP
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, PUBLIC_OVERLAP
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
+    describe_fit_settings,
     describe_ledger_rows,
     measure_confidence,
     measure_examples,
@@ -241,6 +244,81 @@ class LearningRun(AlignRun):
             }
         )
         return result, {"reward.json": model, "report.html": page(result, ledger)}
+
+
+class BallotRun(LearningRun):
+    """A run on rankings: ballots of an election, or ordered answers to prompts."""
+
+    @property
+    def rankings(self) -> Rankings:
+        """Return the ballots."""
+        assert isinstance(self.inputs.data, Rankings)  # noqa: S101 - for the type checker
+        return self.inputs.data
+
+    def picture(self, rows: Matrix) -> Picture:
+        """Refuse to foresee anything."""
+        del rows
+        raise UsageError("Of rankings nothing is foreseen. Nothing was done.")
+
+    @property
+    def ballot_features(self) -> HashedText | None:
+        """Return the features of candidates with texts; None for items."""
+        return None if self.rankings.items else self.text_features
+
+    def counts(self) -> dict[str, Any]:
+        """Return how many ballots there are, where one change leaves that as it is."""
+        private = self.settings.relation == ADD_OR_REMOVE_ONE
+        ballots = None if private else len(self.rankings)
+        return {"pairs": None, "ballots": ballots, "dropped": None}
+
+    def described(self, reward: RewardModel, policy: CandidatePolicy) -> dict[str, Any]:
+        """Return the items, best first, how often the policy picks each, and what was used."""
+        items = self.rankings.items
+        capped = None
+        if not self.settings.hides_texts:
+            capped = int(np.sum(self.rankings.first_rows())) - (reward.pairs or 0)
+        worths = choices = None
+        if reward.items is not None and reward.features is None:
+            rows = reward.item_features
+            rows = np.eye(len(reward.items)) if rows is None else rows
+            (chances,) = policy.probabilities(None, [rows])
+            pairs = sorted(zip(reward.items, chances.tolist(), strict=True), key=lambda p: -p[1])
+            choices = [{"name": name, "probability": chance} for name, chance in pairs]
+        if reward.items is not None:  # with 95% intervals where these are known; last without data
+            worths = [
+                {"name": name, "worth": worth, "interval": None if low is None else [low, high]}
+                for name, worth, low, high in reward.worths()
+            ]
+        known = {"items": None if items is None else len(items), "capped": capped}
+        data = self.counts() | known
+        return {"data": data, "policy": {"choices": choices}, "items": worths}
+
+
+def parts_of(
+    reward: RewardModel,
+    policy: CandidatePolicy,
+    told: dict[str, Any],
+    *,
+    about: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    wins: Mapping[str, Any] = NO_WINS,
+) -> dict[str, Any]:
+    """Return the fields of a result where nothing is free but what is told."""
+    return {
+        "data": {**about, **told.pop("data")},
+        "reward": {**metrics, **describe_fit_settings(reward)},
+        "policy": {
+            **describe_policy(policy),
+            "temperature": policy.temperature,
+            "kl": None,
+            **wins,
+            "pessimism": None,
+            **told.pop("policy", {}),
+        },
+        **dict.fromkeys(("utility", "decisive", "examples")),
+        "calibration": [],
+        **told,
+    }
 
 
 def page(result: dict[str, Any], ledger: Ledger) -> str:

@@ -217,11 +217,10 @@ def _refuse_unsuited(noise: NoiseOn, kind: type) -> None:
             "read in pieces (--engine), are for --noise estimate. Nothing was done. Use that; "
             "or randomize them with `sordino privatize` and fit them with `sordino fit`."
         )
-    if kind is Rankings:
+    if kind is Rankings and noise is NoiseOn.draws:
         raise UsageError(
-            f"These are rankings, which --noise {noise} has no command for. Nothing "
-            "was done. Use --noise estimate; first choices are randomized one by one by "
-            "privatize_choices in Python."
+            "These are rankings, of which no bound is known for --noise draws. Nothing was done. "
+            "Use --noise estimate; or --noise labels, which randomizes first choices."
         )
 
 
@@ -241,6 +240,11 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
     refuse_options(settings, why, *measured, "scratch")
     _refuse_steps(settings, "it is for trajectories, and these are rankings")
     refuse_given({"--class": settings.candidates}, why)
+    if settings.noise is NoiseOn.labels:
+        once = "with --noise labels one first choice of every ballot counts"
+        refuse_options(settings, once, "cap")
+        if settings.method != "auto":
+            refuse_options(settings, why, "method")
     if isinstance(source, Rankings):
         return Inputs(data=source)
     return Inputs(data=settings.read_ballots(source))
@@ -387,9 +391,10 @@ def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
         from .align_draws import DrawNoise  # noqa: PLC0415
 
         return DrawNoise(settings=settings, inputs=inputs, started=started)
-    from .align_labels import LabelNoise  # noqa: PLC0415
+    from .align_labels import ChoiceNoise, LabelNoise  # noqa: PLC0415
 
-    return LabelNoise(settings=settings, inputs=inputs, started=started)
+    kind = ChoiceNoise if isinstance(inputs.data, Rankings) else LabelNoise
+    return kind(settings=settings, inputs=inputs, started=started)
 
 
 def _foreseen(
@@ -427,11 +432,13 @@ def _foreseen(
         rows, signal = signals[features]
         told[name] = signal.foresee(run.picture(rows)).to_dict()
 
-    def merit(name: str) -> tuple[bool, float]:
+    def merit(name: str) -> tuple[bool, float, bool]:
         """Return whether it was paid for already, and how well it is foreseen to do."""
+        # Of rankings nothing is foreseen: a sum of whole ballots tells more than first choices.
         begun = runs[name].request is not None and runs[name].settings.is_begun
-        extra = _TRUSTLESS if name == "labels" else 0.0
-        return begun, (told[name]["accuracy"] or 0.0) + extra
+        foreseen = told[name]["accuracy"]
+        extra = _TRUSTLESS if foreseen is not None and name == "labels" else 0.0
+        return begun, (foreseen or 0.0) + extra, name == "estimate"
 
     private = hidden and settings.relation.option == "add-remove"  # how many there are
     first = None

@@ -252,12 +252,14 @@ def refuse_records(unit: Unit) -> None:
 
 
 def choose_coin(
-    epsilon: float, *, unit: Unit, cap: int | None, most: Callable[[], int]
-) -> RandomizedResponse:
+    epsilon: float, *, unit: Unit, cap: int | None, most: Callable[[], int], make: Any = None
+) -> Any:
     """Return the coin for one label: all of epsilon, or the share of one label of a person."""
+    make = make or RandomizedResponse
     if unit is not Unit.person:
-        return RandomizedResponse(epsilon)
-    return coin_for_person(_validate.positive("epsilon", epsilon), labels=cap or most())
+        return make(epsilon)
+    labels = cap or most()
+    return coin_for_person(_validate.positive("epsilon", epsilon), labels=labels, make=make)
 
 
 # What several commands share, worded once.

@@ -117,7 +117,7 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
     some = any(result["reward"].get(name) is not None for name in told)
     if some and result["verdict"]["word"] in MEANINGLESS:
         rows["measured"] = "nothing that tells more than a guess (the numbers are in result.json)"
-    elif central:
+    elif central or is_of_rankings(result):
         rows |= _central_metrics(result)
     else:  # randomized answers tell it for nothing
         rows["accuracy"] = f"{describe_accuracy(result['reward'])} (held out, debiased)"

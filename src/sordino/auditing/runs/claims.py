@@ -53,7 +53,7 @@ from sordino.rewards.leaderboard import Board, BoardRelease, Votes
 from sordino.rewards.model import RewardModel, Worth
 
 _ATTACK = "mechanism"
-_COIN_NOISE, _COIN = "labels", "randomized-response"
+_COIN_NOISE, _COIN, _DIE = "labels", "randomized-response", "randomized-choice"
 _CURATOR_NOISE = "estimate"
 _LABELS, _GAUSSIAN, _RANKED = "label-gaussian", "gaussian", "ranked-perturbation"
 _FAIR = 0.5
@@ -98,9 +98,12 @@ def _check_coin(stated: StatedMechanism, paid: Guarantee, entries: Iterable[Row]
     if len(losses) < len(events):
         return Finding.skipped(_ATTACK, "The entries are of a kind that no coin is described by.")
     found, flips, loss = _Differences(), stated.flips, stated.loss
-    found.refute(_OTHER, when=(stated.place, stated.name) != (_COIN_NOISE, _COIN))
+    sizes = {getattr(event, "categories", 2) for event in events}  # of a die, how many choices
+    named = stated.name == _DIE or (stated.name == _COIN and sizes <= {2})
+    found.refute(_OTHER, when=stated.place != _COIN_NOISE or not named)
+    others = max(sizes, default=2) - 1
     arrived = [paid.epsilon] if paid.unit == "label" else []
-    exact = [flip_probability(each) for each in losses]
+    exact = [flip_probability(each, others + 1) for each in losses]
     if loss is not None:
         less = loss < max(losses or arrived, default=0.0) * (1 - _SLACK)
         found.refute("A smaller loss of one label is described than was paid for.", when=less)
@@ -108,7 +111,8 @@ def _check_coin(stated: StatedMechanism, paid: Guarantee, entries: Iterable[Row]
         other = bool(losses) and not any(math.isclose(loss, one) for one in [*losses, *arrived])
         found.warn("A larger loss of one label is described than was paid for.", when=other)
         # Source: Warner 1965: at least 1/(1 + e^ε) of the labels; coins are rounded up from it.
-        few = flips < math.exp(-loss) / (1 + math.exp(-loss)) * (1 - _SLACK)
+        odds = others * math.exp(-loss)
+        few = flips < odds / (1 + odds) * (1 - _SLACK)
         said = "Fewer labels are said to be flipped than the loss of one label needs."
         found.refute(said, when=few)
     coin = "labels are said to be flipped than the coin that was paid for flips."
@@ -439,7 +443,7 @@ class StatedMechanism:
 
     place: str  # where the noise is
     name: str  # the mechanism
-    flips: float  # share of labels that it flips, in [0, 1/2]; 0 for a mechanism that flips none
+    flips: float  # share of labels that it flips, in [0, 1/2], or of choices; 0 if it flips none
     loss: float | None  # privacy loss of one label; None where an early version left it out
     noise: _Noise | None  # the mechanism of a curator; None if it is another one
     metrics: _StatedGaussian | None  # what bought metrics; None if nothing did
@@ -455,7 +459,7 @@ class StatedMechanism:
         name, loss = text_of(told["name"]), told.get("epsilon_per_label")
         flips = told["flip_probability"] if name == _COIN else told.get("flip_probability", 0.0)
         flips = _validate.non_negative("flip_probability", flips)
-        if flips > _FAIR:
+        if flips > (1 if name == _DIE else _FAIR):
             raise ValueError
         if loss is not None:
             loss = _validate.non_negative("epsilon_per_label", float_from_json(loss))

@@ -24,7 +24,7 @@ from sordino.mechanisms.objective_perturbation import (
     ObjectivePerturbation,
     RankingObjectivePerturbation,
 )
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
@@ -513,3 +513,22 @@ def test_a_mechanism_that_flips_no_label_need_not_say_so():
     assert _check_coin(told, kept(1.0), [entry(GaussianEvent(1.0))]).outcome == "skipped"
     coin = entry(RandomizedResponse(1.0).event)
     assert _check_coin(told, kept(1.0), [coin]).outcome == "refutes"
+
+
+@pytest.mark.parametrize("categories", [2, 3, 7, 40])
+@pytest.mark.parametrize(
+    ("labels", "share", "outcome"), [(1, 1, "clear"), (3, 1, "clear"), (1, 0.9, "refutes")]
+)
+def test_a_die_turns_as_many_as_its_loss_needs(categories, labels, share, outcome):
+    """Of K choices it turns (K − 1)e^-ε/(1 + (K − 1)e^-ε), which for K above 3 is above a half."""
+    die = coin_for_person(
+        1.5, labels=labels, make=lambda loss: KaryRandomizedResponse(loss, categories)
+    )
+    total = kept(die.realized_epsilon * labels, "person" if labels > 1 else "label")
+    told = stated_coin(
+        share * die.flip_probability, total.epsilon / labels, name="randomized-choice"
+    )
+    for paid in ([entry(die.event)], [entry(die.event)] * 2):
+        assert _check_coin(told, total, paid).outcome == outcome
+    coin = stated_coin(die.flip_probability * 0.5, total.epsilon / labels)
+    assert _check_coin(coin, total, [entry(die.event)]).outcome == "refutes"
