@@ -109,7 +109,7 @@ def test_tests_that_are_named_exist(path):
     assert not missing, "\n".join(missing)
 
 
-EXAMPLES = ["local.md", "privacy.md", "by_example.md", "policy_optimization.md"]
+EXAMPLES = ["local.md", "privacy.md", "by_example.md", "planning.md", "policy_optimization.md"]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -5,9 +5,12 @@ The processes are tables: read and checked, walked forward, planned back.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,6 +18,7 @@ from scipy import sparse
 from scipy.sparse import csr_array, eye_array, vstack
 
 from sordino import _validate
+from sordino._files import explained
 from sordino.errors import DataError, UsageError
 from sordino.policies.gibbs import ReleasedReward
 from sordino.policies.robust import Solver, WorstCaseResult, confidence_ellipsoid_of, vector_of
@@ -29,6 +33,11 @@ from sordino.policies.worst_case import (
     solve_flows,
     stated,
 )
+from sordino.preferences.files import read_rows
+
+PLAN: Final = "plan.json"
+PLAN_FORMAT = "sordino.plan"
+PLAN_VERSION = 1
 
 _SUM = 1e-8  # how far probabilities may be from summing to 1
 
@@ -295,6 +304,50 @@ def _features(
     )
 
 
+_CELL = ("state", "action", "next", "probability")
+
+
+def read_world(path: Path) -> dict[str, Any]:
+    """Return the tables of a file, as :func:`plan` takes them, and more if it is JSON.
+
+    JSON holds ``transitions``, shape (states, actions, states) or (H, states, actions, states), and
+    may hold ``features``, ``initial``, ``horizon`` and ``reference``. A table has the columns
+    ``state``, ``action``, ``next`` and ``probability``, one row for each way to go on.
+
+    Raises:
+        DataError: It lacks something, or holds what is no table; nothing in it is private.
+    """
+    problem = f"{path.name} cannot be used as a world"
+    if path.suffix == ".json":
+        with explained(f"{path.name} cannot be read"):
+            raw = path.read_bytes()
+        held = None
+        with suppress(ValueError, RecursionError):
+            held = json.loads(raw)
+        if not isinstance(held, dict) or "transitions" not in held:
+            raise DataError(f"{problem}: it must be an object with 'transitions'.")
+        names = ("features", "initial", "horizon", "reference")
+        if strange := sorted(held.keys() - {"transitions", *names}):
+            raise DataError(f"{problem}: {strange[0]!r} is not known; it may hold {names}.")
+        return {"transitions": held["transitions"], **{name: held.get(name) for name in names}}
+    cells: list[tuple[int, int, int, float]] = []
+    for where, row in read_rows(path, unnamed=True):
+        try:
+            at, action, to = (int(row[name]) for name in _CELL[:3])
+            cells.append((at, action, to, float(row[_CELL[3]])))
+        except (KeyError, TypeError, ValueError):
+            raise DataError(f"{problem}: {where} must hold {', '.join(_CELL)}.") from None
+        if min(cells[-1]) < 0:
+            raise DataError(f"{problem}: {where} holds a number below 0.")
+    states = 1 + max((max(at, to) for at, _, to, _ in cells), default=0)
+    actions = 1 + max((action for _, action, _, _ in cells), default=0)
+    _validate.refuse_unholdable("states", states, states * states * actions)
+    table = np.zeros((states, actions, states))
+    for at, action, to, chance in cells:
+        table[at, action, to] += chance
+    return {"transitions": table.tolist(), **dict.fromkeys(("features", "initial", "horizon"))}
+
+
 _SMALL = 2000  # variables up to which the whole program is solved at once, unless asked otherwise
 _NEVER = 1e-9  # what an interior-point solver visits less often is not visited
 
@@ -329,11 +382,23 @@ def _planned(
     table = np.where(table > _NEVER, table, 0.0)
     often = table.sum(axis=2, keepdims=True)
     policy = np.where(often > 0, table / np.where(often > 0, often, 1.0), start)
-    moments = world.total(policy) - offset
-    value = plausible.worst(moments).value
-    upper = float((world.response(theta)[0] - offset) @ theta)
+    found = assess(plausible, world, policy, theta=theta, offset=offset)
     if mixture is None:
-        refuse_gap(upper, value, _validate.positive("gap", gap))
+        refuse_gap(found["upper"], found["value"], _validate.positive("gap", gap))
+    found |= {"policy": policy[:, : world.states], "theta": theta, "mixture": mixture}
+    return found | {"offset": offset}
+
+
+def assess(
+    plausible: PlausibleRewards,
+    world: TabularWorld,
+    policy: Float[np.ndarray, "h s a"],
+    *,
+    theta: Float[np.ndarray, " d"],
+    offset: Float[np.ndarray, " d"],
+) -> dict[str, Any]:
+    """Return what a policy is worth in the worst case, and what no policy exceeds, by a reward."""
+    moments = world.total(policy) - offset
     # Source: docs/planning.md, "Certificate": backward induction with the reward
     # θ̂ᵀ(φ_h − c_h) + radius·‖φ_h − c_h‖_{M⁻¹}, c_h the policy's mean features at step h.
     bounds = []
@@ -342,14 +407,10 @@ def _planned(
         dense = rows.toarray() if sparse.issparse(rows) else rows
         bounds.append(plausible.most(dense - center))
     return {
-        "policy": policy[:, : world.states],
-        "value": value,
-        "upper": upper,
+        "value": plausible.worst(moments).value,
+        "upper": float((world.response(theta)[0] - offset) @ theta),
         "certificate": max(world.backward(np.stack(bounds))[0], 0.0),
         "moments": moments,
-        "theta": theta,
-        "mixture": mixture,
-        "offset": offset,
     }
 
 

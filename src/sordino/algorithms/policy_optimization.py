@@ -347,8 +347,8 @@ def _largest_ratio(
     return 1 / least if least else math.inf
 
 
-FORMAT: Final = "sordino.policy_optimization"
-VERSION: Final = 1
+FORMAT = "sordino.policy_optimization"
+VERSION = 1
 _UNUSABLE: Final = "The checkpoint cannot be used and nothing was spent"
 
 

@@ -49,6 +49,8 @@ COMMANDS = {
     "next.",
     "optimize": "Improve a policy batch by batch, each update private; with ledger, resume and "
     "report.",
+    "plan": "Plan by compared trajectories or a released reward, pessimistically, with a "
+    "certificate.",
     "privatize": "Randomize every label once, and write answers with a manifest that says how.",
     "rank": "Rate and rank what was voted on, privately, with intervals, ledger and report.",
     "report": "Write the report of a run again, with its ledger as it stands now.",

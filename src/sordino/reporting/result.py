@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -87,16 +87,9 @@ def judge(result: Json) -> dict[str, Any]:
             f"{at_least(bound)} of the reference's."
         )
         found = {"word": GUESS if bound <= _FLAT else USABLE, "says": says}
-    elif "trained" in result:
-        found = _of_training(result)
-    elif "rows" in result:
-        found = _of_policies(result)
-    elif result.get("leaderboard"):
-        found = _of_board(result)
-    elif result.get("items"):
-        found = _of_items(result)
     else:
-        found = _of_reward(result, promise)
+        shown = next((name for name in _VERDICTS if result.get(name)), None)
+        found = _of_reward(result, promise) if shown is None else _VERDICTS[shown](result)
     if promise.delta and n is None and found["word"] == USABLE:
         found["says"] += (
             f" How many {promise.unit}s there are is not told, so nobody held δ against 1 in them."
@@ -244,6 +237,24 @@ def _of_policies(result: Json) -> dict[str, Any]:
     return {"word": USABLE if ahead else GUESS, "says": says}
 
 
+def _of_plan(result: Json) -> dict[str, Any]:
+    """Return the verdict on a plan: whether anything is certain, or how many answers it takes."""
+    told = result["plan"]
+    if not told["vacuous"]:
+        proved = (
+            "" if told["radius_scale"] >= 1 else " Heuristic: the radius is not the proved one."
+        )
+        return {
+            "word": USABLE,
+            "says": f"At least {plain(told['value'])} more reward in an episode than the reference "
+            f"({percent(told['confidence'], 0)} confidence), and at most "
+            f"{plain(told['suboptimality'])} less than the best policy.{proved}",
+        }
+    says = f"{told['said']} The plan is the reference policy."
+    needed = told["answers_needed"]
+    return {"word": FEW, "says": says} | ({} if needed is None else {"answers_needed": needed})
+
+
 def _of_training(result: Json) -> dict[str, Any]:
     """Return the verdict on a trained policy: by the truth where it is made up, else by noise."""
     trained, truth = result["trained"], result.get("truth")
@@ -296,6 +307,15 @@ def _of_items(result: Json, what: str = "ballots") -> dict[str, Any]:
     needed = _about(n * (reach / gap) ** 2)
     return _too_few(f"{whole(n)} {what}", needed, f"say who is ahead. {apart}.")
 
+
+_VERDICTS: Final[Mapping[str, Callable[[Json], dict[str, Any]]]] = {
+    "trained": _of_training,
+    "plan": _of_plan,
+    "rows": _of_policies,
+    "leaderboard": _of_board,
+    "items": _of_items,
+}
+"""By the field that a result is about, the first that it has; a reward where there is none."""
 
 _ENTRY = ("sequence", "data", "kind", "time", "release_id", "event", "count", "scope")
 _LONGEST = 400  # characters of a text that are shown

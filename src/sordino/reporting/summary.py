@@ -408,14 +408,36 @@ def _describe_training(result: Json) -> dict[str, Any] | None:
     ]
     if truth is not None:
         points = truth["suboptimality"]
-        what = "What the policy gives away, in units of reward (known: the world is made up)"
+        what = "What the policy gives away after each batch (known: the world is made up)"
     else:
         pairs = zip(trained["errors"], trained["lengths"], strict=True)
         points = [e / size if e is not None and size else None for e, size in pairs]
-        what = "Error that privacy makes, as a share of the update; above 1 it is mostly noise"
+        what = "Error that privacy makes, as a share of each update; above 1 it is mostly noise"
     first = 0 if truth is not None else 1
     line = [(first + at, value) for at, value in enumerate(points) if value is not None]
-    return {"rows": rows, "what": what, "line": line, "steps": "batches"}
+    return {"rows": rows, "what": what, "line": line, "names": None}
+
+
+_SIZES = ("states", "actions", "horizon")
+
+
+def _describe_plan(told: Json | None) -> dict[str, Any] | None:
+    """Return what a plan is worth, and a line over more answers; None if nothing was planned."""
+    if told is None:
+        return None
+    level = f"{at_most(float(Decimal(repr(told['confidence'])) * 100), 6)}%"
+    value = 0.0 if told["vacuous"] else told["value"]
+    rows = [
+        ["Certain", f"{plain(value)} more reward in an episode than the reference."],
+        ["Gap", f"No policy has a worst case more than {plain(told['gap'])} above."],
+        ["At most lost", f"{plain(told['suboptimality'])} to the best policy, whatever it is."],
+        ["Confidence", f"{level}, if the true weights have norm {plain(told['ball'])} or less."],
+        ["World", ", ".join(f"{whole(told[name])} {name}" for name in _SIZES) + "."],
+    ]
+    line = [(at, max(y, 0.0)) for at, (_, y) in enumerate(told["line"]) if y is not None]
+    names = [f"{whole(times)}×" for times, _ in told["line"]]
+    what = "What is certain above the reference, with so many times as many answers (foreseen)"
+    return {"rows": rows, "what": what, "line": line, "names": names}
 
 
 _GUESSING = f"log\u00a02\u00a0=\u00a0{math.log(2):.3f}"
@@ -551,6 +573,7 @@ def summarize(
         "worths": _describe_items(result, records=hides_texts(guarantee)),
         "leaderboard": describe_leaderboard(result.get("leaderboard")),
         "trained": _describe_training(result),
+        "planned": _describe_plan(result.get("plan")),
         "noise": noise,
         "noise_text": NOISE_TEXTS.get(noise, ""),
         "guarantee": words,
@@ -610,6 +633,7 @@ def _statement(
         ("reward", "a reward model"),
         ("policy", "a policy"),
         ("trained", "a policy"),
+        ("plan", "a plan"),
         ("leaderboard", "ratings and ranks"),
     )
     learned = " and ".join(text for key, text in parts if result.get(key) is not None)

@@ -20,6 +20,7 @@ from scipy.special import softmax
 
 from sordino import _validate
 from sordino._files import finite
+from sordino.algorithms.planning import assess, tabular_world
 from sordino.algorithms.policy_optimization import TrainedPolicy
 from sordino.auditing.findings import Finding
 from sordino.errors import UsageError
@@ -28,6 +29,8 @@ from sordino.mechanisms.objective_perturbation import (
     ObjectivePerturbation,
     RankingObjectivePerturbation,
 )
+from sordino.policies.robust import confidence_ellipsoid_of
+from sordino.policies.worst_case import PlausibleRewards
 from sordino.preferences.features import CLASS
 from sordino.privacy import accounting
 from sordino.privacy.conversions import flip_probability
@@ -775,6 +778,38 @@ def _metrics_differences(
     hides = [_HIDES_NO_RECORD] if terms.unit == "record" and told.name == _LABELS else []
     wrong = [*hides, *(f"Metrics: {text}" for text in found.wrong)]
     return _Differences(wrong, [f"Metrics: {text}" for text in found.odd])
+
+
+def check_plan(
+    found: Finding, told: Mapping[str, Any], plan: Mapping[str, Any], reward: RewardModel
+) -> Finding:
+    """Return what was found of a reward, refuted too if a plan is not worth what is told of it."""
+    # The policy is walked through its world once more, and held against the worst reward; which
+    # policy is best is not asked again: the reward that bounds all others is checked, and does it.
+    tables, known = plan["world"], confidence_ellipsoid_of(reward)
+    terms = {name: told[name] for name in ("confidence", "radius_scale")}
+    plausible = PlausibleRewards.of(known, **terms)
+    sizes = {name: tables[name] for name in ("horizon", "features", "initial")}
+    world = tabular_world(tables["transitions"], d=len(reward.weights), **sizes)
+    policy, theta = world.policy(plan["policy"]), np.asarray(plan["theta"], dtype=np.float64)
+    offset = world.total(world.policy(tables.get("reference")))
+    again = assess(plausible, world, policy, theta=theta, offset=offset)
+    again["suboptimality"] = again.pop("certificate")
+    again["gap"] = max(again["upper"] - again["value"], 0.0)
+    names = ("value", "upper", "gap", "suboptimality")
+    same = _alike([told[name] for name in names], [again[name] for name in names])
+    gap = theta - plausible.center
+    slack = 1 + _NUMBER_SLACK
+    inside = math.sqrt(float(gap @ plausible.metric @ gap)) <= plausible.radius * slack + _SLACK
+    inside &= plausible.ball is None or float(np.linalg.norm(theta)) <= plausible.ball * slack
+    sized = (told["states"], told["actions"], told["horizon"])
+    same &= sized == (world.states, world.actions, world.horizon)
+    same &= told["vacuous"] == (told["value"] <= told["wanted_gap"]) and told["ball"] == reward.ball
+    other = "What is told of the plan does not follow from its policy, its world and the reward."
+    if same and inside:
+        return found
+    told_before = f"{found.summary} " if found.outcome == "refutes" else ""
+    return replace(found, outcome="refutes", summary=told_before + other)
 
 
 def check_training(stated: object, paid: Guarantee, entries: Iterable[Row]) -> Finding:

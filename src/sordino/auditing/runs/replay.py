@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
 
 from sordino import _validate
 from sordino._files import SQLITE, UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
+from sordino.algorithms.planning import PLAN, PLAN_FORMAT, PLAN_VERSION
 from sordino.algorithms.policy_optimization import FORMAT as POLICY_FORMAT
 from sordino.algorithms.policy_optimization import POLICY, TrainedPolicy
 from sordino.algorithms.policy_optimization import VERSION as POLICY_VERSION
@@ -66,6 +67,7 @@ from .claims import (
     StatedMechanism,
     check_board,
     check_mechanism,
+    check_plan,
     check_policy,
     check_training,
     text_of,
@@ -126,6 +128,7 @@ class StoredRun:
     digest: str  # SHA-256 of the artifact, made anew of that file and the policy's settings
     stated: StatedMechanism  # the mechanism and the numbers, as `result.json` states them
     spent: Mapping[Unit, Mapping[str, Any]]  # what all releases are said to promise a unit
+    plan: Mapping[str, Any] | None = None  # what `plan.json` holds, if it was planned with it
 
     @classmethod
     def read(cls, folder: Path) -> StoredRun:
@@ -134,7 +137,11 @@ class StoredRun:
         shown = next((each for each in _FILES if each.shown_as in result), _FILES[-1])
         path = folder / shown.name
         values = read_json(path, kind=shown.form, version=shown.version, problem=_PROBLEM)
-        return cls.of(result, values, shown.model.load(path), sha256_of(path))
+        found = cls.of(result, values, shown.model.load(path), sha256_of(path))
+        if "plan" not in result:
+            return found
+        terms: dict[str, Any] = {"kind": PLAN_FORMAT, "version": PLAN_VERSION}
+        return replace(found, plan=read_json(folder / PLAN, **terms, problem=_PROBLEM))
 
     @property
     def file(self) -> str:
@@ -359,7 +366,7 @@ def _look(path: Path) -> dict[str, bytes]:
 
 
 _REPORT = "report.html"
-_OURS = {RESULT, _REPORT, PROMISE_FILE, *(each.name for each in _FILES)}
+_OURS = {RESULT, _REPORT, PROMISE_FILE, PLAN, *(each.name for each in _FILES)}
 _RAW = ("chosen", "rejected", "label", LABELS)
 _KEY = re.compile(rb'"(?:' + "|".join(_RAW).encode() + rb')"\s*:')
 _SEPARATORS = re.compile(r"[,\t;|]")
@@ -608,7 +615,11 @@ def _check_origin(case: _Case, paid: Guarantee) -> Finding:
     if isinstance(run.reward, TrainedPolicy):
         with malformed(RESULT):
             return check_policy(run.stated.result, paid, held, run.reward)
-    return check_mechanism(run.stated, paid, paying, reward=run.reward)
+    found = check_mechanism(run.stated, paid, paying, reward=run.reward)
+    if run.plan is not None:
+        with malformed(PLAN):
+            return check_plan(found, run.stated.result["plan"], run.plan, run.reward)
+    return found
 
 
 def _check_head(case: _Case, certificate: Certificate) -> Finding:

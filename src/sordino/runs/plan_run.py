@@ -1,0 +1,403 @@
+"""Pessimistic planning as one run: a reward of compared trajectories, or one that was released.
+
+The first is paid for as every reward is; all that follows from it is free. Where the confidence set
+is too wide for anything to be certain, the run says so, and about how many answers would do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+
+from sordino import _validate
+from sordino._files import finite, to_json
+from sordino.algorithms.planning import (
+    PLAN,
+    PLAN_FORMAT,
+    PLAN_VERSION,
+    Plan,
+    TabularWorld,
+    plan,
+    read_world,
+    tabular_world,
+)
+from sordino.auditing.runs.replay import REWARD, read_result
+from sordino.certificates import certify, ledger_of
+from sordino.errors import ConvergenceError, UsageError
+from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.policies.worst_case import Ellipsoidal
+from sordino.preferences.files import read_rows
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.trajectories import read_trajectories
+from sordino.privacy.guarantee import never_less
+from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import ledger_of_run
+from sordino.reporting.result import describe_fit_settings, describe_guarantee_and_caveats
+from sordino.rewards.estimation import fit_reward
+from sordino.rewards.evidence import MOST_FEATURES
+from sordino.rewards.label_release import Judged
+from sordino.rewards.model import RewardModel
+from sordino.rewards.release_checks import entropy_of
+
+from .align_labels import Randomizing
+from .align_run import NO_METRICS, page, questions_of_one_person
+from .align_settings import Delta, Epsilon, Promised
+from .progress import Bar
+from .run import FolderRun, Limit, describe_result, quiet, spending_limit
+from .settings import (
+    Argument,
+    Cap,
+    DataOption,
+    FitOption,
+    IntoFolder,
+    LabelUnit,
+    Neighbors,
+    PersonField,
+    PrivacyOption,
+    Unit,
+    refuse_options,
+    refuse_records,
+    terms_of,
+)
+from .tables import ledger_rows, promise_rows
+
+T = TypeVar("T")
+_BALL = 5.0
+_SHOWN: Final = (4, 16, 64)  # times as many answers, in the picture
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning(Promised, IntoFolder):
+    """What the user chose for one plan; None where an option was left out."""
+
+    title = "sordino plan"
+
+    source: Path = Argument(
+        "Comparisons of trajectories (.jsonl), which are paid for; or for nothing the folder of a "
+        "run that released a reward.",
+        metavar="DATA|RUN",
+    )
+    world: Path = DataOption(
+        "Public: where actions lead. .json with transitions, and features, initial, horizon and "
+        "reference if it has them; or a table of state, action, next and probability.",
+        required=True,
+        metavar="FILE",
+    )
+    horizon: int | None = DataOption("Number of steps, if the world does not say it.", min=1)
+    initial: int | None = DataOption("The state in which an episode begins, likewise.", min=0)
+    person_field: PersonField = "person"
+    noise: str = PrivacyOption(
+        "Of trajectories: noise on one sum of labels, or on every label.",
+        "estimate",
+        choices=("estimate", "labels"),
+    )
+    epsilon: Epsilon = None
+    delta: Delta = None
+    unit: LabelUnit = Unit.label
+    cap: Cap = None
+    ball: float = FitOption(
+        "Largest norm of the true weights; the confidence set takes it at its word, so choose it "
+        "before you look at the data.",
+        _BALL,
+    )
+    confidence: float = FitOption("How often the set holds the true reward.", 0.95)
+    scale: float = FitOption("Share of the proved radius; below 1 it is a heuristic.", 1.0)
+    gap: float = FitOption("What the worst case may fall short of the best one.", 1e-4)
+
+    neighbors: Neighbors | None = PrivacyOption("What one change is: labels are replaced.")
+
+    def __post_init__(self) -> None:
+        """Refuse unusable settings before a file is opened."""
+        for name in ("ball", "gap"):
+            _validate.positive(f"--{name}", getattr(self, name))
+        _validate.failure_probability("--confidence", self.confidence, zero=False)
+        _validate.non_negative("--scale", self.scale)
+        refuse_records(self.unit)
+        if self.neighbors not in {None, Neighbors.replace_one}:
+            raise UsageError("--neighbors: labels are replaced. Nothing was done. Leave it out.")
+        if self.unit is not Unit.person:
+            refuse_options(self, "A cap is for --unit person", "cap")
+        if self.is_free:
+            why = "this reward was released before, and planning with it costs nothing"
+            refuse_options(self, why, "epsilon", "delta", "cap", "simulate_seed")
+        elif self.noise == "labels":
+            refuse_options(self, "a coin on every label needs none", "delta")
+        self.refuse_folder()
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether the reward is one that a run released."""
+        return self.source.is_dir() or self.source.name == REWARD
+
+    @property
+    def asked(self) -> tuple[Path | None, ...]:
+        """Return the public file that decides what is released."""
+        return (self.world,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRun(FolderRun):
+    """A run on a world, and on what is known of its reward."""
+
+    settings: Planning
+    tables: dict[str, Any]  # what the world's file holds, and the options beside it
+
+    def tabular(self, d: int) -> TabularWorld:
+        """Return the world for a reward of so many features; refuse one that does not fit."""
+        if d > MOST_FEATURES:
+            raise UsageError(
+                f"A confidence set is kept for up to {MOST_FEATURES} features, and there are {d}. "
+                "Nothing was spent. Give the world features."
+            )
+        given = {name: self.tables[name] for name in ("horizon", "features", "initial")}
+        return tabular_world(self.tables["transitions"], d=d, **given)
+
+    def planned_with(self, known: RewardModel | Ellipsoidal) -> Plan:
+        """Return the plan by a reward, or by a confidence set alone."""
+        names = ("horizon", "features", "initial", "reference")
+        return terms_of(
+            self.settings,
+            plan,
+            reward=known,
+            environment=self.tables["transitions"],
+            radius_scale=self.settings.scale,
+            **{name: self.tables.get(name) for name in names},
+        )
+
+    def foresee(self, reward: RewardModel, first: Plan) -> list[list[float | None]]:
+        """Return what would be certain with so many times as many answers like these."""
+        line: list[list[float | None]] = [[1, first.value]]
+        for times in _SHOWN:
+            try:
+                grown = cast("Any", reward.ellipsoid).grown(float(times))
+                line.append([times, self.planned_with(grown).value])
+            except (ConvergenceError, UsageError):
+                line.append([times, None])
+        return line
+
+    def publish(
+        self, reward: RewardModel, ledger: Ledger, noise: str, parts: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the result of planning with a released reward, and all files; it is free."""
+        found, d = self.planned_with(reward), len(reward.weights)
+        world = self.tabular(d)
+        told = {
+            "value": found.value,
+            "upper": found.upper,
+            "gap": found.gap,
+            "wanted_gap": self.settings.gap,
+            "suboptimality": found.certificate,
+            "vacuous": found.value <= self.settings.gap,
+            "confidence": found.confidence,
+            "radius_scale": found.radius_scale,
+            "ball": reward.ball,
+            "states": world.states,
+            "actions": world.actions,
+            "horizon": world.horizon,
+            "line": self.foresee(reward, found),
+            "times_needed": found.needed and found.needed.times,
+            "answers_needed": found.needed and found.needed.answers,
+            "said": found.needed and str(found.needed),
+        }
+        values = finite(
+            {
+                "format": PLAN_FORMAT,
+                "version": PLAN_VERSION,
+                **found.to_dict(),
+                "upper": found.upper,
+                "theta": found.theta.tolist(),
+                "world": self.tables,
+            }
+        )
+        certificate = certify(reward, ledger, for_study=True)
+        model = to_json(reward.to_dict())
+        result: dict[str, Any] = finite(
+            {
+                **describe_result(noise, certificate),
+                **parts,
+                "plan": told,
+                "certificate": certificate.to_dict(),
+                "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
+                "seconds": None,
+            }
+        )
+        files = {REWARD: model, PLAN: to_json(values), "report.html": page(result, ledger)}
+        return result, files
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        """Return what was planned in lines."""
+        found, out = told["plan"], self.settings.out
+        rows = {
+            **promise_rows(told),
+            "certain": "nothing"
+            if found["vacuous"]
+            else f"{found['value']:.4g} above the reference, at {found['confidence']:.0%}",
+            "at most lost": f"{found['suboptimality']:.4g} to the best policy",
+            "if": f"the true weights have norm {found['ball']:g} or less",
+        }
+        return (
+            rows
+            | ledger_rows(ledger.head.digest, ledger.head.rows)
+            | {"report": str(out and out / "report.html")}
+        )
+
+    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
+        """Return what would be spent in lines."""
+        return {"would spend": f"epsilon={never_less(plan['spend'])}", **promise_rows(plan)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Paid(PlanRun):
+    """A plan by trajectories whose labels are private until this run releases what they say."""
+
+    pairs: Pairs
+
+    @cached_property
+    def randomizing(self) -> Randomizing:
+        return Randomizing(settings=self.settings, pairs=self.pairs, source=None)
+
+    @cached_property
+    def mechanism(self) -> LabelGaussian:
+        """Return the noise on the sum of labels."""
+        settings, most = self.settings, None
+        if settings.unit is Unit.person:
+            most = settings.cap or questions_of_one_person(self.pairs)
+        return LabelGaussian(settings.total, delta=settings.failure, records_per_person=most)
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger."""
+        settings = self.settings
+        if settings.noise == "labels":
+            return self.randomizing.limit
+        return spending_limit(
+            settings.total,
+            settings.limits,
+            unit=settings.unit.whose,
+            trust="central",
+            delta=settings.failure,
+        )
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        if self.settings.noise == "labels":
+            return self.randomizing.plan(ledger)
+        judged = Judged.of("sordino plan", self.pairs, self.mechanism, ledger)
+        promise = judged.promise(self.mechanism, ledger, entropy_of(self.settings.simulate_seed))
+        mechanism = self.mechanism.describe()
+        told = {"spend": promise.epsilon, "pairs": len(self.pairs), "mechanism": mechanism}
+        return {**told, "metrics": None, **describe_guarantee_and_caveats(promise)}
+
+    def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+        """Release what the labels say, and plan with it."""
+        settings, pairs = self.settings, self.pairs
+        fitting: dict[str, Any] = {"ball": settings.ball, "ellipsoid": True}
+        if settings.noise == "labels":
+            reward = fit_reward(self.randomizing.answers(ledger), method="debiased", **fitting)
+            coin = self.randomizing.coin(pairs)
+            mechanism = {
+                "name": "randomized-response",
+                "flip_probability": coin.flip_probability,
+                "epsilon_per_label": coin.epsilon,
+            }
+        else:
+            spending = {"ledger": ledger, "simulate_seed": settings.simulate_seed}
+            reward = fit_reward(pairs, mechanism=self.mechanism, **spending, **fitting)
+            mechanism = self.mechanism.describe()
+        parts = {
+            "mechanism": mechanism,
+            "metrics": None,
+            "data": {"name": ledger.data, "pairs": reward.pairs},
+            "reward": {**NO_METRICS, **describe_fit_settings(reward)},
+        }
+        return self.publish(reward, ledger, settings.noise, parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Free(PlanRun):
+    """A plan by a reward that an earlier run released: it spends nothing."""
+
+    reward: RewardModel
+    earlier: dict[str, Any]  # what that run told
+
+    @property
+    def limit(self) -> Limit:
+        promise = self.reward.guarantee
+        return spending_limit(
+            promise.epsilon, self.settings.limits, unit=promise.unit, trust=promise.trust
+        )
+
+    @cached_property
+    def paying(self) -> Ledger:
+        """Return the ledger that paid for the reward, for reading."""
+        settings = self.settings
+        folder = settings.source if settings.source.is_dir() else settings.source.parent
+        return ledger_of(self.reward, settings.ledger or ledger_of_run(folder))
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        certify(self.reward, ledger, for_study=True)  # refuses what was not paid there
+        return {"spend": 0.0, **describe_guarantee_and_caveats(self.reward.guarantee)}
+
+    def planned(self) -> dict[str, Any]:
+        """Return that nothing would be spent."""
+        return self.plan(self.paying)
+
+    def perform(self, spend: Callable[[Ledger], T]) -> tuple[T, Ledger]:
+        """Do the whole job, with nothing written to a ledger."""
+        self.planned()
+        with self.place():
+            return spend(self.paying), self.paying
+
+    def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+        """Plan with what was released, beside what the earlier run told of it."""
+        names = ("mechanism", "metrics", "data", "reward")
+        told = {name: self.earlier[name] for name in names if name in self.earlier}
+        return self.publish(self.reward, ledger, str(self.earlier["noise"]), told)
+
+
+def prepare(settings: Planning) -> PlanRun:
+    """Return the run on trajectories, or on what a run released."""
+    tables = read_world(settings.world)
+    for name in ("horizon", "initial"):
+        said = getattr(settings, name)
+        tables[name] = said if said is not None else tables.get(name)
+    if tables["horizon"] is None:
+        raise UsageError(
+            "--horizon is needed: how many steps an episode has, as the world's file does not say "
+            "it. Nothing was done."
+        )
+    if settings.is_free:
+        folder = settings.source if settings.source.is_dir() else settings.source.parent
+        reward = RewardModel.load(folder / REWARD)
+        made: PlanRun = _Free(
+            settings=settings, tables=tables, reward=reward, earlier=read_result(folder)
+        )
+        made.tabular(len(reward.weights))
+        return made
+    features = tables.get("features")
+    first = next((row for _, row in read_rows(settings.source)), {})
+    sides = [cast("dict[str, Any]", first).get(name) for name in ("first", "chosen")]
+    if not any(isinstance(side, dict) for side in sides):
+        features = None  # steps are told by their features
+    elif features is None:
+        shape = np.shape(tables["transitions"])[-3:-1]
+        features = np.eye(math.prod(shape)).reshape(*shape, -1)
+    with Bar.shown("Reading") as bar, quiet():
+        found = read_trajectories(
+            settings.source,
+            features=features,
+            horizon=tables["horizon"],
+            person_field=settings.person_field,
+            progress=bar,
+        )
+    given = found.pairs.given
+    assert given is not None  # noqa: S101 - trajectories are vectors
+    run = _Paid(settings=settings, tables=tables, pairs=found.pairs)
+    run.tabular(given.shape[1])
+    return run
