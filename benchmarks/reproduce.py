@@ -27,9 +27,9 @@ from scipy.stats import t as student
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-REPETITIONS = ("runs", "seeds", "worlds")
 NO_NUMBERS = {"deltas", "scales", "interval_95", "above_interval_95", "versions"}
-_ROUNDED = 6e-4  # of a value: stored numbers have three digits or more
+_ROUNDED = 6e-4  # of a value: stored numbers have three digits or more,
+_LAST_DIGIT = 1.01e-4  # or four decimals
 _LEVEL = 0.05
 _HEAD = """<!doctype html><html lang=en><meta charset=utf-8>
 <meta name=viewport content="width=device-width"><title>{0} again</title><style>
@@ -61,12 +61,16 @@ def _listed(value: Any) -> list[float]:
     return value if isinstance(value, list) else [value]
 
 
-def _error_of(name: str, row: dict[str, Any], runs: int) -> Any:
+def _error_of(name: str, row: dict[str, Any], stored: dict[str, Any], runs: int, fits: int) -> Any:
     """Return the standard error of a number of a fresh row, or of each in a list, if it is told."""
     if name == "mean" and "half_width" in row:
         return row["half_width"] / 1.96
     if f"{name}_standard_deviation" in row:
         return row[f"{name}_standard_deviation"] / math.sqrt(runs)
+    if name.endswith("coverage") and _number(row[name]):  # a share of so many fits
+        return math.sqrt(max(stored[name] * (1 - stored[name]), 1 / fits) / fits)
+    if name == "clicks_per_1000":
+        return (row["interval_95"][1] - row["interval_95"][0]) / 3.92
     return row.get(
         f"{name}_standard_error", row.get("standard_error") if name == "regret" else None
     )
@@ -77,7 +81,8 @@ class Comparison(NamedTuple):
 
     fields: set[str]  # what tells rows apart
     exact: bool  # whether every number is without chance
-    runs: int  # how many repetitions the fresh numbers are means of
+    runs: int  # how many repetitions the fresh numbers are means of,
+    fits: int  # and shares
 
     def points(self, stored: Any, fresh: Any, where: str = "") -> Iterator[Point]:
         """Yield every number that both have and that the fresh one is told an error of."""
@@ -100,7 +105,7 @@ class Comparison(NamedTuple):
                 yield from self.points(one, other, f"{where}[{at}]")
 
     def _value(self, name: str, stored: Any, fresh: Any, where: str) -> Iterator[Point]:
-        error = _error_of(name, fresh, self.runs)
+        error = _error_of(name, fresh, stored, self.runs, self.fits)
         if error is not None:
             each = zip(*map(_listed, (stored[name], fresh[name], error)), strict=True)
             yield from (Point(where, *numbers) for numbers in each)
@@ -120,7 +125,10 @@ def outside(found: list[Point], runs: int) -> list[Point]:
         point
         for point in found
         if abs(point.stored - point.fresh)
-        > max(wide * point.error, _ROUNDED * max(abs(point.stored), abs(point.fresh)))
+        > max(
+            wide * point.error or _LAST_DIGIT,
+            _ROUNDED * max(abs(point.stored), abs(point.fresh)),
+        )
     ]
 
 
@@ -154,8 +162,10 @@ def run(name: str, result: dict[str, Any], fields: set[str], folder: Path) -> di
     (folder / f"{name}.json").write_text(done.stdout, encoding="utf-8")
     fresh = json.loads(done.stdout)
     stored = json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8"))
-    runs = next((fresh[key] for key in REPETITIONS if key in fresh), 1)
-    compared = Comparison(fields, bool(result.get("exact")), runs)
+    sizes = dict(zip(arguments[::2], map(int, arguments[1::2]), strict=False))
+    fits = sizes.pop("--fits", 1)
+    runs = result.get("repetitions") or next(iter(sizes.values()), fits)
+    compared = Comparison(fields, bool(result.get("exact")), runs, fits)
     found = sorted(compared.points(stored, fresh))
     return {
         "name": name,

@@ -32,6 +32,10 @@ whose exact loss is computed apart from the library, and ours for the same insta
 "None yet" means that nothing is built, "none" that nothing will be.
 """
 
+RUN = """Every algorithm of the papers is a command, or ten lines of Python: the example of each
+name is in [by example](by_example.md) or in its own docstring (`help(sordino.plan)`).
+`sordino reproduce` draws the figures again."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -102,6 +106,22 @@ def papers() -> list[dict[str, list[str] | str]]:
     return listed
 
 
+def algorithms() -> list[dict[str, str]]:
+    """Return what the papers teach, and how each is run."""
+    listed: list[dict[str, str]] = tomllib.loads(CLAIMS.read_text("utf-8"))["algorithm"]
+    return listed
+
+
+def runnable(one: dict[str, str]) -> str:
+    """Return one row of the table of algorithms."""
+    ways = [f"`{one['run']}`"] * bool(one["run"]) + [f"`{one['python']}`"]
+    page, test = one["page"], one["test"]
+    cells = [one["paper"], one["name"], "; ".join(ways), f"[{page.partition('#')[0]}]({page})"]
+    cells.append(f"[{Path(test).stem}](../{test})")
+    cells.append(f"[figure](figures/{one['figure']}.svg)" if one["figure"] else "")
+    return f"| {' | '.join(cells)} |"
+
+
 def refuse_strays(found: list[Block]) -> None:
     """Refuse a block whose claim is not listed, or a claim without exactly one verdict."""
     listed = [f"{paper['key']}, {claim}" for paper in papers() for claim in paper["claims"]]
@@ -135,4 +155,6 @@ def page() -> str:
         for claim in paper["claims"]:
             name = f"{paper['key']}, {claim}"
             lines.append(row(claim, [block for block in found if block.claim == name]))
-    return "\n".join(lines) + "\n"
+    lines += ["", "## Run this", "", RUN, ""]
+    lines += ["| paper | algorithm | command; Python | page | test | figure |", "|" + "---|" * 6]
+    return "\n".join([*lines, *map(runnable, algorithms())]) + "\n"

@@ -153,6 +153,7 @@ def loss_of_accuracy(*, n: int, d: int, norm: float, seeds: int) -> dict[str, fl
     for name in ("private", "private_with_second_moment", "randomized_response"):
         gaps = [one["not_private"] - one[name] for one in hits]
         means[f"loss_{name}"] = float(np.mean(gaps))
+        means[f"loss_{name}_standard_error"] = float(np.std(gaps, ddof=1) / seeds**0.5)
         means[f"largest_loss_{name}"] = max(gaps)
         means[f"error_ratio_{name}"] = float(np.mean([one[name] for one in errors])) / plain
     return means

@@ -17,7 +17,7 @@ import gzip
 import json
 import tempfile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata, spearmanr
@@ -38,7 +38,7 @@ def preferences() -> tuple[list[str], np.ndarray]:
     return names, np.array([[row.get(name, np.nan) for name in names] for row in told])
 
 
-def battles(names: list[str], told: np.ndarray, n: int, seed: int) -> sordino.Pairs:
+def votes(names: list[str], told: np.ndarray, n: int, seed: int) -> list[dict[str, str]]:
     """Return n votes."""
     generator, rows = np.random.default_rng(seed), []
     for at in range(n):
@@ -55,7 +55,7 @@ def battles(names: list[str], told: np.ndarray, n: int, seed: int) -> sordino.Pa
                 "person": f"p{at // VOTES}",
             }
         )
-    return cast("sordino.Pairs", sordino.read_pairs(rows))
+    return rows
 
 
 def measured(board: Any, truth: dict[str, float]) -> tuple[float, float, float]:
@@ -79,7 +79,7 @@ def main() -> None:
     truth = dict(zip(names, np.nanmean(told, axis=0), strict=True))
     found: dict[tuple[str, str, float], list[tuple[float, float, float]]] = {}
     for seed in range(given.seeds):
-        pairs = battles(names, told, given.battles, seed)
+        pairs = sordino.read_pairs(votes(names, told, given.battles, seed))
         settings = [("label", "estimate", epsilon) for epsilon in (0.25, 0.5, 1.0, 2.0, 4.0)]
         settings += [("label", "labels", epsilon) for epsilon in (1.0, 2.0, 4.0)]
         settings += [("person", "estimate", epsilon) for epsilon in (1.0, 2.0, 4.0, 8.0)]

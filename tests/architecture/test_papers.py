@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+from sordino.cli._app import COMMANDS, load_command
+
 from .conftest import resolves
+from .test_documentation import slug
 
 NUMBER = re.compile(
     r"(?:(KLDP|PPKL|PPHJ|PPO-DP), )?"
@@ -106,3 +109,32 @@ What follows says nothing of Claims.
          "Ours": "sordino.audit: all; none else"},
         {"Claim": "KLDP, Theorem 1"},
     ]  # fmt: skip
+
+
+def test_every_algorithm_of_the_papers_can_be_run(root, claims):
+    commands = load_all()
+    for one in claims.algorithms():
+        words = one["run"].split()
+        if words:
+            command = commands[words[1]]
+            command = getattr(command, "commands", {}).get(words[2], command)
+            known = {name for option in command.params for name in option.opts}
+            asked = {word for word in words if word.startswith("--")}
+            needed = {o.opts[0] for o in command.params if o.required and o.opts[0][0] == "-"}
+            assert needed <= asked <= known, f"{one['name']}: {sorted(asked - known)}"
+        assert resolves(one["python"]), one["name"]
+        page, _, anchor = one["page"].partition("#")
+        text = (root / "docs" / page).read_text(encoding="utf-8")
+        assert not anchor or f"#{anchor}" in {f"#{slug(h)}" for h in headings(text)}, one["name"]
+        assert (root / one["test"]).is_file(), one["name"]
+        figure = root / "docs" / "figures" / f"{one['figure']}.svg"
+        assert not one["figure"] or figure.is_file(), one["name"]
+    assert {one["paper"] for one in claims.algorithms()} == {"KLDP", "PPKL", "PPHJ", "PPO-DP"}
+
+
+def load_all():
+    return {name: load_command(name) for name in COMMANDS}
+
+
+def headings(text):
+    return re.findall(r"^#+ (.+)$", text, re.MULTILINE)

@@ -61,7 +61,7 @@ def test_a_stored_number_outside_the_interval_is_found(script, row, name):
         value = row[name]
         there = [value[0] + moved, *value[1:]] if isinstance(value, list) else value + moved
         stored = {"rows": [{"n": 20, name: value}, row | {name: there}]}
-        compared = script.Comparison({"n"}, exact=False, runs=4)
+        compared = script.Comparison({"n"}, exact=False, runs=4, fits=4)
         found = list(compared.points(stored, {"rows": [row]}))
         assert len(found) == (2 if name == "regret" else 1)
         assert all(point.error == pytest.approx(0.05, rel=1e-3) for point in found)
@@ -72,7 +72,7 @@ def test_a_stored_number_outside_the_interval_is_found(script, row, name):
 
 
 def test_a_number_without_chance_must_be_the_same(script):
-    compared = script.Comparison({"n"}, exact=True, runs=1)
+    compared = script.Comparison({"n"}, exact=True, runs=1, fits=1)
     found = list(compared.points({"a": [{"n": 1, "x": 1.01}]}, {"a": [{"n": 1, "x": 1.0}]}))
     assert [point.where for point in script.outside(found, 1)] == ["a(n 1).x"]
 
