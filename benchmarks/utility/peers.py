@@ -12,9 +12,11 @@ models to 400 prompts; all decided pairs to the other 105 are held out), 512 has
 - PROPS (arXiv 2508.06783) with this linear model: half of the randomized labels make a reward, the
   other half are the likelier of its label and the randomized one, and all are fitted again.
 
-``boards``: Spearman's correlation with the mean preference of each model, 20,000 battles. ADRR
-(arXiv 2402.16792) with one ε for all is a debiased fit of randomized votes; the perturbed likelihood
-of arXiv 2507.09388 is a fit of sums of wins with Laplace noise, for a vote enters only linearly, and its noisy counts are shares of wins with that noise.
+``boards``: Spearman's correlation with the mean preference of each model, 20,000 battles.
+
+- ADRR (arXiv 2402.16792) with one ε for all is a debiased fit of randomized votes.
+- The perturbed likelihood of arXiv 2507.09388 is a fit of sums of wins with Laplace noise, for a
+  vote enters only linearly; its noisy counts are shares of wins with that noise.
 
 Records of the peers come and go (their noise is less so); δ = 1e-6 wherever noise is Gaussian.
 
