@@ -54,6 +54,8 @@ def test_rounds_are_planned_paid_once_learned_and_audited(recorded, words, learn
     assert len(spent(recorded)) == 1
     assert told["guarantee"]["epsilon"] == pytest.approx(1)
     assert told["reward"]["method"] == learned
+    unsure = learned == "finite-class" and told["online"]["possible"] == 2
+    assert (told["verdict"]["word"] == "too few answers") >= unsure
     assert 0 < told["online"]["asked"] <= told["online"]["rounds"] == words[3]
     assert ("truth" in told) is (words[1] != "in.jsonl")
     assert recorded.run("audit", "run", "run").code == 0
@@ -113,7 +115,7 @@ def test_answers_that_are_randomized_already_cost_nothing(recorded):
     ("words", "code", "why"),
     [
         ((*WORLD[:1], "marsh", *WORLD[2:]), 2, "no world and no file"),
-        ((*WORLD, "--gap", 1), 2, "another world"),
+        (("online", "hard", *WORLD[2:], "--size", 1), 2, "of the world linear"),
         ((*WORLD, "--unit", "person"), 2, "not told apart"),
         ((*WORLD, "--unit", "record"), 2, "labels, not records"),
         ((*WORLD, "--temperature", 0), 2, "temperature"),

@@ -283,7 +283,7 @@ class Play:
     regrets: list[Numbers] = field(default_factory=list)
 
     def play(self, rounds: int) -> None:
-        """Play so many rounds; return what now happened so far."""
+        """Play so many rounds."""
         # Guarantee: That of the answers: everything else is computed from them and from public
         # contexts. Shown by tests/unit/algorithms/test_online_alignment.py.
         # Source: docs/policy_optimization.md, "Online alignment".
@@ -304,8 +304,10 @@ class Play:
                 actions, answers = actions[:size], np.full(size, -1)
                 asked = np.flatnonzero(actions[:, 0] != actions[:, 1])  # which is public
                 if len(asked):
-                    both = actions[asked].T
-                    answers[asked] = self._answers(done + asked, contexts[asked], *both, entropy)
+                    first, second = actions[asked].T
+                    answers[asked] = self._answers(
+                        done + asked, contexts[asked], first, second, entropy
+                    )
                 return np.column_stack([actions, answers])
 
             block = self.once(len(self.answers), drawn)
@@ -436,19 +438,9 @@ class _OnlineRun:
     run: Play  # the rounds themselves
 
     @property
-    def exploration(self) -> Exploration:
-        """Return which rule chose the actions."""
-        return self.run.exploration
-
-    @property
     def heuristic(self) -> bool:
         """Return whether the bonus is less than what the proof needs."""
         return self.run.heuristic
-
-    @property
-    def coin(self) -> Any:
-        """Return what randomized a label."""
-        return self.run.coin
 
     @property
     def told(self) -> dict[str, Any]:
@@ -469,7 +461,7 @@ class _OnlineRun:
         }
 
     def __repr__(self) -> str:
-        kind = f"{self.exploration}, heuristic" if self.heuristic else self.exploration
+        kind = self.run.exploration + ", heuristic" * self.heuristic
         return f"OnlineRun({len(self.answers)} rounds, {kind}, {self.guarantee})"
 
     @property
@@ -593,8 +585,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         simulate_seed=simulate_seed,
     )
     promise = promise_of_rounds(run, ledger)
-    spent = {"promise": promise, "details": {"rounds": rounds}}
-    reservation = ledger.reserve(run.coin.event, **spent)
+    reservation = ledger.reserve(run.coin.event, promise=promise, details={"rounds": rounds})
     run.once = lambda part, draw: reservation.drawn_once(draw, part=part)
     run.play(rounds)
     artifact = _digest(run)

@@ -111,6 +111,10 @@ def _of_reward(result: Json, promise: Guarantee) -> dict[str, Any]:
     measured, outlook = _measured(result), _outlook(result)
     if measured is not None and measured.above:
         return {"word": USABLE, "says": measured.told}
+    among = result.get("class") or {"candidates": 0}
+    left = (result.get("online") or among).get("possible") or 0
+    if measured is None and 1 < left == among["candidates"]:
+        return {"word": FEW, "says": f"Each of {whole(left)} candidates may still be the true one."}
     expected = None if outlook is None else outlook.labels_needed(ENOUGH)
     needed = _about(expected or 1)
     if measured is not None and measured.reach and n:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 from jaxtyping import Float
+from scipy.sparse import csr_array
 
 from sordino import _random
 from sordino._files import finite, sha256_of, to_json
@@ -71,7 +72,7 @@ from .tables import ledger_rows, promise_rows
 
 _WORLDS: Final = ("linear", "hard")
 _FRESH: Final = 3_000  # made-up contexts on which a policy is held against the truth
-_OF_WORLDS = ("actions", "size", "gap", "concentrability")
+_ACTIONS, _RARE, _GAP = 8, 4.0, 0.3  # of linear; of hard 1/chance of the rare answer, and gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +106,13 @@ class Online(Promised, Reading, IntoFolder):
     dimension: int | None = FitOption(
         "Number of features: 4 of a world (of hard: contexts); of texts 28, without words.", min=1
     )
-    actions: int | None = FitOption("Of linear: answers to choose from. 8 by default.", min=2)
     size: float | None = FitOption("Of linear: norm of the true weights. 1 by default.")
-    gap: float | None = FitOption("Of hard: half the distance of two rewards. .3 by default.")
-    concentrability: float | None = FitOption("Of hard: 1/chance of the rare answer. 4 by default.")
     world_seed: int = FitOption("Seed of a world, or of the order of recorded pairs.", 0, min=0)
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened."""
-        RandomizedResponse(self.total) if self.made_up or self.epsilon is not None else None
+        if self.made_up or self.epsilon is not None:
+            RandomizedResponse(self.total)
         refuse_records(self.unit)
         if self.made_up and self.unit is Unit.person:
             raise UsageError(
@@ -125,8 +124,8 @@ class Online(Promised, Reading, IntoFolder):
                 f"There is no world and no file {Path(self.world).name!r}. Nothing was done. Give "
                 "linear, hard, or a file of judged pairs."
             )
-        foreign = {"linear": _OF_WORLDS[2:], "hard": _OF_WORLDS[:2]}.get(self.world, _OF_WORLDS)
-        refuse_options(self, "it is of another world", *foreign)
+        if self.world != "linear":
+            refuse_options(self, "it is of the world linear", "size")
         self.refuse_folder()
 
     @property
@@ -158,7 +157,7 @@ class _Recorded:
     def recorded(self, rounds: Actions, first: Actions) -> Actions:
         """Return whether the first action was preferred, as it was randomized once."""
         answers = self.answers[rounds]
-        return np.where(first == 0, answers, 1 - answers)
+        return np.asarray(np.where(first == 0, answers, 1 - answers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,16 +201,13 @@ class OnlineRun(FolderRun):
         settings = self.settings
         d, seed = settings.dimension or 4, settings.world_seed
         if settings.world == "linear":
-            k, size = settings.actions or 8, 1.0 if settings.size is None else settings.size
-            return LinearPreferences.random(dimension=d, actions=k, size=size, seed=seed)
-        often = 4.0 if settings.concentrability is None else settings.concentrability
-        with named_option("--concentrability"):
-            level = HardInstance.balanced_level(
-                concentrability=often, temperature=settings.temperature
-            )
-        gap = 0.3 if settings.gap is None else settings.gap
-        terms: dict[str, Any] = {"concentrability": often, "gap": gap, "level": level}
-        return HardRounds(HardInstance.random(contexts=d, seed=seed, **terms))
+            size = 1.0 if settings.size is None else settings.size
+            return LinearPreferences.random(dimension=d, actions=_ACTIONS, size=size, seed=seed)
+        heat, terms = settings.temperature, {"concentrability": _RARE}
+        level = HardInstance.balanced_level(temperature=heat, **terms)
+        return HardRounds(
+            HardInstance.random(contexts=d, gap=_GAP, level=level, seed=seed, **terms)
+        )
 
     @cached_property
     def features(self) -> Features | None:
@@ -256,14 +252,20 @@ class OnlineRun(FolderRun):
                     "is asked what they were asked before: the same answer again would teach "
                     "nothing. Nothing was done. Give fewer rounds."
                 )
-            asked = [pairs.prompts[at] for at in order]
-            sides = (features.transform(asked, [x[at] for at in order]) for x in _sides(pairs))
-            rows = [np.asarray(getattr(x, "toarray", lambda x=x: x)()) for x in sides]
-            given = isinstance(pairs, PrivatePairs)
-            answers = pairs.answers[order] if given else np.zeros(len(order), np.int8)
-            loss = pairs.label_epsilon if given else self.randomizing.coin(pairs).epsilon
+            asked, first, second = (
+                [column[at] for at in order]
+                for column in (pairs.prompts, pairs.first, pairs.second)
+            )
+            sides = [csr_array(features.transform(asked, side)) for side in (first, second)]
+            answers = np.zeros(len(order), np.int8)
+            if isinstance(pairs, PrivatePairs):
+                answers, loss = pairs.answers[order], pairs.label_epsilon
+            else:
+                loss = self.randomizing.coin(pairs).epsilon
             world = _Recorded(
-                texts=np.stack(rows, axis=1), answers=answers, feature_bound=features.feature_bound
+                texts=np.stack([side.toarray() for side in sides], axis=1),
+                answers=answers,
+                feature_bound=features.feature_bound,
             )
         terms: dict[str, Any] = {"candidates": self.candidates, "epsilon": loss}
         return terms_of(settings, prepare_rounds, world=world, **terms)
@@ -293,18 +295,19 @@ class OnlineRun(FolderRun):
         reward = replace(found.reward, features=self.features)
         policy = gibbs_policy(reward, temperature=settings.temperature)
         certificate = certify(policy, ledger, for_study=True)
-        model, loss = to_json(reward.to_dict()), found.coin
-        among = describe_class(reward, None)
+        model, coin = to_json(reward.to_dict()), cast("RandomizedResponse", found.run.coin)
+        among, fitted = describe_class(reward, None), describe_fit_settings(reward)
+        del fitted["method_asked"], fitted["weight_standard_error"]
         result: dict[str, Any] = finite(
             {
                 **describe_result("labels", certificate),
                 "mechanism": {
                     "name": "randomized-response",
-                    "flip_probability": loss.flip_probability,
-                    "epsilon_per_label": loss.epsilon,
+                    "flip_probability": coin.flip_probability,
+                    "epsilon_per_label": coin.epsilon,
                 },
                 "data": {"name": ledger.data, "pairs": found.asked, "dropped": 0, "capped": 0},
-                "reward": NO_METRICS | describe_fit_settings(reward),
+                "reward": NO_METRICS | fitted,
                 "policy": {
                     **describe_policy(policy),
                     **NO_CHOICE,
@@ -349,10 +352,6 @@ class OnlineRun(FolderRun):
         rows |= ledger_rows(ledger.head.digest, ledger.head.rows)
         out = self.settings.out
         return rows | ({} if out is None else {"report": str(out / "report.html")})
-
-
-def _sides(pairs: Pairs | PrivatePairs) -> tuple[Any, Any]:
-    return pairs.first, pairs.second
 
 
 def _halfway(weights: Float[np.ndarray, " d"], features: ActionFeatures) -> Any:
