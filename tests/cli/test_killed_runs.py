@@ -35,6 +35,8 @@ KINDS = {  # what is run, and how many entries pay for it
     "align labels": ([*ALIGN, *SMALL, "--ridge", "1"], 1),
     "align estimate": ([*ESTIMATE, "--metrics-epsilon", "1"], 2),
     "align draws": ([*ALIGN, "--noise", "draws", "--draws", "9"], 0),
+    "align choices": (["align", "votes.jsonl", "--all-offered", *ALIGN[2:]], 1),
+    "align steps": (["align", "walks.jsonl", *ALIGN[2:], "--noise", "estimate", "--ridge", "1"], 1),
     "privatize": (PRIVATIZE, 1),
     "privatize people": (LINKED, 1),
     "bandit": (PULLS, 1),
@@ -99,6 +101,10 @@ def template(tmp_path_factory):
     """A folder with what every kind of run reads."""
     made = Folder(tmp_path_factory.mktemp("template"), None)
     made.write("in.jsonl", [pair(n, person=f"p{n % 10}") for n in range(N)])
+    ballots = [{"ranking": ["tea"] if n % 3 else ["ale"]} for n in range(N)]
+    made.write("votes.jsonl", [{"items": ["ale", "milk", "tea"]}, *ballots])
+    steps = [{"first": [[1.0, n]], "second": [[0.0, 2.5]], "label": n % 2} for n in range(N)]
+    made.write("walks.jsonl", steps)
     made.write("q.jsonl", [{"prompt": f"q{n}", "candidates": ["yes", "no"]} for n in range(5)])
     pulls = [f"{n % 3},{n % 2},{n % 5}" for n in range(60)]
     (made / "logs.csv").write_text("\n".join(["item,click,age", *pulls]) + "\n")
@@ -118,7 +124,7 @@ def memory():
 
 def test_runs_that_are_stopped_are_finished_by_the_second_start(memory, template):
     """A few moments of some kinds; the others are gone through with those marked deep."""
-    kinds = ["align estimate", "bandit contexts"]
+    kinds = ["align estimate", "bandit contexts", "align choices", "align steps"]
     check_all(killed(memory, template, kinds, 4), 4)
 
 

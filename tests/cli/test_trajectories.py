@@ -136,6 +136,7 @@ def test_no_draw_costs_more_than_was_planned_whatever_is_asked(folder):
     ("words", "code", "said"),
     [
         (["--horizon", "3"], 4, "must have 3 steps"),
+        (["--step-bound", "0"], 2, "--step-bound must be"),
         (["--dimension", "5"], 2, "a step has 3 features"),
         (["--noise", "draws", "--draws", "1"], 2, "--step-bound"),
         (["--noise", "estimate", "--unit", "record"], 2, "it has to be said"),

@@ -396,9 +396,12 @@ def describe_mechanism(result: Json, guarantee: Guarantee) -> Rows | None:
         if guarantee.unit != "person" or not label or flips is None:
             return None
         most, all_of = round(guarantee.epsilon / label), at_least(guarantee.epsilon)
+        turns = f"a coin turns {percent(flips)} of them around."
+        if hides_ballots(name):
+            turns = f"the first choice of a ballot, of which a die replaces {percent(flips)}."
         return [
-            ["One label", f"ε = {at_least(label)}: a coin turns {percent(flips)} of them around."],
-            ["One person", f"At most {most:,} labels, ε = {all_of} together."],
+            ["One label", f"ε = {at_least(label)}: {turns}"],
+            ["One person", f"At most {most:,} of them, ε = {all_of} together."],
         ]
     if result.get("noise") != "estimate":
         return None

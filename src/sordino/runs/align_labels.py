@@ -83,7 +83,9 @@ class Randomizing:
         """Return the coin of one label."""
         settings = self.settings
         terms: dict[str, Any] = {"unit": settings.unit, "cap": settings.cap}
-        return choose_coin(settings.total, **terms, most=lambda: questions_of_one_person(pairs))
+        most = partial(questions_of_one_person, pairs)
+        coin: RandomizedResponse = choose_coin(settings.total, **terms, most=most)
+        return coin
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
@@ -262,8 +264,8 @@ class ChoiceNoise(BallotRun):
         settings, ballots = self.settings, self.rankings
         make = partial(KaryRandomizedResponse, categories=int(ballots.sizes.max()))
         terms: dict[str, Any] = {"unit": settings.unit, "cap": None, "make": make}
-        die = choose_coin(settings.total, **terms, most=lambda: questions_of_one_person(ballots))
-        assert isinstance(die, KaryRandomizedResponse)  # noqa: S101 - for the type checker
+        most = partial(questions_of_one_person, ballots)
+        die: KaryRandomizedResponse = choose_coin(settings.total, **terms, most=most)
         return die
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.chunks import Chunks, find_chunks, judgments
 from sordino.preferences.comparisons import warn_swapped
 from sordino.preferences.containers import files_of
-from sordino.preferences.features import Features, Intercept, Matrix
+from sordino.preferences.features import Features, Intercept, Matrix, usable_bound
 from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.rankings import Rankings, holds_rankings
@@ -291,6 +291,9 @@ def _trajectories(settings: Align, source: object) -> Trajectories:
     """Return trajectories of files; of records nothing but what is said decides how they look."""
     why = "it is for judgments of texts, and these are trajectories"
     refuse_options(settings, why, "columns", "longest", "levels", "intercept", "truth")
+    refuse_given({"--class": settings.candidates}, why)
+    if settings.step_bound is not None:
+        usable_bound("--step-bound", settings.step_bound)
     reading, hides = settings.reading, settings.hides_texts
     steps = settings.read_trajectories(
         source,
