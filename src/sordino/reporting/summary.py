@@ -418,7 +418,7 @@ def _describe_training(result: Json) -> dict[str, Any] | None:
     return {"rows": rows, "what": what, "line": line, "names": None}
 
 
-_SIZES = ("states", "actions", "horizon")
+_SIZES = {"states": "states", "actions": "actions", "horizon": "steps of an episode"}
 
 
 def _describe_plan(told: Json | None) -> dict[str, Any] | None:
@@ -432,7 +432,7 @@ def _describe_plan(told: Json | None) -> dict[str, Any] | None:
         ["Gap", f"No policy has a worst case more than {plain(told['gap'])} above."],
         ["At most lost", f"{plain(told['suboptimality'])} to the best policy, whatever it is."],
         ["Confidence", f"{level}, if the true weights have norm {plain(told['ball'])} or less."],
-        ["World", ", ".join(f"{whole(told[name])} {name}" for name in _SIZES) + "."],
+        ["World", ", ".join(f"{whole(told[name])} {what}" for name, what in _SIZES.items())],
     ]
     line = [(at, max(y, 0.0)) for at, (_, y) in enumerate(told["line"]) if y is not None]
     names = [f"{whole(times)}×" for times, _ in told["line"]]

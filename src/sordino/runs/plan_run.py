@@ -307,7 +307,7 @@ class _Paid(PlanRun):
                 "epsilon_per_label": coin.epsilon,
             }
         else:
-            spending = {"ledger": ledger, "simulate_seed": settings.simulate_seed}
+            spending: dict[str, Any] = {"ledger": ledger, "simulate_seed": settings.simulate_seed}
             reward = fit_reward(pairs, mechanism=self.mechanism, **spending, **fitting)
             mechanism = self.mechanism.describe()
         parts = {
@@ -381,9 +381,8 @@ def prepare(settings: Planning) -> PlanRun:
         made.tabular(len(reward.weights))
         return made
     features = tables.get("features")
-    first = next((row for _, row in read_rows(settings.source)), {})
-    sides = [cast("dict[str, Any]", first).get(name) for name in ("first", "chosen")]
-    if not any(isinstance(side, dict) for side in sides):
+    first = cast("dict[str, object]", next((row for _, row in read_rows(settings.source)), {}))
+    if not any(isinstance(first.get(name), dict) for name in ("first", "chosen")):
         features = None  # steps are told by their features
     elif features is None:
         shape = np.shape(tables["transitions"])[-3:-1]
