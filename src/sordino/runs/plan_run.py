@@ -7,6 +7,7 @@ is too wide for anything to be certain, the run says so, and about how many answ
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,24 +32,19 @@ from sordino.algorithms.planning import (
 from sordino.auditing.runs.replay import REWARD, read_result
 from sordino.certificates import certify, ledger_of
 from sordino.errors import ConvergenceError, UsageError
-from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.policies.worst_case import Ellipsoidal
 from sordino.preferences.files import read_rows
-from sordino.preferences.pairs import Pairs
 from sordino.preferences.trajectories import read_trajectories
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import ledger_of_run
-from sordino.reporting.result import describe_fit_settings, describe_guarantee_and_caveats
-from sordino.rewards.estimation import fit_reward
+from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.evidence import MOST_FEATURES
-from sordino.rewards.label_release import Judged
 from sordino.rewards.model import RewardModel
-from sordino.rewards.release_checks import entropy_of
 
-from .align_labels import Randomizing
-from .align_run import NO_METRICS, page, questions_of_one_person
-from .align_settings import Delta, Epsilon, Promised
+from . import alignment
+from .align_run import AlignRun, page
+from .align_settings import Align, Delta, Epsilon, NoiseOn
 from .progress import Bar
 from .run import FolderRun, Limit, describe_result, quiet, spending_limit
 from .settings import (
@@ -58,7 +54,6 @@ from .settings import (
     FitOption,
     IntoFolder,
     LabelUnit,
-    Neighbors,
     PersonField,
     PrivacyOption,
     Unit,
@@ -70,11 +65,12 @@ from .tables import ledger_rows, promise_rows
 
 T = TypeVar("T")
 _BALL = 5.0
+_OF_RELEASE: Final = ("mechanism", "metrics", "data", "reward")
 _SHOWN: Final = (4, 16, 64)  # times as many answers, in the picture
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planning(Promised, IntoFolder):
+class Planning(IntoFolder):
     """What the user chose for one plan; None where an option was left out."""
 
     title = "sordino plan"
@@ -111,8 +107,6 @@ class Planning(Promised, IntoFolder):
     scale: float = FitOption("Share of the proved radius; below 1 it is a heuristic.", 1.0)
     gap: float = FitOption("What the worst case may fall short of the best one.", 1e-4)
 
-    neighbors: Neighbors | None = PrivacyOption("What one change is: labels are replaced.")
-
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened."""
         for name in ("ball", "gap"):
@@ -120,15 +114,9 @@ class Planning(Promised, IntoFolder):
         _validate.failure_probability("--confidence", self.confidence, zero=False)
         _validate.non_negative("--scale", self.scale)
         refuse_records(self.unit)
-        if self.neighbors not in {None, Neighbors.replace_one}:
-            raise UsageError("--neighbors: labels are replaced. Nothing was done. Leave it out.")
-        if self.unit is not Unit.person:
-            refuse_options(self, "A cap is for --unit person", "cap")
         if self.is_free:
             why = "this reward was released before, and planning with it costs nothing"
             refuse_options(self, why, "epsilon", "delta", "cap", "simulate_seed")
-        elif self.noise == "labels":
-            refuse_options(self, "a coin on every label needs none", "delta")
         self.refuse_folder()
 
     @property
@@ -183,7 +171,7 @@ class PlanRun(FolderRun):
         return line
 
     def publish(
-        self, reward: RewardModel, ledger: Ledger, noise: str, parts: dict[str, Any]
+        self, reward: RewardModel, ledger: Ledger, released: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the result of planning with a released reward, and all files; it is free."""
         found, d = self.planned_with(reward), len(reward.weights)
@@ -218,9 +206,10 @@ class PlanRun(FolderRun):
         )
         certificate = certify(reward, ledger, for_study=True)
         model = to_json(reward.to_dict())
+        parts = {name: released[name] for name in _OF_RELEASE if name in released}
         result: dict[str, Any] = finite(
             {
-                **describe_result(noise, certificate),
+                **describe_result(str(released["noise"]), certificate),
                 **parts,
                 "plan": told,
                 "certificate": certificate.to_dict(),
@@ -255,68 +244,23 @@ class PlanRun(FolderRun):
 
 @dataclass(frozen=True, kw_only=True)
 class _Paid(PlanRun):
-    """A plan by trajectories whose labels are private until this run releases what they say."""
+    """A plan by trajectories whose labels are private until the run of their reward pays."""
 
-    pairs: Pairs
-
-    @cached_property
-    def randomizing(self) -> Randomizing:
-        return Randomizing(settings=self.settings, pairs=self.pairs, source=None)
-
-    @cached_property
-    def mechanism(self) -> LabelGaussian:
-        """Return the noise on the sum of labels."""
-        settings, most = self.settings, None
-        if settings.unit is Unit.person:
-            most = settings.cap or questions_of_one_person(self.pairs)
-        return LabelGaussian(settings.total, delta=settings.failure, records_per_person=most)
+    aligned: AlignRun
 
     @property
     def limit(self) -> Limit:
         """Return the limit of a new ledger."""
-        settings = self.settings
-        if settings.noise == "labels":
-            return self.randomizing.limit
-        return spending_limit(
-            settings.total,
-            settings.limits,
-            unit=settings.unit.whose,
-            trust="central",
-            delta=settings.failure,
-        )
+        return self.aligned.limit
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
-        if self.settings.noise == "labels":
-            return self.randomizing.plan(ledger)
-        judged = Judged.of("sordino plan", self.pairs, self.mechanism, ledger)
-        promise = judged.promise(self.mechanism, ledger, entropy_of(self.settings.simulate_seed))
-        mechanism = self.mechanism.describe()
-        told = {"spend": promise.epsilon, "pairs": len(self.pairs), "mechanism": mechanism}
-        return {**told, "metrics": None, **describe_guarantee_and_caveats(promise)}
+        """Return what the reward spends; nothing is touched."""
+        return self.aligned.plan(ledger)
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Release what the labels say, and plan with it."""
-        settings, pairs = self.settings, self.pairs
-        fitting: dict[str, Any] = {"ball": settings.ball, "ellipsoid": True}
-        if settings.noise == "labels":
-            reward = fit_reward(self.randomizing.answers(ledger), method="debiased", **fitting)
-            coin = self.randomizing.coin(pairs)
-            mechanism = {
-                "name": "randomized-response",
-                "flip_probability": coin.flip_probability,
-                "epsilon_per_label": coin.epsilon,
-            }
-        else:
-            spending: dict[str, Any] = {"ledger": ledger, "simulate_seed": settings.simulate_seed}
-            reward = fit_reward(pairs, mechanism=self.mechanism, **spending, **fitting)
-            mechanism = self.mechanism.describe()
-        parts = {
-            "mechanism": mechanism,
-            "metrics": None,
-            "data": {"name": ledger.data, "pairs": reward.pairs},
-            "reward": {**NO_METRICS, **describe_fit_settings(reward)},
-        }
-        return self.publish(reward, ledger, settings.noise, parts)
+        told, files = self.aligned.draw(ledger)
+        return self.publish(RewardModel.from_dict(json.loads(files[REWARD])), ledger, told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,9 +300,7 @@ class _Free(PlanRun):
 
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Plan with what was released, beside what the earlier run told of it."""
-        names = ("mechanism", "metrics", "data", "reward")
-        told = {name: self.earlier[name] for name in names if name in self.earlier}
-        return self.publish(self.reward, ledger, str(self.earlier["noise"]), told)
+        return self.publish(self.reward, ledger, self.earlier)
 
 
 def prepare(settings: Planning) -> PlanRun:
@@ -397,6 +339,15 @@ def prepare(settings: Planning) -> PlanRun:
         )
     given = found.pairs.given
     assert given is not None  # noqa: S101 - trajectories are vectors
-    run = _Paid(settings=settings, tables=tables, pairs=found.pairs)
+    asked = terms_of(
+        settings,
+        Align,
+        prefs=[],
+        out=None,
+        noise=NoiseOn(settings.noise),
+        confidence=None,
+        scale=None,
+    )
+    run = _Paid(settings=settings, tables=tables, aligned=alignment.prepare(asked, found))
     run.tabular(given.shape[1])
     return run
