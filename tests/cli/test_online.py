@@ -160,3 +160,11 @@ def test_a_value_of_the_rounds_that_was_changed_is_refuted(audited, path, value,
     assert draft.refuted_by() == ()
     draft.change("result.json", *path, to=value)
     assert draft.refuted_by() == ("mechanism",)
+
+
+def test_a_weak_promise_that_was_accepted_stays_with_the_result(folder):
+    words = ("online", "linear", "--rounds", 40, "--epsilon", 25, "--out", "run", "--json")
+    assert folder.run(*words).code == 2
+    told = folder.run(*words, "--accept-weak").value
+    assert "weak-promise" in told["caveats"]
+    assert folder.run("audit", "run", "run").code == 0

@@ -488,7 +488,8 @@ def promise_of_rounds(run: Play, ledger: Ledger) -> Guarantee:
         unit="label", neighbors=REPLACE_ONE, trust="local" if local else "central"
     )
     caveats = ["repeats-not-linked", *([] if local else ["randomized-at-ingestion"])]
-    return drawn_from(promise.with_caveats(*caveats), entropy_of(run.coin_seed))
+    named = promise.with_caveats(*caveats, *(ledger.accepted or ()))
+    return drawn_from(named, entropy_of(run.coin_seed))
 
 
 def _checked(given: object, first: Actions, allowed: tuple[int, ...]) -> Actions:
