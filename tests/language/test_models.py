@@ -126,7 +126,7 @@ def test_a_classifier_with_several_outputs_is_refused(tiny_llama, tmp_path):
         AutoModelForSequenceClassification.from_pretrained(
             tiny_llama, num_labels=3
         ).save_pretrained(tmp_path / "three")
-    with pytest.raises(UsageError, match="has 3 outputs"):
+    with pytest.raises(UsageError, match=r"this .* has 3"):
         load_reward_checkpoint(tmp_path / "three")
 
 

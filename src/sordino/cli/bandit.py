@@ -357,50 +357,6 @@ class Bandit(IntoFolder):
 # What is read.
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Inputs:
-    """What a run reads, checked before anything is spent."""
-
-    logs: BanditLogs  # raw records; confidential
-    # Public contexts to draw for, shape (m, p); None where nothing was asked.
-    contexts: Float[np.ndarray, "m p"] | None
-    # Public starting probabilities of the arms; None for uniform ones.
-    reference: tuple[float, ...] | None
-
-    @property
-    def questions(self) -> list[Any]:
-        """Return the contexts to draw for, at least one; None is the context of zeros."""
-        return [None] if self.contexts is None else list(self.contexts)
-
-
-def _inputs(settings: Bandit) -> _Inputs:
-    for option, path in settings.public.items():
-        own = False
-        with suppress(OSError, ValueError):
-            own = path is not None and path.samefile(settings.logs)
-        if own:
-            raise UsageError(
-                f"{option} must not be the file of the logs: what was pulled, and for whom, would "
-                "be released. Nothing was read. Give a file that is public."
-            )
-    catalogue = _catalogue(settings)
-    reference = _reference(settings, catalogue)
-    declared = _split_names("--context-columns", settings.context_columns)
-    columns = columns_of("--context-columns", declared)
-    with Bar.shown("Reading") as bar:
-        known = {"catalogue": catalogue, "context_columns": columns, "progress": bar}
-        hidden = settings.unit is not Unit.label
-        source = settings.logs
-        logs = terms_of(settings, read_bandit_logs, source=source, hides_records=hidden, **known)
-    contexts = None
-    if settings.contexts is not None:
-        with named_option("--contexts"):
-            contexts = logs.contexts_of(settings.contexts)
-            if not len(contexts):
-                raise DataError("no context in it. Nothing was drawn.")
-    return _Inputs(logs=logs, contexts=contexts, reference=reference)
-
-
 def _split_names(option: str, given: str | None) -> tuple[str, ...]:
     """Return the names in a list with commas; refuse an empty one."""
     names = () if given is None else tuple(name.strip() for name in given.split(","))
@@ -481,52 +437,6 @@ def _stated(path: Path, column: str) -> Iterable[tuple[str, Any, Any]]:
 # What is drawn from, and what that costs.
 
 
-def _policy(settings: Bandit, inputs: _Inputs) -> WithheldPolicy | None:
-    """Return what will be drawn from, at no cost; None where a test comes first."""
-    if settings.tested:
-        return None
-    count, epsilon, ridge = len(inputs.questions), settings.epsilon, settings.regularization
-    # Labels alone are hidden: the design is public too, and decides how far a reward can move the
-    # scores, so that the policy may be as sharp as that allows.
-    sharp = settings.unit is Unit.label and epsilon is not None
-    private = epsilon is not None and (settings.method is Method.multi_armed or not sharp)
-    # penalty, records and the like are in the settings
-    terms: dict[str, Any] = {
-        "logs": inputs.logs,
-        "unit": settings.unit.whose,
-        "neighbors": settings.relation,
-        "reference": inputs.reference,
-        "epsilon": epsilon if private else None,
-        "delta": settings.delta if private else 0.0,
-    }
-    if settings.method is Method.multi_armed:
-        policy = terms_of(
-            settings,
-            multi_armed_policy,
-            temperature=None if sharp else settings.temperature,
-            shrinkage=ridge,
-            center=None if settings.center is None else settings.center - settings.ends[0],
-            **terms,
-        )
-        return _no_colder(policy, settings) if sharp else policy
-    policy = terms_of(
-        settings,
-        linear_policy,
-        draws=settings.draws * count,
-        adaptive=count > 1,
-        temperature=1.0 if sharp else settings.temperature,
-        ridge=ridge or _RIDGE if sharp else ridge,
-        **terms,
-    )
-    if epsilon is None or (settings.temperature is not None and not sharp):
-        return policy
-    # What is asked is public, so that the policy may be as sharp as these very questions allow.
-    held = policy.estimate
-    widest = max(held.score_range(held.options(asked, None)) for asked in inputs.questions)
-    least = least_temperature(widest, settings.share(count))
-    return _no_colder(replace(policy, temperature=least), settings)
-
-
 def _no_colder(policy: WithheldPolicy, settings: Bandit) -> WithheldPolicy:
     """Return the policy at the temperature that was asked for, if that is as private."""
     return replace(policy, temperature=max(policy.temperature, settings.temperature or 0.0))
@@ -543,14 +453,105 @@ class _BanditRun(FolderRun):
     """A run that was prepared: nothing is spent, and nothing was written."""
 
     settings: Bandit  # what the user chose
-    inputs: _Inputs  # what was read
-    policy: WithheldPolicy | None  # what will be drawn from; None where a test comes first
+    logs: BanditLogs  # raw records; confidential
+    # Public contexts to draw for, shape (m, p); None where nothing was asked.
+    contexts: Float[np.ndarray, "m p"] | None
+    # Public starting probabilities of the arms; None for uniform ones.
+    reference: tuple[float, ...] | None
     started: float  # when, by the clock of `_random`
+
+    @classmethod
+    def of(cls, settings: Bandit) -> _BanditRun:
+        """Return the run of what is read, checked before anything is spent."""
+        started = _random.clock()
+        for option, path in settings.public.items():
+            own = False
+            with suppress(OSError, ValueError):
+                own = path is not None and path.samefile(settings.logs)
+            if own:
+                raise UsageError(
+                    f"{option} must not be the file of the logs: what was pulled, and for whom, "
+                    "would be released. Nothing was read. Give a file that is public."
+                )
+        catalogue = _catalogue(settings)
+        reference = _reference(settings, catalogue)
+        declared = _split_names("--context-columns", settings.context_columns)
+        with Bar.shown("Reading") as bar:
+            logs = terms_of(
+                settings,
+                read_bandit_logs,
+                source=settings.logs,
+                hides_records=settings.unit is not Unit.label,
+                catalogue=catalogue,
+                context_columns=columns_of("--context-columns", declared),
+                progress=bar,
+            )
+        contexts = None
+        if settings.contexts is not None:
+            with named_option("--contexts"):
+                contexts = logs.contexts_of(settings.contexts)
+                if not len(contexts):
+                    raise DataError("no context in it. Nothing was drawn.")
+        return cls(
+            settings=settings, logs=logs, contexts=contexts, reference=reference, started=started
+        )
+
+    @property
+    def questions(self) -> list[Any]:
+        """Return the contexts to draw for, at least one; None is the context of zeros."""
+        return [None] if self.contexts is None else list(self.contexts)
+
+    @cached_property
+    def policy(self) -> WithheldPolicy | None:
+        """Return what will be drawn from, at no cost; None where a test comes first."""
+        settings, count = self.settings, len(self.questions)
+        if settings.tested:
+            return None
+        epsilon, ridge = settings.epsilon, settings.regularization
+        # Labels alone are hidden: the design is public too, and decides how far a reward can move
+        # the scores, so that the policy may be as sharp as that allows.
+        sharp = settings.unit is Unit.label and epsilon is not None
+        private = epsilon is not None and (settings.method is Method.multi_armed or not sharp)
+        # penalty, records and the like are in the settings
+        terms: dict[str, Any] = {
+            "logs": self.logs,
+            "unit": settings.unit.whose,
+            "neighbors": settings.relation,
+            "reference": self.reference,
+            "epsilon": epsilon if private else None,
+            "delta": settings.delta if private else 0.0,
+        }
+        if settings.method is Method.multi_armed:
+            policy = terms_of(
+                settings,
+                multi_armed_policy,
+                temperature=None if sharp else settings.temperature,
+                shrinkage=ridge,
+                center=None if settings.center is None else settings.center - settings.ends[0],
+                **terms,
+            )
+            return _no_colder(policy, settings) if sharp else policy
+        policy = terms_of(
+            settings,
+            linear_policy,
+            draws=settings.draws * count,
+            adaptive=count > 1,
+            temperature=1.0 if sharp else settings.temperature,
+            ridge=ridge or _RIDGE if sharp else ridge,
+            **terms,
+        )
+        if epsilon is None or (settings.temperature is not None and not sharp):
+            return policy
+        # What is asked is public, so that the policy may be as sharp as these very questions allow.
+        held = policy.estimate
+        widest = max(held.score_range(held.options(asked, None)) for asked in self.questions)
+        least = least_temperature(widest, settings.share(count))
+        return _no_colder(replace(policy, temperature=least), settings)
 
     @cached_property
     def one(self) -> BoundedRangeEvent:
         """Return all draws of one question, or one draw of one question of several."""
-        settings, questions = self.settings, self.inputs.questions
+        settings, questions = self.settings, self.questions
         if self.policy is None:
             return BoundedRangeEvent(settings.share(), draws=settings.draws)
         with quiet():
@@ -560,7 +561,7 @@ class _BanditRun(FolderRun):
     @property
     def _blocks(self) -> list[list[Any]]:
         """Return the questions of every entry, each as often as it is drawn for."""
-        questions = self.inputs.questions
+        questions = self.questions
         if len(questions) == 1:
             return [questions]
         asked = [question for question in questions for _ in range(self.settings.draws)]
@@ -639,7 +640,7 @@ class _BanditRun(FolderRun):
             "spend": promise.epsilon,
             "temperature": None if policy is None else policy.temperature,
             "regularization": None if policy is None else _regularization(policy),
-            "draws": settings.draws * len(self.inputs.questions),
+            "draws": settings.draws * len(self.questions),
             "per_draw": self._per_draw(),
             **describe_guarantee_and_caveats(promise),
         }
@@ -647,7 +648,7 @@ class _BanditRun(FolderRun):
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the result of drawing, after each entry on the ledger."""
         settings, policy, seed = self.settings, self.policy, self.settings.simulate_seed
-        logs, questions = self.inputs.logs, self.inputs.questions
+        logs, questions = self.logs, self.questions
         if policy is None:  # the test is spent here
             epsilon, delta = settings.rest
             policy = terms_of(  # draws, penalty and the test's epsilon are in the settings
@@ -658,7 +659,7 @@ class _BanditRun(FolderRun):
                 epsilon=epsilon,
                 delta=delta,
                 test_delta=settings.test.delta,
-                reference=self.inputs.reference,
+                reference=self.reference,
                 ledger=ledger,
             )
             seed = None if seed is None else seed + 1  # the test had the first
@@ -699,8 +700,8 @@ class _BanditRun(FolderRun):
     def _per_draw(self, drawn_from: WithheldPolicy | None = None) -> dict[str, Any]:
         """Return what one draw costs, and what is public of how it came about."""
         told = describe_draw(self.one.bounded_range)
-        if self.inputs.logs.context_columns:
-            given = self.inputs.contexts
+        if self.logs.context_columns:
+            given = self.contexts
             told["contexts"] = "zeros" if given is None else len(given)
         if self.policy is None:
             test = self.settings.test
@@ -745,7 +746,5 @@ def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
 @command(app, Bandit)
 def bandit(settings: Bandit) -> None:
     """Draw arms from a private policy of logged pulls; the randomness of the draws is the noise."""
-    started, inputs = _random.clock(), _inputs(settings)
-    policy = _policy(settings, inputs)
-    run = _BanditRun(settings=settings, inputs=inputs, policy=policy, started=started)
+    run = _BanditRun.of(settings)
     tell(run.settings, *run.outcome())

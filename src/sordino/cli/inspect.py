@@ -119,7 +119,7 @@ def _short(text: object) -> str:
 @command(app, _Inspect)
 def inspect(settings: _Inspect) -> None:
     """Say what data are, how they are understood, and what to type next; nothing is spent."""
-    source: Any = settings.sources[0] if len(settings.sources) == 1 else settings.sources
+    source = settings.sources[0] if len(settings.sources) == 1 else settings.sources
     told: dict[str, Any] = {"output": _RAW, "unit": settings.unit.value}
     problem: SordinoError | None = None
     try:
@@ -156,7 +156,7 @@ def inspect(settings: _Inspect) -> None:
         raise problem
 
 
-def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
+def _looked_at(settings: _Inspect, source: Path | list[Path]) -> Iterator[dict[str, Any]]:
     """Yield what is known, part after part, as far as the data can be read."""
     reading = settings.reading
     asked = {name: reading[name] for name in ("columns", "person_field")}
@@ -209,7 +209,7 @@ def _looked_at(settings: _Inspect, source: Any) -> Iterator[dict[str, Any]]:
 def _listed(
     settings: _Inspect,
     kind: str,
-    source: Any,
+    source: Path | list[Path],
     asked: Mapping[str, Any],
     people: Sequence[str] = (),
     sides: Sequence[Any] = (),

@@ -50,7 +50,6 @@ from ._language_run import (
 from ._language_study import Comparison, Study
 
 if TYPE_CHECKING:
-    from sordino.language.judging import WinRate
     from sordino.language.models.promises import CheckpointPromise
 
 language = typer.Typer(help=COMMANDS["language"], no_args_is_help=True)
@@ -58,6 +57,7 @@ app.add_typer(language, name="language")
 
 
 _UPDATES = ("rebel", "rloo", "grpo")
+_SHARED = "the judge learned from the same answers as the policy: it favors it"
 Prompts = Annotated[
     Path, Option("Public prompts (.jsonl with the field 'prompt').", metavar="FILE")
 ]
@@ -258,7 +258,18 @@ def evaluate(settings: Judging) -> None:
         write_json(out, value, force=settings.force)
     sources = [comparison.guarantee, *guarantees.values()]
     simulated = any(each is not None and each.simulated for each in sources)
-    rows = _rows(comparison, shared=shared, promises=promises)
+    matched, promise = comparison.length_matched, comparison.guarantee
+    found, lengths = comparison, (comparison.mean_length, comparison.reference_length)
+    rows = {
+        "win rate": f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]",
+        "length-matched": "not known" if matched is None else str(matched),
+        "mean length": "{:.0f} against {:.0f} characters".format(*lengths),
+        "compared": f"{found.n:,} answers to {found.prompts:,} prompts, {found.ties:,} ties",
+        "judge's labels": "nobody said" if promise is None else str(promise),
+        **({"beware": _SHARED} if shared else {}),
+    }
+    for name, own in promises.items():
+        rows[f"{name}'s labels"] = "no promise with it" if own is None else str(own.guarantee)
     rows |= {"written": out.name} if out else {}
     finish("sordino language evaluate", rows, value, as_json=settings.as_json, simulated=simulated)
 
@@ -284,26 +295,6 @@ def _promise(folder: Path) -> CheckpointPromise | None:
     """Return what a checkpoint of ours promises, or None for one of somebody else."""
     kept: list[CheckpointPromise] = language_module("models.promises").folder_promises(folder)
     return kept[0].with_those_of(*kept[1:]) if kept else None
-
-
-def _rows(
-    comparison: WinRate, *, shared: bool, promises: Mapping[str, CheckpointPromise | None]
-) -> dict[str, str]:
-    matched, promise = comparison.length_matched, comparison.guarantee
-    rows = {
-        "win rate": f"{comparison.mean:.3f} [{comparison.low:.3f}, {comparison.high:.3f}]",
-        "length-matched": "not known" if matched is None else str(matched),
-        "mean length": f"{comparison.mean_length:.0f} against "
-        f"{comparison.reference_length:.0f} characters",
-        "compared": f"{comparison.n:,} answers to {comparison.prompts:,} prompts, "
-        f"{comparison.ties:,} ties",
-        "judge's labels": "nobody said" if promise is None else str(promise),
-    }
-    if shared:
-        rows["beware"] = "the judge learned from the same answers as the policy: it favors it"
-    for name, own in promises.items():
-        rows[f"{name}'s labels"] = "no promise with it" if own is None else str(own.guarantee)
-    return rows
 
 
 # A comparison of policies across epsilons: what is planned, and told.

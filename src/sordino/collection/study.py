@@ -303,7 +303,7 @@ def new_study(
     return study
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     """Return a value as TOML writes it; its basic strings are JSON's, but for one character."""
     if isinstance(value, tuple) and all(isinstance(part, str) for part in value):
         return f"[{', '.join(map(_toml, value))}]"

@@ -397,11 +397,7 @@ class CentralPolicyConfig(CentralConfig):
     save_total_limit: int | None = field(default=2)
 
     def check(self) -> None:
-        """Refuse settings that cannot be used.
-
-        Raises:
-            UsageError: There is one.
-        """
+        """Refuse settings that cannot be used."""
         super().check()
         _validate.one_of("update", self.update, get_args(_PolicyUpdate))
         _validate.one_of("samples", self.samples, get_args(_PolicySamples))

@@ -56,7 +56,6 @@ from sordino.language.models.checkpoints import (
     load_reward_checkpoint,
     matching_tokenizer,
     own_copy,
-    refuse_other_heads,
     with_head,
 )
 from sordino.language.models.generation import (
@@ -780,7 +779,6 @@ class CentralRewardTrainer(CentralTraining):
         """Set everything up; nothing is spent yet."""
         args = own_settings(args, CentralRewardConfig).with_steps(privacy.steps)
         body = load_reward_checkpoint(model)
-        refuse_other_heads(body)
         tokenizer = matching_tokenizer(body, processing_class)
         body.config.get_text_config().pad_token_id = tokenizer.pad_token_id
         self._start(body, args, tokenizer)

@@ -111,8 +111,9 @@ def load_reward_checkpoint(
 ) -> PreTrainedModel:
     """A model with one scalar head: of a reward checkpoint, or a new head on a causal one."""
     # A new head starts at 0, so that it says nothing before it is trained. A model is returned as
-    # it is.
+    # it is, unless it gives an answer anything but one number.
     if isinstance(path, torch.nn.Module):
+        _refuse_other_heads(path)
         return path
     folder = checkpoint_folder(path)
     names = json.loads((folder / "config.json").read_bytes())["architectures"]
@@ -124,11 +125,7 @@ def load_reward_checkpoint(
             device,
             **({"num_labels": 1} if fresh else {}),
         )
-    if model.config.num_labels != 1 or not hasattr(model, "score"):
-        raise UsageError(
-            f"{str(folder)!r} is no reward model: it has {model.config.num_labels} outputs and a "
-            "reward has one, called 'score'. Nothing was loaded."
-        )
+    _refuse_other_heads(model)
     if fresh:
         torch.nn.init.zeros_(model.score.weight)
     return model
@@ -172,14 +169,14 @@ def matching_tokenizer(
     return load_tokenizer(folder)
 
 
-def refuse_other_heads(model: PreTrainedModel) -> None:
+def _refuse_other_heads(model: PreTrainedModel) -> None:
     """Refuse a model that gives an answer anything but one number."""
     outputs = getattr(getattr(model, "config", None), "num_labels", None)
     if outputs != 1 or not hasattr(model, HEAD):
         raise UsageError(
-            f"A reward model has one output, called {HEAD!r}; this {type(model).__name__} has "
-            f"{outputs if hasattr(model, HEAD) else 'none of that name'}. Nothing was trained. "
-            "Pass the folder of a causal model, which gets a new head."
+            f"This is no reward model: that has one output, called {HEAD!r}, and this "
+            f"{type(model).__name__} has {outputs if hasattr(model, HEAD) else 'none so called'}. "
+            "Nothing was trained. Pass the folder of a causal model, which gets a new head."
         )
 
 

@@ -83,13 +83,18 @@ class DialogueTokens:
         kept: list[tuple[Dialogue, Dialogue, int]] = []
         for row, both in enumerate(zip(pairs.prompts, pairs.first, pairs.second, strict=True)):
             try:
-                kept.append((*self._pair(*both, row), row))
-            except DataError:
+                # both answers after one and the same end of the prompt
                 prompt, *answers = both
+                where = f"pair {row}: an answer"
+                said = [self.dialogue(prompt, answer, where=where) for answer in answers]
+                room = min(len(one.prompt) for one in said)
+                one, other = (Dialogue(_end(each.prompt, room), each.answer) for each in said)
+                kept.append((one, other, row))
+            except DataError:
                 asked = self._asked(prompt)
                 longest = max(len(self._answer(prompt, one, asked)) for one in answers)
-                said = all(_content(one).strip() for one in answers)
-                if self.overlong == "refuse" or not said or longest < self.max_length:
+                empty = not all(_content(one).strip() for one in answers)
+                if self.overlong == "refuse" or empty or longest < self.max_length:
                     raise
         if len(kept) < least:
             raise DataError("No pair is left whose answers fit the model.")
@@ -98,16 +103,6 @@ class DialogueTokens:
             [other for _, other, _ in kept],
             [r for *_, r in kept],
         )
-
-    def _pair(self, prompt: Text, first: Text, second: Text, row: int) -> tuple[Dialogue, Dialogue]:
-        """Return both answers after one and the same end of the prompt."""
-        both = [
-            self.dialogue(prompt, answer, where=f"pair {row}: an answer")
-            for answer in (first, second)
-        ]
-        room = min(len(one.prompt) for one in both)
-        one, other = (Dialogue(_end(each.prompt, room), each.answer) for each in both)
-        return one, other
 
     def _answer(self, prompt: Text, answer: Text, asked: str) -> list[int]:
         said = self._ids(self._said(prompt, answer, asked), special=False)

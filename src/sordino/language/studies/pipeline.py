@@ -367,7 +367,7 @@ def _grouped(
     tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[Text],
     terms: PolicyTerms,
-    **settings: Any,
+    **settings: object,
 ) -> Trainer:
     """Return one of trl's trainers, set up so that its temperature is in units of reward."""
     most, room = model.config.max_position_embeddings, terms.max_new_tokens

@@ -39,7 +39,6 @@ from sordino.language.models.checkpoints import (
     load_reward_checkpoint,
     matching_tokenizer,
     own_copy,
-    refuse_other_heads,
     with_head,
 )
 from sordino.language.models.generation import (
@@ -116,7 +115,7 @@ class _LabelTraining(PrivateTraining):
         train: object,
         held_out: object,
         *starts: PreTrainedModel | str | Path,
-        **training: Any,
+        **training: object,
     ) -> tuple[Dataset, Dataset | None]:
         """Return the rows of both sets of pairs, and settle what checkpoints promise."""
         # Models to start from, whose folders say what they were trained on, are part of it.
@@ -238,14 +237,7 @@ class PrivateDPOConfig(PrivateTrainingSettings, DPOConfig):
     }
 
     def settle(self, flip_probability: float) -> None:
-        """Set the loss from the pairs, or refuse one that is set otherwise.
-
-        Args:
-            flip_probability: Of the answers that are trained on.
-
-        Raises:
-            UsageError: Another loss or another flip probability was asked for.
-        """
+        """Set the loss from the flips of the pairs, or refuse one that is set otherwise."""
         asked = list(self.loss_type)
         if asked != ["robust"] and (asked != ["sigmoid"] or flip_probability > 0):
             raise UsageError(
@@ -458,11 +450,7 @@ class PrivateRewardConfig(PrivateTrainingSettings, RewardConfig):
     ddp_find_unused_parameters: bool | None = field(default=None)
 
     def check(self) -> None:
-        """Refuse settings that cannot be used.
-
-        Raises:
-            UsageError: There is one.
-        """
+        """Refuse settings that cannot be used."""
         super().check()
         _validate.non_negative("head_epochs", self.head_epochs)
 
@@ -547,7 +535,6 @@ class PrivateRewardTrainer(_LabelTraining, RewardTrainer):
         """Set everything up; nothing is trained yet."""
         args = own_settings(args, PrivateRewardConfig)
         body = load_reward_checkpoint(model)
-        refuse_other_heads(body)
         tokenizer = matching_tokenizer(body, processing_class)
         self._start(body, args, tokenizer)
         known = {"loss": args.loss, "reward_bound": float(args.reward_bound)}
