@@ -164,15 +164,14 @@ class DrawNoise(AlignRun):
     @property
     def _spread(self) -> float:
         """Return how far the features of two candidates are apart at most."""
-        steps = self.inputs.steps
         if self.dimension is None:
             return _SPREAD
-        if steps is None or steps.difference_bound is None:
+        if (reach := self.inputs.reach) is None:
             raise UsageError(
                 "--step-bound is needed with --noise draws of vectors: it bounds what one draw "
                 "costs, whatever is asked. Nothing was done. Give it, or use --noise estimate."
             )
-        return steps.difference_bound  # candidates are shortened as the steps of the data are
+        return reach  # candidates are shortened as the steps of the data are
 
     def _longest(self) -> float:
         """Return the bound on feature differences: of records it is a setting, of labels public."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sordino.errors import DataError, LedgerMismatch, UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
@@ -83,9 +83,7 @@ class Randomizing:
         """Return the coin of one label."""
         settings = self.settings
         terms: dict[str, Any] = {"unit": settings.unit, "cap": settings.cap}
-        most = partial(questions_of_one_person, pairs)
-        coin: RandomizedResponse = choose_coin(settings.total, **terms, most=most)
-        return coin
+        return choose_coin(settings.total, **terms, most=lambda: questions_of_one_person(pairs))
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
@@ -265,8 +263,7 @@ class ChoiceNoise(BallotRun):
         make = partial(KaryRandomizedResponse, categories=int(ballots.sizes.max()))
         terms: dict[str, Any] = {"unit": settings.unit, "cap": None, "make": make}
         most = partial(questions_of_one_person, ballots)
-        die: KaryRandomizedResponse = choose_coin(settings.total, **terms, most=most)
-        return die
+        return cast("KaryRandomizedResponse", choose_coin(settings.total, **terms, most=most))
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""

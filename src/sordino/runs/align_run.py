@@ -75,6 +75,11 @@ class Inputs:
     steps: Trajectories | None = None
 
     @property
+    def reach(self) -> float | None:
+        """Return 2HL, which no difference of sums exceeds; None if steps are not bounded."""
+        return None if self.steps is None else self.steps.difference_bound
+
+    @property
     def about(self) -> dict[str, Any]:
         """Return what a result says of what was judged, where it is no pair of texts."""
         if self.steps is None:
@@ -141,18 +146,16 @@ class AlignRun(FolderRun):
     def clip(self) -> float:
         """Return the norm to which differences of hidden records are shortened."""
         # Of trajectories it is by default what no difference of sums exceeds: none is shortened.
-        steps, said = self.inputs.steps, self.settings.bound
-        if self.dimension is None or said is not None:
+        said, files = self.settings.bound is not None, isinstance(self.inputs.data, Chunks)
+        if said or files or self.dimension is None:
             return self.settings.clip
-        if isinstance(self.inputs.data, Chunks):
-            return self.settings.clip
-        if steps is None or steps.difference_bound is None:
+        if (reach := self.inputs.reach) is None:
             raise UsageError(
                 "--bound (or, of trajectories, --step-bound) is needed with --unit record: the "
                 "norm to which hidden differences are shortened, which no record may tell. "
                 "Nothing was done."
             )
-        return steps.difference_bound
+        return reach
 
     @property
     def pictured(self) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields, repla
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
 
 from sordino import _validate
 from sordino._files import refuse_existing, sha256_of
@@ -252,14 +252,20 @@ def refuse_records(unit: Unit) -> None:
 
 
 def choose_coin(
-    epsilon: float, *, unit: Unit, cap: int | None, most: Callable[[], int], make: Any = None
-) -> Any:
+    epsilon: float,
+    *,
+    unit: Unit,
+    cap: int | None,
+    most: Callable[[], int],
+    make: Callable[[float], Any] = RandomizedResponse,
+) -> RandomizedResponse:
     """Return the coin for one label: all of epsilon, or the share of one label of a person."""
-    make = make or RandomizedResponse
     if unit is not Unit.person:
-        return make(epsilon)
-    labels = cap or most()
-    return coin_for_person(_validate.positive("epsilon", epsilon), labels=labels, make=make)
+        coin = make(epsilon)
+    else:
+        total = _validate.positive("epsilon", epsilon)
+        coin = coin_for_person(total, labels=cap or most(), make=make)
+    return cast("RandomizedResponse", coin)
 
 
 # What several commands share, worded once.
