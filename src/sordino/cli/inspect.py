@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -237,7 +237,9 @@ def _listed(
         words += [f"--horizon {len(steps)} --step-bound 1"] if settings.unit is Unit.record else []
         counts = {"judgments": sum(1 for _ in contained(source).rows)}
     else:
-        walks = read_trajectories(source, person_field=asked["person_field"], drop=["identical"])
+        walks = read_trajectories(
+            cast("Path", source), person_field=asked["person_field"], drop=["identical"]
+        )
         pairs, persons = walks.pairs, walks.pairs.persons
         counts = {
             "judgments": len(walks) + pairs.dropped,
