@@ -8,6 +8,7 @@ import pytest
 
 from sordino._files import sha256_of
 from sordino.algorithms import policy_optimization
+from sordino.auditing.compliance import Compliance
 from sordino.auditing.runs.replay import audit_run
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
@@ -234,3 +235,12 @@ def test_the_page_and_the_audit_are_made_again(done, tmp_path):
     assert page.read_bytes() == (home / "out/report.html").read_bytes()
     assert "How the policy was improved" in page.read_text("utf-8")
     assert home.process("audit", "run", "out", *ledger).code == 0
+
+
+def test_a_check_knows_what_paid_for_the_policy(done):
+    home, _ = done
+    found = Compliance.of(home / "out", home / "spend.db", None)
+    assert [(file.name, file.state) for file in found.artifacts] == [
+        ("policy.json", "met"), ("result.json", "met"),
+    ]  # fmt: skip
+    assert all(len(file.entries) == 4 for file in found.artifacts)

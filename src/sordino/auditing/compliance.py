@@ -42,10 +42,9 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.ledger_chain import Row, digest_of_json, promise_of
-from sordino.rewards.leaderboard import BOARD, BOARD_FORMAT
 
 from .findings import Verdict
-from .runs.replay import RESULT_FORMAT, REWARD, audit_run, malformed, read_ledger
+from .runs.replay import RESULT_FORMAT, audit_run, malformed, read_ledger, released_by
 
 _State = Literal["met", "warning", "not met"]
 
@@ -366,13 +365,9 @@ class _Inventory:
             yield replace(plain, guarantee=promise, state="warning", problem=_UNNAMED)
             return
         sources = told.get("sources") or [told]
-        of_board = plain.kind == BOARD_FORMAT or "leaderboard" in told
-        plain = replace(plain, counted_apart=of_board)
-        if plain.kind == RESULT_FORMAT:
-            beside_it = BOARD if "leaderboard" in told else REWARD
-            with explained(f"{beside_it} beside it cannot be read"):
-                reward = json.loads((path.parent / beside_it).read_bytes())
-            sources = [told | {name: reward[name] for name in ("release_ids", "artifact")}]
+        if (held := released_by(path, told)) is not None:
+            sources = [told | {"release_ids": held.release_ids, "artifact": held.artifact}]
+            plain = replace(plain, counted_apart=getattr(held, "counted_apart", False))
         beside = [file for file in sorted(path.parent.iterdir()) if file.suffix in _WEIGHTS]
         parts = [Guarantee.from_dict(one["guarantee"], one["caveats"]) for one in sources]
         delta = min(math.fsum(part.delta for part in parts), math.nextafter(1.0, 0.0))

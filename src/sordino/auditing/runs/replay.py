@@ -116,6 +116,18 @@ def _file_of(released: Certified) -> _File:
     return next(each for each in _FILES if isinstance(released, each.model))
 
 
+def _shown_in(result: Mapping[str, Any]) -> _File:
+    return next((each for each in _FILES if each.shown_as in result), _FILES[-1])
+
+
+def released_by(path: Path, told: Mapping[str, Any]) -> Certified | None:
+    """Return what a file of a run says was released, or the one beside it; None of other files."""
+    if told["format"] == RESULT_FORMAT:
+        path = path.with_name(_shown_in(told).name)
+        return _shown_in(told).model.load(path)
+    return next((each.model.load(path) for each in _FILES if each.form == told["format"]), None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
     """What a run says of itself, field by field; whether it is true is another question."""
@@ -134,7 +146,7 @@ class StoredRun:
     def read(cls, folder: Path) -> StoredRun:
         """Return what ``result.json`` and the file beside it in a folder say."""
         result = read_result(folder)
-        shown = next((each for each in _FILES if each.shown_as in result), _FILES[-1])
+        shown = _shown_in(result)
         path = folder / shown.name
         values = read_json(path, kind=shown.form, version=shown.version, problem=_PROBLEM)
         found = cls.of(result, values, shown.model.load(path), sha256_of(path))
