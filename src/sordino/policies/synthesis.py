@@ -134,7 +134,7 @@ def _refuse_unreleased(reward: object, *, declare_public: bool) -> None:
             "This reward promises nothing: its epsilon is infinite. Nothing was made. Learn it "
             "with noise first."
         )
-    hidden = promise.unit != "label" and "labels-only" not in promise.caveats
+    hidden = promise.hides_texts
     if hidden and not declare_public:
         raise PrivacyError(
             f"The promise covers all of a {promise.unit}, prompts and answers too, and what is "

@@ -77,11 +77,6 @@ def covers(promise: Guarantee, unit: Unit) -> bool:
     return UNITS.index(promise.unit) >= UNITS.index(unit)
 
 
-def names_persons(promise: Guarantee) -> bool:
-    """Return whether a promise lets be known who took part: it is about labels, all or one."""
-    return promise.unit == "label" or "labels-only" in promise.caveats
-
-
 def event_for(use: Use, unit: Unit, relation: NeighboringRelation) -> Event:
     """Return an event that bounds what a release shows when one unit changes."""
     # It was analyzed for units that are as large, or so many labels of the person who changes. The
@@ -376,7 +371,7 @@ class Books:
 
     def _lists(self, promise: Guarantee) -> bool:
         """Return whether a release that says who took part counts for those alone."""
-        if not names_persons(promise):
+        if promise.hides_texts:
             raise TypeError(promise.unit)
         budget = self.budgets.get("person")
         if budget is None or budget.neighbors is REPLACE_ONE:
@@ -693,7 +688,7 @@ class DataSets:
             return {"counted": True}, {}
         if answers is None:
             return {}, {}
-        if not names_persons(promise):
+        if promise.hides_texts:
             raise PrivacyError("Only where who answered is public may persons be digested.")
         # Of a label there is one coin, whenever the file that holds it arrives. What a manifest
         # promises to a person is for all that the person gave.

@@ -400,7 +400,7 @@ def _record(
         },
         "administrative": {"status": "Draft", "registry_authors": [TO_BE_FILLED_IN], "tier": 2},
     }
-    if promise.unit == "label" or "labels-only" in promise.caveats:
+    if not promise.hides_texts:
         deployment["dp_variant"]["unprotected_quantities"] = (
             "Prompts, answers, their order and who judged what are treated as public."
         )

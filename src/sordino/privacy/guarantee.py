@@ -220,6 +220,16 @@ class Guarantee:
         return words.get(terms, _CHANGES[terms])
 
     @property
+    def hides_texts(self) -> bool:
+        """Return whether prompts, answers and who took part are covered, not judgments only."""
+        return self.unit != "label" and "labels-only" not in self.caveats
+
+    @property
+    def hides_counts(self) -> bool:
+        """Return whether it is covered how many records there are."""
+        return self.neighbors is ADD_OR_REMOVE_ONE
+
+    @property
     def simulated(self) -> bool:
         """Return whether a seed was used, so that nothing is hidden from whoever knows it."""
         return self.randomness == "simulated"

@@ -38,7 +38,7 @@ from sordino.privacy.guarantee import (
 
 from . import ledger_chain
 from .accounting import EVERYTHING
-from .books import EVERY, Account, Books, DataSets, names_persons, owners_way, refuse_known
+from .books import EVERY, Account, Books, DataSets, owners_way, refuse_known
 from .ledger_chain import LEDGER, Row, canonical_json, ledger_path, list_ledger
 from .persons import People, Roster, Rosters
 
@@ -523,7 +523,7 @@ class Ledger:
         """Return who takes part as a row names them; nothing is written."""
         if people is None:
             return None
-        if not names_persons(promise):
+        if promise.hides_texts:
             raise PrivacyError("Only where who answered is public may persons be digested.")
         return self.rosters.made(people, self._sets.mark)
 

@@ -35,7 +35,6 @@ from sordino.rewards.model import RewardModel
 from .wording import (
     Json,
     at_least,
-    hides_counts,
     judged,
     percent,
     plain,
@@ -75,7 +74,7 @@ def judge(result: Json) -> dict[str, Any]:
     caveats = tuple(result.get("caveats") or ())
     promise = read_guarantee("result.guarantee", result.get("guarantee"), caveats)
     n = None  # units, where their number is public
-    if not hides_counts(promise):
+    if not promise.hides_counts:
         n = _count(result, *(("persons",) if promise.unit == "person" else ("pairs", "ballots")))
     if says := promise.weakness(n):
         return {"word": WEAK, "says": says}
@@ -107,7 +106,7 @@ def _count(result: Json, *names: str) -> int | None:
 
 def _of_reward(result: Json, promise: Guarantee) -> dict[str, Any]:
     """Return the verdict on a reward: by what was measured, else by what was to be expected."""
-    n = None if hides_counts(promise) else _count(result, "pairs", "ballots")
+    n = None if promise.hides_counts else _count(result, "pairs", "ballots")
     measured, outlook = _measured(result), _outlook(result)
     if measured is not None and measured.above:
         return {"word": USABLE, "says": measured.told}

@@ -34,8 +34,6 @@ from sordino.reporting.wording import (
     describe_mechanism,
     describe_metrics,
     explain_missing,
-    hides_counts,
-    hides_texts,
     is_of_rankings,
     judged,
     number_rows,
@@ -518,7 +516,7 @@ def summarize(
     """Return everything that the report page says, as one JSON-like dict."""
     names = [str(name) for name in result.get("caveats") or ()]
     guarantee = read_guarantee("result.guarantee", result.get("guarantee"), tuple(names))
-    words, counted = describe_guarantee(guarantee), not hides_counts(guarantee)
+    words, counted = describe_guarantee(guarantee), not guarantee.hides_counts
     spend = describe_ledger(ledger, counted=counted) if ledger else None
     held = ((ledger or {}).get("accounts") or {}).get(guarantee.unit)
     if held and held["epsilon"] is None:  # another release tells what this one hides
@@ -570,7 +568,7 @@ def summarize(
         "ballots": counts.get("ballots"),
         "judged": judged(result),
         "rankings": is_of_rankings(result),
-        "worths": _describe_items(result, records=hides_texts(guarantee)),
+        "worths": _describe_items(result, records=guarantee.hides_texts),
         "leaderboard": describe_leaderboard(result.get("leaderboard")),
         "trained": _describe_training(result),
         "planned": _describe_plan(result.get("plan")),
@@ -593,7 +591,7 @@ def summarize(
             result.get("utility"), None if folded else accuracy, pairs=counts.get("pairs")
         ),
         "decisive": _describe_decisive(
-            result.get("decisive"), texts_are_public=not hides_texts(guarantee)
+            result.get("decisive"), texts_are_public=not guarantee.hides_texts
         ),
         "policy": None
         if policy is None

@@ -189,16 +189,6 @@ def read_guarantee(name: str, values: Json | None, caveats: tuple[str, ...] = ()
     return Guarantee.from_dict(values, [caveat for caveat in names if caveat in CAVEATS])
 
 
-def hides_texts(guarantee: Guarantee) -> bool:
-    """Return whether the promise covers prompts and answers, and not judgments only."""
-    return guarantee.unit != "label" and "labels-only" not in guarantee.caveats
-
-
-def hides_counts(guarantee: Guarantee) -> bool:
-    """Return whether the promise covers how many records there are."""
-    return guarantee.neighbors.name == "ADD_OR_REMOVE_ONE"
-
-
 def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
     """Return a guarantee as plain values and sentences."""
     label_sets = guarantee.unit == "person" and "labels-only" in guarantee.caveats
@@ -218,8 +208,8 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
         )
     replaced = guarantee.neighbors.name == "REPLACE_ONE"
     # What the promise does not cover, one sentence each.
-    gaps = _GAPS[_LABEL_SETS if label_sets else "record" if hides_texts(guarantee) else "label"]
-    if hides_texts(guarantee) and hides_counts(guarantee):
+    gaps = _GAPS[_LABEL_SETS if label_sets else "record" if guarantee.hides_texts else "label"]
+    if guarantee.hides_texts and guarantee.hides_counts:
         gaps = ()
     several = () if guarantee.unit == "person" else (_SEVERAL.format(unit=guarantee.unit),)
     return {
@@ -242,7 +232,7 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
         else f"Between two {words['values']}, the odds can shift by that factor squared.",
         "change": guarantee.change,
         "trust_text": _TRUST[guarantee.trust].format(
-            seen="prompts, answers and labels" if hides_texts(guarantee) else "labels"
+            seen="prompts, answers and labels" if guarantee.hides_texts else "labels"
         ),
         "unprotected": [*gaps, *several, _CROWD],
         "simulated": guarantee.simulated,
@@ -462,14 +452,14 @@ def _held_out(result: Json, told: Json, guarantee: Guarantee) -> str:
     """Return which part of the data was held out to be measured on."""
     share, pairs = (real(f"metrics.{name}", told.get(name)) for name in ("share", "pairs"))
     of = "some questions" if share is None else f"{percent(share, 0)} of the questions"
-    if pairs is None or hides_counts(guarantee):
+    if pairs is None or guarantee.hides_counts:
         return of
     return f"{of} ({whole(pairs)} {judged(result)})"
 
 
 def describe_metrics(result: Json, guarantee: Guarantee) -> str:
     """Return where the metrics of a curator's run come from, and what they cost."""
-    bought, records = result.get("metrics"), hides_texts(guarantee)
+    bought, records = result.get("metrics"), guarantee.hides_texts
     if is_of_rankings(result):
         return _UNSCORED
     if _in_pieces(result) and bought is None:
@@ -500,7 +490,7 @@ def judged(result: Json) -> str:
 
 def explain_missing(result: Json, guarantee: Guarantee) -> dict[str, str]:
     """Return why a metric of a curator's run is null, by its key."""
-    bought, records = result.get("metrics") is not None, hides_texts(guarantee)
+    bought, records = result.get("metrics") is not None, guarantee.hides_texts
     slope = ("calibration_slope",)
     if is_of_rankings(result):
         return dict.fromkeys((*_SOLD, *slope, "kl"), _UNSCORED)

@@ -33,7 +33,6 @@ from sordino.preferences.features import Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
 from sordino.privacy import accounting
-from sordino.privacy.books import names_persons
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee, merge
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.persons import People
@@ -274,7 +273,7 @@ class _Estimate(LearningRun):
         promise = merge([alone], epsilon=epsilon, delta=delta)
         known = self.inputs.data if self.survey is None else self.survey
         asked = getattr(known, "questions", None) if promise.unit == "label" else None
-        fitted, measured = self._people() if names_persons(promise) else (None, None)
+        fitted, measured = self._people() if not promise.hides_texts else (None, None)
         after = with_spend(ledger, noise.estimate.event, promise, questions=asked, people=fitted)
         if noise.metrics is not None:
             with_spend(after, noise.metrics.event, promise, questions=asked, people=measured)

@@ -35,7 +35,6 @@ from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.comparisons import STYLE, ItemDifferences, Questions
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 from sordino.preferences.rankings import Rankings, holds_rankings
-from sordino.privacy.books import names_persons
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json, event_of
@@ -578,9 +577,9 @@ class _Sum(RankRun):
         if not isinstance(votes, Pairs) or isinstance(mechanism, GaussianMechanism):
             asked = getattr(known, "questions", None) if promise.unit == "label" else None
             people = None
-            if names_persons(promise) and isinstance(votes, Rankings):
+            if not promise.hides_texts and isinstance(votes, Rankings):
                 people = votes.people(most=mechanism.records_per_person)
-            elif names_persons(promise) and survey is not None:
+            elif not promise.hides_texts and survey is not None:
                 people = survey.people
             ledger.check(mechanism.event, promise=promise, questions=asked, people=people)
         return {

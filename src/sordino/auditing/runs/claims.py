@@ -380,7 +380,7 @@ class _StatedNumbers:
         # A sum of labels, once released, gives likelihood and slope for nothing, and no more. Of
         # whole records nothing is free, and where they may come and go not even their number is.
         found = _Differences()
-        records = paid.unit != "label" and "labels-only" not in paid.caveats
+        records = paid.hides_texts
         dear = _NEVER | (set() if bought else _BOUGHT | (_LIKELIHOOD if records else set()))
         told = self.present & dear
         found.refute(f"Nothing on the ledger paid for {_names(told)}.", when=bool(told))
