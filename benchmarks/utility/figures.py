@@ -145,6 +145,55 @@ def central_slope(found: dict[str, Any]) -> Figure:
     return figure
 
 
+def best_of_n(found: dict[str, Any]) -> Figure:
+    """Return what is chosen among many answers by epsilon, and requests beside one release."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.6, 5.0), layout="constrained")
+    plain = next(row for row in found["rows"] if row["epsilon"] is None)
+    left.axhspan(*plain["preference"]["interval"], color="#f1f4f8")
+    left.axhline(plain["preference"]["mean"], color=INK, linewidth=1, label="without privacy")
+    left.axhline(found["uniform"]["mean"], color=INK, linestyle=":", label="any answer (SFT)")
+    ways = dict.fromkeys((row["unit"], row["noise"]) for row in found["rows"])
+    del ways["none", "none"]
+    styles = zip((BLUE, ORANGE, GREEN, GRAY, "#6b3fa0", "#b0307a"), "sodv^P", strict=True)
+    for place, ((unit, noise), (color, mark)) in enumerate(zip(ways, styles, strict=True)):
+        rows = [row for row in found["rows"] if (row["unit"], row["noise"]) == (unit, noise)]
+        shift = 1.05 ** (place - 2.5)  # so that bars do not cover each other
+        _bars(
+            left, [row["epsilon"] * shift for row in rows], [row["preference"] for row in rows],
+            color=color, marker=mark, label=f"{unit}: {noise}",
+        )  # fmt: skip
+    epsilons = list(dict.fromkeys(row["epsilon"] for row in found["rows"] if row["epsilon"]))
+    left.set(xscale="log", xlabel="ε", ylabel="preference of what is chosen", ylim=(0.05, 0.65))
+    left.set_xticks(epsilons, [f"{one:g}" for one in epsilons])
+    left.set_title("Chosen among 57 answers, temperature .5")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=2, fontsize=8)
+    for curve, color, mark in zip(
+        found["crossover"], (GRAY, GREEN, ORANGE, BLUE), "ds^o", strict=True
+    ):
+        requests = curve["requests"]
+        _bars(
+            right, requests, curve["withheld"], color=color, marker=mark,
+            label=f"{curve['n']:,} judgments, withheld",
+        )  # fmt: skip
+        right.axhline(curve["release"]["mean"], color=color, linestyle="--", linewidth=1)
+    right.plot([], [], color=GRAY, linestyle="--", label="one release, any number of requests")
+    right.set(xscale="log", xlabel="requests at ε = 1 in total", ylim=(0.05, 0.65))
+    right.set_title("Withheld, or one release; temperature .02")
+    handles, labels = right.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower right", fontsize=8)
+    for axes in (left, right):
+        axes.minorticks_off()
+    return figure
+
+
+def _bars(axes: Axes, places: list[float], rows: list[dict[str, Any]], **style: Any) -> None:
+    """Draw means with their intervals."""
+    means = [row["mean"] for row in rows]
+    ends = [[abs(row["interval"][end] - row["mean"]) for row in rows] for end in (0, 1)]
+    axes.errorbar(places, means, yerr=ends, capsize=2, markersize=4, linewidth=1, **style)
+
+
 def write(source: str, draw: Callable[[dict[str, Any]], Figure]) -> None:
     """Write the figure that a function draws from benchmarks/results, under the function's name."""
     numbers = ROOT / "benchmarks" / "results" / f"{source}.json"
@@ -156,7 +205,7 @@ def write(source: str, draw: Callable[[dict[str, Any]], Figure]) -> None:
 
 def main() -> None:
     """Write every figure."""
-    for draw in (calibration, hard_instance, central_slope):
+    for draw in (calibration, hard_instance, central_slope, best_of_n):
         write(draw.__name__, draw)
 
 

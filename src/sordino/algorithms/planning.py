@@ -536,13 +536,5 @@ def plan(  # noqa: PLR0913 (each is one choice of the user)
         world = tabular_world(environment, horizon=horizon, d=d, features=features, initial=initial)
         respond = world.response
         found = _planned(plausible, world, reference, reference_vector, solver, gap)
-    proved = stated(
-        reward,
-        plausible,
-        respond,
-        found.pop("offset"),
-        certain=found["value"] > gap,
-        confidence=confidence,
-        radius_scale=radius_scale,
-    )
-    return Plan(**found, **proved)
+    offset, certain = found.pop("offset"), found["value"] > gap
+    return Plan(**found, **stated(reward, plausible, respond, offset, certain=certain))

@@ -466,15 +466,6 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     _validate.positive("gap", gap)
     strength = None if temperature is None else _validate.positive("temperature", temperature)
     found = _solved(plausible, contexts, offset, strength, gap, solver)
-    proved = stated(
-        reward,
-        plausible,
-        contexts.best_response,
-        offset,
-        certain=found.value > gap,
-        confidence=confidence,
-        radius_scale=radius_scale,
-    )
     return _StochasticPolicy(
         chances=tuple(contexts.split(found.chances)),
         value=found.value,
@@ -484,7 +475,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
         ),
         theta=found.theta,
         temperature=strength,
-        **proved,
+        **stated(reward, plausible, contexts.best_response, offset, certain=found.value > gap),
     )
 
 

@@ -98,6 +98,8 @@ class PlausibleRewards:
     metric: Square
     radius: float  # ≥ 0, finite
     ball: float | None = None  # B > 0, or None
+    confidence: float = 0.0  # how often the set holds the true reward, if it is one of a fit
+    radius_scale: float = 1.0  # what the radius of the fit was multiplied by
 
     def __post_init__(self) -> None:
         d = len(_validate.finite_array("center", self.center, ndim=1))
@@ -142,6 +144,8 @@ class PlausibleRewards:
             metric=known.metric,
             radius=_validate.non_negative("radius_scale", radius_scale) * known.radius(confidence),
             ball=ball if within_ball else None,
+            confidence=confidence,
+            radius_scale=float(radius_scale),
         )
 
     def __repr__(self) -> str:
@@ -538,8 +542,6 @@ def stated(
     offset: Vector,
     *,
     certain: bool,
-    confidence: float,
-    radius_scale: float,
 ) -> dict[str, Any]:
     """Return the fields of a result that say how much it proves, and how many answers it takes."""
     # A policy is certain to gain on the reference if the rewards under which none does are farther
@@ -557,10 +559,11 @@ def stated(
             way = weights @ kept.moments
             theta = rewards.center - rewards.axes @ (way @ rewards.axes / rewards.curvatures)
             left = float(kept.add(best_response(theta)) @ theta)
-        needed = AnswersNeeded.of(known, way, confidence=confidence, scale=radius_scale, now=now)
-    guarantee, scale = getattr(reward, "guarantee", None), float(radius_scale)
-    told = {"confidence": confidence, "radius_scale": scale, "guarantee": guarantee}
-    return told | {"needed": needed}
+        needed = AnswersNeeded.of(
+            known, way, confidence=rewards.confidence, scale=rewards.radius_scale, now=now
+        )
+    terms = {name: getattr(rewards, name) for name in ("confidence", "radius_scale")}
+    return terms | {"guarantee": getattr(reward, "guarantee", None), "needed": needed}
 
 
 class _Columns:

@@ -565,10 +565,12 @@ def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str
         "scale": policy.scale,
         "heuristic": policy.heuristic,
         "radius": None if known is None else known.radius(policy.confidence),
-        **(policy.coverage(pairs.prompts, candidates).to_dict() if candidates else {}),
-        "effect": policy.effect(pairs.prompts[some], candidates[some]).to_dict()
-        if candidates
-        else None,
+        **(
+            {}
+            if not candidates
+            else policy.coverage(pairs.prompts, candidates).to_dict()
+            | {"effect": policy.effect(pairs.prompts[some], candidates[some]).to_dict()}
+        ),
     }
 
 

@@ -156,7 +156,13 @@ class AnswersNeeded:
 
     @classmethod
     def of(
-        cls, known: Any, way: Vector, *, confidence: float, scale: float, now: int | None
+        cls,
+        known: Ellipsoid | DisagreementSet,
+        way: Vector,
+        *,
+        confidence: float,
+        scale: float,
+        now: int | None,
     ) -> AnswersNeeded:
         """Return how many it takes until scale · radius · ‖way‖_{M⁻¹} is below the gain θ*ᵀway."""
         # Source: docs/local.md, "Where pessimism bites": θ̂ without what noise adds to its length.
@@ -205,8 +211,7 @@ class BonusEffect:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as JSON holds them, and the sentences."""
-        needed = {"needed": self.needed.answers, "said": str(self)}
-        return vars(self) | needed
+        return vars(self) | {"needed": self.needed.answers, "said": str(self)}
 
     def __str__(self) -> str:
         """Return what is said of it."""
