@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, get_args
 
@@ -26,6 +26,7 @@ from sordino.language.models.promises import CheckpointPromise, Kind
 from sordino.language.models.tokens import DialogueTokens, Overlong
 from sordino.language.references.texts import TextsRead
 from sordino.language.training.losses import LOSSES
+from sordino.language.upstream import refuse_removed
 
 if TYPE_CHECKING:
     from sordino.language.rewards.text_rewards import TextRewardModel
@@ -68,6 +69,11 @@ class PrivateTrainingSettings:
     overlong: Overlong = field(default="refuse")
 
     refused: ClassVar[Mapping[str, tuple[Any, str]]] = _REFUSED
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Refuse settings that no release has, or that one removed, before anything else."""
+        refuse_removed(cls.__name__, given, (each.name for each in fields(cls)))
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self.check()
