@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 from jaxtyping import Integer
@@ -39,7 +39,7 @@ CHANGED: Final = "The input changed while it was read. Nothing was released."
 
 _SHOWN: Final = {"commit", "repeat"}
 
-_C = TypeVar("_C", RandomizedResponse, KaryRandomizedResponse)
+_Coin: TypeAlias = RandomizedResponse | KaryRandomizedResponse
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
 
 
@@ -427,8 +427,8 @@ def memo_keys(keys: Sequence[bytes], persons: Sequence[str] | None) -> list[Key]
 
 
 def coin_for_person(
-    epsilon: float, *, labels: int, make: Callable[[float], _C] = RandomizedResponse
-) -> _C:
+    epsilon: float, *, labels: int, make: Callable[[float], _Coin] = RandomizedResponse
+) -> _Coin:
     """Return the coin of which so many answers of one person keep ε together, never more."""
     # Source: docs/local.md, "Person-level budgets": ε/m each, composed as m·(ε/m).
     share = _validate.positive("epsilon", epsilon) / labels

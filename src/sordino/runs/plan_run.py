@@ -194,7 +194,7 @@ class PlanRun(FolderRun):
             "answers_needed": found.needed and found.needed.answers,
             "said": found.needed and str(found.needed),
         }
-        values = finite(
+        values: dict[str, Any] = finite(
             {
                 "format": PLAN_FORMAT,
                 "version": PLAN_VERSION,
@@ -207,10 +207,11 @@ class PlanRun(FolderRun):
         certificate = certify(reward, ledger, for_study=True)
         model = to_json(reward.to_dict())
         parts = {name: released[name] for name in _OF_RELEASE if name in released}
+        described = describe_result(str(released["noise"]), certificate)
         result: dict[str, Any] = finite(
-            {
-                **describe_result(str(released["noise"]), certificate),
-                **parts,
+            dict(described)
+            | parts
+            | {
                 "plan": told,
                 "certificate": certificate.to_dict(),
                 "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
