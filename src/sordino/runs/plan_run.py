@@ -209,7 +209,7 @@ class PlanRun(FolderRun):
         parts = {name: released[name] for name in _OF_RELEASE if name in released}
         described = describe_result(str(released["noise"]), certificate)
         result: dict[str, Any] = finite(
-            dict(described)
+            described
             | parts
             | {
                 "plan": told,
