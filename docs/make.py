@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,9 +234,72 @@ def board_rows() -> str:
     return "\n".join([*lines, "", setting])
 
 
+def best_of_n(part: str) -> str:
+    """Return a table of best of n: what each noise chooses, what was foreseen, what draws cost."""
+    path = ROOT / "benchmarks" / "results" / "best_of_n.json"
+    found = json.loads(path.read_text("utf-8"))
+
+    def number(value: float) -> str:
+        return f"{value:.3f}".replace("0.", ".", 1)
+
+    def told(value: dict[str, Any], *, signed: bool = False) -> str:
+        ends = (number(end) for end in value["interval"])
+        return f"{'+' * (signed and value['mean'] >= 0)}{number(value['mean'])} [{', '.join(ends)}]"
+
+    if part == "choices":
+        epsilons = sorted({row["epsilon"] for row in found["rows"] if row["epsilon"] is not None})
+        kinds: dict[tuple[str, str], dict[float | None, Any]] = {}
+        for row in found["rows"]:
+            kinds.setdefault((row["unit"], row["noise"]), {})[row["epsilon"]] = row
+        (bare,) = kinds.pop(("none", "none")).values()
+        said = (
+            f"Any answer (SFT): {told(found['uniform'])}. The best there is: "
+            f"{number(found['best_there_is']['mean'])}. Without privacy: accuracy "
+            f"{told(bare['accuracy'])}, preference\n{told(bare['preference'])} at temperature .5, "
+            f"{told(bare['cold'])} at .02, which all but takes the best."
+        )
+        shown = " | ".join(f"ε = {each:g}" for each in epsilons)
+        lines = [said, "", f"| unit | noise | | {shown} |", "|" + "---|" * (3 + len(epsilons))]
+        for (unit, noise), rows in kinds.items():
+            head = [unit, noise]
+            for name, said in (("accuracy", "accuracy"), ("preference", "preference"),
+                               ("cold", "at .02")):  # fmt: skip
+                values = [rows[each].get(name) for each in epsilons]
+                if all(values):
+                    show = told if name == "preference" else lambda value: number(value["mean"])
+                    lines.append(f"| {' | '.join([*head, said, *map(show, values)])} |")
+                    head = ["", ""]
+        return "\n".join(lines)
+    if part == "foreseen":
+        lines = [
+            "| ε | foreseen: coins, sum | gain foreseen | gain measured |",
+            "|---|---|---|---|",
+        ]
+        lines += [
+            f"| {row['epsilon']:g} | {number(row['labels']['accuracy'])}, "
+            f"{number(row['estimate']['accuracy'])} | {row['foreseen_gain']:+.3f} | "
+            f"{told(row['gain'], signed=True)} |"
+            for row in found["foreseen"]
+        ]
+        return "\n".join(lines)
+    requests = found["crossover"][0]["requests"]
+    head = ["judgments", "one release", *(f"{count:,} requests" for count in requests)]
+    lines = [f"| {' | '.join([*head, 'release ahead from', 'surely from'])} |"]
+    lines.append("|" + "---|" * (len(head) + 2))
+    for row in found["crossover"]:
+        cells = [f"{row['n']:,}", told(row["release"])]
+        cells += [number(value["mean"]) for value in row["withheld"]]
+        cells += [f"{row[name]:g}" if row[name] else "–" for name in ("crossover", "clear_from")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"tree": tree, "figures": figures},
     "docs/auditing.md": {"mutants": mutant_rows},
+    "docs/best_of_n.md": {
+        name: partial(best_of_n, name) for name in ("choices", "foreseen", "requests")
+    },
     "docs/privacy.md": {"support": support_rows},
     "docs/ranking.md": {"judged": board_rows},
 }
