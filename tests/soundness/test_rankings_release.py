@@ -302,7 +302,7 @@ def test_the_order_of_a_real_election_is_kept(tmp_path, shared_data):
     assert np.std(found) / math.sqrt(50) < 0.03
 
 
-def test_all_first_choices_of_a_person_show_by_exactly_the_promise(tmp_path):
+def test_all_first_choices_of_a_person_show_by_exactly_what_is_stated(tmp_path):
     """Every output of all ballots of one person, whatever else the person might have chosen."""
     items, count = ["a", "b", "c"], 3
     offers = [["a", "b"], ["a", "c"], ["b", "c"], ["a", "b"]]
