@@ -283,7 +283,11 @@ def best_of_n(part: str) -> str:
         ]
         return "\n".join(lines)
     requests = found["crossover"][0]["requests"]
-    head = ["judgments", "one release", *(f"{count:,} requests" for count in requests)]
+    head = [
+        "judgments",
+        "one release",
+        *(f"{count:,} requests" if count > 1 else "1 request" for count in requests),
+    ]
     lines = [f"| {' | '.join([*head, 'release ahead from', 'surely from'])} |"]
     lines.append("|" + "---|" * (len(head) + 2))
     for row in found["crossover"]:

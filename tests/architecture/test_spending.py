@@ -1,6 +1,7 @@
 """Whoever can spend takes ``ledger=``; nobody else does, and the entry comes before the noise."""
 
 import ast
+import re
 
 SPENDERS = {
     "sordino.algorithms.online_alignment.align_online",
@@ -145,7 +146,8 @@ def test_mechanisms_know_no_ledger(modules):
 
 def test_entropy_and_time_come_from_one_place(modules):
     """So that a test can replace them, and so that no seed hides anywhere else."""
-    wrong, drawn = [], {"urandom", "default_rng", "now", "utcnow", "today"}
+    wrong = []
+    clock = re.compile(r"\b(datetime|date)\.(now|utcnow|today)\b")
     for module in modules:
         if module.name in {ENTROPY, *SEEDED, *IMITATED}:
             continue
@@ -155,6 +157,7 @@ def test_entropy_and_time_come_from_one_place(modules):
                 roots = {getattr(node, "module", None) or "", *names}
                 if roots & {"secrets", "random", "time", "uuid"}:
                     wrong.append(f"{module.name}:{node.lineno} imports {sorted(roots)}")
-            if isinstance(node, ast.Attribute) and node.attr in drawn:
+            if isinstance(node, ast.Attribute) and node.attr in {"urandom", "default_rng"}:
                 wrong.append(f"{module.name}:{node.lineno} {node.attr}")
+        wrong += [f"{module.name} {found[0]}" for found in clock.finditer(ast.unparse(module.tree))]
     assert not wrong, "\n".join(wrong)
