@@ -150,6 +150,7 @@ TAMPERED = {
     "a proved bonus": (("online", "heuristic"), False),
     "a full bonus": (("online", "scale"), 1.0),
     "a smaller loss": (("mechanism", "epsilon_per_label"), 0.5),
+    "a truth of people": (("online", "world"), None),
     "more flips": (("mechanism", "flip_probability"), 0.4),
 }
 

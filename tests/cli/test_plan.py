@@ -129,6 +129,16 @@ def test_mistakes_spend_nothing(ready, words, code, text):
     refused(ready, [*words, *LEDGER], code, text)
 
 
+def test_no_mistake_says_which_of_two_went_better(ready):
+    steps, visits = [[1.0]] * 3, {"states": [0] * 3, "actions": [0] * 3}
+    told = set()
+    for sides in ((steps, visits), (visits, steps)):
+        ready.write("said.jsonl", [dict(zip(("chosen", "rejected"), sides, strict=True))])
+        told.add(ready.run(*RUN, *LEDGER).err)
+    assert len(told) == 1
+    assert "states" in told.pop()
+
+
 def test_a_dry_run_says_what_the_run_spends(ready):
     before = ready.state()
     plan = ready.run(*RUN, *LEDGER, "--dry-run", "--json")
@@ -147,6 +157,10 @@ FORGED = {
     "world": ("plan.json", ["world", "transitions", 0, 1], [0.0, 1.0]),
     "bound": ("plan.json", ["theta", 0], 0.0),
     "epsilon": ("result.json", ["guarantee", "epsilon"], 0.5),
+    "own value": ("plan.json", ["value"], 1.5),
+    "own epsilon": ("plan.json", ["guarantee", "epsilon"], 0.5),
+    "own label": ("plan.json", ["label"], "heuristic"),
+    "no plan": ("result.json", ["plan"], None),
 }  # fmt: skip
 
 
@@ -159,6 +173,9 @@ def test_a_plan_that_is_worth_less_than_is_told_is_refuted(done, tmp_path, name,
     for step in path[:-1]:
         held = held[step]
     held[path[-1]] = value
+    if value is None:
+        del held[path[-1]]
     file.write_text(json.dumps(whole), encoding="utf-8")
     found = audit_run(tmp_path / "out", ledger=home / "spend.db")
-    assert ("claim" if path[0] == "guarantee" else "mechanism") in found.refuted_by
+    where = "claim" if (name, path[0]) == ("result.json", "guarantee") else "mechanism"
+    assert where in found.refuted_by

@@ -161,8 +161,16 @@ def one_more(folder):
     )
 
 
+def one_beside(folder):
+    """Whoever loads the folder loads this too, though nothing speaks for it."""
+    names = ("adapter_config.json", "model.safetensors")
+    next(folder / name for name in names if not (folder / name).exists()).write_text("{}")
+    (folder / "certificate.json").unlink()
+
+
 FORGERIES = {
     "other weights": (other_weights, "digests"),
+    "an adapter beside": (one_beside, "digests"),
     "weights and what is said of them": (exchanged, "digests"),
     "another certificate": (
         lambda folder: edited(folder / "certificate.json", lambda v: v.update(digest="0" * 64)),

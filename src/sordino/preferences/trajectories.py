@@ -288,8 +288,8 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
         sums, labels, persons = [], [], list[str | None]()
         parse = partial(_judgments, person_field=person_field or "person")
         for found in _TRAJECTORIES.judgments(rows, parse, hides_records=hides_records):
-            one, other = (_steps(side, table, found.where) for side in found.sides)
-            horizon = len(one) if horizon is None else horizon
+            one, other = _both(found.sides, table, found.where)
+            horizon = min(len(one), len(other)) if horizon is None else horizon
             sums.append(_step_sum(one, other, found.where, horizon=horizon, feature_bound=bound))
             labels.append(found.label)
             persons.append(found.person)
@@ -344,6 +344,21 @@ def _judgments(row: object, where: str, person_field: str) -> Iterator[_Judgment
         raise DataError(f"{where}: field 'label' must be {WANTED}.")
     sides = [row[name] for name in names]
     yield _Judgment(sides, 0.5 if label == UNDECIDED else label, person, where)
+
+
+def _both(
+    sides: Sequence[object], table: np.ndarray | None, where: str
+) -> Sequence[Float[np.ndarray, "h d"]]:
+    """Return the steps of both trajectories; what is wrong is said in the same words of either."""
+    found, wrong = [], []
+    for side in sides:
+        try:
+            found.append(_steps(side, table, where))
+        except DataError as error:
+            wrong.append(f"{error}")
+    if wrong:  # where both are, which is preferred does not decide what is said
+        raise DataError(min(wrong))
+    return found
 
 
 def _steps(side: object, table: np.ndarray | None, where: str) -> Float[np.ndarray, "h d"]:

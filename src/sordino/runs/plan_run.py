@@ -33,7 +33,7 @@ from sordino.auditing.runs.replay import REWARD, read_result
 from sordino.certificates import certify, ledger_of
 from sordino.errors import ConvergenceError, UsageError
 from sordino.policies.worst_case import Ellipsoidal
-from sordino.preferences.files import read_rows
+from sordino.preferences.files import COMPARED_SIDES, read_rows
 from sordino.preferences.trajectories import read_trajectories
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
@@ -325,7 +325,7 @@ def prepare(settings: Planning) -> PlanRun:
         return made
     features = tables.get("features")
     first = cast("dict[str, object]", next((row for _, row in read_rows(settings.source)), {}))
-    if not any(isinstance(first.get(name), dict) for name in ("first", "chosen")):
+    if not any(isinstance(first.get(name), dict) for name in COMPARED_SIDES):
         features = None  # steps are told by their features
     elif features is None:
         shape = np.shape(tables["transitions"])[-3:-1]

@@ -115,6 +115,22 @@ def test_visits_that_the_table_does_not_know(bad):
     assert len(messages) == 1, "it is known which went better"
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "word"),
+    [
+        ([[1.0]] * 2, [[1.0]] * 3, "all must have 2 steps"),
+        ([[float("nan")]], [], "each trajectory"),
+    ],
+)
+def test_no_message_says_which_of_two_went_better(one, other, word):
+    told = set()
+    for sides in ((one, other), (other, one)):
+        with pytest.raises(DataError, match=word) as caught:
+            read_trajectories([dict(zip(("chosen", "rejected"), sides, strict=True))])
+        told.add(str(caught.value))
+    assert len(told) == 1
+
+
 def test_vectors_beside_a_table():
     with pytest.raises(DataError, match=r"record 1: .*beside a table"):
         read_trajectories(ROWS, features=TABLE)

@@ -688,7 +688,10 @@ def check_mechanism(
         ):
             other = "The candidate that is chosen is not the likeliest."
             coin = replace(coin, outcome="refutes", summary=other)
-        elif (told := stated.result.get("online")) and not _follows_rounds(told, spends, reward):
+        elif (told := stated.result.get("online")) and (
+            not _follows_rounds(told, spends, reward)
+            or (told["world"] is None and _says(stated.result.get("truth")))  # of people
+        ):
             other = "What is told of the rounds is not what was paid for and learned."
             coin = replace(coin, outcome="refutes", summary=other)
         return coin if stated.metrics is None else replace(coin, outcome="refutes", summary=_FREE)
@@ -781,9 +784,12 @@ def _metrics_differences(
 
 
 def check_plan(
-    found: Finding, told: Mapping[str, Any], plan: Mapping[str, Any], reward: RewardModel
+    found: Finding, told: Mapping[str, Any] | None, plan: Mapping[str, Any], reward: RewardModel
 ) -> Finding:
     """Return what was found of a reward, refuted too if a plan is not worth what is told of it."""
+    if told is None:
+        other = "A plan lies beside a result that tells of none."
+        return replace(found, outcome="refutes", summary=other)
     # The policy is walked through its world once more, and held against the worst reward; which
     # policy is best is not asked again: the reward that bounds all others is checked, and does it.
     tables, known = plan["world"], confidence_ellipsoid_of(reward)
@@ -798,6 +804,11 @@ def check_plan(
     again["gap"] = max(again["upper"] - again["value"], 0.0)
     names = ("value", "upper", "gap", "suboptimality")
     same = _alike([told[name] for name in names], [again[name] for name in names])
+    shared = (*names[:3], *terms, "answers_needed", "said")  # with the plan's own file
+    own = {name: told[name] for name in shared}
+    own |= {"certificate": told["suboptimality"], "guarantee": finite(reward.guarantee.to_dict())}
+    same &= _alike({name: plan[name] for name in own}, own)
+    same &= (plan["label"] == "valid") is (told["radius_scale"] >= 1)
     gap = theta - plausible.center
     slack = 1 + _NUMBER_SLACK
     inside = math.sqrt(float(gap @ plausible.metric @ gap)) <= plausible.radius * slack + _SLACK

@@ -150,7 +150,7 @@ class StoredRun:
         path = folder / shown.name
         values = read_json(path, kind=shown.form, version=shown.version, problem=_PROBLEM)
         found = cls.of(result, values, shown.model.load(path), sha256_of(path))
-        if "plan" not in result:
+        if "plan" not in result and not (folder / PLAN).is_file():
             return found
         terms: dict[str, Any] = {"kind": PLAN_FORMAT, "version": PLAN_VERSION}
         return replace(found, plan=read_json(folder / PLAN, **terms, problem=_PROBLEM))
@@ -253,7 +253,7 @@ class _StoredCheckpoint:
     @classmethod
     def read(cls, folder: Path) -> _StoredCheckpoint:
         """Return what the files in a folder say."""
-        (values, stated, found), config = checkpoint_files(folder), folder / _CONFIG
+        (values, changed, found), config = checkpoint_files(folder), folder / _CONFIG
         signed = folder / CERTIFICATE_FILE
         with malformed(PROMISE_FILE):
             sources = tuple(map(Answers.from_dict, values["sources"]))
@@ -272,7 +272,7 @@ class _StoredCheckpoint:
             reward=promise,
             marked=marked,
             digest=digest_of_json(found),
-            changed=tuple(sorted(name for name in stated if found.get(name) != stated[name])),
+            changed=tuple(changed),
         )
 
     @property
@@ -630,7 +630,7 @@ def _check_origin(case: _Case, paid: Guarantee) -> Finding:
     found = check_mechanism(run.stated, paid, paying, reward=run.reward)
     if run.plan is not None:
         with malformed(PLAN):
-            return check_plan(found, run.stated.result["plan"], run.plan, run.reward)
+            return check_plan(found, run.stated.result.get("plan"), run.plan, run.reward)
     return found
 
 
@@ -658,7 +658,7 @@ def _check_digests(run: StoredRun | _StoredCheckpoint) -> Finding:
     """Return whether the reward and the policy are those that were certified."""
     if isinstance(run, _StoredCheckpoint):
         names, certified = ", ".join(run.changed), run.certificate and run.certificate.digest
-        wrong = f"{PROMISE_FILE} speaks for other bytes, or for more files: {names}. "
+        wrong = f"{PROMISE_FILE} speaks for other bytes, or for other files: {names}. "
         other = f"The files are not those that {CERTIFICATE_FILE} certifies."
         return Finding.judged(
             "digests",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +32,13 @@ MODEL_FILES = (
     *("merges.txt", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja"),
 )
 """What belongs to a model besides its weights."""
+
+_WEIGHTS = (
+    "model.safetensors",
+    "*.safetensors.index.json",
+    "adapter_*.safetensors",
+    "adapter_*.json",
+)
 
 PROMISED = "sordino_promise"
 """The same within the config of a model, so that it goes wherever the weights go."""
@@ -179,14 +186,9 @@ class CheckpointPromise:
     def write(self, folder: Path, *, title: str, more: Iterable[str] = ()) -> None:
         """Write ``sordino.json`` and the model card beside the weights of a checkpoint."""
         # It says which files it speaks for: the model's, and any ``more`` that were written.
-        weights = {"model.safetensors", "adapter_model.safetensors", "adapter_config.json"}
+        names = {*more, *_loadable(folder)}
         for index in folder.glob("*.safetensors.index.json"):
-            weights |= {*json.loads(index.read_bytes())["weight_map"].values(), index.name}
-        names = {
-            *weights,
-            *more,
-            *(path.name for each in MODEL_FILES for path in folder.glob(each)),
-        }
+            names |= {*json.loads(index.read_bytes())["weight_map"].values()}
         files = {
             name: sha256_of(folder / name) for name in sorted(names) if (folder / name).is_file()
         }
@@ -208,26 +210,34 @@ def is_checkpoint(folder: Path) -> bool:
         return False
 
 
-def checkpoint_files(folder: Path) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
-    """Return ``sordino.json``, and the SHA-256 of its files: as it states them, and as they are."""
+def _loadable(folder: Path) -> Iterator[str]:
+    """Yield the names of files that are loaded with a model, wherever they come from."""
+    return (path.name for each in (*_WEIGHTS, *MODEL_FILES) for path in folder.glob(each))
+
+
+def checkpoint_files(folder: Path) -> tuple[dict[str, Any], list[str], dict[str, str]]:
+    """Return ``sordino.json``, which files it does not speak for, and the SHA-256 of all."""
     path = folder / PROMISE_FILE
     values = read_json(path, kind=_FORMAT, version=_VERSION, problem=_PROBLEM)
     files = values.get("files")
     if not (isinstance(files, dict) and files and all(isinstance(v, str) for v in files.values())):
         raise DataError(f"{_PROBLEM}: it does not say which files it speaks for.")
     # A name is that of a file beside the promise, wherever else it may point.
-    names = [PROMISE_FILE, *(name for name in files if Path(name).name == name)]
-    found = {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
-    return values, files, found
+    # What was laid beside would be loaded too: an adapter changes the weights below it.
+    names = {PROMISE_FILE, *_loadable(folder), *(name for name in files if Path(name).name == name)}
+    found = {name: sha256_of(folder / name) for name in sorted(names) if (folder / name).is_file()}
+    stated = files | {PROMISE_FILE: found[PROMISE_FILE]}
+    other = [name for name in {*stated, *found} if found.get(name) != stated.get(name)]
+    return values, sorted(other), found
 
 
 def certify_checkpoint(folder: Path, ledger: Path) -> Certificate:
     """Return what a checkpoint promises, by digest of its files, if a ledger paid for all of it."""
     # Guarantee: As of sordino.certify, of every release behind the weights. Shown by
     # tests/language/test_checkpoint_audit.py.
-    values, stated, found = checkpoint_files(folder)
+    values, other, found = checkpoint_files(folder)
     promise = CheckpointPromise.from_dict(values)
-    if other := sorted(name for name, digest in stated.items() if found.get(name) != digest):
+    if other:
         raise DataError(
             f"{other[0]} is not the file that {PROMISE_FILE} speaks for. Nothing was certified. "
             "Save the model again, into a folder of its own."
