@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 from rich.console import Console
@@ -26,6 +26,9 @@ from sordino._files import finite
 from sordino._markup import harmless
 from sordino._version import __version__
 from sordino.runs.settings import Declared, Spending, declared, flag_of
+
+if TYPE_CHECKING:
+    from sordino.runs.run import Run
 
 COMMANDS = {
     "align": "Learn a private reward and policy from judgments, with ledger and report.",
@@ -156,6 +159,17 @@ def command(
         return body
 
     return registered
+
+
+def run_command(name: str, settings: type[S], prepare: Callable[[S], Run]) -> None:
+    """Make a command that does one run: what is told of it is what its list says."""
+
+    def body(given: S) -> None:
+        run = prepare(given)
+        tell(run.settings, *run.outcome())
+
+    body.__name__, body.__doc__ = name, COMMANDS[name]
+    command(app, settings)(body)
 
 
 _LEAST_WIDTH = 88

@@ -43,6 +43,7 @@ from sordino.runs.run import (
     Limit,
     Run,
     imagined_ledger,
+    limit_of_private,
     made_folder,
     refuse_randomized,
     spending_limit,
@@ -516,16 +517,9 @@ class _OnAnswers(_Training):
     def limit(self) -> Limit:
         settings, pairs = self.settings, self.pairs
         if isinstance(pairs, PrivatePairs):
-            promise = pairs.guarantee
-            return spending_limit(
-                promise.epsilon,
-                settings.limits,
-                unit=promise.unit,
-                trust=promise.trust,
-                delta=promise.delta,
-            )
+            return limit_of_private(pairs.guarantee, settings.limits)
         spend = math.inf if settings.non_private else self.coin.epsilon
-        return spending_limit(spend, settings.limits, unit="label", trust="central")
+        return spending_limit(spend, settings.limits, unit="label")
 
     @property
     def losses(self) -> tuple[float, ...]:
@@ -643,14 +637,9 @@ class _OnJudgments(_Training):
     @property
     def limit(self) -> Limit:
         privacy = self.privacy
-        return spending_limit(
-            privacy.epsilon,
-            self.settings.limits,
-            unit=privacy.unit,
-            trust="central",
-            delta=privacy.delta,
-            neighbors=privacy.neighbors,
-        )
+        terms: dict[str, Any] = {"delta": privacy.delta, "neighbors": privacy.neighbors}
+        limits = self.settings.limits
+        return spending_limit(privacy.epsilon, limits, unit=privacy.unit, **terms)
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         settings, privacy = self.settings, self.privacy

@@ -84,7 +84,7 @@ _FORMATS = {
 }
 _WORK = ".run-"  # folders of policies whose runs are not kept yet
 _PROBLEM = "This study cannot be gone on with"
-_JUDGES = spending_limit(math.inf, Budget(), unit="label", trust="central")
+_JUDGES = spending_limit(math.inf, Budget(), unit="label")
 """What is spent of judgments that are used unprotected, and the limit of a new ledger on it."""
 
 
@@ -371,7 +371,7 @@ class Study:
         """Return the limits of a new ledger: of labels, which rows on records spend too, first."""
         labels, records, own = self.events("label"), self.events("record"), self.settings.limits
         if not records:
-            return {"label": spending_limit(self.spend, own, unit="label", trust="central")}
+            return {"label": spending_limit(self.spend, own, unit="label")}
         terms: dict[str, Any] = {"trust": "central", "delta": self.delta}
         spend = composed_epsilon(labels | records, neighbors=REPLACE_ONE, delta=self.delta)
         whole, relation = self.record_epsilon(records) * _MARGIN, REPLACE_SPECIAL

@@ -5,11 +5,6 @@ from __future__ import annotations
 from sordino.runs.align_settings import Align
 from sordino.runs.alignment import prepare
 
-from ._app import app, command, tell
+from ._app import run_command
 
-
-@command(app, Align)
-def align(settings: Align) -> None:
-    """Learn a private reward and policy from judgments, with ledger and report."""
-    run = prepare(settings)
-    tell(run.settings, *run.outcome())
+run_command("align", Align, prepare)

@@ -79,7 +79,7 @@ from sordino.runs.settings import (
 )
 from sordino.runs.tables import ledger_rows, promise_rows
 
-from ._app import app, command, tell
+from ._app import run_command
 
 _MOST_DRAWS = 10_000_000
 _UNIFORM = "uniform"
@@ -579,14 +579,9 @@ class _BanditRun(FolderRun):
     @property
     def limit(self) -> Limit:
         settings = self.settings
-        return spending_limit(
-            self._epsilon if settings.epsilon is None else settings.epsilon,
-            settings.limits,
-            unit=settings.unit.whose,
-            trust="central",
-            delta=settings.delta,
-            neighbors=settings.relation,
-        )
+        epsilon = self._epsilon if settings.epsilon is None else settings.epsilon
+        terms: dict[str, Any] = {"delta": settings.delta, "neighbors": settings.relation}
+        return spending_limit(epsilon, settings.limits, unit=settings.unit.whose, **terms)
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         spend = {"would spend": f"epsilon={never_less(plan['spend'])}"}
@@ -743,8 +738,4 @@ def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
     return rows
 
 
-@command(app, Bandit)
-def bandit(settings: Bandit) -> None:
-    """Draw arms from a private policy of logged pulls; the randomness of the draws is the noise."""
-    run = _BanditRun.of(settings)
-    tell(run.settings, *run.outcome())
+run_command("bandit", Bandit, _BanditRun.of)

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from sordino.runs.optimize_run import Optimize, prepare
 
-from ._app import app, command, tell
+from ._app import run_command
 
-
-@command(app, Optimize)
-def optimize(settings: Optimize) -> None:
-    """Improve a policy batch by batch, each update private; with ledger, resume and report."""
-    run = prepare(settings)
-    tell(run.settings, *run.outcome())
+run_command("optimize", Optimize, prepare)

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from sordino.runs.plan_run import Planning, prepare
 
-from ._app import app, command, tell
+from ._app import run_command
 
-
-@command(app, Planning)
-def plan(settings: Planning) -> None:
-    """Plan by compared trajectories or a released reward, pessimistically, with a certificate."""
-    run = prepare(settings)
-    tell(run.settings, *run.outcome())
+run_command("plan", Planning, prepare)

@@ -52,7 +52,7 @@ from .align_run import (
     show_examples,
 )
 from .progress import Bar
-from .run import Limit, spending_limit
+from .run import Limit, limit_of_private, spending_limit
 from .settings import Unit, choose_coin
 
 _LEAST_LEFT = 12
@@ -71,13 +71,8 @@ class Randomizing:
         """Return the limit of a new ledger: the first spend, or what arrived private."""
         settings, pairs = self.settings, self.pairs
         if isinstance(pairs, PrivatePairs):
-            promise = pairs.guarantee
-            return spending_limit(
-                promise.epsilon, settings.limits, unit=promise.unit, trust=promise.trust
-            )
-        return spending_limit(
-            settings.total, settings.limits, unit=settings.unit.counted, trust="central"
-        )
+            return limit_of_private(pairs.guarantee, settings.limits)
+        return spending_limit(settings.total, settings.limits, unit=settings.unit.counted)
 
     def coin(self, pairs: Pairs) -> RandomizedResponse:
         """Return the coin of one label."""
@@ -253,8 +248,7 @@ class ChoiceNoise(BallotRun):
     def limit(self) -> Limit:
         """Return the limit of a new ledger: the first spend."""
         settings = self.settings
-        terms: dict[str, Any] = {"unit": settings.unit.counted, "trust": "central"}
-        return spending_limit(settings.total, settings.limits, **terms)
+        return spending_limit(settings.total, settings.limits, unit=settings.unit.counted)
 
     @cached_property
     def die(self) -> KaryRandomizedResponse:

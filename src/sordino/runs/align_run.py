@@ -13,7 +13,9 @@ import numpy as np
 
 from sordino import _random
 from sordino._files import finite, to_json
-from sordino.certificates import certify
+from sordino._version import __version__
+from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION, REWARD
+from sordino.certificates import Certificate, certify
 from sordino.environments.annotators import TrueReward
 from sordino.errors import UsageError
 from sordino.policies.gibbs import (
@@ -35,6 +37,7 @@ from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
     describe_fit_settings,
+    describe_guarantee_and_caveats,
     describe_ledger_rows,
     measure_confidence,
     measure_examples,
@@ -46,7 +49,7 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.noise_forecast import Picture
 
 from .align_settings import Align
-from .run import FolderRun, Limit, describe_result, spending_limit
+from .run import FolderRun, Limit, spending_limit
 from .tables import align_rows, choice_rows, forecast_rows
 
 NO_METRICS = {  # what is said of a reward where nothing paid for more
@@ -198,14 +201,8 @@ class AlignRun(FolderRun):
     def limit(self) -> Limit:
         """Return the limit of a curator's new ledger."""
         settings = self.settings
-        return spending_limit(
-            self.allowed,
-            settings.limits,
-            unit=settings.unit.whose,
-            trust="central",
-            delta=settings.failure,
-            neighbors=settings.relation,
-        )
+        terms: dict[str, Any] = {"delta": settings.failure, "neighbors": settings.relation}
+        return spending_limit(self.allowed, settings.limits, unit=settings.unit.whose, **terms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,18 +232,9 @@ class LearningRun(AlignRun):
             known = public if self.settings.hides_texts else self.inputs.data
             assert isinstance(known, Comparisons)  # noqa: S101 - for the type checker
             measured["truth"] = measure_truth(learned.policy, known, truth)
-        result: dict[str, Any] = finite(
-            {
-                **describe_result(self.settings.noise.value, certificate),
-                **self._chosen,
-                **learned.parts,
-                **measured,
-                "certificate": certificate.to_dict(),
-                "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
-                "seconds": round(_random.clock() - self.started, 3) if learned.timed else None,
-            }
-        )
-        return result, {"reward.json": model, "report.html": page(result, ledger)}
+        parts = {"noise": self.settings.noise.value, **self._chosen, **learned.parts, **measured}
+        started = self.started if learned.timed else None
+        return certified_files(certificate, ledger, parts, {REWARD: model}, started=started)
 
 
 class BallotRun(LearningRun):
@@ -324,12 +312,41 @@ def parts_of(
     }
 
 
+def certified_files(
+    certificate: Certificate,
+    ledger: Ledger,
+    parts: Mapping[str, Any],
+    files: Mapping[str, str],
+    *,
+    started: float | None = None,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a ``result.json`` and all files beside it, of which the first was certified.
+
+    Without ``started`` the time that a run took is not told.
+    """
+    name, text = next(iter(files.items()))
+    result: dict[str, Any] = finite(
+        {
+            "format": RESULT_FORMAT,
+            "version": RESULT_VERSION,
+            "sordino": __version__,
+            "noise": parts["noise"],
+            **describe_guarantee_and_caveats(certificate.guarantee),
+            **parts,
+            "certificate": certificate.to_dict(),
+            f"{Path(name).stem}_sha256": hashlib.sha256(text.encode()).hexdigest(),
+            "seconds": None if started is None else round(_random.clock() - started, 3),
+        }
+    )
+    return result, {**files, "report.html": page(result, ledger)}
+
+
 def page(result: dict[str, Any], ledger: Ledger) -> str:
     """Return the report of a run as one HTML file."""
-    summary = summarize(
-        result, calibration=result.get("calibration") or (), ledger=describe_ledger_rows(ledger)
+    shown = describe_ledger_rows(ledger)
+    return render_report(
+        summarize(result, calibration=result.get("calibration") or (), ledger=shown)
     )
-    return render_report(summary)
 
 
 def questions_of_one_person(data: Pairs | Rankings) -> int:

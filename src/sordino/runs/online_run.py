@@ -7,7 +7,6 @@ before the first round.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -19,7 +18,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_array
 
 from sordino import _random
-from sordino._files import finite, sha256_of, to_json
+from sordino._files import sha256_of, to_json
 from sordino.algorithms.online_alignment import (
     EXPLORATIONS,
     Play,
@@ -28,6 +27,7 @@ from sordino.algorithms.online_alignment import (
     prepare_rounds,
     promise_of_rounds,
 )
+from sordino.auditing.runs.replay import REWARD
 from sordino.certificates import certify
 from sordino.environments.preference_worlds import (
     HardInstance,
@@ -53,9 +53,9 @@ from sordino.reporting.result import describe_fit_settings, describe_guarantee_a
 from sordino.rewards.finite import FiniteRewards, describe_class, read_weights
 
 from .align_labels import Randomizing
-from .align_run import NO_CHOICE, NO_METRICS, describe_policy, page
+from .align_run import NO_CHOICE, NO_METRICS, certified_files, describe_policy
 from .align_settings import ClassFile, Epsilon, Promised
-from .run import FolderRun, Limit, describe_result, spending_limit
+from .run import FolderRun, Limit, spending_limit
 from .settings import (
     Argument,
     FitOption,
@@ -68,7 +68,6 @@ from .settings import (
     refuse_records,
     terms_of,
 )
-from .tables import ledger_rows, promise_rows
 
 _WORLDS: Final = ("linear", "hard")
 _FRESH: Final = 3_000  # made-up contexts on which a policy is held against the truth
@@ -188,7 +187,7 @@ class OnlineRun(FolderRun):
         if self.pairs is not None:
             return self.randomizing.limit
         settings = self.settings
-        return spending_limit(settings.total, settings.limits, unit="label", trust="central")
+        return spending_limit(settings.total, settings.limits, unit="label")
 
     @property
     def losses(self) -> tuple[float, ...]:
@@ -298,30 +297,21 @@ class OnlineRun(FolderRun):
         model, coin = to_json(reward.to_dict()), cast("RandomizedResponse", found.run.coin)
         among, fitted = describe_class(reward, None), describe_fit_settings(reward)
         del fitted["method_asked"], fitted["weight_standard_error"]
-        result: dict[str, Any] = finite(
-            {
-                **describe_result("labels", certificate),
-                "mechanism": {
-                    "name": "randomized-response",
-                    "flip_probability": coin.flip_probability,
-                    "epsilon_per_label": coin.epsilon,
-                },
-                "data": {"name": ledger.data, "pairs": found.asked, "dropped": 0, "capped": 0},
-                "reward": NO_METRICS | fitted,
-                "policy": {
-                    **describe_policy(policy),
-                    **NO_CHOICE,
-                    "temperature": policy.temperature,
-                },
-                **({} if among is None else {"class": among}),
-                "online": {"world": settings.world if settings.made_up else None, **found.told},
-                **({} if self.pairs is not None else {"truth": self._truth(found.policy)}),
-                "certificate": certificate.to_dict(),
-                "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
-                "seconds": round(_random.clock() - self.started, 3),
-            }
-        )
-        return result, {"reward.json": model, "report.html": page(result, ledger)}
+        parts = {
+            "noise": "labels",
+            "mechanism": {
+                "name": "randomized-response",
+                "flip_probability": coin.flip_probability,
+                "epsilon_per_label": coin.epsilon,
+            },
+            "data": {"name": ledger.data, "pairs": found.asked, "dropped": 0, "capped": 0},
+            "reward": NO_METRICS | fitted,
+            "policy": describe_policy(policy) | NO_CHOICE | {"temperature": policy.temperature},
+            **({} if among is None else {"class": among}),
+            "online": {"world": settings.world if settings.made_up else None, **found.told},
+            **({} if self.pairs is not None else {"truth": self._truth(found.policy)}),
+        }
+        return certified_files(certificate, ledger, parts, {REWARD: model}, started=self.started)
 
     def _truth(self, policy: Any) -> dict[str, float]:
         """Return how good the policy is in a world whose reward is known, on fresh contexts."""
@@ -338,20 +328,19 @@ class OnlineRun(FolderRun):
         """Return a plan in lines."""
         return super().plan_rows(plan) | {"rounds": f"{plan['rounds']:,}"}
 
-    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+    def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
         """Return what was learned in lines."""
         online, truth = told["online"], told.get("truth")
-        rows = promise_rows(told)
-        rows["rounds"] = f"{online['rounds']:,}, in {online['asked']:,} of which somebody was asked"
-        rows["exploration"] = online["exploration"] + (" (heuristic)" * online["heuristic"])
+        rows = {
+            "rounds": f"{online['rounds']:,}, in {online['asked']:,} of which somebody was asked",
+            "exploration": online["exploration"] + (" (heuristic)" * online["heuristic"]),
+        }
         if "class" in told:
             name, count = told["class"]["likeliest"][0][0], told["class"]["candidates"]
             rows["chosen"] = f"{name}; {online['possible']:,} of {count:,} may be the true one"
         if truth is not None:
             rows["KL regret"] = f"{truth['kl_regret']:.4f} of the policy learned"
-        rows |= ledger_rows(ledger.head.digest, ledger.head.rows)
-        out = self.settings.out
-        return rows | ({} if out is None else {"report": str(out / "report.html")})
+        return rows
 
 
 def _halfway(weights: Float[np.ndarray, " d"], features: ActionFeatures) -> Any:

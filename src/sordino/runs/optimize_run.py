@@ -7,7 +7,6 @@ people nothing is told but what the updates released.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,15 +35,15 @@ from sordino.environments.values import Environment
 from sordino.errors import UsageError
 from sordino.policies.softmax import LogLinearPolicy
 from sordino.preferences.bandit_logs import usable_reward_range
-from sordino.privacy.guarantee import DECLARED_DISJOINT, NeighboringRelation, never_less
+from sordino.privacy.guarantee import DECLARED_DISJOINT, NeighboringRelation
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.release_checks import drawn_from, entropy_of, weighed
 
-from .align_run import page
+from .align_run import certified_files
 from .progress import Bar
-from .run import FolderRun, Limit, describe_result, spending_limit
+from .run import FolderRun, Limit, spending_limit
 from .settings import (
     DELTA,
     Argument,
@@ -58,7 +57,6 @@ from .settings import (
     refuse_options,
     terms_of,
 )
-from .tables import ledger_rows, promise_rows
 
 _WORLDS: Final = {"sphere": Sphere, "dosing": Dosing}
 _CHECKPOINT: Final = ".checkpoint.json"
@@ -226,14 +224,8 @@ class OptimizeRun(FolderRun):
     def limit(self) -> Limit:
         """Return the limit of a new ledger."""
         settings = self.settings
-        return spending_limit(
-            settings.epsilon,
-            settings.limits,
-            unit="person",
-            trust="central",
-            delta=settings.delta,
-            neighbors=settings.relation,
-        )
+        terms: dict[str, Any] = {"delta": settings.delta, "neighbors": settings.relation}
+        return spending_limit(settings.epsilon, settings.limits, unit="person", **terms)
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what one batch spends, which is what all of them do; nothing is touched."""
@@ -303,34 +295,26 @@ class OptimizeRun(FolderRun):
         certificate = certify_paid(
             trained, ledger, kind="policy", digest=digest_of_json(values), for_study=True
         )
-        text = to_json(values)
         truth = None
         if isinstance(users, Sphere | Dosing) and settings.world in _WORLDS:  # nobody is behind it
             losses = [users.suboptimality(one, _generator(), _FRESH) for one in run.policies]
             output = users.suboptimality(run.policy, _generator(), _FRESH)
             truth = {"suboptimality": losses, "output": output, "users": _FRESH}
-        result: dict[str, Any] = finite(
-            {
-                **describe_result("per-update", certificate),
-                "mechanism": {
-                    "name": settings.update,
-                    "oracle": None if settings.update == "pg" else settings.oracle,
-                    "epsilon": settings.epsilon,
-                    "delta": settings.delta,
-                },
-                "data": {
-                    "name": ledger.data,
-                    "world": settings.world,
-                    "persons": slots.batch * slots.batches,
-                },
-                "trained": trained.told,
-                "truth": truth,
-                "certificate": certificate.to_dict(),
-                "policy_sha256": hashlib.sha256(text.encode()).hexdigest(),
-                "seconds": None,  # what is drawn exactly takes a time that depends on people
-            }
-        )
-        return result, {POLICY: text, "report.html": page(result, ledger)}
+        persons = slots.batch * slots.batches
+        parts = {
+            "noise": "per-update",
+            "mechanism": {
+                "name": settings.update,
+                "oracle": None if settings.update == "pg" else settings.oracle,
+                "epsilon": settings.epsilon,
+                "delta": settings.delta,
+            },
+            "data": {"name": ledger.data, "world": settings.world, "persons": persons},
+            "trained": trained.told,
+            "truth": truth,
+        }
+        # no time is told: what is drawn exactly takes one that depends on people
+        return certified_files(certificate, ledger, parts, {POLICY: to_json(values)})
 
     def finish(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Update, and show all files; the checkpoint goes, as the policy's own file holds it."""
@@ -341,7 +325,7 @@ class OptimizeRun(FolderRun):
 
     def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
         """Return a plan in lines."""
-        rows = {"would spend": f"epsilon={never_less(plan['spend'])}", **promise_rows(plan)}
+        rows = super().plan_rows(plan)
         rows["users"] = f"{plan['users']:,} persons in {plan['batches']:,} batches"
         oracle = "" if plan["update"] == "pg" else f" by {plan['oracle']}"
         rows["update"] = f"{plan['update']}{oracle}; output: {plan['output']}"
@@ -352,11 +336,10 @@ class OptimizeRun(FolderRun):
             )
         return rows
 
-    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+    def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
         """Return what was done in lines."""
-        trained, truth, out = told["trained"], told["truth"], self.settings.out
+        trained, truth = told["trained"], told["truth"]
         rows = {
-            **promise_rows(told),
             "updates": f"{trained['batches']:,} ({trained['update']}), {trained['projected']:,} of "
             "them projected",
             "coverage": f"no action more than {trained['coverage']:.4g} times as likely as where "
@@ -365,11 +348,7 @@ class OptimizeRun(FolderRun):
         if truth is not None:
             first = truth["suboptimality"][0]
             rows["suboptimality"] = f"{truth['output']:.4f}, from {first:.4f} at the start (known)"
-        return (
-            rows
-            | ledger_rows(ledger.head.digest, ledger.head.rows)
-            | {"report": str(out and out / "report.html")}
-        )
+        return rows
 
 
 def _generator() -> np.random.Generator:

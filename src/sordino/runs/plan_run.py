@@ -6,7 +6,6 @@ is too wide for anything to be certain, the run says so, and about how many answ
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -35,7 +34,6 @@ from sordino.errors import ConvergenceError, UsageError
 from sordino.policies.worst_case import Ellipsoidal
 from sordino.preferences.files import COMPARED_SIDES, read_rows
 from sordino.preferences.trajectories import read_trajectories
-from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import ledger_of_run
 from sordino.reporting.result import describe_guarantee_and_caveats
@@ -43,10 +41,10 @@ from sordino.rewards.evidence import MOST_FEATURES
 from sordino.rewards.model import RewardModel
 
 from . import alignment
-from .align_run import AlignRun, page
+from .align_run import AlignRun, certified_files
 from .align_settings import Align, Delta, Epsilon, NoiseOn
 from .progress import Bar
-from .run import FolderRun, Limit, describe_result, quiet, spending_limit
+from .run import FolderRun, Limit, limit_of_private, quiet
 from .settings import (
     Argument,
     Cap,
@@ -61,11 +59,10 @@ from .settings import (
     refuse_records,
     terms_of,
 )
-from .tables import ledger_rows, promise_rows
 
 T = TypeVar("T")
 _BALL = 5.0
-_OF_RELEASE: Final = ("mechanism", "metrics", "data", "reward")
+_OF_RELEASE: Final = ("noise", "mechanism", "metrics", "data", "reward")
 _SHOWN: Final = (4, 16, 64)  # times as many answers, in the picture
 
 
@@ -205,42 +202,20 @@ class PlanRun(FolderRun):
             }
         )
         certificate = certify(reward, ledger, for_study=True)
-        model = to_json(reward.to_dict())
         parts = {name: released[name] for name in _OF_RELEASE if name in released}
-        described = describe_result(str(released["noise"]), certificate)
-        result: dict[str, Any] = finite(
-            described
-            | parts
-            | {
-                "plan": told,
-                "certificate": certificate.to_dict(),
-                "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
-                "seconds": None,
-            }
-        )
-        files = {REWARD: model, PLAN: to_json(values), "report.html": page(result, ledger)}
-        return result, files
+        files = {REWARD: to_json(reward.to_dict()), PLAN: to_json(values)}
+        return certified_files(certificate, ledger, parts | {"plan": told}, files)
 
-    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+    def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
         """Return what was planned in lines."""
-        found, out = told["plan"], self.settings.out
-        rows = {
-            **promise_rows(told),
+        found = told["plan"]
+        return {
             "certain": "nothing"
             if found["vacuous"]
             else f"{found['value']:.4g} above the reference, at {found['confidence']:.0%}",
             "at most lost": f"{found['suboptimality']:.4g} to the best policy",
             "if": f"the true weights have norm {found['ball']:g} or less",
         }
-        return (
-            rows
-            | ledger_rows(ledger.head.digest, ledger.head.rows)
-            | {"report": str(out and out / "report.html")}
-        )
-
-    def plan_rows(self, plan: dict[str, Any]) -> dict[str, str]:
-        """Return what would be spent in lines."""
-        return {"would spend": f"epsilon={never_less(plan['spend'])}", **promise_rows(plan)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,10 +248,7 @@ class _Free(PlanRun):
 
     @property
     def limit(self) -> Limit:
-        promise = self.reward.guarantee
-        return spending_limit(
-            promise.epsilon, self.settings.limits, unit=promise.unit, trust=promise.trust
-        )
+        return limit_of_private(self.reward.guarantee, self.settings.limits)
 
     @cached_property
     def paying(self) -> Ledger:

@@ -6,7 +6,6 @@ or on every label; ratings, intervals, ranks and the history of the board follow
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from abc import abstractmethod
@@ -55,7 +54,7 @@ from sordino.rewards.vote_release import (
 )
 
 from .align_labels import Randomizing
-from .align_run import page
+from .align_run import certified_files
 from .align_settings import Delta, Epsilon, Offered, Relation, WhichUnit
 from .alignment import Outcome, perform_call
 from .progress import Bar, Passes
@@ -63,7 +62,6 @@ from .run import (
     FolderRun,
     Limit,
     Run,
-    describe_result,
     quiet,
     refuse_randomized,
     spending_limit,
@@ -80,7 +78,7 @@ from .settings import (
     refuse_records,
     refuse_relation,
 )
-from .tables import describe_promise, ledger_rows, verdict_rows
+from .tables import closing_rows, promise_rows, verdict_rows
 
 _NOISES: Final = ("auto", "labels", "estimate")
 _TIES: Final = ("davidson", "half")
@@ -408,25 +406,20 @@ class RankRun(FolderRun):
         certificate = certify_paid(
             board, ledger, kind="leaderboard", digest=digest_of_json(values), for_study=True
         )
-        text = to_json(values)
-        hidden = self.settings.hides_texts
+        hidden = settings.hides_texts
         # a repeat, or a vote beyond the cap of its person, is not on the board
         votes = self.number if hidden else sum(one.votes[""].number for one in board.releases)
-        result: dict[str, Any] = finite(
-            {
-                **describe_result(self.settings.noise, certificate),
-                "mechanism": self.described(),
-                "metrics": None,
-                "data": {"name": ledger.data, "pairs": votes}
-                | ({"left_out": self.left_out} if self.left_out else {}),
-                "leaderboard": told,
-                "certificate": certificate.to_dict(),
-                "leaderboard_sha256": hashlib.sha256(text.encode()).hexdigest(),
-                "seconds": None if hidden else round(_random.clock() - self.started, 3),
-            }
-        )
-        files = {"leaderboard.csv": board_table(told), "report.html": page(result, ledger)}
-        return result, {BOARD: text} | files
+        left = {"left_out": self.left_out} if self.left_out else {}
+        parts = {
+            "noise": settings.noise,
+            "mechanism": self.described(),
+            "metrics": None,
+            "data": {"name": ledger.data, "pairs": votes, **left},
+            "leaderboard": told,
+        }
+        files = {BOARD: to_json(values), "leaderboard.csv": board_table(told)}
+        started = None if hidden else self.started
+        return certified_files(certificate, ledger, parts, files, started=started)
 
     def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
         """Return the board in lines."""
@@ -463,14 +456,8 @@ class _Sum(RankRun):
     def limit(self) -> Limit:
         """Return the limit of a new ledger: what this run spends."""
         settings = self.settings
-        return spending_limit(
-            settings.total,
-            settings.limits,
-            unit=settings.unit.whose,
-            trust="central",
-            delta=settings.failure,
-            neighbors=settings.relation,
-        )
+        terms: dict[str, Any] = {"delta": settings.failure, "neighbors": settings.relation}
+        return spending_limit(settings.total, settings.limits, unit=settings.unit.whose, **terms)
 
     @cached_property
     def mechanism(self) -> SumMechanism | GaussianMechanism:
@@ -669,17 +656,15 @@ def board_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
         lines.append(f"and {len(rated) - _LISTED:,} more")
     silent = len(board["items"]) - len(rated)
     rows = {
-        "guarantee": describe_promise(told["guarantee"]),
-        "caveats": ", ".join(told["caveats"]) or "none",
+        **promise_rows(told),
         **({} if votes is None else {"votes": f"{votes:,}"}),
         **({"on it already": f"{left:,}"} if (left := told["data"].get("left_out")) else {}),
         "board": "\n".join(lines) or "nothing can be said of any item",
         **({"too few data": f"{silent:,} items"} if silent else {}),
         **({"groups": ", ".join(board["groups"])} if board["groups"] else {}),
         **({"updates": f"{len(board['history']):,}"} if len(board["history"]) > 1 else {}),
-        **ledger_rows(ledger["head"], ledger["rows"]),
     }
-    return rows | ({} if folder is None else {"report": str(folder / "report.html")})
+    return rows | closing_rows(ledger["head"], ledger["rows"], folder)
 
 
 def _usable_votes(votes: Pairs | Rankings, teaches: float, moves: Any, mu: float) -> int:

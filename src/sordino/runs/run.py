@@ -28,9 +28,6 @@ from sordino._files import (
     sole_holder,
     to_json,
 )
-from sordino._version import __version__
-from sordino.auditing.runs.replay import RESULT_FORMAT, RESULT_VERSION
-from sordino.certificates import Certificate
 from sordino.errors import PrivacyError, PrivacyWarning, UsageError
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy import accounting
@@ -49,10 +46,10 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row, canonical_json, columns_of, event_of, promise_of
 from sordino.privacy.ledger_chain import ledger_path as project_ledger
 from sordino.privacy.persons import People
-from sordino.reporting.result import describe_guarantee_and_caveats, judge
+from sordino.reporting.result import judge
 
 from .settings import Budget, IntoFolder, Paying, Spending, reworded
-from .tables import plan_rows, verdict_rows
+from .tables import closing_rows, plan_rows, promise_rows, verdict_rows
 
 RESULT = "result.json"
 T = TypeVar("T")
@@ -71,13 +68,20 @@ def spending_limit(
     budget: Budget,
     *,
     unit: Unit,
-    trust: Trust,
+    trust: Trust = "central",
     delta: float = 0.0,
     neighbors: NeighboringRelation = REPLACE_ONE,
 ) -> Limit:
     """Return the limit of a run: of a new ledger what it spends, unless more was said."""
     run = Guarantee(epsilon, delta=delta, unit=unit, neighbors=neighbors, trust=trust)
     return Limit(run=run, budget=budget)
+
+
+def limit_of_private(promise: Guarantee, budget: Budget) -> Limit:
+    """Return the limit of a run on what arrived private, or was released before."""
+    return spending_limit(
+        promise.epsilon, budget, unit=promise.unit, trust=promise.trust, delta=promise.delta
+    )
 
 
 def future_ledger(
@@ -206,17 +210,6 @@ def promise_of_all(rows: Sequence[Row], delta: float) -> Guarantee:
     return merge(promises, epsilon=epsilon, delta=delta)
 
 
-def describe_result(noise: str, certificate: Certificate) -> dict[str, Any]:
-    """Return how every ``result.json`` of what was certified begins."""
-    return {
-        "format": RESULT_FORMAT,
-        "version": RESULT_VERSION,
-        "sordino": __version__,
-        "noise": noise,
-        **describe_guarantee_and_caveats(certificate.guarantee),
-    }
-
-
 class Run(ABC):
     """What a command was asked for and has read; nothing is spent before it is performed."""
 
@@ -323,6 +316,15 @@ class FolderRun(Run):
     """A run whose files appear together, ``result.json`` among them: in a folder, or in memory."""
 
     settings: IntoFolder
+
+    def told_rows(self, told: dict[str, Any]) -> dict[str, str]:
+        """Return what was done in lines, without promise, ledger and report."""
+        raise NotImplementedError
+
+    def rows(self, told: dict[str, Any], ledger: Ledger) -> dict[str, str]:
+        """Return what was done in lines."""
+        rows = promise_rows(told) | self.told_rows(told)
+        return rows | closing_rows(ledger.head.digest, ledger.head.rows, self.settings.out)
 
     @abstractmethod
     def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:

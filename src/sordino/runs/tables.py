@@ -48,6 +48,12 @@ def ledger_rows(head: str, rows: int) -> dict[str, str]:
     return {"ledger head": head, "ledger rows": f"{rows} (note the head elsewhere)"}
 
 
+def closing_rows(head: str, rows: int, folder: Path | None) -> dict[str, str]:
+    """Return the lines on the ledger that paid, and on the report, if it was written."""
+    report = {} if folder is None else {"report": str(folder / "report.html")}
+    return ledger_rows(head, rows) | report
+
+
 def verdict_rows(told: Mapping[str, Any]) -> dict[str, str]:
     """Return the line with which a closing summary begins, where there is a verdict."""
     found = told.get("verdict")
@@ -131,9 +137,7 @@ def align_rows(result: Mapping[str, Any], folder: Path | None) -> dict[str, str]
         rows["on public data"] = f"accuracy {_number(public['accuracy'])} on {public['pairs']:,}"
     if "truth" in result:
         rows["KL regret"] = _number(result["truth"]["kl_regret"], 4)
-    rows |= ledger_rows(ledger["head"], ledger["rows"])
-    if folder is not None:
-        rows["report"] = str(folder / "report.html")
+    rows |= closing_rows(ledger["head"], ledger["rows"], folder)
     return rows | ({} if seconds is None else {"seconds": _number(seconds, 1)})
 
 
