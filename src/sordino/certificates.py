@@ -232,7 +232,7 @@ def paid_guarantee(reward: _Paid, ledger: Ledger) -> Guarantee:
     if not wanted or {row.release_id for row in entries} != wanted:
         raise PrivacyError(
             "The ledger lacks an entry that this artifact says paid for it, so nothing can be "
-            "certified. Use the ledger that the data was released on."
+            "certified. Use the ledger that the data was released on (--ledger DB)."
         )
     told = [row for row in rows if row.kind in {"commit", "receive", "repeat"}]
     if reward.artifact not in {json.loads(row.payload)["artifact"] for row in told}:

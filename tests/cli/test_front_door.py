@@ -254,6 +254,14 @@ def test_inspect_says_what_it_found_of_what_it_cannot_read(folder):
     assert "Needed: a prompt and two answers" in said.value["problem"]
 
 
+def test_inspect_says_what_takes_users_and_no_judgments(folder):
+    user = {"person": "p", "context": [1.0], "rewards": [0.0, 1.0]}
+    (folder / "u.jsonl").write_text(json.dumps(user) + "\n")
+    (folder / "r.jsonl").write_text(json.dumps({"prompt": "q", "ranking": [0, 1]} | user) + "\n")
+    assert folder.run("inspect", "u.jsonl", "--json").value["next"].startswith("sordino optimize u")
+    assert "'candidates' is missing. Call" in folder.run("inspect", "r.jsonl", "--json").err
+
+
 def test_inspect_says_that_it_is_raw_and_what_is_public(folder):
     rows = [*KINDS["battles"], KINDS["battles"][0] | {"response_b": "yes, surely 0"}]
     rows.append(KINDS["battles"][1] | {"response_a": ""})

@@ -327,7 +327,7 @@ def _refuse_unusable_columns(
     needs_number = logged and "context" in names
     lacking = {
         f"Records have no {person_field!r}, the public id of the person: whoever came twice would "
-        "have two slots. Name the field, or give each record an id if nobody came twice.": (
+        "have two slots. Name the field (--person-field), or give each record an id.": (
             person_field not in names
         ),
         "A record needs either 'candidates', a list with the features of every action, or "

@@ -70,8 +70,8 @@ class Choose(Spending):
 
     title = _TITLE
 
-    folder: Path = Argument("Folder of an earlier align.", metavar="RUN")
-    prompts: Path = Argument('Lines of {"prompt": ..., "candidates": [...]}.')
+    folder: Path = Argument("Folder of an earlier align or online.", metavar="RUN")
+    prompts: Path = Argument('Lines of {"prompt": ..., "candidates": [...]}.', metavar="PROMPTS")
     out: Path | None = Option("Where to write; else printed.", metavar="FILE")
     temperature: float | None = Option("Instead of the run's own.")
     judgments: Path | None = PrivacyOption(
@@ -155,6 +155,8 @@ def choose(settings: Choose) -> None:
         refuse_output(settings.out, force=settings.force)
     result = read_result(settings.folder)
     known = None if settings.candidates is None else FiniteRewards.read(settings.candidates)
+    if "trained" in result:
+        raise DataError(f"{_PROBLEM}: it holds a policy over actions, and no reward of answers.")
     reward = RewardModel.load(settings.folder / "reward.json", features=known)
     with malformed(RESULT):
         terms, about = dict(result["policy"]), dict(result["data"])

@@ -38,7 +38,12 @@ from ._app import app, command, finish, grid
 
 _RAW = "raw: it shows texts and judgments that are private. Keep it as you keep the data."
 _SHOWN, _LONGEST = 3, 60  # records, and characters of a text
-_LOGGED = ("arm", "action", "a")
+_JUDGED = {"prompt", "first", "chosen", "ranking", "ranks"}  # judgments, whatever else there is
+_LOG, _USERS = "a log of pulls", "users, with a reward of every action"
+_REWARDED = (
+    (_LOG, "reward", {"arm", "action", "a"}),
+    (_USERS, "rewards", {"context", "candidates"}),
+)
 _BEWARE = {
     "swapped": "prompts look like answers and answers like prompts: are they swapped?",
     "numbers": "answers are texts of numbers: trajectories are read from JSON Lines",
@@ -170,9 +175,10 @@ def _looked_at(settings: _Inspect, source: Path | list[Path]) -> Iterator[dict[s
         first = next(found.rows, ("", first))[1]
     names = found.names or (tuple(first) if isinstance(first, Mapping) else ())
     yield {"format": found.what, "columns": dict.fromkeys(names, "not used")}
-    if {"reward"} <= {*names} and {*_LOGGED} & {*names}:
-        yield {"kind": "a log of pulls"}
-        return
+    for kind, reward, others in _REWARDED:
+        if reward in names and others & {*names} and not _JUDGED & {*names}:
+            yield {"kind": kind}
+            return
     yield {"people": people_among(names)}
     schema = decide(names, **asked, asks=False, table=found.table)
     people = people_among(names, schema)
@@ -281,9 +287,8 @@ def _roles(schema: Schema, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _public(counts: Mapping[str, int], unit: Unit) -> dict[str, dict[str, Any]]:
-    public = unit is not Unit.record
     return {
-        name: {"count": count, "public": public and name not in _OF_LABELS}
+        name: {"count": count, "public": unit is not Unit.record and name not in _OF_LABELS}
         for name, count in counts.items()
     }
 
@@ -321,8 +326,10 @@ def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
     if told["kind"] == "randomized answers":
         way = f"sordino rank {data} --out board"
         return way if told["named"] else f"sordino fit {data} --out reward.json"
-    if told["kind"] == "a log of pulls":
+    if told["kind"] == _LOG:
         return "sordino bandit --help"
+    if told["kind"] == _USERS:
+        return f"sordino optimize {data} --reward-range LOW HIGH --epsilon 1 --out run --dry-run"
     counts = told.get("counts", {})
     verb = "sordino rank" if told.get("named") else "sordino align"
     words = [verb, data, *_terms(settings, told)]

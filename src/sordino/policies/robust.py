@@ -507,7 +507,7 @@ def confidence_ellipsoid_of(reward: object) -> Ellipsoidal:
     if known is None:
         raise UsageError(
             "This reward keeps no ellipsoid, so nothing says how wrong it may be. Fit it with "
-            "fit_reward(..., ellipsoid=True). Finite classes have pessimistic_policy instead."
+            "fit_reward(..., ellipsoid=True), on the command line sordino align --confidence 0.95."
         )
     found: Ellipsoidal = known
     return found

@@ -305,8 +305,8 @@ def _refuse_fields(row: Mapping[str, Any], where: str, *, items: object) -> None
         problem = "field 'offered' is for items; what this ballot was offered are its 'candidates'"
     elif items is None and "candidates" not in row:
         problem = (
-            "field 'candidates' is missing. Where everybody ranks the same items, name them in a "
-            'first line {"items": [...]}, or with items='
+            "field 'candidates' is missing. Call the column so in the file. Where everybody ranks "
+            'the same items, name them in a first line {"items": [...]}, or with items='
         )
     if problem is not None:
         raise DataError(f"{where}: {problem}.")

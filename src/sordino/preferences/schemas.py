@@ -723,7 +723,8 @@ def _single_of(fields: Mapping[str, str], known: Mapping[str, str]) -> _Made | N
 _NEEDED: Final = {
     PAIRS: "a prompt and two answers, with which is better (prompt, first, second, label; or "
     "prompt, chosen, rejected), or two names and who won (first_name, second_name, winner)",
-    RANKINGS: "a prompt, candidates and their order (prompt, candidates, ranking or ranks)",
+    RANKINGS: "a prompt, candidates and their order (prompt, candidates, ranking or ranks); "
+    "or two trajectories, lists of steps (first, second, label; or chosen, rejected)",
     THUMBS: "a prompt, an answer and a thumb (prompt, completion, label)",
     RATINGS: "a prompt, an answer and its rating (prompt, completion, rating)",
 }
@@ -780,16 +781,18 @@ def _unknown(
         free = [plain[one] for one in close if plain[one] not in guess.values()]
         guess |= {name: free[0]} if free else {}
     guess |= {name: columns[name] for name in columns if name in _USUAL}
+    meant = (
+        f"Did you mean: --columns {_typed(guess)} (in Python columns=), with a column's name for "
+    )
+    meant += "each COLUMN? Users in their order of arrival: sordino optimize --help."
     return (
         f"It is not clear what the columns mean. Nothing was read. Found: {_listing(names)}. "
-        f"Needed: {needed}. Did you mean: --columns {_typed(guess)} (in Python columns=), with a "
-        "column's name for each COLUMN? Look at them with sordino inspect."
+        f"Needed: {needed}. {meant if PAIRS in kinds else 'Call them so in the file.'}"
     )
 
 
 def _typed(guess: Mapping[str, str]) -> str:
-    roles = ("prompt", "first", "second", "label")
-    return ",".join(f"{role}={guess.get(role, 'COLUMN')}" for role in roles)
+    return ",".join(f"{role}={guess.get(role, 'COLUMN')}" for role in _USUAL)
 
 
 def _listing(names: Sequence[str]) -> str:

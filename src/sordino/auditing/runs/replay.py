@@ -479,7 +479,7 @@ _NO_LEDGER = (
     "elsewhere, say where: ledger=... (--ledger)."
 )
 _OTHER_LEDGER = (
-    "The {name} in the folder is not this run's ledger: it holds neither the head nor an entry "
+    "The {name} that was found is not this run's ledger: it holds neither the head nor an entry "
     "that the run names. Say where the run's own ledger is: ledger=... (--ledger)."
 )
 _UNPAID = "Nothing on the ledger is known to have paid, so there is nothing to check this against."
