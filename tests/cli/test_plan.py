@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from sordino.auditing.compliance import Compliance
 from sordino.auditing.runs.replay import audit_run
 from sordino.privacy.ledger import Ledger
 
@@ -179,3 +180,16 @@ def test_a_plan_that_is_worth_less_than_is_told_is_refuted(done, tmp_path, name,
     found = audit_run(tmp_path / "out", ledger=home / "spend.db")
     where = "claim" if (name, path[0]) == ("result.json", "guarantee") else "mechanism"
     assert where in found.refuted_by
+
+
+def test_a_check_knows_what_paid_for_the_plan(done):
+    home, _ = done
+    found = Compliance.of(home / "out", home / "spend.db", None)
+    told = {file.name: file.state for file in found.artifacts}
+    assert told == {"plan.json": "met", "result.json": "met", "reward.json": "met"}
+    forged = json.loads((home / "out/plan.json").read_text("utf-8"))
+    forged["guarantee"]["epsilon"] = 0.5
+    shutil.copytree(home / "out", home / "forged")
+    (home / "forged/plan.json").write_text(json.dumps(forged), encoding="utf-8")
+    found = Compliance.of(home / "forged", home / "spend.db", None)
+    assert next(file.state for file in found.artifacts if file.name == "plan.json") == "not met"

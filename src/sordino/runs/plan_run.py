@@ -196,6 +196,7 @@ class PlanRun(FolderRun):
                 "format": PLAN_FORMAT,
                 "version": PLAN_VERSION,
                 **found.to_dict(),
+                "caveats": list(reward.guarantee.caveats),
                 "upper": found.upper,
                 "theta": found.theta.tolist(),
                 "world": self.tables,

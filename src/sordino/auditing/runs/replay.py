@@ -125,6 +125,8 @@ def released_by(path: Path, told: Mapping[str, Any]) -> Certified | None:
     if told["format"] == RESULT_FORMAT:
         path = path.with_name(_shown_in(told).name)
         return _shown_in(told).model.load(path)
+    if told["format"] == PLAN_FORMAT:  # made of the reward beside it
+        return RewardModel.load(path.with_name(REWARD))
     return next((each.model.load(path) for each in _FILES if each.form == told["format"]), None)
 
 
