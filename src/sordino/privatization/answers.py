@@ -423,7 +423,7 @@ class PrivateChoices(Slates):
         debiased_choices(self.answers, self.mechanism)
         if len(self.answers) != len(self):
             raise DataError(f"answers must be {len(self)}, one for each ballot.")
-        promised, counts = self.guarantee.epsilon, choices_of_one(self, self.guarantee.unit)
+        promised, counts = self.guarantee.epsilon, _choices_of_one(self, self.guarantee.unit)
         if not math.isclose(promised, counts * self.mechanism.realized_epsilon, rel_tol=_SLACK):
             raise PrivacyError(
                 f"These answers were not randomized for epsilon={never_less(promised)}, which "
@@ -431,7 +431,7 @@ class PrivateChoices(Slates):
             )
 
 
-def choices_of_one(ballots: Slates, unit: Unit) -> int:
+def _choices_of_one(ballots: Slates, unit: Unit) -> int:
     """Return how many ballots a promise is about: 1, or the most that one person answered."""
     if unit != "person":
         return 1
@@ -526,7 +526,7 @@ def terms_of_choices(
     rankings.refuse_other_order()
     _refuse_other_sizes(rankings, mechanism)
     unit = ledger.budget.unit
-    person, count = unit == "person", choices_of_one(rankings, unit)
+    person, count = unit == "person", _choices_of_one(rankings, unit)
     about: dict[str, Any] = {"unit": unit, "labels": count if person else None}
     promise = mechanism.guarantee(**about, neighbors=REPLACE_ONE, trust="central")
     caveats = {

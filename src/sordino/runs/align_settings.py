@@ -266,7 +266,7 @@ class Fitting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stepped(Promised):
+class _Stepped(Promised):
     """How trajectories are read; where nothing is said, the first record tells that they are."""
 
     horizon: int | None = DataOption(
@@ -306,7 +306,7 @@ class Stepped(Promised):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Align(Offered, Stepped, IntoFolder, Fitting, ManyFiles):
+class Align(Offered, _Stepped, IntoFolder, Fitting, ManyFiles):
     """What the user chose for one run; None where an option was left out."""
 
     title = "sordino align"

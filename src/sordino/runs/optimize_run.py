@@ -179,7 +179,7 @@ class Optimize(IntoFolder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizeRun(FolderRun):
+class _OptimizeRun(FolderRun):
     """A run on users of a file or of a world."""
 
     settings: Optimize
@@ -356,7 +356,7 @@ def _generator() -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(0))
 
 
-def prepare(settings: Optimize) -> OptimizeRun:
+def prepare(settings: Optimize) -> _OptimizeRun:
     """Return the run on the users of a file, or of a world."""
     if settings.users_file is not None:
         with Bar.shown("Reading") as bar:
@@ -370,6 +370,6 @@ def prepare(settings: Optimize) -> OptimizeRun:
             kind=f"no world: choose {' or '.join(_WORLDS)}, or module:attribute of one",
             undone="nothing was spent",
         )
-    run = OptimizeRun(settings=settings, users=users)
+    run = _OptimizeRun(settings=settings, users=users)
     _ = run.slots
     return run

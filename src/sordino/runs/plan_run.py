@@ -128,7 +128,7 @@ class Planning(IntoFolder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanRun(FolderRun):
+class _PlanRun(FolderRun):
     """A run on a world, and on what is known of its reward."""
 
     settings: Planning
@@ -220,7 +220,7 @@ class PlanRun(FolderRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Paid(PlanRun):
+class _Paid(_PlanRun):
     """A plan by trajectories whose labels are private until the run of their reward pays."""
 
     aligned: AlignRun
@@ -241,7 +241,7 @@ class _Paid(PlanRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Free(PlanRun):
+class _Free(_PlanRun):
     """A plan by a reward that an earlier run released: it spends nothing."""
 
     reward: RewardModel
@@ -277,7 +277,7 @@ class _Free(PlanRun):
         return self.publish(self.reward, ledger, self.earlier)
 
 
-def prepare(settings: Planning) -> PlanRun:
+def prepare(settings: Planning) -> _PlanRun:
     """Return the run on trajectories, or on what a run released."""
     tables = read_world(settings.world)
     for name in ("horizon", "initial"):
@@ -291,7 +291,7 @@ def prepare(settings: Planning) -> PlanRun:
     if settings.is_free:
         folder = settings.source if settings.source.is_dir() else settings.source.parent
         reward = RewardModel.load(folder / REWARD)
-        made: PlanRun = _Free(
+        made: _PlanRun = _Free(
             settings=settings, tables=tables, reward=reward, earlier=read_result(folder)
         )
         made.tabular(len(reward.weights))
