@@ -179,7 +179,8 @@ def test_two_processes_that_race_release_the_same_stored_answer(tmp_path, monkey
 
     They take turns; this is what holds where a file system knows no locks.
     """
-    monkeypatch.setattr("sordino.privatization.randomization.turn", lambda _: nullcontext())
+    alone = "sordino.privatization.randomization.sole_holder"
+    monkeypatch.setattr(alone, lambda *_, **__: nullcontext())
     ledger = new_ledger(folder=tmp_path)
     case = [(f"p{i}", "q") for i in range(40)]
     pairs = read_pairs(rows_of(case, [1] * 40))
