@@ -154,7 +154,7 @@ def test_who_explores(opened):
     assert current.coverage == current.coverage_on(np.zeros((1, 3, 2))) == 1.0
     assert fixed.coverage > 1e6  # nothing is known of what it never did
     with pytest.raises(UsageError, match="reference"):
-        run(World(), opened(name="c"), reference="uniform")
+        run(World(), opened(name="c"), reference="none")
     with pytest.raises(UsageError, match="one weight for each of 2 features"):
         run(World(), opened(name="d"), reference=LogLinearPolicy.uniform(7))
     assert not opened(name="d").spends

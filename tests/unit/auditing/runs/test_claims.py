@@ -65,7 +65,14 @@ def rows(*events, drawn=0, cap=None):
 
 def reward(method="label-gaussian", **fields):
     plain = {"pairs": None, "standard_errors": None, "moment": None, "ridge": 1.0}
-    plain |= {"items": None, "worth_intervals": None, "unoffered": (), "statistic": None}
+    plain |= {
+        "items": None,
+        "worth_intervals": None,
+        "features": None,
+        "ellipsoid": None,
+        "unoffered": (),
+        "statistic": None,
+    }
     return SimpleNamespace(method=method, artifact=ARTIFACT, **(plain | fields))
 
 
