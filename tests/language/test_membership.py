@@ -118,8 +118,9 @@ def test_a_policy_that_remembers_who_was_there_is_refuted(
     start = sordino.audit(tiny_llama, **terms)  # which has seen neither
     assert not start.refuted
     # A reference that was trained on them tells that the audit is none.
-    spoiled = sordino.audit(policy, **terms | {"reference": policy})
-    assert (spoiled.verdict, spoiled.refuted_by) == ("cannot tell", ())
+    spoiled = overfitted(inside, inside.labels)
+    found = sordino.audit(policy, **terms | {"reference": spoiled})
+    assert (found.verdict, found.refuted_by) == ("cannot tell", ())
     with pytest.raises(UsageError, match="Fair coins"):
         sordino.audit(policy, **terms | {"held_out": outside.part(range(20))})
     with pytest.raises(UsageError, match="at least 50"):
