@@ -44,7 +44,7 @@ def judged(truth, reference, n, generator, *, turned=False):
     flip = sordino.RandomizedResponse(EPSILON).flip_probability
     answers = labels ^ (generator.random(n) < flip)
     return PrivatePairs(
-        keys=tuple(str(at).encode() for at in range(n)),
+        keys=tuple(at.to_bytes(8, "big") for at in range(n)),
         public_digest="",
         prompts=tuple(map(str, contexts)),
         first=tuple(map(str, first)),
