@@ -206,13 +206,13 @@ def test_a_killed_run_goes_on_for_nothing(ready, monkeypatch, more):
 
 @pytest.mark.deep
 def test_steps_whose_checkpoint_is_gone_are_not_drawn_again(ready, monkeypatch):
-    from sordino.language.studies import pipeline
+    from sordino.language.dp_sgd.training import CentralRewardTrainer
 
     def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(pipeline.CentralRewardTrainer, "text_reward", killed)
+        patch.setattr(CentralRewardTrainer, "text_reward", killed)
         assert ready.run(*REWARD).code == 130
     shutil.move(ready / "made/checkpoint-4", ready / "elsewhere")
     said = ready.run(*REWARD)
