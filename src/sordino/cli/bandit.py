@@ -71,6 +71,7 @@ from sordino.runs.settings import (
     Neighbors,
     Option,
     PrivacyOption,
+    RewardRange,
     Unit,
     named_option,
     refuse_foreign,
@@ -129,11 +130,7 @@ class Bandit(IntoFolder):
         "Never read from the logs; records of other arms are left out silently.",
         metavar="N|CATALOGUE:FIELD",
     )
-    reward_range: tuple[float, float] | None = Option(
-        "Needed: least and largest reward, such as 0 1. Never read from the logs; rewards "
-        "beyond are set to the nearer end silently.",
-        metavar="LOW HIGH",
-    )
+    reward_range: RewardRange = None
     method: Method = FitOption(
         "What is estimated: the mean reward of each arm, or a regression on features of arms "
         "and contexts.",

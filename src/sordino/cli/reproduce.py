@@ -20,20 +20,16 @@ _SCRIPT = Path("benchmarks", "reproduce.py")
 @dataclass(frozen=True, kw_only=True)
 class _Reproduce:
     paper: str = Argument(
-        "kldp, ppkl, pphj or ppo-dp; left out, every result is listed.", "", required=False,
-        metavar="[PAPER]",
-    )  # fmt: skip
-    result: str = Argument(
-        "One result or figure; left out, all of the paper.", "", required=False, metavar="[FIGURE]"
+        "kldp, ppkl, pphj or ppo-dp; else a list.", "", required=False, metavar="[PAPER]"
     )
+    result: str = Argument("One result or figure; or all.", "", required=False, metavar="[FIGURE]")
     out: Path | None = Option("Folder to write into; runs/reproduce-PAPER by default.")
 
 
 @command(app, _Reproduce)
 def reproduce(settings: _Reproduce) -> None:
     """Run the study behind a figure again, smaller, and draw it beside the stored one."""
-    here = Path.cwd()
-    places = [here, *here.parents, *Path(__file__).resolve().parents]
+    places = [*(Path.cwd() / "-").parents, *Path(__file__).resolve().parents]
     checkout = next((place for place in places if (place / _SCRIPT).is_file()), None)
     if checkout is None:
         raise UsageError(
@@ -41,8 +37,7 @@ def reproduce(settings: _Reproduce) -> None:
             "was done."
         )
     words = [word for word in (settings.paper, settings.result) if word]
-    if settings.out is not None:
-        words += ["--out", str(settings.out)]
+    words += [] if settings.out is None else ["--out", str(settings.out)]
     done = subprocess.run([sys.executable, str(checkout / _SCRIPT), *words], check=False)  # noqa: S603
     if done.returncode == 1:
         raise AuditRefuted("Stored numbers lie outside the intervals of the fresh run.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
@@ -95,7 +96,7 @@ _EITHER = {"prompts", "first", "second", "candidates", "given"}  # columns of te
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Questions:
+class Questions(ABC):
     """The public part of n judgments of any kind, each about a question in canonical order."""
 
     # What a kind calls one judgment, what its order could tell, and how it is made, for messages.
@@ -125,11 +126,12 @@ class Questions:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={len(self)})"  # never data
 
-    def _question(self, row: int) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _question(self, row: int) -> dict[str, Any]: ...
 
     def _outcome(self, row: int) -> dict[str, Any]:
-        raise NotImplementedError
+        del row
+        return {}  # of questions alone
 
     @overload
     def __getitem__(self, at: int) -> dict[str, Any]: ...

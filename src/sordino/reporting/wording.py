@@ -232,7 +232,7 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
         else f"Between two {words['values']}, the odds can shift by that factor squared.",
         "change": guarantee.change,
         "trust_text": _TRUST[guarantee.trust].format(
-            seen="prompts, answers and labels" if guarantee.hides_texts else "labels"
+            seen="records" if guarantee.hides_texts else "labels"
         ),
         "unprotected": [*gaps, *several, _CROWD],
         "simulated": guarantee.simulated,

@@ -53,6 +53,7 @@ from .settings import (
     Neighbors,
     PersonField,
     PrivacyOption,
+    RewardRange,
     named_option,
     refuse_options,
     terms_of,
@@ -81,11 +82,7 @@ class Optimize(IntoFolder):
         "an object with contexts and reward.",
         metavar="NAME",
     )
-    reward_range: tuple[float, float] | None = DataOption(
-        "Needed with a file: least and largest reward, such as 0 1. Never read from it; rewards "
-        "beyond are set to the nearer end silently.",
-        metavar="LOW HIGH",
-    )
+    reward_range: RewardRange = None
     feature_bound: float = DataOption(
         "Of a file: norm to which features of an action are shortened.", 1.0
     )

@@ -204,6 +204,14 @@ LabelUnit = Annotated[
         "ids)."
     ),
 ]
+RewardRange = Annotated[
+    tuple[float, float] | None,
+    DataOption(
+        "Least and largest reward, such as 0 1: needed with a file, and never read from it; "
+        "rewards beyond are set to the nearer end silently.",
+        metavar="LOW HIGH",
+    ),
+]
 Cap = Annotated[
     int | None,
     PrivacyOption(

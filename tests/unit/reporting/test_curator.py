@@ -103,7 +103,7 @@ SAID = {
         "standard deviation 8.51",
         "A record of a length above 2 is shrunk",
         "Ridge 3.08",
-        "This machine saw the raw prompts, answers and labels.",
+        "This machine saw the raw records.",
     ),
     "a second moment": (
         {"kind": "zero-out", "second_moment": True, "second_moment_mu": 0.0871},

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from decimal import Decimal
@@ -97,7 +98,7 @@ _CentralUnit = Literal["record", "person"]
 _MARGIN: Final = 1 + 1e-6  # so that steps that are recorded in parts fit the budget of the whole
 
 
-class UnitPrivacy:
+class UnitPrivacy(ABC):
     """What hiding a record, or a person, in noised sums of clipped gradients states in any case."""
 
     # Who derives from it is a frozen dataclass with these fields, and finds the noise it takes.
@@ -109,9 +110,9 @@ class UnitPrivacy:
     clip: float
 
     @property
+    @abstractmethod
     def noise_multiplier(self) -> float:
         """Return the standard deviation of the noise over C: the least that keeps the promise."""
-        raise NotImplementedError
 
     @property
     def guarantee(self) -> Guarantee:
