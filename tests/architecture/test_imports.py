@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-LAZY = {"opendp", "matplotlib"}
+LAZY = {"opendp"}
 
 
 def lint_imports(root, config):

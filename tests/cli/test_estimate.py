@@ -47,7 +47,7 @@ def test_a_picture_is_written_once_and_only_where_it_can_be(folder):
     [
         (["--n", "0"], "n must"),
         (["--labels-per-person", "0"], "labels_per_person"),
-        (["--out", "plot.jpg"], ".svg, .png or .pdf"),
+        (["--out", "plot.png"], "end in .svg"),
     ],
 )
 def test_a_question_that_cannot_be_answered(folder, change, word):

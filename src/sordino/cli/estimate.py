@@ -27,7 +27,7 @@ class Estimate(Output):
     accuracy: float = Option("ASSUMED share of judgments that the true reward predicts.", 0.65)
     target: float | None = Option("Accuracy to reach: how many labels does it need?")
     labels_per_person: int | None = Option("What do so many labels of one person cost?")
-    out: Path | None = Option("Picture to write (.svg, .png or .pdf).", metavar="PLOT")
+    out: Path | None = Option("Picture to write (.svg).", metavar="PLOT")
 
 
 @command(app, Estimate)

@@ -1,83 +1,82 @@
 """Pictures: a forecast against epsilon and the number of labels, and how training went by step.
 
-Colors are told apart by color-blind readers, and lines by their dashes where there is no color.
-Each picture is also told in words, as is a forecast.
+Each is one SVG file of two panels. Colors are told apart by color-blind readers, and lines by their
+dashes where there is no color. Each picture is also told in words, as is a forecast.
 """
 
 from __future__ import annotations
 
-import html
-import importlib.util
-import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sordino._files import atomic_writer, refuse_output
+from sordino._files import refuse_output, write_text
 from sordino.errors import UsageError
 from sordino.privacy.conversions import group_approximate
 from sordino.rewards.forecast import IN_WORDS, Forecast, Prediction, growth_curve, utility_curve
 from sordino.rewards.metrics import REACH
 
+from .drawing import Scale, environment, powers_of_ten, round_step
 from .wording import Json, at_least, belief_percent, percent, plain
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+_LEFT, _RIGHT = (64.0, 504.0), (576.0, 1016.0)  # where the panels begin and end
+_BOTTOM, _TOP = 376.0, 96.0
+_Points = Iterable[tuple[float, float]]
 
-_STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#596068",
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10.0,
-    "xtick.color": "#3b4148",
-    "ytick.color": "#3b4148",
-    "svg.fonttype": "path",
-    "svg.hashsalt": "sordino",
-    "pdf.fonttype": 42,
-}
-_Look = dict[str, Any]  # what matplotlib draws a line with
+
+@dataclass(frozen=True, kw_only=True)
+class _Panel:
+    """One of two charts side by side; the template knows how each kind of line looks."""
+
+    title: tuple[str, str]  # in two lines
+    across: str
+    up: str = ""
+    x: Scale
+    y: Scale
+    x_marks: Sequence[float]
+    lines: Sequence[tuple[str, _Points]]
+    levels: Mapping[str, float]  # lines across
+    points: Sequence[tuple[str, float, float]] = ()
+
+
+def refuse_plot(path: Path, *, force: bool) -> None:
+    """Refuse a name that no picture can be written under."""
+    if path.suffix.lower() != ".svg":
+        raise UsageError(
+            f"A picture's name must end in .svg; {path.name} does not. Nothing was written."
+        )
+    refuse_output(path, force=force)
 
 
 def _write_picture(
-    path: Path, height: float, fill: Callable[[Figure], None], *, title: str, text: str, force: bool
+    path: Path,
+    panels: Sequence[_Panel],
+    *,
+    title: str,
+    text: str,
+    legend: Sequence[tuple[str, str]],
+    force: bool,
+    assumption: str = "",
+    simulated: str = "",
 ) -> None:
-    """Write a picture in the format that its name ends in: the same drawing, the same bytes."""
-    # Title and description are inside, and no time stamp. Screen readers announce an SVG as one
-    # picture with a description.
-    import matplotlib as mpl  # noqa: PLC0415 (slow to import)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    details: dict[str, dict[str, str | None]] = {
-        "svg": {"Description": text, "Date": None},
-        "png": {"Description": text},
-        "pdf": {"Subject": text, "CreationDate": None},
-    }
-    kind, buffer = path.suffix.lower().removeprefix("."), io.BytesIO()
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(10.4, height), layout="constrained")
-        fill(figure)
-        metadata = {"Title": title, **details[kind]}
-        figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
-    drawn = buffer.getvalue()
-    if kind == "svg":
-        label = f'<svg role="img" aria-label="{html.escape(text)}" '.encode()
-        drawn = drawn.replace(b"<svg ", label, 1)
-    with atomic_writer(path, force=force) as file:
-        file.write(drawn)
-
-
-def _rule(axes: Axes) -> None:
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    """Write two panels as SVG: the same drawing, the same bytes, and no time stamp."""
+    drawn = environment().get_template("picture.svg.j2")
+    write_text(
+        path,
+        drawn.render(
+            panels=panels,
+            title=title,
+            text=text,
+            legend=legend,
+            assumption=assumption,
+            simulated=simulated,
+        ),
+        force=force,
+    )
 
 
 # A forecast.
@@ -85,73 +84,35 @@ def _rule(axes: Axes) -> None:
 _LEAST, _MOST = 0.1, 10.0  # of epsilon; the chosen one is always inside
 _POINTS = {"labels": 61, "label-estimate": 31, "record-estimate": 15}  # less where noise is sought
 _BEYOND = 100.0  # how far the axis of labels reaches, as a factor
-_MOST_LABELS = 1e18  # where the axis ends at the latest
-_PLAIN = 1_000_000  # labels that are written out on the axis
-_WAYS: dict[str, _Look] = {
-    "labels": {"color": "#0072b2", "linewidth": 2.2},
-    "label-estimate": {"color": "#e69f00", "linewidth": 3.6},
-    "record-estimate": {"color": "#6a1b7a", "linewidth": 1.6, "linestyle": (0, (4, 2))},
-}
-_FREE: _Look = {"color": "#4d4d4d", "linestyle": (0, (6, 3))}
-_UNPROTECTED: _Look = {**_FREE, "linewidth": 1.4, "label": "without privacy"}
-_GUESS: _Look = {"color": "#8a8a8a", "linewidth": 1.2, "linestyle": (0, (1, 2))}
-_TARGET_LINE: _Look = {"color": "#007a5a", "linewidth": 1.0, "linestyle": (0, (8, 2, 1, 2))}
-_MARK = {"linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 1.2, "zorder": 5}
-_CHOSEN: _Look = {
-    **_MARK, "marker": "o", "markersize": 7.5, "color": "#d55e00", "label": "your choice"
-}  # fmt: skip
-_TARGET: _Look = {
-    **_MARK, "marker": "D", "markersize": 7.5, "color": "#007a5a", "label": "target"
-}  # fmt: skip
-_LEGEND = (*IN_WORDS.values(), "without privacy", "your choice", "target", "guessing")
-
-
-def refuse_plot(path: Path, *, force: bool) -> None:
-    """Refuse a name that no picture can be written under."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError(
-            "A picture needs matplotlib. Nothing was written. Install it with: pip install "
-            "'sordino[plots]'"
-        )
-    if path.suffix.lower().removeprefix(".") not in {"svg", "png", "pdf"}:
-        raise UsageError(
-            f"A picture's name must end in .svg, .png or .pdf; {path.name} does not. Nothing was "
-            "written."
-        )
-    refuse_output(path, force=force)
+_MOST_LABELS = 1e18  # where the axis ends at the latest, unless more are there
+_LARGEST = 2**63 - 1  # integer that a forecast is asked about
+_PLAIN = 1_000_000  # labels that are written out
 
 
 def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None:
-    """Write the picture of a forecast, in the format that the name's ending says."""
+    """Write the picture of a forecast."""
     refuse_plot(path, force=force)
-
-    def fill(figure: Figure) -> None:
-        left, right = figure.subplots(1, 2, sharey=True)
-        _draw_epsilons(left, forecast)
-        _draw_labels(right, forecast)
-        gain = forecast.assumed_accuracy - 0.5
-        for axes in figure.axes:
-            axes.axhline(0.5, **_GUESS, label="guessing")
-            _rule(axes)
-        left.set_ylim(0.5 - 0.05 * gain, 0.5 + 1.07 * gain)
-        drawn = [line for axes in figure.axes for line in axes.get_lines()]
-        by_name = {line.get_label(): line for line in drawn}
-        named = {name: by_name[name] for name in _LEGEND if name in by_name}
-        figure.legend(named.values(), named, loc="outside lower center", ncols=4, frameon=False)
-        figure.suptitle(
-            f"Foreseen from public numbers only: {forecast.dimension:,} features, assuming that "
-            f"the true reward predicts {plain(100 * forecast.assumed_accuracy, 6)}% of judgments",
-            x=0.01, ha="left", fontsize=10.5, color="#3b4148",
-        )  # fmt: skip
-
+    panels = [_epsilon_panel(forecast), _label_panel(forecast)]
+    legend = [(name, IN_WORDS[name]) for name in forecast.ways]
+    legend += [("unprotected", "without privacy"), ("chosen", "your choice")]
+    legend += [("target", "target")] * ("target" in panels[1].levels)
     _write_picture(
         path,
-        4.9,
-        fill,
+        panels,
         title="Predicted accuracy of a reward learned from private judgments",
         text=_describe_curves(forecast),
+        legend=[*legend, ("guessing", "guessing")],
+        assumption=f"Foreseen from public numbers only: {forecast.dimension:,} features, assuming "
+        f"that the true reward predicts {plain(100 * forecast.assumed_accuracy, 6)}% of judgments",
         force=force,
     )
+
+
+def _accuracy_scale(forecast: Forecast) -> Scale:
+    """Return where accuracies stand: from guessing to what the true reward predicts."""
+    gain = forecast.assumed_accuracy - 0.5
+    low, high = 0.5 - 0.05 * gain, 0.5 + 1.07 * gain
+    return Scale(low, high, _BOTTOM, _TOP, step=round_step(gain))
 
 
 def _describe_curves(forecast: Forecast) -> str:
@@ -194,38 +155,34 @@ def _range(forecast: Forecast) -> tuple[float, float]:
     return min(_LEAST, forecast.epsilon), max(_MOST, forecast.epsilon)
 
 
-def _draw_epsilons(axes: Axes, forecast: Forecast) -> None:
-    from matplotlib import ticker  # noqa: PLC0415
-
+def _epsilon_panel(forecast: Forecast) -> _Panel:
+    """Return accuracy against epsilon."""
     (low, high), free = _range(forecast), forecast.non_private.accuracy
     found = sorted({f"{way.accuracy:.3f}" for way in forecast.ways.values()})
     between = found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
-    axes.set_title(
-        f"What ε costs, at n = {plain(forecast.n, 6)}\n"
-        f"ε = {plain(forecast.epsilon)} gives {between}, no privacy {free:.3f}"
+    chosen = plain(forecast.epsilon)
+    return _Panel(
+        title=(
+            f"What ε costs, at n = {plain(forecast.n, 6)}",
+            f"ε = {chosen} gives {between}, no privacy {free:.3f}",
+        ),
+        across="ε, privacy loss of one label or record",
+        up="predicted accuracy",
+        x=Scale(low, high, *_LEFT, math.log10),
+        y=_accuracy_scale(forecast),
+        x_marks=powers_of_ten(low, high, (1.0, 3.0)),
+        lines=[(name, _line(forecast, name, _POINTS[name])) for name in forecast.ways],
+        levels={"guessing": 0.5, "unprotected": free},
+        points=[("chosen", forecast.epsilon, way.accuracy) for way in forecast.ways.values()],
     )
-    axes.set_xlabel("ε, privacy loss of one label or record")
-    axes.set_ylabel("predicted accuracy")
-    axes.axhline(free, **_UNPROTECTED)
-    for name, way in forecast.ways.items():
-        points = _line(forecast, name, _POINTS[name])
-        axes.plot(*zip(*points, strict=True), **_WAYS[name], label=IN_WORDS[name])
-        _mark(axes, forecast.epsilon, way.accuracy, _CHOSEN)
-    few = high / low < 2000  # noqa: PLR2004
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if few else (1,), numticks=12))
-    axes.xaxis.set_major_formatter(lambda value, _: plain(value))
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _draw_labels(axes: Axes, forecast: Forecast) -> None:
-    """Draw accuracy against the number of labels, and where it meets the target."""
-    from matplotlib import ticker  # noqa: PLC0415
-
+def _label_panel(forecast: Forecast) -> _Panel:
+    """Return accuracy against the number of labels, and where it meets the target."""
     needed = [count for count in _needed(forecast) if count <= _MOST_LABELS]
     low = max(1.0, min([forecast.n, *needed]) / _BEYOND)
-    high = min(max([forecast.n, *needed]) * _BEYOND, _MOST_LABELS)
-    counts = [int(count) for count in np.geomspace(low, high, 61)]
+    high = max(forecast.n, min(max([forecast.n, *needed]) * _BEYOND, _MOST_LABELS))
+    counts = [min(int(count), _LARGEST) for count in np.geomspace(low, high, 61)]
     found = growth_curve(
         counts,
         dimension=forecast.dimension,
@@ -234,24 +191,22 @@ def _draw_labels(axes: Axes, forecast: Forecast) -> None:
         method=forecast.method,
         delta=forecast.delta,
     )
-    axes.set_title(f"What more labels give, at ε = {plain(forecast.epsilon)}\n{_goal(forecast)}")
-    axes.set_xlabel("n, number of labels")
-    axes.plot(counts, found["non-private"], **_UNPROTECTED)
-    for name, way in forecast.ways.items():
-        axes.plot(counts, found[name], **_WAYS[name], label=IN_WORDS[name])
-        _mark(axes, forecast.n, way.accuracy, _CHOSEN)
-    if forecast.target is not None and needed:
-        axes.axhline(forecast.target, **_TARGET_LINE)
-        for count in needed:
-            _mark(axes, count, forecast.target, _TARGET)
-
-    def written(value: float, _: object) -> str:
-        return f"{value:,.0f}" if value < _PLAIN else f"$10^{{{math.log10(value):.0f}}}$"
-
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(ticker.LogLocator(numticks=7))
-    axes.xaxis.set_major_formatter(written)
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+    points = [("chosen", float(forecast.n), way.accuracy) for way in forecast.ways.values()]
+    levels, target = {"guessing": 0.5}, forecast.target
+    if target is not None and needed:
+        levels["target"] = target
+        points += [("target", count, target) for count in needed]
+    names = {"unprotected": "non-private", **{name: name for name in forecast.ways}}
+    return _Panel(
+        title=(f"What more labels give, at ε = {plain(forecast.epsilon)}", _goal(forecast)),
+        across="n, number of labels",
+        x=Scale(low, high, *_RIGHT, math.log10),
+        y=_accuracy_scale(forecast),
+        x_marks=powers_of_ten(low, high),
+        lines=[(kind, list(zip(counts, found[name], strict=True))) for kind, name in names.items()],
+        levels=levels,
+        points=points,
+    )
 
 
 def _needed(forecast: Forecast) -> list[int]:
@@ -269,12 +224,6 @@ def _goal(forecast: Forecast) -> str:
         return f"no number of labels reaches {plain(target, 6)}"
     least, most = (plain(count, 6 if count < _PLAIN else 3) for count in (min(needed), max(needed)))
     return f"{plain(target, 6)} needs {least if least == most else f'{least} to {most}'} labels"
-
-
-def _mark(axes: Axes, x: float, y: float, look: _Look) -> None:
-    """Draw one point, and a thin line down to the axis."""
-    axes.vlines(x, 0, y, color=look["color"], linewidth=0.9, alpha=0.7)
-    axes.plot([x], [y], **look)
 
 
 _MANY = 10**9  # labels beyond which single ones do not matter
@@ -373,63 +322,66 @@ def _count(needed: int) -> str:
 
 _SIMULATED = "SIMULATED: a seed was used, so nothing here is private."
 _PANELS = {
-    "loss": ("debiased training loss", "What training says"),
-    "held_out_accuracy": ("accuracy, corrected for the flips", "What held-out answers say"),
+    "loss": ("debiased training loss", "What training says", _LEFT),
+    "held_out_accuracy": ("accuracy, corrected for the flips", "What held-out answers say", _RIGHT),
 }
-_COLORS = ("#d55e00", "#e69f00", "#0072b2", "#007a5a", "#6a1b7a", "#56b4e9")
-_DASHES = {"dpo": "-", "rebel": (0, (3, 1.5))}
+_COLORS = 6
 _NAMES = {"dpo": "DPO", "rebel": "reward"}
 _OVER = 0.15  # of the range that the means span, left free above and below
-_FAR = 3.0  # range of a metric from which on its axis is logarithmic
+_FAR = 3.0  # range of a metric from which on its axis is logarithmic on both sides of 0
 
 
 def write_training_curves(
     path: Path, curves: Sequence[Json], *, force: bool = False, simulated: bool = False
 ) -> None:
-    """Write the picture of a comparison's training, as SVG: one color for each kind of labels."""
-    private = [curve["labels"] for curve in curves if curve["labels"] != "non-private"]
-    looks: dict[str, _Look] = {
-        labels: {"color": _COLORS[at % len(_COLORS)]}
-        for at, labels in enumerate(dict.fromkeys(private))
-    }
+    """Write the picture of a comparison's training: one color for each kind of labels."""
+    private = dict.fromkeys(c["labels"] for c in curves if c["labels"] != "non-private")
+    colors = {labels: f"color{at % _COLORS}" for at, labels in enumerate(private)}
+    kinds = [f"{colors.get(c['labels'], 'unprotected')} {c['method']}" for c in curves]
+    _write_picture(
+        path,
+        [_training_panel(metric, curves, kinds) for metric in _PANELS],
+        title="Training on randomized answers",
+        text=_describe_training(curves, simulated=simulated),
+        legend=list(zip(kinds, map(_name, curves), strict=True)),
+        simulated=_SIMULATED if simulated else "",
+        force=force,
+    )
 
-    def fill(figure: Figure) -> None:
-        for axes, metric in zip(figure.subplots(1, 2), _PANELS, strict=True):
-            label, title = _PANELS[metric]
-            for curve in curves:
-                found = curve[metric]
-                look = {
-                    "linestyle": _DASHES[curve["method"]],
-                    **{**looks, "non-private": _FREE}[curve["labels"]],
-                }
-                if len(found["seeds"]) > 1:
-                    for values in found["seeds"]:
-                        axes.plot(found["steps"], values, **look, linewidth=0.7, alpha=0.3)
-                axes.plot(found["steps"], found["mean"], **look, linewidth=2.0, label=_name(curve))
-            axes.set_title(title)
-            axes.set_xlabel("step")
-            axes.set_ylabel(label)
-            # The axis fits the means: at a small epsilon single seeds may go far beyond them. Where
-            # the means themselves lie far apart, as debiased losses do, differences near 0 stay
-            # visible on a logarithmic axis.
-            means = np.concatenate([np.zeros(0), *(curve[metric]["mean"] for curve in curves)])
-            if means.size:
-                room = max(_OVER * float(np.ptp(means)), 0.01)
-                axes.set_ylim(float(means.min()) - room, float(means.max()) + room)
-                if np.ptp(means) > _FAR:
-                    axes.set_yscale("symlog", linthresh=1.0)
-            _rule(axes)
-            if metric == "held_out_accuracy":
-                axes.axhline(0.5, **_GUESS)
-                low, high = axes.get_ylim()
-                axes.set_ylim(max(low, 0.0), min(high, 1.0))
-        handles, names = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
-        if simulated:
-            figure.suptitle(_SIMULATED, color="#b00020", fontweight="bold", gid="simulated")
 
-    text = _describe_training(curves, simulated=simulated)
-    _write_picture(path, 4.6, fill, title="Training on randomized answers", text=text, force=force)
+def _training_panel(metric: str, curves: Sequence[Json], kinds: Sequence[str]) -> _Panel:
+    """Return one metric by step: means, and single seeds behind them."""
+    (up, title, ends), found = _PANELS[metric], [curve[metric] for curve in curves]
+    lines = [
+        (f"{kind} single", list(zip(values["steps"], seed, strict=True)))
+        for kind, values in zip(kinds, found, strict=True)
+        for seed in (values["seeds"] if len(values["seeds"]) > 1 else ())
+    ]
+    lines += [
+        (kind, list(zip(values["steps"], values["mean"], strict=True)))
+        for kind, values in zip(kinds, found, strict=True)
+    ]
+    steps = [step for values in found for step in values["steps"]] or [0]
+    x = Scale.rounded([min(steps), max(steps)], *ends, least=1.0)
+    # The axis fits the means: at a small epsilon single seeds may go far beyond them. Where the
+    # means themselves lie far apart, as debiased losses do, differences near 0 stay visible.
+    means = [value for values in found for value in values["mean"]] or [0.0, 1.0]
+    room = max(_OVER * (max(means) - min(means)), 0.01)
+    low, high = min(means) - room, max(means) + room
+    share, far = metric == "held_out_accuracy", max(means) - min(means) > _FAR
+    if share:
+        low, high = max(low, 0.0), min(high, 1.0)
+    y = Scale(low, high, _BOTTOM, _TOP, math.asinh if far else float, round_step(high - low))
+    return _Panel(
+        title=("", title),
+        across="step",
+        up=up,
+        x=x,
+        y=y,
+        x_marks=x.marks,
+        lines=lines,
+        levels={"guessing": 0.5} if share and low < 0.5 < high else {},  # noqa: PLR2004
+    )
 
 
 def _describe_training(curves: Sequence[Json], *, simulated: bool = False) -> str:

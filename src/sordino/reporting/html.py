@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sordino._files import write_text
 from sordino._markup import harmless
@@ -23,60 +20,10 @@ from sordino.privacy.guarantee import float_from_json
 from sordino.privacy.ledger import Ledger
 
 from .audits import describe_audits
+from .drawing import TICKS, Scale, environment, powers_of_ten, round_step, share
 from .result import describe_ledger_rows
 from .summary import signed_worth, summarize
 from .wording import SIMULATED, Json, percent, plain, shortened, whole
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-
-@dataclass(frozen=True)
-class _Scale:
-    """Where a number stands on a line; what is outside stands at the nearer end."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    logarithmic: bool = False
-
-    def at(self, value: float) -> float:
-        inside = min(self.high, max(self.low, value))
-        if self.logarithmic:
-            part = math.log(inside / self.low) / math.log(self.high / self.low)
-        else:
-            part = (inside - self.low) / (self.high - self.low)
-        return self.start + (self.end - self.start) * part
-
-
-@cache
-def _environment() -> Environment:
-    """Return the environment that renders pages and figures: it escapes, and knows no default."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
-
-    made = Environment(
-        loader=PackageLoader("sordino.reporting", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    made.filters |= {
-        "share": _share,
-        "percent": percent,
-        "plain": plain,
-        "place": lambda value: f"{value:.1f}",
-        "complement": lambda text: f"{100 - Decimal(text.rstrip('%'))}%",
-    }
-    return made
-
-
-def _share(value: float) -> str:
-    """Return a share of the width, moved into [0, 1], as an SVG coordinate."""
-    return f"{100 * min(1.0, max(0.0, value)):.2f}%"
-
 
 _ROW, _HEAD = 52, 26
 
@@ -86,7 +33,7 @@ def _bar_values(decisive: Json) -> dict[str, Any]:
     rows = decisive["rows"]
     largest = max(abs(row["effect"]) for row in rows) or 1.0
     told = ", ".join(f"{row['name']} {row['effect_text']}" for row in rows)
-    shares = [row["effect"] / largest / 2 for row in rows]
+    halves = [row["effect"] / largest / 2 for row in rows]
     return {
         "label": f"Effect of a usual difference on the log odds of being preferred: {told}.",
         "height": _HEAD + _ROW * len(rows),
@@ -95,10 +42,10 @@ def _bar_values(decisive: Json) -> dict[str, Any]:
                 "y": _HEAD + _ROW * place,
                 "name": shortened(row["name"], 36),  # characters of a name beside a bar
                 "text": row["effect_text"],
-                "x": _share(0.5 + min(0.0, share)),
-                "width": _share(abs(share)),
+                "x": share(0.5 + min(0.0, half)),
+                "width": share(abs(half)),
             }
-            for place, (row, share) in enumerate(zip(rows, shares, strict=True))
+            for place, (row, half) in enumerate(zip(rows, halves, strict=True))
         ],
     }
 
@@ -115,10 +62,8 @@ def _curve_values(prediction: Json) -> dict[str, Any]:
     epsilons = [epsilon for epsilon, _ in prediction["points"]]
     low, high = min(_USUAL[0], *epsilons), max(_USUAL[1], *epsilons)
     first, last = _steps_shown(prediction)
-    x = _Scale(low, high, _LEFT, _RIGHT, logarithmic=True)
-    y = _Scale(first * _STEP, last * _STEP, _BOTTOM, _TOP)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    marks = [mark * 10.0**power for power in powers for mark in (1.0, 3.0)]  # of every power of ten
+    x = Scale(low, high, _LEFT, _RIGHT, math.log10)
+    y = Scale(first * _STEP, last * _STEP, _BOTTOM, _TOP)
     step = 1 if last - first <= _LINES else 2
     shares = [_STEP * number for number in range(first, last + 1) if number % step == 0]
     chosen, measured = prediction["chosen"], prediction["measured"]
@@ -130,7 +75,7 @@ def _curve_values(prediction: Json) -> dict[str, Any]:
         "label": _curve_label(prediction),
         "x": x,
         "y": y,
-        "x_ticks": [mark for mark in marks if low * 0.999 <= mark <= high * 1.001],
+        "x_ticks": powers_of_ten(low, high, (1.0, 3.0)),
         "y_ticks": shares,
         "path": f"M{path}",
         "ceiling": prediction["ceiling"],
@@ -180,16 +125,14 @@ def _line_values(drawn: Json) -> dict[str, Any]:
     """Return what the template needs to draw numbers that follow each other, from 0 up."""
     (first, start), (last, end) = drawn["line"][0], drawn["line"][-1]
     top = max(value for _, value in drawn["line"]) or 1.0
-    step = _round_step(top)
-    marks = [step * number for number in range(math.ceil(top / step) + 1)]
-    x = _Scale(first, max(last, first + 1), 52.0, 640.0)
-    y = _Scale(0.0, marks[-1], 330.0, 16.0)
+    x = Scale(first, max(last, first + 1), 52.0, 640.0)
+    y = Scale.rounded((0.0, top), 330.0, 16.0)
     every = math.ceil((last - first + 1) / _MARKED)
     return {
         "label": f"{drawn['what']}: {plain(start)} at first, {plain(end)} at the end.",
         "left": 52.0,
         "right": 640.0,
-        "y_ticks": [(y.at(mark), plain(mark, 3)) for mark in marks],
+        "y_ticks": [(y.at(mark), plain(mark, 3)) for mark in y.marks],
         "x_ticks": [
             (x.at(at), drawn["names"][at] if drawn["names"] else whole(at))
             for at, _ in drawn["line"]
@@ -220,7 +163,7 @@ def _item_values(items: Json) -> dict[str, Any]:
     ends = [end for row in rows for end in (row["worth"], *(row["ends"] or ()), 0.0)]
     low, high = min(ends), max(ends)
     span = (high - low) or 1.0
-    scale = _Scale(low, low + span, _EDGE, 1 - _EDGE)
+    scale = Scale(low, low + span, _EDGE, 1 - _EDGE)
     return {
         "scale": scale,
         "low": low,
@@ -238,18 +181,10 @@ _ZERO = 0.12  # of the width: from 0 to the first power of ten
 _ENDLESS = 0.87  # of the width: where numbers end if there is an infinite one
 _ROOM, _LOG_ROOM = 1.15, 2.5  # times the largest number: there is always room for an arrow
 _LARGEST, _SMALLEST = 1e300, 1e-300
-_TICKS = 4
 _LETTER = 0.012  # of the width: half a letter on a phone
-_STEPS = (1.0, 2.0, 5.0, 10.0)
 _ASIDE = 0.25  # of the width at either end: text there is written inward
 _PANEL_HEAD, _PANEL_ROW, _ROW_WITH_POWER, _FOOT = 26, 54, 78, 44
 _BAR_HEAD, _BAR_ROW, _BAR_FOOT = 26, 40, 20
-
-
-def _round_step(top: float) -> float:
-    """Return the least round number of which a few reach a largest one."""
-    power = 10.0 ** math.floor(math.log10(top / _TICKS))
-    return next(step * power for step in _STEPS if step * power * _TICKS >= top * 0.999)
 
 
 class _LossAxis:
@@ -265,13 +200,13 @@ class _LossAxis:
         if self.logarithmic:  # linear from 0 to the first power of ten
             first = math.floor(math.log10(claimed) - _BELOW)
             powers = math.log10(largest * _LOG_ROOM) - first
-            self._start = _Scale(0.0, 10.0**first, 0.0, _ZERO)
-            self._scale = _Scale(float(first), first + powers, _ZERO, self.end)
-            last, every = first + math.floor(powers), math.ceil(math.floor(powers) / _TICKS)
+            self._start = Scale(0.0, 10.0**first, 0.0, _ZERO)
+            self._scale = Scale(float(first), first + powers, _ZERO, self.end)
+            last, every = first + math.floor(powers), math.ceil(math.floor(powers) / TICKS)
             self._marks = [10.0**power for power in range(first, last + 1, max(1, every))]
         else:
-            self._scale = _Scale(0.0, top, 0.0, self.end)
-            step = _round_step(top)
+            self._scale = Scale(0.0, top, 0.0, self.end)
+            step = round_step(top)
             self._marks = [step * number for number in range(1, math.floor(top / step) + 1)]
 
     def at(self, loss: float) -> float:
@@ -289,7 +224,7 @@ class _LossAxis:
         for mark in [0.0, *self._marks, *([math.inf] if self.endless else [])]:
             x, text = self.at(mark), plain(mark, 6).removeprefix("1 × ")
             side = "start" if x == 0 else "end" if x > 1 - _LETTER * len(text) else "middle"
-            ticks.append({"x": _share(x), "text": text, "side": side})
+            ticks.append({"x": share(x), "text": text, "side": side})
         return ticks
 
 
@@ -333,7 +268,7 @@ def _panel(rows: Sequence[Json], audit: Json) -> dict[str, Any]:
         "height": y + _FOOT,
         "bottom": y,
         "endless": endless,
-        "claim": _share(axis.at(claimed)),
+        "claim": share(axis.at(claimed)),
         "claim_text": claim_text,
         "claim_side": "start" if endless else _inward(axis.at(claimed)),
         "rows": drawn,
@@ -354,11 +289,11 @@ def _interval(axis: _LossAxis, row: Json, y: int) -> dict[str, Any]:
         "y": y,
         "text": "unlimited" if lower == math.inf else f"at least {row['lower_text']}",
         "aside": f"with {row['confidence_text']} confidence",
-        "low": _share(axis.at(lower)),
-        "high": _share(axis.end if is_open else axis.at(max(lower, upper))),
+        "low": share(axis.at(lower)),
+        "high": share(axis.end if is_open else axis.at(max(lower, upper))),
         "open": is_open,
         "breaks": row["breaks"],
-        "power": None if power == math.inf else _share(axis.at(power)),
+        "power": None if power == math.inf else share(axis.at(power)),
         "power_text": f"would have detected {row['symbol']} ≥ {row['power_text']}",
     }
 
@@ -378,7 +313,7 @@ def _share_values(audit: Json) -> dict[str, Any] | None:
         "in 50%.",
         "height": bottom + _BAR_FOOT,
         "bottom": bottom,
-        "allowed": _share(allowed) if limited else None,
+        "allowed": share(allowed) if limited else None,
         "allowed_text": f"allowed: {audit['allowed_text']}",
         "allowed_side": _inward(allowed),
         "rows": [
@@ -386,7 +321,7 @@ def _share_values(audit: Json) -> dict[str, Any] | None:
                 "y": head + _BAR_ROW * place,
                 "title": shortened(row["title"], 34),  # characters beside a bar
                 "text": row["recovered_text"],
-                "width": _share(row["recovered"]),
+                "width": share(row["recovered"]),
                 "breaks": row["outcome"] == "refutes",
             }
             for place, row in enumerate(shown)
@@ -414,8 +349,8 @@ def render_report(summary: Json) -> str:
         drawn=drawn
         | {
             "calibration": {  # observed against predicted shares
-                "x": _Scale(0.0, 1.0, 52.0, 372.0),
-                "y": _Scale(0.0, 1.0, 332.0, 12.0),
+                "x": Scale(0.0, 1.0, 52.0, 372.0),
+                "y": Scale(0.0, 1.0, 332.0, 12.0),
                 "largest": max((row["pairs"] or 1.0 for row in bins), default=1.0),
             }
         },
@@ -457,7 +392,7 @@ def _page(name: str, audits: Sequence[Json], **values: object) -> str:
         }
         drawn.append({**audit, **about})
     said = {word: any(each[word] for each in audits) for word in ("refuted", "inconclusive")}
-    text = _environment().get_template(name).render(audits=drawn, **said, **values)
+    text = environment().get_template(name).render(audits=drawn, **said, **values)
     # Names chosen by users may look like addresses; as an entity they read the same.
     return harmless(text).replace("://", ":&#47;&#47;")
 

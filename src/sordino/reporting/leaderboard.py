@@ -10,20 +10,18 @@ import io
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sordino.rewards.leaderboard import POINTS
 
+from .drawing import Scale
 from .wording import Json, percent, real, whole
 
 _HEAT = 24  # the best so many are shown against each other
 _NAMED = 2  # of those that an item is tied with
 _LINES = 6  # with a color of their own, over time
-_STEPS = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10_000)
-_TICKS = 5
 _APART = 17.0  # between the names of two lines
 _MARKS = 7  # updates with a name below
 _DOTS = 24  # of more updates lines have no dots
@@ -59,34 +57,10 @@ def points_text(value: float | None) -> str:
     return "open" if value is None else whole(value).replace("-", "−")
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Where points stand between two ends of a chart, with marks at round numbers."""
-
-    low: float
-    high: float
-    step: float
-    start: float = 0.0
-    end: float = 1.0
-
-    @classmethod
-    def of(cls, items: Sequence[Json], start: float, end: float) -> _Axis:
-        values = [
-            v for item in items for v in (item["points"], *_ends_in_points(item)) if v is not None
-        ]
-        low, high = min(values, default=0.0), max(values, default=1.0)
-        step = next((one for one in _STEPS if (high - low) / one <= _TICKS), _STEPS[-1])
-        low, high = math.floor(low / step) * step, math.ceil(high / step) * step
-        return cls(low, high + (step if high == low else 0), step, start, end)
-
-    @property
-    def ticks(self) -> list[float]:
-        count = round((self.high - self.low) / self.step)
-        return [self.low + self.step * at for at in range(count + 1)]
-
-    def at(self, value: float) -> float:
-        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-        return self.start + (self.end - self.start) * share
+def _scale_of(items: Sequence[Json], start: float, end: float) -> Scale:
+    """Return where points stand, and the ends of their intervals."""
+    ends = [v for item in items for v in (item["points"], *_ends_in_points(item)) if v is not None]
+    return Scale.rounded(ends or (0.0, 1.0), start, end, least=1.0)
 
 
 def describe_leaderboard(source: Json | None) -> dict[str, Any] | None:
@@ -106,7 +80,7 @@ def _board(source: Json, title: str) -> dict[str, Any]:
     items = [item for item in source["items"] if item["rating"] is not None]
     silent = [item for item in source["items"] if item["rating"] is None]
     alone = Counter(item["component"] for item in source["items"])
-    axis = _Axis.of(items, 0.06, 0.94)
+    axis = _scale_of(items, 0.06, 0.94)
     orders = {
         "n": sorted(items, key=lambda item: str(item["name"]).casefold()),
         "f": sorted(items, key=lambda item: -(item["field_win_rate"] or 0.0)),
@@ -143,7 +117,7 @@ def _board(source: Json, title: str) -> dict[str, Any]:
     return {
         "title": title,
         "rows": rows,
-        "ticks": [(axis.at(tick), points_text(tick)) for tick in axis.ticks],
+        "ticks": [(axis.at(tick), points_text(tick)) for tick in axis.marks],
         "silent": [
             (str(one["name"]), lonely if alone[one["component"]] == 1 else few) for one in silent
         ],
@@ -218,7 +192,7 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
     # what is drawn: intervals of the best, and points of all
     shaded = [items[name] for items in told for name in last[:_LINES] if name in items]
     bare = [item | {"interval": (None, None)} for items in told for item in items.values()]
-    y = _Axis.of([*shaded, *bare], 330.0, 12.0)
+    y = _scale_of([*shaded, *bare], 330.0, 12.0)
     lines: list[dict[str, Any]] = []
     for rank, name in enumerate(last):
         seen = [(x, items[name]) for x, items in zip(across, told, strict=True) if name in items]
@@ -247,7 +221,7 @@ def _history(updates: Sequence[Json]) -> dict[str, Any] | None:
         "right": right,
         "lines": lines[::-1],  # the best on top
         "shaded": whole(min(len(lines), _LINES)),
-        "y_ticks": [(y.at(tick), points_text(tick)) for tick in y.ticks],
+        "y_ticks": [(y.at(tick), points_text(tick)) for tick in y.marks],
         "x_ticks": [
             (x, str(update["name"]))
             for at, (x, update) in enumerate(zip(across, updates, strict=True))
