@@ -26,7 +26,7 @@ def named(prompt, first="First", second="Second"):
     tries = (f"{second} {number}" for number in range(1000))
     other = next(text for text in tries if not canonical(prompt, first, text)[0])
     key = canonical(prompt, first, other)[1].hex()[:32]
-    return {"id": key, "prompt": prompt, "first": first, "second": other}
+    return {"id": key, "ask": "pair", "prompt": prompt, "answers": [first, other]}
 
 
 class Site:

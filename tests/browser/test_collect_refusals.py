@@ -209,7 +209,7 @@ def _doubled(questions):
 
 def _turned(questions):
     one = questions[0]
-    questions[0] = {**one, "first": one["second"], "second": one["first"]}
+    questions[0] = {**one, "answers": one["answers"][::-1]}
 
 
 def _twice(questions):
@@ -239,7 +239,7 @@ def test_names_are_made_as_in_python(site, visit, text, messages):
     swap, key = canonical(prompt, one, other)
     told = page.evaluate(
         "async (all) => (await import('/page/canonical.js')).canonical(all)",
-        {"prompt": prompt, "first": one, "second": other},
+        {"ask": "pair", "prompt": prompt, "answers": [one, other]},
     )
     assert told == {"id": key.hex()[:32], "ordered": not swap}
 

@@ -115,6 +115,8 @@ def _opened(number):
         "title": "Which answer is better?",
         "epsilon": 1.0,
         "threshold": str(_THRESHOLD),
+        "die": None,
+        "levels": None,
         "cap": number,
         "ties": True,
         "skips": True,
@@ -227,46 +229,46 @@ def test_nothing_tells_true_choices_apart(site, visit):
     assert _differences(visit, site(questions=15).url, 320) == []
 
 
-_DRAW = "const answer = release(label, threshold);"
+_DRAW = ": release(judgment, BigInt(threshold));"
 _RECORD = "const record = { id: randomId(), question, revision, answer };"
-_SEND = "send: (label) =>"
-_LABEL = "const label = labelOf"
+_SEND = "send: (judgment) =>"
+_LABEL = "const judgment = judgmentOf"
 _LEAKS = {  # where it must be seen, and the change to a file of the page
     "kept beside the answer": (
         ["stores"],
-        ("memory.js", "answers.add(record)", "answers.add({ ...record, label })"),
+        ("memory.js", "answers.add(record)", "answers.add({ ...record, judgment })"),
     ),
     "in the id": (
         ["sent", "stores"],
-        ("memory.js", "id: randomId()", "id: `${label}${randomId().slice(1)}`"),
+        ("memory.js", "id: randomId()", "id: `${judgment[0]}${randomId().slice(1)}`"),
     ),
     "in the order of keys": (
         ["stores"],
         (
             "memory.js",
             _RECORD,
-            f"{_RECORD.replace('const', 'let')} if (label === 1) record = {{ answer, ...record }};",
+            f"{_RECORD.replace('const', 'let')} if (judgment[0]) record = {{ answer, ...record }};",
         ),
     ),
     "in a second draw": (
         ["sent", "stores"],
-        ("memory.js", _DRAW, f"if (label === 2) release(label, threshold); {_DRAW}"),
+        ("memory.js", _DRAW, f"{_DRAW} if (judgment[1] === 2) release(judgment, 1n);"),
     ),
     "in the session": (
         ["session"],
-        ("study.js", _SEND, f"{_SEND} void (sessionStorage.last = label) ??"),
+        ("study.js", _SEND, f"{_SEND} void (sessionStorage.last = judgment) ??"),
     ),
     "in the address": (
         ["address"],
-        ("study.js", _SEND, f"{_SEND} history.replaceState(null, '', `?${{label}}`) ??"),
+        ("study.js", _SEND, f"{_SEND} history.replaceState(null, '', `?${{judgment}}`) ??"),
     ),
-    "in the console": (["noted"], ("study.js", _SEND, f"{_SEND} console.debug(label) ??")),
+    "in the console": (["noted"], ("study.js", _SEND, f"{_SEND} console.debug(judgment) ??")),
     "in when it is sent": (
         ["sent", "ticks"],
         (
             "study.js",
             '  go("question");\n  if (outcome',
-            '  if (label === 1) sender.tick();\n  go("question");\n  if (outcome',
+            '  if (judgment[0] === judgment[1]) sender.tick();\n  go("question");\n  if (outcome',
         ),
     ),
     "left for screen readers": (
@@ -283,7 +285,11 @@ _LEAKS = {  # where it must be seen, and the change to a file of the page
     ),
     "of the side of the screen": (
         ["sent", "stores"],
-        ("question.js", "left: 1 ^ swapped, right: swapped", "left: 1, right: 0"),
+        (
+            "question.js",
+            "[FIRST, SECOND][order[0]], right: [FIRST, SECOND][order[1]]",
+            "FIRST, right: SECOND",
+        ),
     ),
 }
 

@@ -32,7 +32,8 @@ async ([address, cases]) => {
   return cases.map(({ threshold, words: all }) => [0, 1, 2].map((label) => {
     words = [...all];
     drawn = 0;
-    const answers = all.map(() => coin.release(label, BigInt(threshold)));
+    const share = [coin.SECOND, coin.FIRST, coin.UNDECIDED][label];
+    const answers = all.map(() => coin.release(share, BigInt(threshold)));
     return `${answers.join("")} ${drawn}`;
   }));
 }
@@ -122,28 +123,28 @@ def test_the_source_has_no_branch_on_a_label_and_no_other_randomness():
 
 
 _BUGS = {
-    "at most": ("word < threshold", "word <= threshold"),
-    "the other way": ("word < threshold", "word >= threshold"),
-    "half the noise": ("word < threshold", "word < threshold / 2n"),
-    "rounded": ("word < threshold", "Number(word) < Number(threshold)"),
-    "high half only": ("word < threshold", "(word >> 32n) < (threshold >> 32n)"),
+    "at most": ("word < count", "word <= count"),
+    "the other way": ("word < count", "word >= count"),
+    "half the noise": ("word < count", "word < count / 2n"),
+    "rounded": ("word < count", "Number(word) < Number(count)"),
+    "high half only": ("word < count", "(word >> 32n) < (count >> 32n)"),
     "big-endian": ("getBigUint64(0, true)", "getBigUint64(0, false)"),
     "signed": ("getBigUint64(0, true)", "getBigInt64(0, true)"),
-    "undecided says 1": ("(fair & undecided)", "undecided"),
-    "undecided by the biased coin": ("Number(word < FAIR)", "Number(word < threshold)"),
-    "unfair coin": ("word < FAIR", "word <= FAIR"),
-    "no coin": ("(label & 1) ^ Number(word < threshold)", "(label & 1)"),
+    "undecided says 1": ("UNDECIDED = [1, 2]", "UNDECIDED = [1, 1]"),
+    "unfair coin": ("UNDECIDED = [1, 2]", "UNDECIDED = [2, 5]"),
+    "undecided by the biased coin": ("BigInt(part)) / BigInt(whole)", "0n) / BigInt(whole)"),
+    "no coin": ("Number(word < count) ^ first", "first"),
     "no draw for undecided": (
-        "return randomize(label, drawWord(), threshold)",
-        "return randomize(label, label === 2 ? 0n : drawWord(), threshold)",
+        "return randomize(share, drawWord(), threshold)",
+        "return randomize(share, share[1] === 2 ? 0n : drawWord(), threshold)",
     ),
     "one draw more for 1": (
-        "return randomize(label, drawWord(), threshold)",
-        "if (label === 1) drawWord(); return randomize(label, drawWord(), threshold)",
+        "return randomize(share, drawWord(), threshold)",
+        "if (share[0] === 1) drawWord(); return randomize(share, drawWord(), threshold)",
     ),
     "a branch": (
-        "const undecided = label >> 1",
-        "if (label === 2) return Number(word < FAIR);\n  const undecided = label >> 1",
+        "const first = Number(part === whole);",
+        "if (whole === 2) return 0; const first = Number(part === whole);",
     ),
     "other randomness": (
         "return wordFrom(crypto.getRandomValues(new Uint8Array(8)))",

@@ -29,7 +29,7 @@ def give(folder, *, persons):
     coins, people, rows = entropy(None), [], []
     for person in range(persons):
         asked = [found.questions[(7 * person + turn) % 40] for turn in range(found.cap)]
-        labels = [int("kind" in question.first) for question in asked]
+        labels = [int("kind" in question.answers[0]) for question in asked]
         ids = json.dumps([question.id for question in asked])
         name = f"{person * 2654435761 % 2**32:032x}"
         people.append({"id": name, "device": f"{person:064x}", "questions": ids, "spent": 5})

@@ -34,8 +34,8 @@ DEVICE = "d" * 43
 def question(number):
     texts = ("a", "b")
     swap, key = canonical(f"p{number}", *texts)
-    first, second = texts[::-1] if swap else texts
-    return Question(key.hex()[:32], f"p{number}", first, second)
+    answers = texts[::-1] if swap else texts
+    return Question(key.hex()[:32], f"p{number}", answers)
 
 
 def make_study(folder, *, questions=2, cap=2, changes="refused", epsilon=1.0):

@@ -47,7 +47,7 @@ from sordino.collection.study import Question, Study
 from sordino.errors import DataError, UsageError
 from sordino.preferences.files import line_of
 from sordino.preferences.pairs import Manifest, manifest_path
-from sordino.preferences.records import Text
+from sordino.preferences.records import Absent, Names, Text
 from sordino.privacy.guarantee import Unit
 from sordino.privatization.answers import manifest_of
 
@@ -316,7 +316,7 @@ def _lines(engine: Engine, study: Study) -> Generator[bytes]:
                 "does not ask, or more of one person than its cap. Nothing was written."
             )
         for questions in _together(study.questions, counts):
-            yield from _answers(connection, questions)
+            yield from _answers(connection, study, questions)
 
 
 def _together(questions: Sequence[Question], counts: dict[str, int]) -> Iterator[list[Question]]:
@@ -335,15 +335,21 @@ def _together(questions: Sequence[Question], counts: dict[str, int]) -> Iterator
         yield some
 
 
-def _answers(connection: Connection, questions: Sequence[Question]) -> Iterator[bytes]:
+def _answers(
+    connection: Connection, study: Study, questions: Sequence[Question]
+) -> Iterator[bytes]:
     """Yield the answers to some questions, in the order of these and then of person ids."""
     places = {question.id: place for place, question in enumerate(questions)}
     columns = (ANSWERS.c.question, ANSWERS.c.person, ANSWERS.c.answer)
     rows = connection.execute(select(*columns).where(ANSWERS.c.question.in_(places)))
     for place, person, answer in sorted((places[row[0]], row[1], row[2]) for row in rows):
         asked = questions[place]
-        texts = asked.prompt, asked.first, asked.second
-        yield line_of(*texts, answer, person, names=asked.names)
+        first, *others = asked.answers
+        named = [*(asked.names or ()), ""]
+        names = Names(named[0], named[1], asked.family) if asked.names else None
+        second = others[0] if others else Absent(asked.family)
+        levels = study.levels if asked.ask == "rating" else None
+        yield line_of(asked.prompt, first, second, answer, person, levels, names)
 
 
 MOST_ANSWERS: Final = 50
@@ -359,7 +365,7 @@ class _Submitted(NamedTuple):
     id: str  # what the page calls it; the same answer is sent again under the same id
     question: str  # which question it answers
     revision: int  # 1, or more where a mind was changed and the study takes that
-    answer: int  # 1 if the randomized answer prefers `first`, else 0
+    answer: int  # randomized: 1 for the first answer of two, or a yes, else 0; of a few, which one
 
 
 def read_submission(body: object, study: Study) -> tuple[_Submitted, ...]:
@@ -373,14 +379,19 @@ def read_submission(body: object, study: Study) -> tuple[_Submitted, ...]:
         raise Refusal("bad-request")
     if name != study.id:
         raise Refusal("wrong-study")
-    return tuple(_Submitted(**value) for value in answers)
+    found = tuple(_Submitted(**value) for value in answers)
+    for one in found:
+        question = study.by_id.get(one.question)
+        if one.answer >= (question.outcomes if question else 2):
+            raise Refusal("bad-request")
+    return found
 
 
 def _is_answer(value: object) -> bool:
     if not isinstance(value, Mapping) or value.keys() != set(_Submitted._fields):
         return False
     texts = ((value["id"], _ID), (value["question"], _QUESTION))
-    numbers = ((value["revision"], 1, 1_000_000), (value["answer"], 0, 1))
+    numbers = ((value["revision"], 1, 1_000_000), (value["answer"], 0, 9))
     return all(isinstance(text, str) and form.match(text) for text, form in texts) and all(
         type(n) is int and low <= n <= high for n, low, high in numbers
     )

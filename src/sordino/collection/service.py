@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 import uvicorn
 from sqlalchemy import Engine, text
@@ -28,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sordino._random import moment, new_token
+from sordino._random import new_token
 from sordino._version import __version__
 from sordino.errors import DataError, FileSystemError
 
@@ -44,7 +44,7 @@ from .refusals import (
     unmatched,
     write_to_stderr,
 )
-from .study import Page, Study, read_languages, read_page
+from .study import Ask, Page, Study, read_languages, read_page
 
 _Schema: TypeAlias = dict[str, object]
 _Read = TypeVar("_Read")
@@ -79,12 +79,14 @@ _ID: Final = {
 }
 _MESSAGES: Final = _list(_object(role=_TEXT, content=_TEXT))
 _WORDS: Final = {"oneOf": [_TEXT, _MESSAGES]}
+_COUNT: Final = {"type": "string", "pattern": "^[0-9]{1,20}$"}  # of the 2^64 words
+_NONE: Final = {"type": "null"}
 _REVISION: Final = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 _ANSWER: Final = _object(
     id=_ID,
     question=_QUESTION,
     revision=_REVISION,
-    answer={"type": "integer", "minimum": 0, "maximum": 1},
+    answer={"type": "integer", "minimum": 0, "maximum": 9},
 )
 _STUDY: Final = _object(
     id=_TEXT,
@@ -95,12 +97,19 @@ _STUDY: Final = _object(
     skips=_FLAG,
     changes={"enum": ["refused", "paid"]},
     tick_seconds=_WHOLE,
-    threshold={"type": "string", "pattern": "^[0-9]{1,20}$"},
+    threshold=_COUNT,
+    die={"oneOf": [_object(categories=_WHOLE, threshold=_COUNT), _NONE]},
+    levels={"oneOf": [_list({"type": "integer"}, minItems=2, maxItems=2), _NONE]},
     expires=_TIME,
     caveats=_list(_TEXT),
 )
 _OPENED: Final = _object(
-    study=_STUDY, questions=_list(_object(id=_QUESTION, prompt=_WORDS, first=_WORDS, second=_WORDS))
+    study=_STUDY,
+    questions=_list(
+        _object(
+            id=_QUESTION, ask={"enum": list(get_args(Ask))}, prompt=_WORDS, answers=_list(_WORDS)
+        )
+    ),
 )
 _SENT: Final = _object(study=_TEXT, answers=_list(_ANSWER, minItems=1, maxItems=MOST_ANSWERS))
 _STORED: Final = _object(
@@ -240,16 +249,8 @@ class _Service:
         job = partial(open_invitation, study=self.study, token=token, device=device)
         asked, expires = await self._done(request, token, job)
         self._let_in(device)
-        study = self.study
-        questions = {question.id: question.to_dict() for question in study.questions}
-        names = ("id", "title", "epsilon", "ties", "skips", "changes", "tick_seconds")
-        terms = {name: getattr(study, name) for name in names} | {
-            "cap": study.most_labels,
-            "threshold": str(study.coin.threshold),
-            "expires": moment(expires),
-            "caveats": list(study.guarantee("person").caveats),
-        }
-        return JSONResponse({"study": terms, "questions": [questions[name] for name in asked]})
+        questions = [self.study.by_id[name].to_dict() for name in asked]
+        return JSONResponse({"study": self.study.told(expires), "questions": questions})
 
     async def answers(self, request: Request) -> Response:
         device = self._secret(request, "unknown-device")

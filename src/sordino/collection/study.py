@@ -3,7 +3,7 @@
 It is a TOML file that a person can read. What bears on the promise is frozen when the first
 invitation is made: a study that was changed afterwards is refused.
 
-The public questions of a study: a prompt and two answers each, in canonical order.
+The public questions of a study: a prompt and one answer, two, or a few, in canonical order.
 
 Last, the files and words of the page, read once, with one digest by which anybody can compare them.
 """
@@ -15,77 +15,157 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 from sordino import _validate
 from sordino._files import explained, write_text
-from sordino._random import new_release_id
+from sordino._random import moment, new_release_id
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
 from sordino.preferences.files import read_rows
-from sordino.preferences.records import FIELDS, Names, Text, canonical, names_of, read_text
+from sordino.preferences.records import (
+    Levels,
+    Text,
+    candidate_order,
+    is_list,
+    names_of,
+    rated_key,
+    read_text,
+)
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more, weak_caveats
 from sordino.privacy.ledger_chain import digest_of_json
 
 _JUDGMENTS: Final = (
-    *(set(FIELDS) - {"prompt", "first", "second", "first_name", "second_name"}),
-    "person",
-    "persons",
+    "chosen",
+    "rejected",
+    "label",
+    "labels",
+    "rating",
+    "answer",
+    "ranking",
+    "ranks",
 )
 _MOST: Final = 20_000  # questions of a study
 _LONGEST: Final = 50_000  # characters of one question: a page has to show it
+_MOST_CANDIDATES: Final = 10  # so that an answer is one digit, whichever it is
+
+Ask = Literal["pair", "thumb", "rating", "choice", "ranking"]
+"""What a question asks for: which of two is better, whether one is good, how good it is, the best
+of a few, or their order, of which only the first place is randomized and leaves the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One public question; ``first`` and ``second`` are in canonical order."""
+    """One public question; ``answers`` are in canonical order."""
 
-    id: str  # 32 hexadecimal digits that the texts decide; the same whichever answer is named first
-    prompt: Text  # what the two answers answer
-    first: Text  # the answer whose preference is written as 1
-    second: Text  # the other one
-    names: Names | None = None  # whose answers they are: beside answers that are exported, not here
+    id: str  # 32 hexadecimal digits that the texts decide; the same in whatever order they came
+    prompt: Text  # what the answers answer
+    # One of a thumb or a rating; two of a pair, of which a preference for the first is written as
+    # 1; a few of a choice or a ranking, of which the best is written as its place, from 0.
+    answers: tuple[Text, ...]
+    ask: Ask = "pair"
+    # Whose answers they are, in the same order: beside answers that are exported, not on the page.
+    names: tuple[str, ...] | None = None
+    family: str = ""  # a public group of prompts, exported likewise
+
+    @property
+    def outcomes(self) -> int:
+        """Return how many answers there are to tell apart: a bit, but for a choice."""
+        return len(self.answers) if self.ask in {"choice", "ranking"} else 2
 
     def to_dict(self) -> dict[str, Any]:
         """Return the question as the page is told it."""
-        return {"id": self.id, "prompt": self.prompt, "first": self.first, "second": self.second}
+        return {"id": self.id, "ask": self.ask, "prompt": self.prompt, "answers": self.answers}
 
 
-def _read_questions(path: Path) -> tuple[Question, ...]:
-    # Each line is an object with `prompt`, `first` and `second`: texts, or lists of messages with
-    # `role` and `content`. Which answer is named first changes nothing.
-    found: dict[str, str] = {}
-    questions = []
-    for where, row in read_rows(path):
-        judged = sorted(name for name in _JUDGMENTS if name in row)
-        if judged:
-            raise DataError(
-                f"{where}: field {judged[0]!r} is no part of a question. A study asks anew: give "
-                "'prompt', 'first' and 'second' only, in an order that no judgment decided."
-            )
-        prompt, one, other = (read_text(row, name, where) for name in ("prompt", "first", "second"))
-        if isinstance(one, str) != isinstance(other, str):
-            raise DataError(f"{where}: 'first' and 'second' must both be texts, or both messages.")
-        if sum(map(_size, (prompt, one, other))) > _LONGEST:
-            raise DataError(f"{where}: a question has at most {_LONGEST} characters.")
-        if one == other:
-            raise DataError(f"{where}: both answers are the same, so nothing can be preferred.")
-        try:
-            swap, key = canonical(prompt, one, other)
-        except UnicodeEncodeError:
-            swap, key = False, b""
-        if not key:
-            raise DataError(f"{where}: a text is not valid Unicode.")
-        first, second = (other, one) if swap else (one, other)
-        names = names_of(row, where)
-        question = Question(
-            key.hex()[:32], prompt, first, second, names and names.turned(swap=swap)
+def make_question(row: Mapping[str, Any], where: str, levels: Levels | None = None) -> Question:
+    """Return the question of one row, whose fields say what it asks for."""
+    ask = _asked(row, where, levels)
+    prompt, (given, names) = read_text(row, "prompt", where), _answers_of(row, ask, where)
+    if len({isinstance(text, str) for text in given}) > 1:
+        raise DataError(f"{where}: the answers must all be texts, or all messages.")
+    if sum(map(_size, (prompt, *given))) > _LONGEST:
+        raise DataError(f"{where}: a question has at most {_LONGEST} characters.")
+    if any(text == other for at, text in enumerate(given) for other in given[:at]):
+        raise DataError(f"{where}: two answers are the same, so neither can be preferred.")
+    try:
+        order, key = candidate_order(prompt, given)
+    except UnicodeEncodeError:
+        order, key = [], b""
+    if not key:
+        raise DataError(f"{where}: a text is not valid Unicode.")
+    return Question(
+        rated_key(key, str(levels) if ask == "rating" else "").hex()[:32],
+        prompt,
+        tuple(given[at] for at in order),
+        ask,
+        names and tuple(names[at] for at in order),
+        str(row.get("family") or "").strip(),
+    )
+
+
+def _asked(row: Mapping[str, Any], where: str, levels: Levels | None) -> Ask:
+    """Return what a row asks for, by its fields; refuse one that says what was answered."""
+    judged = [name for name in (*_JUDGMENTS, "person", "persons") if name in row]
+    if judged:
+        raise DataError(
+            f"{where}: field {judged[0]!r} is no part of a question. A study asks anew: give "
+            "'prompt' with 'first' and 'second', with 'completion', or with 'candidates', in an "
+            "order that no judgment decided."
         )
+    named = next((name for name in ("candidates", "completion") if name in row), "first")
+    usual = {"candidates": "choice", "completion": "rating" if levels else "thumb", "first": "pair"}
+    ask = row.get("ask", usual[named])
+    if ask not in _ASKED[named]:
+        raise DataError(
+            f"{where}: field 'ask' must be one of {', '.join(get_args(Ask))}, and fit the answers: "
+            "'first' and 'second' of a pair, 'completion' of a thumb or a rating, 'candidates' of "
+            "a choice or a ranking."
+        )
+    if ask == "rating" and levels is None:
+        raise DataError(f'{where}: a rating needs levels in the study, such as levels = "1..5".')
+    return cast("Ask", ask)
+
+
+_ASKED: Final = {
+    "first": ("pair",),
+    "completion": ("thumb", "rating"),
+    "candidates": ("choice", "ranking"),
+}
+
+
+def _answers_of(
+    row: Mapping[str, Any], ask: str, where: str
+) -> tuple[list[Text], tuple[str, ...] | None]:
+    """Return the answers of a question as they stand there, and whose they are if that is said."""
+    if ask in {"pair", "thumb", "rating"}:
+        fields = ("first", "second") if ask == "pair" else ("completion",)
+        named = names_of(row, where)
+        names = named and (named.first, named.second)[: len(fields)]
+        return [read_text(row, name, where) for name in fields], names
+    given, names = row["candidates"], row.get("names")
+    if not is_list(given) or not 2 <= len(given) <= _MOST_CANDIDATES:  # noqa: PLR2004
+        raise DataError(f"{where}: 'candidates' must be a list of 2 to {_MOST_CANDIDATES} answers.")
+    if names is not None:
+        if not is_list(names) or len(names) != len(given):
+            raise DataError(f"{where}: 'names' must be a list with one name for each candidate.")
+        names = tuple(_validate.person_id(f"{where}: field 'names'", name) for name in names)
+    return [read_text({"candidates": text}, "candidates", where) for text in given], names
+
+
+def _read_questions(path: Path, levels: Levels | None = None) -> tuple[Question, ...]:
+    # Each line is an object. A text is a text, or a list of messages with `role` and `content`.
+    # Which answer is named first changes nothing.
+    found: dict[str, str] = {}
+    questions: list[Question] = []
+    for where, row in read_rows(path):
+        question = make_question(row, where, levels)
         if question.id in found:
             raise DataError(f"{where}: this question stands in {found[question.id]} already.")
         if len(found) == _MOST:
@@ -120,6 +200,7 @@ class Study:
     accept_weak: bool = False  # whether a promise that protects next to nobody is made, and said
     ties: bool = True  # whether "both are equally good" is a choice; it is a label like any other
     skips: bool = False  # whether "I would rather not say" is one; it is the same label as a tie
+    levels: Levels | None = None  # of ratings: the lowest and the highest
     changes: _Changes = "refused"  # whether a changed mind is refused, or paid for as a new release
     tick_seconds: int = 15  # the page sends what is waiting once in so many seconds
     # Codes of languages that come with sordino, or paths of files like theirs.
@@ -134,6 +215,13 @@ class Study:
         _validate.integer("cap", self.cap, at_least=1, at_most=100_000)
         _validate.integer("tick_seconds", self.tick_seconds, at_least=1, at_most=3600)
         _validate.one_of("changes", self.changes, get_args(_Changes))
+        object.__setattr__(self, "levels", None if self.levels is None else Levels.of(self.levels))
+        sizes = {one.outcomes for one in self.questions if one.ask in {"choice", "ranking"}}
+        if len(sizes) > 1:
+            raise UsageError(
+                "All choices and rankings of a study must have as many candidates: there is one "
+                f"die for them all. Here are some with {' and '.join(map(str, sorted(sizes)))}."
+            )
         for name in ("ties", "skips", "accept_weak"):
             _validate.one_of(name, getattr(self, name), (True, False))
         for name in ("title", "database"):
@@ -146,10 +234,21 @@ class Study:
         if self.questions:
             self.guarantee("person")  # refuses one that is too weak; a label's is never weaker
 
+    @cached_property
+    def by_id(self) -> Mapping[str, Question]:
+        """Return every question by its id."""
+        return {question.id: question for question in self.questions}
+
     @property
     def coin(self) -> RandomizedResponse:
-        """Return what the page answers with, on the device of each person."""
+        """Return what the page answers pairs, thumbs and ratings with, on each person's device."""
         return RandomizedResponse(self.epsilon)
+
+    @property
+    def die(self) -> KaryRandomizedResponse | None:
+        """Return what it answers choices and rankings with; None where there are none."""
+        sides = [one.outcomes for one in self.questions if one.ask in {"choice", "ranking"}]
+        return KaryRandomizedResponse(self.epsilon, sides[0]) if sides else None
 
     @property
     def most_questions(self) -> int:
@@ -182,15 +281,29 @@ class Study:
         weak = weak_caveats([promise.epsilon], accepted=self.accept_weak, ways=ways)
         return promise.with_caveats(*weak, *(() if unit == "person" else ("person-total",)))
 
-    @property
+    @cached_property
     def terms(self) -> dict[str, Any]:
         """Return what is frozen: everything that the promise depends on."""
-        values = asdict(self)
-        frozen = {name: values[name] for name in _FROZEN}
-        ids = "\n".join(question.id for question in self.questions)
+        frozen = {name: getattr(self, name) for name in _FROZEN}
+        ids = "\n".join(f"{question.ask} {question.id}" for question in self.questions)
+        die = self.die
         return frozen | {
             "threshold": str(self.coin.threshold),
+            "levels": self.levels and str(self.levels),
+            "die": die and {"categories": die.categories, "threshold": str(die.threshold)},
             "questions": sha256(ids.encode()).hexdigest(),
+        }
+
+    def told(self, expires: int) -> dict[str, Any]:
+        """Return what a page is told of this study, before anybody answers anything."""
+        names = ("id", "title", "epsilon", "ties", "skips", "changes", "tick_seconds")
+        return {name: getattr(self, name) for name in names} | {
+            "cap": self.most_labels,
+            "threshold": self.terms["threshold"],
+            "die": self.terms["die"],
+            "levels": self.levels and [self.levels.low, self.levels.high],
+            "expires": moment(expires),
+            "caveats": list(self.guarantee("person").caveats),
         }
 
     @property
@@ -223,7 +336,9 @@ def read_study(path: Path) -> Study:
     questions = path.parent / named.pop("questions")
     problem = ""
     try:
-        return Study(**named, questions=_read_questions(questions), folder=path.parent)
+        levels = None if named.get("levels") is None else Levels.of(named["levels"])
+        asked = _read_questions(questions, levels)
+        return Study(**named, questions=asked, folder=path.parent)
     except DataError as error:
         problem = f"{questions.name}, {error}"
     except UsageError as error:
@@ -252,13 +367,15 @@ def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 _TEMPLATE: Final = """\
-# A study of sordino: people compare two answers, and each choice is randomized on their own device.
-# What bears on the promise (epsilon, cap, accept_weak, ties, skips, changes, tick_seconds,
+# A study of sordino: people judge answers, and each judgment is randomized on their own device.
+# What bears on the promise (epsilon, cap, accept_weak, ties, skips, levels, changes, tick_seconds,
 # questions) is frozen with the first invitation. The title and the languages may change later.
 
 id = {id}
 title = {title}
-questions = {questions}  # JSON Lines: prompt, first, second
+# JSON Lines: prompt with first and second, with completion (a thumb or a rating), or with
+# candidates (the best of a few; "ask": "ranking" asks for their order)
+questions = {questions}
 
 epsilon = {epsilon}  # privacy loss of one label: about {flips}% of the answers are flipped
 cap = {cap}  # the most labels per invitation, protected with cap times epsilon together
@@ -266,6 +383,7 @@ accept_weak = {accept_weak}  # go on where that is above 20; page and exports th
 
 ties = {ties}  # may people say that both are equally good?
 skips = {skips}  # may people say that they would rather not say?
+{levels}  # of ratings: the lowest and the highest; only a study that asks for ratings has them
 changes = {changes}  # "paid": a changed mind is a new answer and costs another epsilon
 
 tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little
@@ -282,6 +400,7 @@ def new_study(
     epsilon: float,
     cap: int,
     accept_weak: bool = False,
+    levels: Levels | None = None,
     force: bool = False,
 ) -> Study:
     """Write a study file that can be edited, and return the study."""
@@ -292,13 +411,20 @@ def new_study(
         cap=cap,
         accept_weak=accept_weak,
         database=f"{path.stem}.db",
-        questions=_read_questions(questions),
+        questions=_read_questions(questions, levels),
+        levels=levels,
         folder=path.parent,
     )
     file = os.path.relpath(questions.absolute(), path.parent.absolute())
-    values = {name: _toml(value) for name, value in asdict(study).items() if name != "folder"}
+    names = Study.__dataclass_fields__.keys() - {"folder", "questions", "levels"}
+    values = {name: _toml(getattr(study, name)) for name in names}
     flips = never_more(100 * study.coin.flip_probability, 2)
-    shown = values | {"questions": _toml(file), "flips": flips}
+    scale = 'levels = "{}"' if levels else '# levels = "1..5"'
+    shown = values | {
+        "questions": _toml(file),
+        "flips": flips,
+        "levels": scale.format(levels),
+    }
     write_text(path, _TEMPLATE.format(**shown), force=force)
     return study
 

@@ -95,7 +95,7 @@ def test_rows_stand_by_question_and_then_by_person(tmp_path, begun, study):
     by_prompt = {question.prompt: question for question in study.questions}
     for row in rows:  # canonical order, so that 1 means the same everywhere
         asked = by_prompt[row["prompt"]]
-        assert (row["first"], row["second"]) == (asked.first, asked.second)
+        assert (row["first"], row["second"]) == asked.answers
 
 
 def test_the_order_of_arrival_shows_nowhere(tmp_path, begun, study):
@@ -250,7 +250,7 @@ def test_whose_answers_met_stands_beside_answers_and_not_on_the_page(tmp_path, e
     study = new_study(
         tmp_path / "s.toml", title="T", questions=tmp_path / "q.jsonl", epsilon=1.0, cap=4
     )
-    assert study.questions[0].to_dict().keys() == {"id", "prompt", "first", "second"}
+    assert study.questions[0].to_dict().keys() == {"id", "ask", "prompt", "answers"}
     fill(frozen(engine, study, create=True), study, 3)
     export_answers(engine, study, tmp_path / "out.jsonl", unit="person")
     found = read_pairs(tmp_path / "out.jsonl")

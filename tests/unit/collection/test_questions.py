@@ -6,6 +6,7 @@ import pytest
 
 from sordino.collection.study import _read_questions
 from sordino.errors import DataError
+from sordino.preferences.records import Levels
 
 QUESTION = {"prompt": "How?", "first": "Slowly.", "second": "Fast."}
 
@@ -41,8 +42,8 @@ def test_messages_are_read_as_well_as_texts(tmp_path):
         (QUESTION | {"answer": 0}, "'answer' is no part of a question"),
         (QUESTION | {"person": "ann"}, "'person' is no part of a question"),
         ({"prompt": "p", "chosen": "a", "rejected": "b"}, "'chosen' is no part"),
-        (QUESTION | {"second": QUESTION["first"]}, "both answers are the same"),
-        (QUESTION | {"second": [{"role": "a", "content": "b"}]}, "must both be texts"),
+        (QUESTION | {"second": QUESTION["first"]}, "two answers are the same"),
+        (QUESTION | {"second": [{"role": "a", "content": "b"}]}, "must all be texts"),
         ({"prompt": "p", "first": "a"}, "'second' is missing"),
         (QUESTION | {"first": "\ud800"}, "not valid Unicode"),
         (QUESTION | {"first": "x" * 50_001}, "at most 50000 characters"),
@@ -65,3 +66,33 @@ def test_a_study_has_a_largest_number_of_questions(tmp_path, monkeypatch):
     rows = [QUESTION | {"prompt": str(number)} for number in range(3)]
     with pytest.raises(DataError, match="line 3: a study has at most 2 questions"):
         _read_questions(write(tmp_path, *rows))
+
+
+def test_the_fields_of_a_row_say_what_it_asks_for(tmp_path):
+    few = ["c", "a", "b"]
+    rows = [
+        {"prompt": "p", "completion": "a"},
+        {"prompt": "p", "candidates": few, "names": ["C", "A", "B"]},
+        {"prompt": "q", "candidates": few, "ask": "ranking"},
+    ]
+    thumb, choice, ranking = _read_questions(write(tmp_path, *rows))
+    (rating,) = _read_questions(write(tmp_path, rows[0]), Levels(1, 5))
+    asked = [(one.ask, one.outcomes) for one in (thumb, rating, choice, ranking)]
+    assert asked == [("thumb", 2), ("rating", 2), ("choice", 3), ("ranking", 3)]
+    assert thumb.id != rating.id  # a thumb is another judgment of the same answer
+    assert dict(zip(choice.answers, choice.names, strict=True)) == {"a": "A", "b": "B", "c": "C"}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"prompt": "p", "completion": "a", "ask": "rating"}, "a rating needs levels"),
+        ({"prompt": "p", "completion": "a", "ask": "choice"}, "field 'ask' must be one of"),
+        ({"prompt": "p", "candidates": ["a"]}, "a list of 2 to 10 answers"),
+        ({"prompt": "p", "candidates": ["a", "b"], "names": ["x"]}, "one name for each candidate"),
+        ({"prompt": "p", "candidates": ["a", "b", "a"]}, "two answers are the same"),
+    ],
+)
+def test_a_row_that_asks_for_nothing_it_can_have_is_refused(tmp_path, row, said):
+    with pytest.raises(DataError, match=f"line 1.*{said}"):
+        _read_questions(write(tmp_path, row))

@@ -79,7 +79,7 @@ def test_missing_files_are_named(file):
 def test_a_question_that_cannot_be_used_is_named_with_its_file(file):
     with (file.parent / "asked/q.jsonl").open("a") as questions:
         questions.write('{"prompt": "p", "first": "a", "second": "a"}\n')
-    with pytest.raises(DataError, match=r"q\.jsonl, line 5: both answers are the same"):
+    with pytest.raises(DataError, match=r"q\.jsonl, line 5: two answers are the same"):
         read_study(file)
 
 

@@ -5,25 +5,40 @@
  * coins for one label, and one that turns a question around would get the wrong bit.
  */
 
-/** Return 32 hexadecimal digits of a question, and whether its two answers stand in order. */
-export async function canonical({ prompt, first, second }) {
+/**
+ * Return 32 hexadecimal digits of a question, and whether its answers stand in order.
+ *
+ * @param {{ask: string, prompt: *, answers: *[]}} question - As the service sent it.
+ * @param {number[]|null} levels - Of ratings: a rating is another judgment than a thumb.
+ */
+export async function canonical({ ask, prompt, answers }, levels = null) {
   const start = framed(encoded(prompt));
-  const one = await digest(joined(start, framed(encoded(first))));
-  const other = await digest(joined(start, framed(encoded(second))));
-  const ordered = hexadecimal(one) <= hexadecimal(other);
-  const key = await digest(ordered ? joined(one, other) : joined(other, one));
+  const digests = await Promise.all(answers.map((answer) => digest(joined(start, framed(encoded(answer))))));
+  const names = digests.map(hexadecimal);
+  const sorted = digests.toSorted((one, other) => (hexadecimal(one) < hexadecimal(other) ? -1 : 1));
+  let key = await digest(sorted.reduce(joined));
+  if (ask === "rating") key = await digest(joined(key, new TextEncoder().encode(levels.join(".."))));
+  const ordered = names.every((name, place) => place === 0 || names[place - 1] < name);
   return { id: hexadecimal(key).slice(0, 32), ordered };
 }
 
+/** How many answers a question has, by what it asks for; Infinity for as many as the die has. */
+const SIDES = { pair: 2, thumb: 1, rating: 1, choice: Infinity, ranking: Infinity };
+
 /**
- * Tell whether questions are called by their own names, in canonical order, and differ.
+ * Tell whether questions are called by their own names, in canonical order, and differ, and whether
+ * the study has a coin or a die for what they ask.
  *
- * @param {{id: string, prompt: *, first: *, second: *}[]} questions - As the service sent them.
+ * @param {{id: string, ask: string, prompt: *, answers: *[]}[]} questions - As the service sent them.
+ * @param {object} terms - Of the study.
  */
-export async function wellNamed(questions) {
+export async function wellNamed(questions, terms) {
   if (new Set(questions.map(({ id }) => id)).size < questions.length) return false;
   for (const question of questions) {
-    const { id, ordered } = await canonical(question);
+    const sides = Object.hasOwn(SIDES, question.ask) ? SIDES[question.ask] : NaN;
+    const wanted = sides === Infinity ? terms.die?.categories : sides;
+    if (question.answers.length !== wanted || (question.ask === "rating" && !terms.levels)) return false;
+    const { id, ordered } = await canonical(question, terms.levels);
     if (id !== question.id || !ordered) return false;
   }
   return true;

@@ -4,7 +4,7 @@
  */
 
 import { button, element } from "./elements.js";
-import { release } from "./randomize.js";
+import { FIRST, release, SECOND } from "./randomize.js";
 import { say } from "./texts.js";
 
 const COUNT = 100;
@@ -12,7 +12,7 @@ const MADE_UP = Array.from({ length: COUNT }, (_, place) => Number(place < 65));
 
 /** Toss a coin for every made-up answer and return what would be sent. */
 export function tossed(threshold) {
-  return MADE_UP.map((label) => release(label, threshold));
+  return MADE_UP.map((label) => release(label ? FIRST : SECOND, threshold));
 }
 
 /**

@@ -16,7 +16,8 @@ export function randomSecret() {
   return text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
-/** Return a fair bit: whether the two answers to a question change places on this screen. */
-export function randomBit() {
-  return crypto.getRandomValues(new Uint8Array(1))[0] & 1;
+/** Return the numbers below a count in a random order: that of the answers on this screen. */
+export function randomOrder(count) {
+  const words = crypto.getRandomValues(new Uint32Array(count));
+  return Array.from(words.keys()).sort((one, other) => words[one] - words[other]);
 }

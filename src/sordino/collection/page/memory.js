@@ -5,8 +5,8 @@
  * function that is given one, `release`, randomizes it before anything is written.
  */
 
-import { randomBit, randomId, randomSecret } from "./identifiers.js";
-import { release } from "./randomize.js";
+import { randomId, randomOrder, randomSecret } from "./identifiers.js";
+import { release, releaseChoice } from "./randomize.js";
 
 const NAME = "sordino"; // of the base that says which study was opened here last
 const STORES = ["settings", "questions", "answers", "queue", "refused"];
@@ -107,10 +107,10 @@ export class Memory {
   /**
    * Keep terms and questions if there are none yet, and return the ones that are kept.
    *
-   * Whether two answers change places is drawn here, before anybody has chosen anything.
+   * In which order answers are shown is drawn here, before anybody has chosen anything.
    */
   remember(terms, questions) {
-    const placed = questions.map((question, place) => ({ ...question, place, swapped: randomBit() }));
+    const placed = questions.map((question, place) => ({ ...question, place, order: randomOrder(question.answers.length) }));
     return this.#within(["settings", "questions"], "readwrite", async ({ settings, questions: all }) => {
       const kept = await done(settings.get("terms"));
       if (kept !== undefined) return { terms: kept, questions: await done(all.getAll()) };
@@ -143,17 +143,22 @@ export class Memory {
   }
 
   /**
-   * Randomize a label, keep the randomized answer and queue it: one transaction, so that two tabs
+   * Randomize a judgment, keep the randomized answer and queue it: one transaction, so that two tabs
    * cannot both toss a coin for one question.
    *
+   * @param {object} asked - `question` (its id), `ask`, `revision`, and the judgment: a share, or
+   *     where the best of a few is asked for its place.
+   * @param {object} terms - Of the study: its coin, its die and its cap.
    * @returns {Promise<string>} "released", "already" (nothing was drawn) or "cap-reached" (nor here).
    */
-  release({ question, revision, label, threshold, cap }) {
+  release({ question, ask, revision, judgment }, { threshold, die, cap }) {
     return this.#within(["answers", "queue"], "readwrite", async ({ answers, queue }) => {
       const key = [question, revision];
       if ((await done(answers.getKey(key))) !== undefined) return "already";
       if ((await done(answers.count())) >= cap) return "cap-reached";
-      const answer = release(label, threshold);
+      const answer = ["choice", "ranking"].includes(ask)
+        ? releaseChoice(judgment, die.categories, BigInt(die.threshold))
+        : release(judgment, BigInt(threshold));
       const record = { id: randomId(), question, revision, answer };
       answers.add(record);
       queue.add(record);

@@ -6,6 +6,7 @@
  */
 
 import { announce, button, element, heading, passage } from "./elements.js";
+import { FIRST, SECOND, UNDECIDED } from "./randomize.js";
 import { say, speaker } from "./texts.js";
 
 const KEYS = {
@@ -13,9 +14,9 @@ const KEYS = {
   0: "tie", t: "tie", T: "tie", s: "skip", S: "skip",
 };
 
-/** Return a choice as a label in the order of the study: what changed places goes back first. */
-export function labelOf(choice, swapped) {
-  return { left: 1 ^ swapped, right: swapped, tie: 2, skip: 2 }[choice];
+/** Return a choice as a judgment in the order of the study: what changed places goes back first. */
+export function judgmentOf(choice, order) {
+  return { left: [FIRST, SECOND][order[0]], right: [FIRST, SECOND][order[1]], tie: UNDECIDED, skip: UNDECIDED }[choice];
 }
 
 /** A question on the page. */
@@ -25,7 +26,7 @@ export class QuestionView {
   node = element("div", { class: "question" });
 
   /**
-   * @param {object} question - With `swapped`, drawn when the study was opened.
+   * @param {object} question - With `order`, drawn when the study was opened.
    * @param {object} terms - Of the study.
    * @param {{number: number, total: number, again: boolean}} about - Where this question stands.
    * @param {{send: function(number), leave: function(), shortcuts: function(): boolean}} handlers
@@ -40,8 +41,8 @@ export class QuestionView {
 
   /** Draw everything anew, in the language that is on now. */
   draw() {
-    const { prompt, first, second, swapped } = this.#question;
-    const [left, right] = swapped ? [second, first] : [first, second];
+    const { prompt, answers, order } = this.#question;
+    const [left, right] = order.map((place) => answers[place]);
     this.node.replaceChildren(
       heading(say(this.#about.again ? "question.again" : "question.title", this.#about)),
       element("p", { class: "hint", text: say("question.hint") }),
@@ -123,10 +124,10 @@ export class QuestionView {
   /** Randomize and go on: from here on not even this page knows the choice. */
   #send() {
     if (this.#choice === null) return;
-    const label = labelOf(this.#choice, this.#question.swapped);
+    const judgment = judgmentOf(this.#choice, this.#question.order);
     this.forget();
     this.node.inert = true; // a second click must not answer twice
-    this.#handlers.send(label);
+    this.#handlers.send(judgment);
   }
 
   /** Follow a key; return whether it meant something. */

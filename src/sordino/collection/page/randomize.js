@@ -1,13 +1,23 @@
 /**
- * The coin that protects an answer. It is tossed here, on the person's own device.
+ * The coins that protect answers. They are tossed here, on the person's own device.
  *
- * Same rule as RandomizedResponse in Python, word for word: one 64-bit word for each label,
- * whatever the label is. Whoever sees how many words were drawn, or how long it took, learns
- * nothing about the label.
+ * Same rules as RandomizedResponse and KaryRandomizedResponse in Python, word for word: as many
+ * 64-bit words for each answer, whatever it is. Whoever sees how many words were drawn, or how long
+ * it took, learns nothing about the answer.
  */
 
-/** An undecided label is answered by 1 on the words below this one: half of all 2^64. */
-const FAIR = 1n << 63n;
+/**
+ * How much of a judgment is for the first answer, as a share [j, P]: all, nothing, or half where
+ * nobody decided. A rating is the share of the way from the lowest level to the highest.
+ */
+export const FIRST = [1, 1];
+export const SECOND = [0, 1];
+export const UNDECIDED = [1, 2];
+
+/** The place of somebody who chose none of a few: answered by a fair die. */
+export const NO_CHOICE = -1;
+
+const WORDS = 1n << 64n;
 
 /**
  * Return eight bytes as one whole number, the first byte being the smallest.
@@ -25,28 +35,59 @@ export function drawWord() {
 }
 
 /**
- * Return the randomized answer, 0 or 1.
+ * Return the randomized bit of a share.
  *
- * Both coins are computed for every label and masks pick one of them: no branch on the label.
+ * A share of 1 is turned to 0 on so many words as a share of 0 is turned to 1; one between is 1 on
+ * words below a number between, so that no ratio of chances is larger than theirs.
  *
- * @param {number} label - 1 (first is better), 0 (second is better) or 2 (undecided).
- * @param {bigint} word - The 64-bit word of this label, used for nothing else.
- * @param {bigint} threshold - How many of the 2^64 words flip a label.
+ * @param {[number, number]} share - [j, P], from 0 (the second, or the lowest) to 1.
+ * @param {bigint} word - The 64-bit word of this judgment, used for nothing else.
+ * @param {bigint} threshold - How many of the 2^64 words flip a whole share.
  */
-export function randomize(label, word, threshold) {
-  check(label);
-  const undecided = label >> 1;
-  const flipped = (label & 1) ^ Number(word < threshold);
-  const fair = Number(word < FAIR);
-  return (flipped & (1 - undecided)) | (fair & undecided);
+export function randomize(share, word, threshold) {
+  const [part, whole] = checkedShare(share);
+  const first = Number(part === whole);
+  const kept = BigInt(first ^ 1);
+  const count = threshold + kept * (((WORDS - 2n * threshold) * BigInt(part)) / BigInt(whole));
+  return Number(word < count) ^ first;
 }
 
-/** Draw one word and return the randomized answer of a label. */
-export function release(label, threshold) {
-  return randomize(label, drawWord(), threshold);
+/** Draw one word and return the randomized bit of a share. */
+export function release(share, threshold) {
+  return randomize(share, drawWord(), threshold);
 }
 
-/** Refuse what is no label. All three labels pass in the same way. */
-function check(label) {
-  if (!Number.isInteger(label) || label >>> 0 > 2) throw new RangeError("A label is 0, 1 or 2.");
+/**
+ * Return the randomized place of a choice among a few: kept, or any other one, each as likely.
+ *
+ * @param {number} choice - From 0 to K - 1, or NO_CHOICE.
+ * @param {number} categories - K.
+ * @param {bigint} threshold - How many of the 2^64 words replace a choice.
+ */
+export function releaseChoice(choice, categories, threshold) {
+  if (!Number.isInteger(choice) || choice < NO_CHOICE || choice >= categories) {
+    throw new RangeError("A choice is the place of an answer, or none.");
+  }
+  const replaced = Number(drawWord() < threshold);
+  const ahead = 1 + uniform(categories - 1);
+  const fair = uniform(categories);
+  const none = Number(choice === NO_CHOICE);
+  const moved = (choice + none + ahead * replaced) % categories;
+  return fair * none + moved * (1 - none);
+}
+
+/** Return a number from 0 to count - 1, each exactly as likely: a word of the last round is drawn anew. */
+function uniform(count) {
+  const last = WORDS - 1n - (WORDS % BigInt(count));
+  let word = drawWord();
+  while (word > last) word = drawWord();
+  return Number(word % BigInt(count));
+}
+
+/** Refuse what is no share. All shares pass in the same way. */
+function checkedShare(share) {
+  const [part, whole] = Array.isArray(share) ? share : [NaN, NaN];
+  const integers = Number.isInteger(part) && Number.isInteger(whole);
+  if (!integers || part < 0 || whole < 1 || part > whole) throw new RangeError("A label is a share from 0 to 1.");
+  return share;
 }

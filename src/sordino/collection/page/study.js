@@ -61,7 +61,7 @@ async function opened(token, kept, name) {
   }
   const wrong = answer.study.id === name ? wrongTerms(answer.study) : "terms-changed";
   if (wrong) return refuse(wrong);
-  if (!(await wellNamed(answer.questions))) return refuse("terms-wrong");
+  if (!(await wellNamed(answer.questions, answer.study))) return refuse("terms-wrong");
   const study = await memory.remember(answer.study, answer.questions);
   const same = study.questions.every(({ id }, place) => id === answer.questions[place]?.id);
   if (!same || !sameTerms(study.terms, answer.study)) return refuse("terms-changed");
@@ -144,7 +144,7 @@ function change(question, revision) {
 function pose(question, revision) {
   const about = { number: question.place + 1, total: state.questions.length, again: revision > 1 };
   asked = new QuestionView(question, state.terms, about, {
-    send: (label) => commit(question.id, revision, label),
+    send: (judgment) => commit(question, revision, judgment),
     leave: () => go("list"),
     shortcuts: () => shortcuts,
     toggle: toggleShortcuts,
@@ -153,12 +153,11 @@ function pose(question, revision) {
 }
 
 /** Randomize, keep and queue, then ask the next question. */
-async function commit(question, revision, label) {
+async function commit({ id, ask }, revision, judgment) {
   if (closed()) return go("question"); // nobody takes it: no coin is tossed
-  const { threshold, cap } = state.terms;
   let outcome;
   try {
-    outcome = await memory.release({ question, revision, label, threshold: BigInt(threshold), cap });
+    outcome = await memory.release({ question: id, ask, revision, judgment }, state.terms);
   } catch {
     return refuse("storage"); // nothing was kept, so nothing will be sent
   }
