@@ -318,6 +318,24 @@ def test_forgetting_happens_after_the_export(answered):
     assert (value["invitations"]["made"], value["closed"], value["answers"]) == (0, True, 400)
 
 
+def test_a_backup_is_for_one_reader_and_comes_back_into_an_empty_database(answered):
+    words = ["collect", "backup", "study.toml", "--out", "b.zip"]
+    assert answered.run(*EXPORT).code == 0
+    before = (answered / "answers.jsonl").read_bytes()
+    said = answered.run(*words, "--json")
+    assert (said.code, said.value["rows"]["sordino_answers"]) == (0, 400)
+    assert stat.S_IMODE((answered / "b.zip").stat().st_mode) == 0o600
+    refused(answered, words, 2, "exists already")
+    refused(answered, ["collect", "restore", "study.toml", "b.zip"], 2, "holds something already")
+    (answered / "study.db").rename(answered / "lost.db")
+    refused(answered, ["collect", "restore", "study.toml", "answers.jsonl"], 4, "damaged")
+    said = answered.run("collect", "restore", "study.toml", "b.zip")
+    assert (said.code, "400 answers" in said.out) == (0, True)
+    assert stat.S_IMODE((answered / "study.db").stat().st_mode) == 0o600
+    assert answered.run(*EXPORT, "--force").code == 0
+    assert (answered / "answers.jsonl").read_bytes() == before
+
+
 @pytest.mark.deep
 def test_the_whole_path_to_a_report(answered):
     """What arrived private costs nothing, and every page says how private it is."""

@@ -53,13 +53,13 @@ _StudyFile = Annotated[Path, Argument("The study file (.toml).", metavar="STUDY"
 
 
 @contextmanager
-def opened(study: Study, *, create: bool = False) -> Iterator[Any]:
+def opened(study: Study, *, create: bool = False, empty: bool = False) -> Iterator[Any]:
     """Yield the engine of a study's database, of this study and no other; ``create`` begins it."""
     read_languages(study)  # before anybody is invited
     database = collection_module("database")
     engine = database.open_database(study.database_url)
     try:
-        yield database.frozen(engine, study, create=create)
+        yield engine if empty else database.frozen(engine, study, create=create)
     finally:
         engine.dispose()  # the last connection folds SQLite's log into its one file
 
@@ -381,6 +381,53 @@ def export(settings: Export) -> None:
     if links is not None:
         rows["forgotten"] = f"{links:,} links to people; nobody can send answers any more"
     finish("sordino collect export", rows, value, as_json=settings.as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Backup(Output):
+    path: _StudyFile
+    out: Path = Option("Backup to write (.zip), for you alone.", required=True, metavar="FILE")
+
+
+@command(collect, _Backup)
+def backup(settings: _Backup) -> None:
+    """Write everything that is stored into one file, while the service runs."""
+    study, out = read_study(settings.path), settings.out
+    with opened(study) as engine, _secret_file(out, force=settings.force) as file:
+        rows = collection_module("backup").write_backup(engine, study, file)
+    shown = {
+        "written": f"{out.name} (mode 600): {_counted(rows)}",
+        "holds": "links from invitations to answers: delete it when you export with --forget",
+        "next": f"keep {settings.path.name} and its questions with it",
+    }
+    value = {**_study_values(study), "rows": rows}
+    finish("sordino collect backup", shown, value, as_json=settings.as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Restore(Json):
+    path: _StudyFile
+    backup: Path = Argument("What `sordino collect backup` wrote.", metavar="FILE")
+
+
+@command(collect, _Restore)
+def restore(settings: _Restore) -> None:
+    """Store what a backup holds in the empty database of the same study."""
+    study, file = read_study(settings.path), settings.backup
+    with opened(study, empty=True) as engine:
+        rows = collection_module("backup").restore(engine, study, file)
+    shown = {
+        "restored": f"{file.name}: {_counted(rows)}",
+        "lost": "what people sent after it was made",
+        "next": f"sordino collect status {settings.path.name} --invitations: revoke those that "
+        "are only made and may have been opened after the backup",
+    }
+    value = {**_study_values(study), "rows": rows}
+    finish("sordino collect restore", shown, value, as_json=settings.as_json)
+
+
+def _counted(rows: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name.removeprefix('sordino_')}" for name, count in rows.items())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -283,17 +283,17 @@ def export_zip(engine: Engine, study: Study, *, unit: Unit) -> bytes:
     promise = study.guarantee(unit)
     whole, digest = io.BytesIO(), hashlib.sha256()
     with zipfile.ZipFile(whole, "w") as archive, closing(_lines(engine, study)) as lines:
-        with archive.open(_entry(_NAME.name), "w") as file:
+        with archive.open(archive_entry(_NAME.name), "w") as file:
             for line in lines:
                 digest.update(line)
                 file.write(line)
         manifest = manifest_of(study.coin, promise, digest.hexdigest(), study.id)
         note = to_json(manifest.to_dict())
-        archive.writestr(_entry(manifest_path(_NAME).name), note)
+        archive.writestr(archive_entry(manifest_path(_NAME).name), note)
     return whole.getvalue()
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
+def archive_entry(name: str) -> zipfile.ZipInfo:
     """Return a file of an archive, without the time at which it was made."""
     entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     entry.compress_type = zipfile.ZIP_DEFLATED

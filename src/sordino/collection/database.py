@@ -50,11 +50,12 @@ from sordino.errors import DataError, FileSystemError, LedgerMismatch, SordinoEr
 from .refusals import LOG, Refusal
 from .study import Study
 
-_TABLES = MetaData()
+TABLES: Final = MetaData()
+"""All of it, for whoever copies whole databases."""
 
 
 def _table(name: str, *columns: Column[Any]) -> Table:
-    return Table(name, _TABLES, *columns, sqlite_with_rowid=False)
+    return Table(name, TABLES, *columns, sqlite_with_rowid=False)
 
 
 _STUDY: Final = _table(
@@ -100,7 +101,7 @@ ANSWERS: Final = _table(
 _REWRITTEN: Final = (ANSWERS, PERSONS, QUESTIONS)
 
 
-for table in _TABLES.sorted_tables:
+for table in TABLES.sorted_tables:
     # PostgreSQL gathers no statistics of any column, from the moment that a table is made. ANALYZE,
     # which runs by itself, copies frequent values and quantiles into a catalog that no TRUNCATE
     # empties: digests of tokens and ids of people would stay there. Rows are found by their keys,
@@ -248,6 +249,15 @@ def rewrite(engine: Engine) -> None:
         )
 
 
+def make_tables(engine: Engine) -> None:
+    """Make what is not there yet; nothing is stored."""
+    file = engine.url.database or ""
+    if engine.dialect.name == "sqlite" and file and not file.startswith((":", "file:")):
+        # only its owner may read it; its logs get the same mode
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    TABLES.create_all(engine)
+
+
 def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
     """Return the engine of a database that is of just this study."""
     terms, file, sqlite = None, engine.url.database or "", engine.dialect.name == "sqlite"
@@ -257,10 +267,7 @@ def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
     ):
         begun = not sqlite or (bool(file) and Path(file).exists())  # looking makes no SQLite file
         if create:
-            if sqlite and file and not file.startswith((":", "file:")):
-                # only its owner may read it; its logs get the same mode
-                os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
-            _TABLES.create_all(engine)
+            make_tables(engine)
         if create or (begun and inspect(engine).has_table(_STUDY.name)):
             terms = _frozen_terms(engine, study, create=create)
     if terms is None:
