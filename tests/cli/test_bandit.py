@@ -138,13 +138,12 @@ MISTAKES = {
     "reference from the logs": ([*PUBLIC, "--reference", "logs.csv"], "--reference"),
     "person": ([*PUBLIC, "--unit", "person"], "--unit person"),
     "relation of labels": ([*PUBLIC, "--unit", "label", "--neighbors", "add-remove"], "replaced"),
-    "no draw": ([*PUBLIC, "--draws", "0"], "--draws"),
     "center outside": ([*PUBLIC, "--center", "2"], "--center"),
     "negative penalty": ([*PUBLIC, "--penalty", "-1"], "--penalty"),
     "delta": ([*PUBLIC, "--delta", "1"], "--delta"),
     "linear options": ([*PUBLIC, "--context-columns", "age"], "--method linear"),
     "contexts of nothing": ([*PUBLIC, "--method", "linear", "--contexts", "x"], "have no contexts"),
-    "empty column": ([*PUBLIC, "--method", "linear", "--context-columns", "age,,b"], "empty"),
+    "empty column": ([*PUBLIC, "--method", "linear", "--context-columns", "age,,b"], "a name"),
     "all three": ([*PUBLIC, "--temperature", "1", "--regularization", "1"], "--epsilon with both"),
     "test alone": ([*PUBLIC, "--test-delta", "1e-7"], "--test-epsilon"),
     "test of all": ([*PUBLIC, "--test-epsilon", "1"], "below 1"),
@@ -161,6 +160,10 @@ def test_a_mistake_is_explained_and_costs_nothing(ready, mistake):
     epsilon = [] if mistake == "no epsilon" else ["--epsilon", "1"]
     for again in ([], ["--dry-run"]):
         refused(ready, [*COMMON, *more, *epsilon, *again], 2, word)
+
+
+def test_no_draw_is_no_run(ready):
+    refused(ready, [*RUN, "--draws", "0"], 2, "--draws", lines=None)
 
 
 @pytest.mark.parametrize(
@@ -237,13 +240,13 @@ def test_a_reference_that_knows_one_arm(ready, name, text):
     ("name", "text", "word"),
     [
         ("r.csv", "arm,probability\n0,0.5\n1,0.5\n", "'2'"),
-        ("r.csv", "arm,probability\n0,0.5\n1,0.5\n7,0\n", "line 4"),
-        ("r.csv", "arm,probability\n0,0.5\n1,0.5\n1,0\n", "second time"),
+        ("r.csv", "arm,probability\n0,0.5\n1,0.5\n2,0\n7,0\n", "no arm '7'"),
+        ("r.csv", "arm,probability\n0,0.5\n1,0.5\n1,0\n", "line 4"),
         ("r.csv", "arm,probability\n0,0.5\n1,0.4\n2,0.2\n", "sum to 1"),
         ("r.csv", "arm,probability\n0,0.5\n1,x\n2,0.2\n", "line 3"),
         ("r.csv", "arm,share\n0,0.5\n", "'probability'"),
         ("r.json", "[1, 2]", "JSON object"),
-        ("r.json", '{"0": [], "1": 0.5, "2": 0.5}', "entry 1"),
+        ("r.json", '{"0": [], "1": 0.5, "2": 0.5}', "record 1"),
     ],
 )
 def test_a_reference_that_is_none(ready, name, text, word):

@@ -20,7 +20,7 @@ from tests.tiers import few
 from sordino.mechanisms import score_sensitivity as alone
 from sordino.mechanisms import score_sensitivity as arms_
 from sordino.mechanisms.score_sensitivity import penalty_step
-from sordino.privacy.guarantee import REPLACE_ONE
+from sordino.privacy.conversions import replace_from_add_remove
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "intrinsic.json").read_text(encoding="utf-8"))
@@ -356,9 +356,7 @@ PESSIMISM = [
 def test_pessimism_alone_keeps_what_it_states_and_attains_its_delta(setting, ratio):
     size = 6 if setting["actions"] == 2 else 5
     epsilon, delta = alone.pessimism_only_loss(size, **setting, reference_ratio=ratio)
-    twice = alone.pessimism_only_guarantee(
-        size + 1, neighbors=REPLACE_ONE, **setting, reference_ratio=ratio
-    )
+    twice = replace_from_add_remove(epsilon, delta)
     gap, rest = math.log(ratio), [0.0] * (setting["actions"] - 1)
     worst, replaced, pure = mpmath.mpf(0), mpmath.mpf(0), mpmath.mpf(0)
     for shared, reference in product(
@@ -446,7 +444,7 @@ def test_what_refutes_the_published_delta_does_not_refute_ours(name):
         terms = {**setting, "least_count": least, "reference_ratio": ratio}
         epsilon, delta = alone.pessimism_only_loss(n - 1, **terms)
         assert delta_at(epsilon, before, after) <= delta
-        twice, more = alone.pessimism_only_guarantee(n, neighbors=REPLACE_ONE, **terms)
+        twice, more = replace_from_add_remove(epsilon, delta) if delta < 1 else (2 * epsilon, 1.0)
         assert delta_at(twice, before, replaced) <= more
     shrunken = {"shrinkage": 1.0, "center": 0.5, "penalty": row["beta0"]}
     bound = arms_.shrunken_mean_range(1.0, reward_range=row["R"], penalty=row["beta0"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -34,10 +34,10 @@ from sordino.policies.gibbs import WithheldPolicy
 from sordino.preferences.bandit_logs import (
     BanditLogs,
     Catalogue,
+    ContextColumn,
     columns_of,
     read_bandit_logs,
     usable_reward_range,
-    whole_text,
 )
 from sordino.preferences.files import read_rows
 from sordino.privacy import accounting
@@ -141,7 +141,9 @@ class Bandit(IntoFolder):
         "--temperature and --regularization."
     )
     delta: float = PrivacyOption("Failure probability allowed; 0 for none.", DELTA)
-    draws: int = PrivacyOption("How many arms to draw, for every context.", 1)
+    draws: int = PrivacyOption(
+        "How many arms to draw, for every context.", 1, min=1, max=_MOST_DRAWS
+    )
     unit: Unit = PrivacyOption(
         "What one change is about: a whole record, or (label) its reward alone, if it is "
         "public who was given which arm.",
@@ -178,6 +180,7 @@ class Bandit(IntoFolder):
         "A public guess of how many records there are, to choose --regularization by. Never "
         "count them: that is private.",
         metavar="N",
+        min=1,
     )
     action_features: Path | None = _LinearOption(
         "Linear: public features of every arm.", metavar="CATALOGUE"
@@ -238,14 +241,11 @@ class Bandit(IntoFolder):
         )
         with named_option("--reward-range"):
             low, high = usable_reward_range(self.ends)
-        _validate.integer("--draws", self.draws, at_least=1, at_most=_MOST_DRAWS)
         _validate.failure_probability("--delta", self.delta)
         _validate.non_negative("--penalty", self.penalty)
         for name in ("epsilon", "temperature", "regularization", "ball", "context_bound"):
             if (value := getattr(self, name)) is not None:
                 _validate.positive(f"--{name.replace('_', '-')}", value)
-        if self.records is not None:
-            _validate.integer("--records", self.records, at_least=1)
         arms, label, linear = self.arms or "", self.unit is Unit.label, self.method is Method.linear
         replaces = self.neighbors in (None, Neighbors.replace_one)
         _refuse_any(
@@ -354,15 +354,11 @@ class Bandit(IntoFolder):
 # What is read.
 
 
-def _split_names(option: str, given: str | None) -> tuple[str, ...]:
-    """Return the names in a list with commas; refuse an empty one."""
-    names = () if given is None else tuple(name.strip() for name in given.split(","))
-    if not all(names):
-        raise UsageError(
-            f"{option} must be names with commas between them, such as a,b:8; one of them is "
-            "empty. Nothing was done."
-        )
-    return names
+def _columns(option: str, given: str | None) -> tuple[ContextColumn, ...]:
+    """Return the columns in a list with commas."""
+    with named_option(option):
+        names = () if given is None else (name.strip() for name in given.split(","))
+        return columns_of("columns", names)
 
 
 def _catalogue(settings: Bandit) -> Catalogue:
@@ -372,54 +368,44 @@ def _catalogue(settings: Bandit) -> Catalogue:
         return arms
     column = (settings.arms or "").rpartition(":")[2]
     column = settings.arm if column.isdigit() else column
-    listed = _split_names("--action-columns", settings.action_columns)
+    listed = _columns("--action-columns", settings.action_columns)
     with named_option("--action-features"):
         known = Catalogue.read(settings.action_features, arm=column, features=listed or True)
-        places = known.places(arms.names)
-        if (places < 0).any():
-            missing = arms.names[int(np.argmax(places < 0))]
-            raise DataError(f"no record of the arm {missing!r}, which --arms has.")
-    assert known.features is not None  # noqa: S101 - asked for
-    return Catalogue(arms.names, features=known.features[places])
+        return Catalogue(arms.names, features=_told_of(arms, known))
+
+
+def _told_of(arms: Catalogue, known: Catalogue) -> Float[np.ndarray, "k q"]:
+    """Return what a public file says of every arm, in the order of ``--arms``."""
+    places = known.places(arms.names)
+    if (places < 0).any():
+        missing = arms.names[int(np.argmax(places < 0))]
+        raise DataError(f"no record of the arm {missing!r}, which --arms has.")
+    found: Float[np.ndarray, "k q"] = np.asarray(known.features)[places]
+    return found
 
 
 def _reference(settings: Bandit, catalogue: Catalogue) -> tuple[float, ...] | None:
     if settings.reference == _UNIFORM:
         return None
+    path = Path(settings.reference)
     with named_option("--reference"):
-        chances = [math.nan] * len(catalogue)
-        for where, arm, said in _stated(Path(settings.reference), settings.arm):
-            name = whole_text(arm)
-            place = -1 if name is None else catalogue.place(name)
-            if place < 0:
-                raise DataError(f"{where} names no arm of --arms.")
-            if not math.isnan(chances[place]):
-                raise DataError(f"{where} names an arm a second time.")
-            with suppress(TypeError, ValueError):  # texts of a table are read as numbers
-                chances[place] = math.nan if isinstance(said, bool) else float(said)
-            if not 0 <= chances[place] <= 1:
-                raise DataError(f"{where}: field {_PROBABILITY!r} must be a probability, 0 to 1.")
-        for name, chance in zip(catalogue.names, chances, strict=True):
-            if math.isnan(chance):
-                raise DataError(
-                    f"no probability for the arm {name!r}. Write 0 for one never drawn."
-                )
+        source = _stated(path) if path.suffix == ".json" else path
+        _, first = next(read_rows(source, unnamed=True), ("", {}))
+        arm = settings.arm if settings.arm in first else "arm"
+        known = Catalogue.read(source, arm=arm, features=[_PROBABILITY])
+        if strays := [name for name in known.names if catalogue.place(name) < 0]:
+            raise DataError(f"--arms has no arm {strays[0]!r}.")
+        chances = _told_of(catalogue, known)[:, 0]
+        if not ((chances >= 0) & (chances <= 1)).all():
+            raise DataError("a probability must be a number from 0 to 1.")
         total = math.fsum(chances)
         if not abs(total - 1) <= _SUM_ATOL:
             raise DataError(f"the probabilities must sum to 1; they sum to {total!r}.")
-    return tuple(chances)
+    return tuple(chances.tolist())
 
 
-def _stated(path: Path, column: str) -> Iterable[tuple[str, Any, Any]]:
-    """Yield (place, arm, probability) of a .json object, or of the rows of any other file."""
-    if path.suffix != ".json":
-        for where, row in read_rows(path, unnamed=True):
-            name = column if column in row else "arm"
-            missing = [field for field in (name, _PROBABILITY) if field not in row]
-            if missing:
-                raise DataError(f"{where}: field {missing[0]!r} is missing.")
-            yield where, row[name], row[_PROBABILITY]
-        return
+def _stated(path: Path) -> list[dict[str, Any]]:
+    """Return a record for each arm of a JSON object from arms to probabilities."""
     with explained(f"{path.name} cannot be read"):
         raw = path.read_bytes()
     pairs = None
@@ -427,8 +413,7 @@ def _stated(path: Path, column: str) -> Iterable[tuple[str, Any, Any]]:
         pairs = json.loads(raw, object_pairs_hook=list)
     if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
         raise DataError(f"{path.name} must be one JSON object from arms to probabilities.")
-    for number, (arm, chance) in enumerate(pairs, start=1):
-        yield f"entry {number}", arm, chance
+    return [{"arm": arm, _PROBABILITY: chance} for arm, chance in pairs]
 
 
 # What is drawn from, and what that costs.
@@ -472,7 +457,6 @@ class _BanditRun(FolderRun):
                 )
         catalogue = _catalogue(settings)
         reference = _reference(settings, catalogue)
-        declared = _split_names("--context-columns", settings.context_columns)
         with Bar.shown("Reading") as bar:
             logs = terms_of(
                 settings,
@@ -480,7 +464,7 @@ class _BanditRun(FolderRun):
                 source=settings.logs,
                 hides_records=settings.unit is not Unit.label,
                 catalogue=catalogue,
-                context_columns=columns_of("--context-columns", declared),
+                context_columns=_columns("--context-columns", settings.context_columns),
                 progress=bar,
             )
         contexts = None

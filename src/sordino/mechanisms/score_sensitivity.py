@@ -40,9 +40,7 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import expit
 
 from sordino import _validate
-from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.privacy.conversions import replace_from_add_remove
-from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
+from sordino.errors import DataError, UsageError
 
 from .gibbs import DIGITS, rounded_up
 from .grid import Matrix, dense_parts
@@ -423,42 +421,6 @@ def pessimism_only_loss(
         chance = Fraction(1 / (1 + (-odds).exp())) if odds >= _NEVER else Fraction(0)
     likely = rounded_up(chance * MORE, "failure probability") if chance else SMALLEST
     return rounded_up(moved / Fraction(heat), "epsilon"), min(1.0, likely)
-
-
-def pessimism_only_guarantee(
-    n: int,
-    *,
-    neighbors: NeighboringRelation,
-    actions: int,
-    least_count: int,
-    temperature: float,
-    penalty: float,
-    reward_range: float,
-    reference_ratio: float = 1.0,
-) -> tuple[float, float]:
-    """Return (ε, δ) of one draw when one of n records is replaced, with pessimism alone."""
-    # Guarantee: An upper bound for every two data sets of n records that differ in one. Shown by
-    # tests/soundness/test_arm_sensitivity.py.
-    # The number n of records is public, so that a replacement is a removal, which leaves n − 1, and
-    # an addition: (2ε, (1 + e^ε)·δ) of `pessimism_only_loss`, whose arguments these are.
-    # Source: docs/intrinsic.md, "Multi-armed bandits"; docs/privacy.md, "Relations".
-    _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
-    if neighbors is not REPLACE_ONE:
-        raise PrivacyError(
-            "Pessimism alone hides one of a public number of records, so it promises nothing "
-            f"under {neighbors.name}, which hides that number. Nothing was computed. Use "
-            "REPLACE_ONE, or shrunken means."
-        )
-    epsilon, delta = pessimism_only_loss(
-        _validate.integer("n", n, at_least=2) - 1,
-        actions=actions,
-        least_count=least_count,
-        temperature=temperature,
-        penalty=penalty,
-        reward_range=reward_range,
-        reference_ratio=reference_ratio,
-    )
-    return replace_from_add_remove(epsilon, delta) if delta < 1 else (2 * epsilon, 1.0)
 
 
 def _least_slope(margins: float | np.ndarray) -> np.ndarray:

@@ -571,17 +571,17 @@ class Catalogue:
     @classmethod
     def read(
         cls,
-        path: str | Path,
+        source: str | Path | Iterable[Mapping[str, Any]],
         *,
         arm: str,
         features: bool | Iterable[str | ContextColumn] | None = None,
     ) -> Catalogue:
-        """Return the catalogue of a file with one record for each arm."""
+        """Return the catalogue of a file, or of mappings, with one record for each arm."""
         # A catalogue is public, so that it may be looked at: with `features=True` its features are
         # all columns besides `arm` whose cells are all numbers. Columns without a name are ignored.
         listed = features is not None and not isinstance(features, bool)
         columns = columns_of("features", features) if listed else ()
-        rows = list(read_rows(path, unnamed=True))
+        rows = list(read_rows(source, unnamed=True))
         cells = ((f"{where}: field {arm!r}", cell_of(row, arm, where)) for where, row in rows)
         names = _distinct(cells)
         if features is True:

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.errors import DataError, UsageError
 from sordino.mechanisms import score_sensitivity as alone
 from sordino.mechanisms import score_sensitivity as arms_
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 PESSIMISM = {
     "actions": 5,
@@ -85,23 +84,10 @@ def test_a_negative_count_is_named_by_its_index_alone():
     assert "12345" not in str(caught.value)
 
 
-def test_pessimism_alone_is_for_replacements_of_a_public_number():
-    epsilon, delta = alone.pessimism_only_loss(10_000, **PESSIMISM)
-    twice, more = alone.pessimism_only_guarantee(10_001, neighbors=REPLACE_ONE, **PESSIMISM)
-    assert twice == 2 * epsilon
-    assert more == pytest.approx((1 + math.exp(epsilon)) * delta, rel=1e-12)
-    for neighbors in (ADD_OR_REMOVE_ONE, REPLACE_SPECIAL):
-        with pytest.raises(PrivacyError, match=neighbors.name):
-            alone.pessimism_only_guarantee(10_001, neighbors=neighbors, **PESSIMISM)
-    with pytest.raises(UsageError, match="neighbors"):
-        alone.pessimism_only_guarantee(10_001, neighbors="replace", **PESSIMISM)
-
-
 def test_pessimism_that_is_too_weak_promises_nothing():
     weak = {**PESSIMISM, "penalty": 0.0, "temperature": 1e-3}
     _, delta = alone.pessimism_only_loss(10_000, **weak)
     assert delta == 1.0
-    assert alone.pessimism_only_guarantee(10_001, neighbors=REPLACE_ONE, **weak)[1] == 1.0
 
 
 def test_a_delta_below_all_floats_is_rounded_up():
