@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 TICKS = 4  # steps between marks, about
 _STEPS = (1.0, 2.0, 5.0, 10.0)
-_MOST_POWERS = 7  # of ten that are marked
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,12 @@ def round_step(span: float) -> float:
     return next(step * power for step in _STEPS if step * power * TICKS >= span * 0.999)
 
 
-def powers_of_ten(low: float, high: float, parts: Sequence[float] = (1.0,)) -> list[float]:
+def powers_of_ten(
+    low: float, high: float, parts: Sequence[float] = (1.0,), *, most: int = 7
+) -> list[float]:
     """Return the marks of a logarithmic axis: parts of powers of ten, if there are few powers."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    every = max(1, math.ceil((last - first) / _MOST_POWERS))
+    every = max(1, math.ceil((last - first) / most))
     found = [
         part * 10.0**power
         for power in range(first, last + 1, every)

@@ -177,7 +177,6 @@ def _item_values(items: Json) -> dict[str, Any]:
 
 _LINEAR = 10.0  # times the claim up to which steps are equal; beyond it, each is ten times more
 _BELOW = 0.7  # powers of ten that a logarithmic axis shows below the claim
-_ZERO = 0.12  # of the width: from 0 to the first power of ten
 _ENDLESS = 0.87  # of the width: where numbers end if there is an infinite one
 _ROOM, _LOG_ROOM = 1.15, 2.5  # times the largest number: there is always room for an arrow
 _LARGEST, _SMALLEST = 1e300, 1e-300
@@ -198,30 +197,25 @@ class _LossAxis:
         self.end = _ENDLESS if self.endless else 1.0
         self.logarithmic = _SMALLEST < claimed < largest / _LINEAR
         if self.logarithmic:  # linear from 0 to the first power of ten
-            first = math.floor(math.log10(claimed) - _BELOW)
-            powers = math.log10(largest * _LOG_ROOM) - first
-            self._start = Scale(0.0, 10.0**first, 0.0, _ZERO)
-            self._scale = Scale(float(first), first + powers, _ZERO, self.end)
-            last, every = first + math.floor(powers), math.ceil(math.floor(powers) / TICKS)
-            self._marks = [10.0**power for power in range(first, last + 1, max(1, every))]
+            power = math.floor(math.log10(claimed) - _BELOW)
+            first, top = 10.0**power, min(_LARGEST, largest * _LOG_ROOM)
+
+            def bent(loss: float) -> float:
+                return loss / first if loss <= first else 1 + math.log10(loss) - power
+
+            self._scale = Scale(0.0, top, 0.0, self.end, bent)
+            self._marks = [0.0, *powers_of_ten(first, top, most=TICKS)]
         else:
-            self._scale = Scale(0.0, top, 0.0, self.end)
-            step = round_step(top)
-            self._marks = [step * number for number in range(1, math.floor(top / step) + 1)]
+            self._scale = Scale(0.0, top, 0.0, self.end, step=round_step(top))
+            self._marks = self._scale.marks
 
     def at(self, loss: float) -> float:
-        if loss == math.inf:
-            return 1.0
-        if not self.logarithmic:
-            return self._scale.at(loss)
-        return (
-            self._start.at(loss) if loss <= self._start.high else self._scale.at(math.log10(loss))
-        )
+        return 1.0 if loss == math.inf else self._scale.at(loss)
 
     def ticks(self) -> list[dict[str, str]]:
         """Return place and text of every mark below the axis; the text stays inside the figure."""
         ticks = []
-        for mark in [0.0, *self._marks, *([math.inf] if self.endless else [])]:
+        for mark in [*self._marks, *([math.inf] if self.endless else [])]:
             x, text = self.at(mark), plain(mark, 6).removeprefix("1 × ")
             side = "start" if x == 0 else "end" if x > 1 - _LETTER * len(text) else "middle"
             ticks.append({"x": share(x), "text": text, "side": side})

@@ -8,6 +8,7 @@ import pytest
 
 from sordino.errors import DataError, PrivacyError
 from sordino.reporting import summarize
+from sordino.rewards.metrics import REACH
 
 from .pages import page_of, words
 
@@ -70,33 +71,35 @@ def test_the_curve_is_drawn_where_its_numbers_are(full):
     (path,) = re.findall(r'class="line" d="M([^"]+)"', page)
     points = [tuple(map(float, point.split())) for point in path.split(" L")]
     assert [x for x, _ in points] == pytest.approx(
-        [46 + 326 * (math.log10(epsilon) + 1) / 2 for epsilon in (0.1, 1, 4, 10)], abs=0.06
+        [46 + 326 * (math.log10(epsilon) + 1) / 2 for epsilon in (0.1, 1, 2, 4, 10)], abs=0.06
     )
     # The axis runs from 45% to 70%, which the end of the interval needs.
-    height = [248 - 218 * (share - 0.45) / 0.25 for share in (0.52, 0.6, 0.64, 0.649)]
+    height = [248 - 218 * (share - 0.45) / 0.25 for share in (0.52, 0.6, 0.62, 0.64, 0.649)]
     assert [y for _, y in points] == pytest.approx(height, abs=0.06)
     mark, dot = re.findall(r'class="dot" cx="([\d.]+)" cy="([\d.]+)"', page)[0]
     assert float(mark) == pytest.approx(46 + 326 * (math.log10(2) + 1) / 2, abs=0.06)
     assert float(dot) == pytest.approx(248 - 218 * (0.62 - 0.45) / 0.25, abs=0.06)
 
 
-def test_a_measurement_far_outside_is_cut_and_explained(full):
-    full["utility"]["measured"] = {"accuracy": 0.7, "interval": [-0.4, 1.8]}
+def test_an_interval_far_beyond_the_curve_is_cut(full):
+    full["reward"] |= {"accuracy": 0.7, "accuracy_standard_error": 0.1}
     svg, _ = figure(page_of(full), "Predicted accuracy")
-    assert svg.count('class="cut"') == 2
+    assert svg.count('class="cut"') == 1
     ends = re.findall(r'class="range".*?y1="([\d.]+)" y2="([\d.]+)"', svg)[0]
-    assert [float(end) for end in ends] == [248, 30]
-    assert "past 0% or 100%" in words(full)
+    assert [float(end) for end in ends] == [
+        pytest.approx(248 - 218 * (0.504 - 0.45) / 0.35, abs=0.06),
+        30,  # the axis ends at 80%, and the interval at 89.6%
+    ]
 
 
 @pytest.mark.parametrize(("low", "high", "said"), [(0.66, 0.74, True), (0.64, 0.76, False)])
 def test_clearly_more_than_assumed_says_that_the_assumption_was_too_careful(full, low, high, said):
-    full["utility"]["measured"] = {"accuracy": 0.7, "interval": [low, high]}
+    error = (high - low) / 2 / REACH
+    full["reward"] |= {"accuracy": (low + high) / 2, "accuracy_standard_error": error}
     assert ("the assumption was too careful" in words(full)) == said
 
 
-def test_the_measured_accuracy_is_the_rewards_own_unless_given(full):
-    del full["utility"]["measured"]
+def test_the_measured_accuracy_is_the_rewards_own(full):
     prediction = summarize(full)["prediction"]
     assert prediction["measured"]["interval"] == pytest.approx([0.61648, 0.66352])
     full["reward"]["accuracy"] = None
@@ -104,7 +107,7 @@ def test_the_measured_accuracy_is_the_rewards_own_unless_given(full):
     assert "diamond" not in words(full)
 
 
-@pytest.mark.parametrize("chosen", [None, 0.01, 50.0, "inf", math.nan])
+@pytest.mark.parametrize("chosen", [None, 0.01, 3.0, 50.0, math.nan])
 def test_an_epsilon_off_the_curve_is_not_marked(full, chosen):
     full["utility"]["chosen_epsilon"] = chosen
     text = words(full)
@@ -118,10 +121,9 @@ def test_rows_of_a_curve_without_a_number_are_left_out(full):
     points += [
         {"epsilon": 0.0, "accuracy": 0.5},
         {"epsilon": 3.0, "accuracy": None},
-        {"epsilon": "inf", "accuracy": 0.65},
         {"epsilon": 5.0, "accuracy": math.nan},
     ]
-    assert len(summarize(full)["prediction"]["points"]) == 4
+    assert len(summarize(full)["prediction"]["points"]) == 5
     full["utility"]["curve"] = points[:1]  # no line
     assert summarize(full)["prediction"] is None
     full["utility"]["curve"] = [{"epsilon": "a lot", "accuracy": 0.5}]
