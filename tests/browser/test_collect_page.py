@@ -330,7 +330,7 @@ def test_every_refusal_of_the_service_has_words(page_folder):
 
 def test_the_worker_keeps_every_file_that_the_page_loads(page_folder):
     worker = (page_folder / "worker.js").read_text("utf-8")
-    listed = set(re.findall(r'"/page/([a-z.]+)"', worker))
+    listed = set(re.findall(r'"page/([a-z.]+)"', worker))
     assert all((page_folder / name).is_file() for name in listed)
     reached, todo = set(), {"study.js"}
     while todo:

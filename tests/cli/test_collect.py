@@ -193,7 +193,7 @@ def test_a_file_of_links_is_never_open_to_others(study, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "url", ["study.example.org", "ftp://a", "https://", "https://a/b", "https://a/#x", "http://[", "https://a:b"]
+    "url", ["study.example.org", "ftp://a", "https://", "https://a/?b", "https://a/#x", "http://[", "https://a:b"]
 )  # fmt: skip
 def test_an_address_without_a_page(study, url):
     refused(study, [*INVITE, "--url", url], 2, "--url")
@@ -204,7 +204,8 @@ def test_an_address_without_a_page(study, url):
 @pytest.mark.parametrize(
     ("url", "warned"),
     [("http://a.example.org", True), ("http://localhost:8000", False), ("http://[::1]:80", False),
-     ("https://a.example.org", False), ("http://192.0.2.1:8000", True)],
+     ("https://a.example.org", False), ("http://192.0.2.1:8000", True),
+     ("http://localhost/study", False), ("http://a.example.org/study", True)],
 )  # fmt: skip
 def test_plain_http_is_warned_of(study, url, warned):
     said = study.run(*INVITE, "--url", url, "--json")

@@ -69,14 +69,14 @@ def _checked_url(url: str) -> str:
     known, more = False, ""
     with suppress(ValueError):
         parts = urlsplit(url.strip())
-        more = parts.path.strip("/") + parts.query + parts.fragment
+        more = parts.query + parts.fragment
         known = parts.scheme in {"http", "https"} and parts.port != 0 and bool(parts.hostname)
     if more or not known:
         raise UsageError(
-            "--url must be like https://study.example.org: the page lies at the root of its host. "
-            "Nothing was done."
+            "--url must be like https://study.example.org, or https://example.org/study where the "
+            "page is mounted there. Nothing was done."
         )
-    return f"{parts.scheme}://{parts.netloc}"
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def _is_loopback(host: str) -> bool:
@@ -273,9 +273,7 @@ def invite(settings: _Invite) -> None:
     finish("sordino collect invite", rows, value, as_json=settings.as_json)
     if out is None and not settings.as_json:
         sys.stdout.writelines(lines)
-    host = address.partition("://")[2].rpartition("@")[2]
-    name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
-    if address.startswith("http://") and not _is_loopback(name.strip("[]")):
+    if address.startswith("http://") and not _is_loopback(urlsplit(address).hostname or ""):
         _warn_of_plain_http()
 
 

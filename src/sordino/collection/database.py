@@ -325,13 +325,15 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="sordino-writer", daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
-        self._thread.start()
+        """Begin to work; once is enough."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Finish what is waiting, and end."""
-        self._queue.put(None)
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._queue.put(None)
+            self._thread.join()
 
     def submit(self, job: Job) -> Future[Any]:
         """Return what will hold the result of a job once it is committed."""

@@ -152,7 +152,8 @@ class Headers:
             await self._app(scope, receive, send)
             return
         started, status, started_to_answer = clock(), 500, False
-        api = scope["path"].startswith("/api/")
+        path = scope["path"].removeprefix(scope.get("root_path", ""))  # of where it is mounted
+        api = path.startswith("/api/")
 
         async def send_more(message: Message) -> None:
             nonlocal status, started_to_answer
@@ -171,7 +172,7 @@ class Headers:
             response = undone(Request(scope), error)
             await response(scope, receive, send_more)
         finally:
-            route = scope["path"] if scope["path"] in self._routes else "other"
+            route = path if path in self._routes else "other"
             method = scope["method"] if scope["method"] in {"GET", "POST", "HEAD"} else "other"
             milliseconds = round(1000 * (clock() - started), 1)
             said = {"method": method, "route": route, "status": status}

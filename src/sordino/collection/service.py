@@ -16,6 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 import uvicorn
@@ -30,10 +31,10 @@ from starlette.routing import Route
 
 from sordino._random import new_token
 from sordino._version import __version__
-from sordino.errors import DataError, FileSystemError
+from sordino.errors import DataError, FileSystemError, UsageError
 
 from .answers import MOST_ANSWERS, export_zip, open_invitation, progress_of, read_submission, store
-from .database import FAILURES, Job, Writer, reading
+from .database import FAILURES, Job, Writer, frozen, open_database, reading
 from .refusals import (
     REFUSALS,
     Buckets,
@@ -44,7 +45,7 @@ from .refusals import (
     unmatched,
     write_to_stderr,
 )
-from .study import Ask, Page, Study, read_languages, read_page
+from .study import Ask, Page, Study, read_languages, read_page, read_study
 
 _Schema: TypeAlias = dict[str, object]
 _Read = TypeVar("_Read")
@@ -299,6 +300,7 @@ class _Service:
 
     async def _done(self, request: Request, secret: str, job: Job) -> Any:
         """Return the result of a job for the bearer of a secret, once it is durable."""
+        self.writer.start()  # where this is mounted, nobody may have run the lifespan
         with self._charged(request, secret):
             try:
                 future = asyncio.wrap_future(self.writer.submit(job))
@@ -384,6 +386,18 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
     )
     app.router.redirect_slashes = False  # it would repeat a sender's Host, and drop https
     return app
+
+
+def app_of(path: Path, *, admin_token: str) -> Starlette:
+    """Return the application for a study that has begun."""
+    if not _SECRET_ROUTE.match(admin_token):
+        raise UsageError(
+            "admin_token must be 43 letters, digits, '-' or '_', as secrets.token_urlsafe(32) "
+            "makes them. Nothing was done."
+        )
+    study = read_study(path)
+    engine = frozen(open_database(study.database_url), study, create=False)
+    return make_app(engine, study, admin_token=admin_token)
 
 
 def listener(host: str, port: int) -> socket.socket:

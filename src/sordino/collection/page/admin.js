@@ -21,7 +21,7 @@ const bearer = () => ({ headers: { Authorization: `Bearer ${token}` } });
 async function load() {
   problem = null;
   try {
-    told = await ask("/api/admin/status", bearer());
+    told = await ask("api/admin/status", bearer());
   } catch (error) {
     problem = error.code ?? "other";
   }
@@ -31,7 +31,7 @@ async function load() {
 /** Fetch the answers and hand them to the browser as a file. The token is in no address. */
 async function download() {
   try {
-    const response = await reach("/api/admin/export", bearer());
+    const response = await reach("api/admin/export", bearer());
     const address = URL.createObjectURL(await response.blob());
     element("a", { href: address, download: `${told.study}.zip` }).click();
     setTimeout(() => URL.revokeObjectURL(address), 60000);

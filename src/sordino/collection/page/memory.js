@@ -7,6 +7,7 @@
 
 import { randomId, randomOrder, randomSecret } from "./identifiers.js";
 import { release, releaseChoice } from "./randomize.js";
+import { HOME } from "./service.js";
 
 const NAME = "sordino"; // of the base that says which study was opened here last
 const STORES = ["settings", "questions", "answers", "queue", "refused"];
@@ -21,16 +22,16 @@ export async function openMemory(study) {
 /**
  * Return which study this page is about, or null if none was ever opened on this device.
  *
- * Every study has a base of its own: one that begins later at the same address takes nothing away
- * from an earlier one, and no answer can be sent to the wrong one.
+ * Every study has a base of its own: one that begins later at the same address, or beside it on the
+ * same host, takes nothing away from an earlier one, and no answer can be sent to the wrong one.
  *
  * @param {string|null} here - The study that the service has now, or null if that is not known.
  */
 export async function whichStudy(here) {
   const base = await openBase(NAME, (fresh) => fresh.createObjectStore("settings"));
   const index = new Memory(base);
-  if (here !== null) await index.keep("study", here);
-  const last = await index.setting("study");
+  if (here !== null) await index.keep(HOME.pathname, here);
+  const last = await index.setting(HOME.pathname);
   base.close();
   return last ?? null;
 }

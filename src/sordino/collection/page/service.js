@@ -1,5 +1,8 @@
 /** Every request that the page makes. There are four, and nothing else is ever sent. */
 
+/** Where the service is: at the root of a host, or mounted somewhere below. */
+export const HOME = new URL("..", import.meta.url);
+
 /** The server, or the way to it, said no. */
 export class Refusal extends Error {
   /**
@@ -17,18 +20,18 @@ export class Refusal extends Error {
 
 /** Return the languages with all their texts. */
 export function readTexts() {
-  return ask("/api/texts", { signal: AbortSignal.timeout(6000) });
+  return ask("api/texts", { signal: AbortSignal.timeout(6000) });
 }
 
 /** Return the name of the study that is asked here, or null if the service does not say. */
 export function readStudy() {
-  const told = ask("/api/health", { signal: AbortSignal.timeout(6000) });
+  const told = ask("api/health", { signal: AbortSignal.timeout(6000) });
   return told.then(({ study }) => String(study), () => null);
 }
 
 /** Open an invitation for this device and return the terms and the questions. */
 export function openInvitation(token, device) {
-  return post("/api/open", token, { device });
+  return post("api/open", token, { device });
 }
 
 /**
@@ -39,7 +42,7 @@ export function openInvitation(token, device) {
  */
 export function sendAnswers(secret, study, answers) {
   const plain = answers.map(({ id, question, revision, answer }) => ({ id, question, revision, answer }));
-  return post("/api/answers", secret, { study, answers: plain });
+  return post("api/answers", secret, { study, answers: plain });
 }
 
 function post(path, bearer, body) {
@@ -63,7 +66,7 @@ export async function ask(path, options = {}) {
 export async function reach(path, options = {}) {
   let response;
   try {
-    response = await fetch(path, { credentials: "omit", cache: "no-store", redirect: "error", ...options });
+    response = await fetch(new URL(path, HOME), { credentials: "omit", cache: "no-store", redirect: "error", ...options });
   } catch {
     throw new Refusal("offline");
   }

@@ -228,12 +228,12 @@ addEventListener("hashchange", () => location.reload()); // another invitation w
 function keepPage() {
   if (!navigator.serviceWorker) return;
   const only = (path) => {
-    if (path !== "/worker.js") throw new TypeError("No other script.");
+    if (path !== "worker.js") throw new TypeError("No other script.");
     return path;
   };
   const policy = globalThis.trustedTypes?.createPolicy("worker", { createScriptURL: only });
-  const path = policy ? policy.createScriptURL("/worker.js") : "/worker.js";
-  navigator.serviceWorker.register(path, { scope: "/", updateViaCache: "none" }).catch(() => {});
+  const path = policy ? policy.createScriptURL("worker.js") : "worker.js";
+  navigator.serviceWorker.register(path, { scope: "./", updateViaCache: "none" }).catch(() => {});
 }
 
 keepPage();

@@ -3,26 +3,28 @@
  * only; questions, answers and everything under /api go past it.
  */
 
-const CACHE = "sordino-page-__PAGE__";
+const HOME = new URL("./", self.location);
+const OURS = `sordino-page ${HOME.pathname} `; // other pages of this host keep theirs
+const CACHE = `${OURS}__PAGE__`;
 const FILES = [
-  "/",
-  "/page/style.css",
-  "/page/icon.svg",
-  "/page/answered.js",
-  "/page/canonical.js",
-  "/page/demonstration.js",
-  "/page/elements.js",
-  "/page/explanation.js",
-  "/page/identifiers.js",
-  "/page/memory.js",
-  "/page/question.js",
-  "/page/randomize.js",
-  "/page/sending.js",
-  "/page/service.js",
-  "/page/status.js",
-  "/page/study.js",
-  "/page/terms.js",
-  "/page/texts.js",
+  "./",
+  "page/style.css",
+  "page/icon.svg",
+  "page/answered.js",
+  "page/canonical.js",
+  "page/demonstration.js",
+  "page/elements.js",
+  "page/explanation.js",
+  "page/identifiers.js",
+  "page/memory.js",
+  "page/question.js",
+  "page/randomize.js",
+  "page/sending.js",
+  "page/service.js",
+  "page/status.js",
+  "page/study.js",
+  "page/terms.js",
+  "page/texts.js",
 ];
 
 self.addEventListener("install", (event) => {
@@ -38,16 +40,17 @@ self.addEventListener("activate", (event) => {
 
 async function removeOlder() {
   const names = await caches.keys();
-  await Promise.all(names.filter((name) => name !== CACHE).map((name) => caches.delete(name)));
+  await Promise.all(names.filter((name) => name.startsWith(OURS) && name !== CACHE).map((name) => caches.delete(name)));
 }
 
 self.addEventListener("fetch", (event) => {
   const url = new URL(event.request.url);
-  const ours = url.origin === self.location.origin && FILES.includes(url.pathname);
-  if (event.request.method === "GET" && ours) event.respondWith(kept(event.request, url.pathname));
+  const file = FILES.find((name) => new URL(name, HOME).pathname === url.pathname);
+  const ours = url.origin === HOME.origin && file !== undefined;
+  if (event.request.method === "GET" && ours) event.respondWith(kept(event.request, file));
 });
 
-async function kept(request, path) {
+async function kept(request, file) {
   const cache = await caches.open(CACHE);
-  return (await cache.match(path)) ?? fetch(request);
+  return (await cache.match(file)) ?? fetch(request);
 }
