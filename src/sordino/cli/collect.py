@@ -19,7 +19,7 @@ import typer
 from sordino._files import atomic_draft, explained, refuse_output, refuse_unwritable, write_text
 from sordino._random import new_token
 from sordino.collection.study import Study, new_study, read_languages, read_page, read_study
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.pairs import manifest_path
 from sordino.privacy.guarantee import (
     REPLACE_ONE,
@@ -392,14 +392,13 @@ def backup(settings: _Backup) -> None:
     """Write everything that is stored into one file, while the service runs."""
     study, out = read_study(settings.path), settings.out
     with opened(study) as engine, _secret_file(out, force=settings.force) as file:
-        rows = collection_module("backup").write_backup(engine, study, file)
-    shown = {
-        "written": f"{out.name} (mode 600): {_counted(rows)}",
+        stored = collection_module("backup").write_backup(engine, study, file)
+    rows = {
+        "written": f"{out.name} (mode 600): {_counted(stored)}",
         "holds": "links from invitations to answers: delete it when you export with --forget",
-        "next": f"keep {settings.path.name} and its questions with it",
     }
-    value = {**_study_values(study), "rows": rows}
-    finish("sordino collect backup", shown, value, as_json=settings.as_json)
+    value = {**_study_values(study), "rows": stored}
+    finish("sordino collect backup", rows, value, as_json=settings.as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -413,19 +412,41 @@ def restore(settings: _Restore) -> None:
     """Store what a backup holds in the empty database of the same study."""
     study, file = read_study(settings.path), settings.backup
     with opened(study, empty=True) as engine:
-        rows = collection_module("backup").restore(engine, study, file)
-    shown = {
-        "restored": f"{file.name}: {_counted(rows)}",
-        "lost": "what people sent after it was made",
-        "next": f"sordino collect status {settings.path.name} --invitations: revoke those that "
-        "are only made and may have been opened after the backup",
+        stored = collection_module("backup").restore(engine, study, file)
+    rows = {
+        "restored": f"{file.name}: {_counted(stored)}",
+        "lost": "what was sent, made and revoked after it: revoke again, and also what is only "
+        "made but may have been opened (sordino collect status --invitations)",
     }
-    value = {**_study_values(study), "rows": rows}
-    finish("sordino collect restore", shown, value, as_json=settings.as_json)
+    value = {**_study_values(study), "rows": stored}
+    finish("sordino collect restore", rows, value, as_json=settings.as_json)
 
 
-def _counted(rows: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {name.removeprefix('sordino_')}" for name, count in rows.items())
+def _counted(stored: dict[str, int]) -> str:
+    return ", ".join(f"{n:,} {name.removeprefix('sordino_')}" for name, n in stored.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Doctor(Json):
+    url: str = Argument("Where people find the page.", metavar="URL")
+    study: Path | None = Option("The study that it must be of, with its words.", metavar="STUDY")
+    probe: bool = Option(
+        "Also send about 30 wrong secrets: can a sender forge an address, to guess on? This "
+        "address is slowed down for a minute.",
+        False,
+    )
+
+
+@command(collect, _Doctor)
+def doctor(settings: _Doctor) -> None:
+    """Check from outside what stands between people and a service. Exit code 7: a problem."""
+    url, study = _checked_url(settings.url), settings.study and read_study(settings.study)
+    found = collection_module("doctor").examine(url, study, probe=settings.probe)
+    words = {True: "ok", False: "PROBLEM", None: "-"}
+    rows = {one["check"]: f"{words[one['ok']]}: {one['found']}. {one['do']}" for one in found}
+    finish("sordino collect doctor", rows, {"url": url, "checks": found}, as_json=settings.as_json)
+    if False in (one["ok"] for one in found):
+        raise typer.Exit(FileSystemError.exit_code)
 
 
 @dataclass(frozen=True, kw_only=True)

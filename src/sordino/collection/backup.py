@@ -12,17 +12,17 @@ import hashlib
 import json
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Generator
+from contextlib import closing
 from io import BufferedIOBase
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from sqlalchemy import Connection, Engine, String, Table, insert, select, text
+from sqlalchemy import Connection, Engine, String, insert, select, text
 
 from sordino._files import explained, to_json
-from sordino.errors import DataError, LedgerMismatch, SordinoError, UsageError
+from sordino.errors import DataError, LedgerMismatch, UsageError
 
 from .answers import archive_entry
 from .database import TABLES, failing, make_tables, reading, take_turn
@@ -52,31 +52,29 @@ def write_backup(engine: Engine, study: Study, file: BinaryIO) -> dict[str, int]
                     rows[name] += 1
             digests[name] = digest.hexdigest()
         note = {"format": _FORMAT, "version": _VERSION, "study": study.id, "terms": study.terms}
-        archive.writestr(archive_entry(_NOTE), to_json(note | {"rows": rows, "sha256": digests}))
+        note |= {"columns": _columns(), "rows": rows, "sha256": digests}
+        archive.writestr(archive_entry(_NOTE), to_json(note))
     return rows
+
+
+def _columns() -> dict[str, list[str]]:
+    return {table.name: list(table.columns.keys()) for table in TABLES.sorted_tables}
 
 
 def _lines(engine: Engine) -> Generator[tuple[str, bytes]]:
     """Yield the name of each table with an empty line, and then with each of its rows."""
+    postgres = engine.dialect.name == "postgresql"
     with reading(engine) as connection:
         _take_time(connection)
         for table in TABLES.sorted_tables:
             yield table.name, b""
-            found = connection.execute(
-                select(table).order_by(*_keys(table, engine)),
-                execution_options={"yield_per": _AT_ONCE},
-            )
-            for row in found.mappings():
+            keys: list[Any] = [  # by bytes, as SQLite sorts, and not by a language
+                key.collate("C") if postgres and isinstance(key.type, String) else key
+                for key in table.primary_key
+            ]
+            rows = select(table).order_by(*keys).execution_options(yield_per=_AT_ONCE)
+            for row in connection.execute(rows).mappings():
                 yield table.name, json.dumps(dict(row)).encode() + b"\n"
-
-
-def _keys(table: Table, engine: Engine) -> list[Any]:
-    """Return by what rows are sorted: by bytes, as SQLite does, and not by a language."""
-    by_bytes = engine.dialect.name == "postgresql"
-    return [
-        column.collate("C") if by_bytes and isinstance(column.type, String) else column
-        for column in table.primary_key
-    ]
 
 
 def _take_time(connection: Connection) -> None:
@@ -86,14 +84,19 @@ def _take_time(connection: Connection) -> None:
 
 def restore(engine: Engine, study: Study, path: Path) -> dict[str, int]:
     """Store every row of a backup of this study, all or none, where nothing is stored yet."""
-    with (
-        explained(f"{path.name} cannot be read"),
-        _undamaged(path),
-        path.open("rb") as file,
-        zipfile.ZipFile(file) as archive,
-    ):
-        rows = _checked(archive, study, path.name)
-        problem = "The database cannot be written ({}). Nothing was restored."
+    problem = "The database cannot be written ({}). Nothing was restored."
+    with explained(f"{path.name} cannot be read"), path.open("rb") as file:
+        try:
+            archive = zipfile.ZipFile(file)
+            note = _checked(archive)
+        except _DAMAGE:
+            raise DataError(
+                f"{path.name} is damaged, or no backup of a study, or one of another version of "
+                "sordino. Nothing was restored."
+            ) from None
+        if note["terms"] != study.terms:
+            what = "another study" if note["study"] != study.id else "this study before it changed"
+            raise LedgerMismatch(f"{path.name} is a backup of {what}. Nothing was restored.")
         with failing(problem):
             make_tables(engine)
         with failing(problem), engine.begin() as connection:
@@ -108,56 +111,20 @@ def restore(engine: Engine, study: Study, path: Path) -> dict[str, int]:
                     )
             for table in TABLES.sorted_tables:
                 with archive.open(f"{table.name}.jsonl") as entry:
-                    values = (_values(table, line) for line in entry)
-                    while some := list(islice(values, _AT_ONCE)):
-                        connection.execute(insert(table), some)
-    return rows
-
-
-@contextmanager
-def _undamaged(path: Path) -> Iterator[None]:
-    """Turn what a damaged archive raises into one error, which quotes nothing of it."""
-    try:
-        yield
-    except SordinoError:
-        raise
-    except _DAMAGE:
-        pass
-    else:
-        return
-    raise DataError(
-        f"{path.name} is damaged, or no backup of a study, or one of another version of sordino. "
-        "Nothing was restored."
-    )
-
-
-def _checked(archive: zipfile.ZipFile, study: Study, name: str) -> dict[str, int]:
-    """Return how many rows an archive says that it has, if it is whole and of this study."""
-    note = json.loads(archive.read(_NOTE))
-    tables = {table.name for table in TABLES.sorted_tables}
-    known = (note["format"], note["version"]) == (_FORMAT, _VERSION)
-    if not known or note["sha256"].keys() != tables or note["rows"].keys() != tables:
-        raise ValueError
-    if note["terms"] != study.terms:
-        other = note["study"] != study.id
-        what = "another study" if other else "this study before it was changed"
-        raise LedgerMismatch(f"{name} is a backup of {what}. Nothing was restored.")
-    for table in tables:
-        with archive.open(f"{table}.jsonl") as entry:
-            digest = hashlib.file_digest(cast("BufferedIOBase", entry), "sha256").hexdigest()
-            if digest != note["sha256"][table]:
-                raise ValueError
+                    while rows := list(map(json.loads, islice(entry, _AT_ONCE))):
+                        connection.execute(insert(table), rows)
     return dict(note["rows"])
 
 
-def _values(table: Table, line: bytes) -> dict[str, Any]:
-    """Return a row of a table, if it has its columns and their types."""
-    row = json.loads(line)
-    if row.keys() != set(table.columns.keys()) or not all(
-        column.nullable
-        if row[column.name] is None
-        else type(row[column.name]) is column.type.python_type
-        for column in table.columns
-    ):
+def _checked(archive: zipfile.ZipFile) -> dict[str, Any]:
+    """Return the note of an archive that is whole, and has the tables of this version."""
+    note: dict[str, Any] = json.loads(archive.read(_NOTE))
+    found = (note["format"], note["version"], note["columns"])
+    if found != (_FORMAT, _VERSION, _columns()) or not note["terms"]:
         raise ValueError
-    return dict(row)
+    for table in TABLES.sorted_tables:
+        with archive.open(f"{table.name}.jsonl") as entry:
+            digest = hashlib.file_digest(cast("BufferedIOBase", entry), "sha256").hexdigest()
+            if digest != note["sha256"][table.name]:
+                raise ValueError
+    return note

@@ -335,6 +335,11 @@ class Writer:
             self._queue.put(None)
             self._thread.join()
 
+    @property
+    def waiting(self) -> int:
+        """Return about how many jobs wait."""
+        return self._queue.qsize()
+
     def submit(self, job: Job) -> Future[Any]:
         """Return what will hold the result of a job once it is committed."""
         # The future raises what the job raised if that was a `Refusal`, and `Refusal` with

@@ -26,6 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sordino import _random
 from sordino._random import clock
 
+from .metrics import Metrics
+
 
 class _Reason(NamedTuple):
     """An HTTP status, and what a person can do."""
@@ -128,7 +130,7 @@ POLICY: Final = "; ".join(
 )
 """The Content-Security-Policy of every response."""
 
-_HEADERS: Final = {
+HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -136,15 +138,20 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), interest-cohort=()",
 }
-_ENCODED: Final = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+"""What every response carries."""
+
+_ENCODED: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+_CODES: Final = "sordino.refusals"  # where a request keeps why it was refused
 
 
 class Headers:
-    """Adds the headers to every response, and notes each request in one line."""
+    """Adds the headers to every response, and notes each request in one line, and counts it."""
 
-    def __init__(self, app: ASGIApp, *, routes: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, *, routes: frozenset[str], metrics: Metrics) -> None:
         """Wrap the application."""
-        self._app, self._routes = app, routes
+        self._app, self._routes, self._metrics = app, routes, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -174,14 +181,18 @@ class Headers:
         finally:
             route = path if path in self._routes else "other"
             method = scope["method"] if scope["method"] in {"GET", "POST", "HEAD"} else "other"
-            milliseconds = round(1000 * (clock() - started), 1)
+            seconds = clock() - started
+            self._metrics.note(route, status, seconds)
+            self._metrics.refuse(*scope.get(_CODES, ()))
+            milliseconds = round(1000 * seconds, 1)
             said = {"method": method, "route": route, "status": status}
             LOG.info("request", extra={"fields": said | {"milliseconds": milliseconds}})
 
 
-def refused(_: Request, error: Exception) -> Response:
+def refused(request: Request, error: Exception) -> Response:
     """Return a refusal in the one shape of all errors."""
     refusal = error if isinstance(error, Refusal) else Refusal("server-error")
+    request.scope[_CODES] = (refusal.code,)
     headers = {} if refusal.wait is None else {"Retry-After": str(refusal.wait)}
     if refusal.status == 401:  # noqa: PLR2004 (what HTTP asks for with this status)
         headers["WWW-Authenticate"] = "Bearer"
@@ -204,8 +215,8 @@ def undone(request: Request, error: Exception) -> Response:
     return refused(request, Refusal("server-error"))
 
 
-# Bytes of one request.
-_MOST_BYTES: Final = 64 * 1024
+MOST_BYTES: Final = 64 * 1024
+"""Bytes of one request."""
 
 _SECONDS: Final = 20.0  # for a body to arrive
 _MOST_SENDERS: Final = 100_000
@@ -240,6 +251,13 @@ class Buckets:
             self._senders[sender] = (min(self._burst, left + cost), then)
 
 
+def refuse_large(request: Request) -> None:
+    """Refuse a body that says itself that it is too large, whoever sends it."""
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared[:20]) > MOST_BYTES:
+        raise Refusal("too-large")
+
+
 async def read_body(request: Request) -> Any:
     """Return the JSON of a request that is neither too large nor too slow."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -271,14 +289,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 async def _bytes(request: Request) -> bytes:
     """Return the body, or stop reading where it is too large."""
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdecimal() or int(declared[:20]) > _MOST_BYTES:
-        raise Refusal("too-large")
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
-        if size > _MOST_BYTES:
+        if size > MOST_BYTES:
             raise Refusal("too-large")
         parts.append(part)
     return b"".join(parts)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 import uvicorn
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, func, select, text
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -34,13 +34,15 @@ from sordino._version import __version__
 from sordino.errors import DataError, FileSystemError, UsageError
 
 from .answers import MOST_ANSWERS, export_zip, open_invitation, progress_of, read_submission, store
-from .database import FAILURES, Job, Writer, frozen, open_database, reading
+from .database import ANSWERS, FAILURES, Job, Writer, frozen, open_database, reading
+from .metrics import Metrics
 from .refusals import (
     REFUSALS,
     Buckets,
     Headers,
     Refusal,
     read_body,
+    refuse_large,
     refused,
     unmatched,
     write_to_stderr,
@@ -136,6 +138,7 @@ _LANGUAGES: Final = _object(
     )
 )
 _HEALTH: Final = _object(status={"const": "ok"}, study=_TEXT, page=_TEXT)
+_COUNTS: Final = {"type": "string"}
 _ERROR: Final = _object(error=_object(code={"enum": sorted(REFUSALS)}, message=_TEXT))
 _ZIP: Final = {"type": "string", "format": "binary"}
 _SENDING: Final = (401, 403, 409, 413, 415)
@@ -148,6 +151,7 @@ _ROUTES: Final = (
         *(_SENDING, "invitation", _object(device=_SECRET)),
     ),
     ("/api/answers", "post", "Store randomized answers", _STORED, _SENDING, "device", _SENT),
+    ("/api/metrics", "get", "Counts for Prometheus", _COUNTS, (401,), "admin", None),
     ("/api/admin/status", "get", "How far the study is", _STATUS, (401,), "admin", None),
     (
         *("/api/admin/export", "get", "The file of answers and its manifest", _ZIP),
@@ -161,7 +165,8 @@ def _description() -> _Schema:
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     paths: dict[str, _Schema] = {}
     for path, method, summary, answered, refusals, secret, body in _ROUTES:
-        kind = "application/zip" if answered is _ZIP else "application/json"
+        kinds = {id(_ZIP): "application/zip", id(_COUNTS): "text/plain"}
+        kind = kinds.get(id(answered), "application/json")
         route: _Schema = {
             "summary": summary,
             "responses": {
@@ -212,6 +217,7 @@ class _Service:
     languages: list[dict[str, Any]]  # its texts
     admin_token: str = field(repr=False)  # what the admin view asks for
     senders: Buckets = field(default_factory=lambda: Buckets(burst=60, rate=5))
+    metrics: Metrics = field(default_factory=Metrics)
     strangers: Buckets = field(default_factory=lambda: Buckets(burst=120, rate=2))
     known: set[str] = field(default_factory=set, repr=False)
 
@@ -258,10 +264,13 @@ class _Service:
         submitted = read_submission(await read_body(request), self.study)
 
         job = partial(store, study=self.study, device=device, answers=submitted)
-        return JSONResponse(await self._done(request, device, job))
+        done = await self._done(request, device, job)
+        self.metrics.refuse(*(each["code"] for each in done["refused"]))
+        return JSONResponse(done)
 
     def _secret(self, request: Request, otherwise: str) -> str:
         """Return the bearer's secret, if it has the form of one and its sender may go on."""
+        refuse_large(request)
         # Wrong secrets slow down whoever shares an address with their sender, but not those whose
         # secret was right since the service started. After a restart a neighbor who guesses can
         # slow a device down until it is known again.
@@ -324,6 +333,23 @@ class _Service:
         disposition = {"Content-Disposition": 'attachment; filename="answers.zip"'}
         return Response(packed, media_type="application/zip", headers=disposition)
 
+    async def metrics_text(self, request: Request) -> Response:
+        """Say how many requests there were, and whether the database is up; nothing of a person."""
+        self._refuse_stranger(request)
+
+        def count() -> int:
+            with reading(self.engine) as connection:
+                counted = select(func.count()).select_from(ANSWERS)
+                return int(connection.execute(counted).scalar_one())
+
+        build = f'version="{__version__}",page="{self.page.digest}",study="{self.study.id}"'
+        gauges = {f"build_info{{{build}}}": 1, "writer_waiting": self.writer.waiting}
+        try:
+            gauges |= {"answers": await self._read(count), "database_up": 1}
+        except Refusal:
+            gauges |= {"database_up": 0}
+        return Response(self.metrics.text(gauges), media_type="text/plain; version=0.0.4")
+
     async def _read(self, function: Callable[[], _Read]) -> _Read:
         """Return what a function reads from the database, outside the loop."""
         try:
@@ -374,6 +400,7 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
         Route("/api/texts", service.texts),
         Route("/api/open", service.open, methods=["POST"]),
         Route("/api/answers", service.answers, methods=["POST"]),
+        Route("/api/metrics", service.metrics_text),
         Route("/api/admin/status", service.admin_status),
         Route("/api/admin/export", service.admin_export),
     ]
@@ -381,7 +408,7 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Headers, routes=named)],
+        middleware=[Middleware(Headers, routes=named, metrics=service.metrics)],
         exception_handlers={Refusal: refused, HTTPException: unmatched},
     )
     app.router.redirect_slashes = False  # it would repeat a sender's Host, and drop https

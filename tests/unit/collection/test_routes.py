@@ -72,6 +72,8 @@ def test_a_body_is_at_most_64_kib_declared_or_not(talk, answer):
     for content in (full + b" ", in_parts(full + b" ")):
         response = talk.post("/api/answers", device, content=content, headers=AS_JSON)
         assert talk.is_refused(response, "too-large")
+    response = talk.post("/api/open", "x", content=full + b" ", headers=AS_JSON)
+    assert talk.is_refused(response, "too-large")  # whoever sends it
     for content in (full, in_parts(full)):
         response = talk.post("/api/answers", device, content=content, headers=AS_JSON)
         assert response.status_code == 200

@@ -1,0 +1,180 @@
+"""A service as people's devices meet it: what stands wrong in between, and what to do about it.
+
+Checked from outside, by requests that anybody could send. No secret is in them.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from dataclasses import dataclass
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from sordino._random import seconds_since_1970
+
+from .refusals import HEADERS, MOST_BYTES
+from .study import Study, read_languages, read_page
+
+_PORTS: Final = {"http": 80, "https": 443}
+_SECONDS: Final = 10.0  # for an answer
+_MOST_APART: Final = 60  # seconds between two clocks
+_FEWEST_DAYS: Final = 7  # of a certificate, or a quarter of its life where that is less
+_GUESSES: Final = 60  # the service lets about 30 of one address pass, and then one in two seconds
+_FORGED: Final = 3
+_FAILURES: Final = (OSError, HTTPException, ValueError, LookupError, TypeError)
+# What proxies add to measure, keep or report what people do.
+_FOREIGN: Final = ("Age", "Server-Timing", "Set-Cookie", "NEL", "Report-To", "Reporting-Endpoints")
+
+
+_Told = tuple[bool | None, str]  # None where nothing was checked
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """A look at an address; each request has a connection of its own, and follows no redirect."""
+
+    url: str
+    study: Study | None = None
+    probe: bool = False
+
+    def connection(self) -> HTTPConnection:
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        if parts.scheme == "http":
+            return HTTPConnection(host, port, timeout=_SECONDS)
+        context = ssl.create_default_context()
+        return HTTPSConnection(host, port, timeout=_SECONDS, context=context)
+
+    def ask(
+        self, path: str, *, body: bytes | None = None, forged: str = ""
+    ) -> tuple[int, Message, bytes]:
+        """Return what a stranger is told, who gives the word "doctor" as a secret."""
+        sent = {"Authorization": "Bearer doctor", "Content-Type": "application/json"}
+        sent |= {"X-Forwarded-For": forged} if forged else {}
+        link = self.connection()
+        try:
+            whole = urlsplit(self.url).path + path
+            link.request("GET" if body is None else "POST", whole, body, sent)
+            answer = link.getresponse()
+            return answer.status, answer.headers, answer.read()
+        finally:
+            link.close()
+
+    def tls(self) -> _Told:
+        link: Any = self.connection()
+        if not isinstance(link, HTTPSConnection):
+            return None, "plain http: the page takes answers on this machine only"
+        try:
+            link.connect()
+            told: Any = link.sock.getpeercert()
+        finally:
+            link.close()
+        ends = ssl.cert_time_to_seconds(told["notAfter"])
+        life = ends - ssl.cert_time_to_seconds(told["notBefore"])
+        days = (ends - seconds_since_1970()) / 86_400
+        return days >= min(_FEWEST_DAYS, life / 4 / 86_400), f"valid for {days:.1f} more days"
+
+    def redirect(self) -> _Told:
+        parts = urlsplit(self.url)
+        if parts.scheme == "http" or parts.port not in {None, _PORTS["https"]}:
+            return None, "not checked: the address is plain http, or has a port of its own"
+        try:
+            status, headers, _ = _Visit(f"http://{parts.hostname}{parts.path}").ask("/")
+        except OSError:
+            return True, "nothing answers there"
+        target = str(headers["Location"])  # "None" without one
+        return target.startswith(f"https://{parts.hostname}"), f"{status}, leads to {target}"
+
+    def health(self) -> _Told:
+        status, _, body = self.ask("/api/health")
+        told = json.loads(body)
+        if status != HTTPStatus.OK:
+            return False, f"{status}: {told['error']['message']}"
+        mine = self.study is None or told["study"] == self.study.id
+        return mine, f"it and its database answer; study {told['study']}"
+
+    def clocks(self) -> _Told:
+        date = parsedate_to_datetime(self.ask("/api/health")[1]["Date"])
+        apart = abs(date.timestamp() - seconds_since_1970())
+        return apart <= _MOST_APART, f"{apart:.0f} seconds from this one"
+
+    def headers(self) -> _Told:
+        wrong = []
+        for path, kept in (("/", "no-cache"), ("/api/health", "no-store")):
+            headers = self.ask(path)[1]
+            wanted = {**HEADERS, "Cache-Control": kept}
+            wrong += [f"{n} changed at {path}" for n in wanted if headers.get_all(n) != [wanted[n]]]
+            wrong += [f"{n} added at {path}" for n in _FOREIGN if n in headers]
+        return not wrong, ", ".join(wrong) or "as the service sends them"
+
+    def page(self) -> _Told:
+        """Compare digest and files with those of this version, with the words of the study."""
+        texts = json.loads(self.ask("/api/texts")[2])["languages"]
+        page = read_page(read_languages(self.study) if self.study else texts)
+        told = json.loads(self.ask("/api/health")[2])["page"]
+        if told != page.digest:
+            return False, f"digest {told}, and of this version {page.digest}"
+        sent = {f"/page/{name}": raw for name, (raw, _) in page.files.items()}
+        sent["/"] = page.files["index.html"][0]
+        other = [path for path, raw in sent.items() if self.ask(path)[2] != raw]
+        own = "" if page.digest == read_page().digest else ", with words of its own"
+        same = f"digest {told[:12]}{own}, {len(sent)} files byte by byte"
+        return not other, f"other bytes: {', '.join(other)}" if other else same
+
+    def size(self) -> _Told:
+        try:
+            status = self.ask("/api/open", body=b" " * (MOST_BYTES + 1))[0]
+        except OSError:  # whoever is refused while still sending may find the line closed
+            return True, "over 64 KiB: the line is closed"
+        return status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"over 64 KiB: {status}"
+
+    def forged(self) -> _Told:
+        """Guess until this address is slowed down; then see whether a forged one is as well."""
+        if not self.probe:
+            return None, "not checked: with --probe some 30 wrong secrets are sent"
+
+        def slowed(forged: str = "") -> bool:
+            status = self.ask("/api/admin/status", forged=forged)[0]
+            return status == HTTPStatus.TOO_MANY_REQUESTS
+
+        if not any(slowed() for _ in range(_GUESSES)):
+            return False, f"{_GUESSES} wrong secrets were not slowed down"
+        if any(slowed(f"198.51.100.{number}") for number in range(_FORGED)):
+            return True, "whoever forges it is slowed down as well"
+        return False, "whoever forges it is not slowed down"
+
+
+def examine(url: str, study: Study | None = None, *, probe: bool = False) -> list[dict[str, Any]]:
+    """Return what each check found at an address, and what to do where it is not well."""
+    visit, found = _Visit(url, study, probe), []
+    silent = "See whether proxy and service run, and what they write."
+    checks = {
+        "TLS": (visit.tls, "See why the proxy does not get or renew a certificate."),
+        "plain http": (visit.redirect, "Let the proxy lead all of it to https."),
+        "service": (visit.health, f"Compare address and study. {silent}"),
+        "clock": (visit.clocks, "Set both (NTP): invitations end by the one of the service."),
+        "headers": (visit.headers, "Let the proxy add, change and keep none."),
+        "page": (visit.page, "Serve it with this version, and let the proxy rewrite nothing."),
+        "large requests": (visit.size, "Let the proxy take 64 KiB at most."),
+        "X-Forwarded-For": (
+            visit.forged,
+            "Let the proxy overwrite it; without one it is believed.",
+        ),
+    }
+    for name, (check, do) in checks.items():
+        try:
+            ok, what = check()
+        except ssl.SSLCertVerificationError as error:
+            ok, what = False, str(error.verify_message)
+        except _FAILURES as error:
+            ok, what, do = False, f"no answer of ours ({type(error).__name__})", silent  # noqa: PLW2901
+        told = {"check": name, "ok": ok, "found": what, "do": do if ok is False else ""}
+        found.append(told)
+        if ok is False and name in {"TLS", "service"}:
+            break  # what follows would fail for the same reason
+    return found
