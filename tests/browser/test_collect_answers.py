@@ -285,3 +285,22 @@ def test_a_wrong_clock_changes_nothing(site, visit, year):
         time.sleep(0.2)
     assert _KEEP in person.page.inner_text("#foot")
     assert len(_person(one, before)) == 1
+
+
+def test_questions_that_are_chosen_as_people_answer_come_without_a_pause(site, visit):
+    rows = [
+        {"prompt": f"Question {i}?", "candidates": [f"{i} {word}" for word in "abc"], "ask": "pair"}
+        for i in range(6)
+    ]
+    one = site(rows=rows, choose="optimistic", cap=7)
+    person = visit()
+    person.begin(one.link())
+    seen = set()
+    for number in range(7):
+        person.page.wait_for_selector(f"h1:text('Question {number + 1} of 7')")
+        seen.add(person.page.inner_text(".prompt") + person.page.inner_text(".pair"))
+        person.answer("1")
+    person.settled()
+    assert "Thank you" in person.page.inner_text("h1")
+    assert len(seen) == len(one.rows()) == 7
+    assert len(person.stored("questions")) == 7

@@ -116,6 +116,8 @@ def _opened(number):
         "epsilon": 1.0,
         "threshold": str(_THRESHOLD),
         "die": None,
+        "asks": number,
+        "choose": "fewest",
         "levels": None,
         "cap": number,
         "ties": True,

@@ -22,6 +22,7 @@ from sordino.collection.answers import (
     open_invitation,
     store,
 )
+from sordino.collection.arena import chooser_of
 from sordino.collection.database import ANSWERS, PERSONS, QUESTIONS, frozen, open_database
 from sordino.collection.refusals import Refusal
 from sordino.collection.study import Question, Study
@@ -57,7 +58,11 @@ def begun(tmp_path):
         asked = []
         for token, device in zip(tokens, devices, strict=True):
             with engine.begin() as connection:
-                asked.append(open_invitation(connection, study, token=token, device=device)[0])
+                asked.append(
+                    open_invitation(
+                        connection, study, chooser_of(study), token=token, device=device
+                    )[0]
+                )
         return engine, asked
 
     yield begin
@@ -74,7 +79,7 @@ def play(engine, study, script):
     told = []
     for answer in script:
         with engine.begin() as connection:
-            told.append(store(connection, study, DEVICE, (answer,)))
+            told.append(store(connection, study, chooser_of(study), DEVICE, (answer,)))
     with engine.connect() as connection:
         rows = connection.execute(select(ANSWERS)).all()
         spent = connection.execute(select(PERSONS.c.spent)).scalar_one()
@@ -167,7 +172,9 @@ def test_who_is_asked_what_does_not_depend_on_any_answer(begun, tmp_path, monkey
         play(engine, study, [sent(i, name, 1, bits[i]) for i, name in enumerate(first)])
         (token,) = invite(engine, study, count=1, days=1)
         with engine.begin() as connection:
-            second, _ = open_invitation(connection, study, token=token, device="e" * 43)
+            second, _ = open_invitation(
+                connection, study, chooser_of(study), token=token, device="e" * 43
+            )
         assert not set(first) & set(second)  # those that fewest people were asked
         asked.add(tuple(second))
     assert len(asked) == 1
@@ -232,4 +239,4 @@ def test_after_forgetting_nothing_leads_from_an_invitation_to_an_answer(begun, t
         assert connection.execute(select(PERSONS.c.device)).scalars().all() == [None]
         assert len(connection.execute(select(ANSWERS)).all()) == 1
     with engine.begin() as connection, pytest.raises(Refusal, match="not opened"):
-        store(connection, study, DEVICE, (sent(2, asked[1], 1, 1),))
+        store(connection, study, chooser_of(study), DEVICE, (sent(2, asked[1], 1, 1),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import online_regret
 
-from sordino.algorithms.online_alignment import _FiniteLearner, _LinearLearner
+from sordino.algorithms.online_alignment import LinearLearner, _FiniteLearner
 from sordino.rewards.pair_losses import answer_probability
 
 
@@ -50,7 +50,7 @@ def test_the_self_normalized_set_holds_the_truth_for_chosen_questions():
         rng = np.random.default_rng(seed)
         truth = rng.normal(size=3)
         truth *= 1.0 / np.linalg.norm(truth)
-        learner = _LinearLearner(
+        learner = LinearLearner(
             3, feature_bound=0.5, ball=1.0, ridge=1.0, flip_probability=0.27, confidence=0.9
         )
         worst = 0.0

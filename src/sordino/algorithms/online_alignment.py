@@ -145,7 +145,7 @@ class _FiniteLearner:
     widths = bonus  # on questions
 
 
-class _LinearLearner:
+class LinearLearner:
     """The debiased estimate inside a ball, with the matrix of all questions kept up to date."""
 
     # Between refits M⁻¹ takes one rank-one update a question, which is how a doubled determinant is
@@ -249,7 +249,7 @@ class _LinearLearner:
         return 2 * self.bonus(differences)
 
 
-_Learner: TypeAlias = _LinearLearner | _FiniteLearner
+_Learner: TypeAlias = LinearLearner | _FiniteLearner
 
 
 @dataclass(kw_only=True)
@@ -292,7 +292,15 @@ class Play:
             size = min(rounds - done, max(1, int(_GROWTH * done)))
             contexts = self.contexts.peek(size)
             encoded = self.learner.encode(contexts)
-            policies = self._policies(contexts, encoded)
+            policies = policies_of(
+                self.learner,
+                encoded,
+                _reference_of(world, contexts),
+                self.exploration,
+                temperature=self.temperature,
+                scale=self.scale,
+                bonus_bound=self.bonus_bound,
+            )
 
             def drawn(done: int = done, contexts: Any = contexts, encoded: Any = encoded) -> Any:
                 entropy = _random.entropy_of_part(self.coin_seed, f"rounds from {done}")
@@ -333,23 +341,6 @@ class Play:
         less = self.scale < 1 or self.bonus_bound < self.learner.largest_error
         return less and "optimistic" in EXPLORATIONS[self.exploration]
 
-    def _policies(
-        self, contexts: ActionFeatures, encoded: Float[np.ndarray, "n k m"]
-    ) -> dict[str, PerAction]:
-        """Return the probabilities of the policies that this run draws from."""
-        wanted = EXPLORATIONS[self.exploration]
-        if "uniform" in wanted:
-            return {"uniform": np.full(contexts.shape[:2], 1 / contexts.shape[1])}
-        reference = _reference_of(self.contexts.world, contexts)
-        rewards = self.learner.rewards(encoded)
-        found = {"greedy": gibbs_rows(rewards, self.temperature, reference)}
-        if "optimistic" in wanted:
-            middle = np.einsum("nk,nkm->nm", found["greedy"], encoded)
-            bonus = self.scale * self.learner.bonus(encoded - middle[:, None])
-            hoped = rewards + np.minimum(bonus, self.bonus_bound)
-            found["optimistic"] = gibbs_rows(hoped, self.temperature, reference)
-        return found
-
     def _answers(
         self,
         rounds: Actions,
@@ -369,6 +360,30 @@ class Play:
         people = generator(None if seed is None else (seed, int(rounds[0])))
         given = world.prefer(features, first, second, people)
         return coin.release(_checked(given, first, (0, 1, 2)), entropy=entropy)
+
+
+def policies_of(
+    learner: _Learner,
+    encoded: Float[np.ndarray, "n k m"],
+    reference: PerAction,
+    exploration: Exploration,
+    *,
+    temperature: float,
+    scale: float,
+    bonus_bound: float,
+) -> dict[str, PerAction]:
+    """Return the probabilities of the policies that rounds are drawn from, by their names."""
+    wanted = EXPLORATIONS[exploration]
+    if "uniform" in wanted:
+        return {"uniform": np.full(reference.shape, 1 / reference.shape[1])}
+    rewards = learner.rewards(encoded)
+    found = {"greedy": gibbs_rows(rewards, temperature, reference)}
+    if "optimistic" in wanted:
+        middle = np.einsum("nk,nkm->nm", found["greedy"], encoded)
+        bonus = scale * learner.bonus(encoded - middle[:, None])
+        hoped = rewards + np.minimum(bonus, bonus_bound)
+        found["optimistic"] = gibbs_rows(hoped, temperature, reference)
+    return found
 
 
 def _reference_of(world: object, contexts: ActionFeatures) -> PerAction:
@@ -634,7 +649,7 @@ def prepare_rounds(  # noqa: PLR0913 (each is one choice of the user)
     stream = ContextStream(world, generator(world_seed))
     learner: _Learner
     if candidates is None:
-        learner = _LinearLearner(
+        learner = LinearLearner(
             stream.shape[1],
             feature_bound=stream.world.feature_bound,
             ball=_validate.positive("ball", ball),

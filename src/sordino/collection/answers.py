@@ -25,16 +25,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection, Engine, Executable, Row, delete, func, insert, select, update
 
 from sordino import _random, _validate
 from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_json
+from sordino.collection.arena import Chooser
 from sordino.collection.database import (
     ANSWERS,
     INVITATIONS,
     PERSONS,
-    QUESTIONS,
     failing,
     locked,
     reading,
@@ -43,7 +42,7 @@ from sordino.collection.database import (
     take_turn,
 )
 from sordino.collection.refusals import REFUSALS, Refusal
-from sordino.collection.study import Question, Study
+from sordino.collection.study import AHEAD, Question, Study
 from sordino.errors import DataError, UsageError
 from sordino.preferences.files import line_of
 from sordino.preferences.pairs import Manifest, manifest_path
@@ -155,7 +154,7 @@ def _refuse_withdrawn(row: Row[Any]) -> None:
 
 
 def open_invitation(
-    connection: Connection, study: Study, *, token: str, device: str
+    connection: Connection, study: Study, chooser: Chooser, *, token: str, device: str
 ) -> tuple[list[str], int]:
     """Return which questions a person is asked, in their order, and when the invitation ends."""
     # The first device that opens an invitation is the only one: its memory of what it answered is
@@ -173,26 +172,12 @@ def open_invitation(
         return json.loads(person.questions), row.expires
     if connection.execute(select(PERSONS.c.id).where(PERSONS.c.device == digest)).first():
         raise Refusal("invitation-in-use")
-    questions = _ask(connection, study)
+    questions = chooser.choose(connection, (), study.most_at_once)
     person_id = _random.new_release_id() + _random.new_release_id()
     values = {"id": person_id, "device": digest, "questions": json.dumps(questions), "spent": 0}
     connection.execute(insert(PERSONS), values)
     connection.execute(update(INVITATIONS).where(invited).values(person=person_id))
     return questions, row.expires
-
-
-def _ask(connection: Connection, study: Study) -> list[str]:
-    """Return the questions that fewest people were asked, in a random order; note them as asked."""
-    # No answer is looked at: who is asked what, and in which order, tells nothing of anybody.
-    rows = connection.execute(select(QUESTIONS)).all()
-    words = _random.entropy(None).words(len(rows))
-    keys = np.array([row.asked for row in rows])
-    fewest = np.lexsort((words, keys))[: study.most_questions]
-    order = np.argsort(words[fewest] >> np.uint64(32) ^ words[fewest] << np.uint64(32))
-    chosen = [str(rows[index].id) for index in fewest[order]]
-    asked = update(QUESTIONS).where(QUESTIONS.c.id.in_(chosen))
-    connection.execute(asked.values(asked=QUESTIONS.c.asked + 1))
-    return chosen
 
 
 _SHOWN: Final = 80  # characters of a prompt
@@ -418,8 +403,12 @@ def _refusal(
 
 
 def store(
-    connection: Connection, study: Study, device: str, answers: tuple[_Submitted, ...]
-) -> dict[str, object]:
+    connection: Connection,
+    study: Study,
+    chooser: Chooser,
+    device: str,
+    answers: tuple[_Submitted, ...],
+) -> dict[str, Any]:
     """Store what can be stored, and return what the page is told."""
     # The person who has this device is locked until the transaction ends.
     query = (
@@ -433,7 +422,8 @@ def store(
         raise Refusal("unknown-device")
     _refuse_withdrawn(row)
     rows = connection.execute(select(ANSWERS).where(ANSWERS.c.person == row.id))
-    names, asked, spent = _Submitted._fields, set(json.loads(row.questions)), int(row.spent)
+    names, given, spent = _Submitted._fields, json.loads(row.questions), int(row.spent)
+    asked = set(given)
     known = {one.question: _Submitted(*(getattr(one, name) for name in names)) for one in rows}
     refused = []
     for answer in answers:
@@ -454,8 +444,14 @@ def store(
                 connection.execute(insert(ANSWERS), keys | values)
             known[answer.question] = answer
             spent += 1
-    if spent != row.spent:
-        connection.execute(update(PERSONS).where(PERSONS.c.id == row.id).values(spent=spent))
+    # Where questions are chosen as people answer, whoever has too few in hand gets more. They are
+    # told again until they are answered: a reply may be lost.
+    open_ones = [name for name in given if name not in known] if study.chooses else []
+    wanted = min(AHEAD - len(open_ones), study.most_questions - len(given))
+    more = chooser.choose(connection, given, wanted) if study.chooses and wanted > 0 else []
+    if spent != row.spent or more:
+        values = {"spent": spent, "questions": json.dumps([*given, *more])}
+        connection.execute(update(PERSONS).where(PERSONS.c.id == row.id).values(values))
     without = {each["id"] for each in refused}
     stored = [answer.id for answer in answers if answer.id not in without]
-    return {"stored": stored, "refused": refused, "spent": spent}
+    return {"stored": stored, "refused": refused, "spent": spent, "questions": [*open_ones, *more]}

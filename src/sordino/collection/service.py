@@ -34,6 +34,7 @@ from sordino._version import __version__
 from sordino.errors import DataError, FileSystemError, UsageError
 
 from .answers import MOST_ANSWERS, export_zip, open_invitation, progress_of, read_submission, store
+from .arena import Chooser, chooser_of
 from .database import ANSWERS, FAILURES, Job, Writer, frozen, open_database, reading
 from .metrics import Metrics
 from .refusals import (
@@ -47,7 +48,7 @@ from .refusals import (
     unmatched,
     write_to_stderr,
 )
-from .study import Ask, Page, Study, read_languages, read_page, read_study
+from .study import Ask, Choose, Page, Study, read_languages, read_page, read_study
 
 _Schema: TypeAlias = dict[str, object]
 _Read = TypeVar("_Read")
@@ -99,6 +100,8 @@ _STUDY: Final = _object(
     ties=_FLAG,
     skips=_FLAG,
     changes={"enum": ["refused", "paid"]},
+    choose={"enum": list(get_args(Choose))},
+    asks=_WHOLE,
     tick_seconds=_WHOLE,
     threshold=_COUNT,
     die={"oneOf": [_object(categories=_WHOLE, threshold=_COUNT), _NONE]},
@@ -106,17 +109,16 @@ _STUDY: Final = _object(
     expires=_TIME,
     caveats=_list(_TEXT),
 )
-_OPENED: Final = _object(
-    study=_STUDY,
-    questions=_list(
-        _object(
-            id=_QUESTION, ask={"enum": list(get_args(Ask))}, prompt=_WORDS, answers=_list(_WORDS)
-        )
-    ),
+_QUESTIONS: Final = _list(
+    _object(id=_QUESTION, ask={"enum": list(get_args(Ask))}, prompt=_WORDS, answers=_list(_WORDS))
 )
+_OPENED: Final = _object(study=_STUDY, questions=_QUESTIONS)
 _SENT: Final = _object(study=_TEXT, answers=_list(_ANSWER, minItems=1, maxItems=MOST_ANSWERS))
 _STORED: Final = _object(
-    stored=_list(_ID), refused=_list(_object(id=_ID, code=_TEXT, message=_TEXT)), spent=_WHOLE
+    stored=_list(_ID),
+    refused=_list(_object(id=_ID, code=_TEXT, message=_TEXT)),
+    spent=_WHOLE,
+    questions=_QUESTIONS,
 )
 _STATUS: Final = _object(
     title=_TEXT,
@@ -213,6 +215,7 @@ class _Service:
     study: Study  # the study, frozen
     engine: Engine  # its database
     writer: Writer  # the thread that writes
+    chooser: Chooser  # of questions
     page: Page  # the files of the page
     languages: list[dict[str, Any]]  # its texts
     admin_token: str = field(repr=False)  # what the admin view asks for
@@ -253,7 +256,8 @@ class _Service:
         if not isinstance(device, str) or not _SECRET_ROUTE.match(device) or len(body) != 1:
             raise Refusal("bad-request")
 
-        job = partial(open_invitation, study=self.study, token=token, device=device)
+        terms: dict[str, Any] = {"study": self.study, "chooser": self.chooser}
+        job = partial(open_invitation, **terms, token=token, device=device)
         asked, expires = await self._done(request, token, job)
         self._let_in(device)
         questions = [self.study.by_id[name].to_dict() for name in asked]
@@ -263,10 +267,13 @@ class _Service:
         device = self._secret(request, "unknown-device")
         submitted = read_submission(await read_body(request), self.study)
 
-        job = partial(store, study=self.study, device=device, answers=submitted)
-        done = await self._done(request, device, job)
-        self.metrics.refuse(*(each["code"] for each in done["refused"]))
-        return JSONResponse(done)
+        terms: dict[str, Any] = {"study": self.study, "chooser": self.chooser}
+        job = partial(store, **terms, device=device, answers=submitted)
+        told = await self._done(request, device, job)
+        self.metrics.refuse(*(each["code"] for each in told["refused"]))
+        self.chooser.learned(self.engine, len(told["stored"]))
+        questions = [self.study.by_id[name].to_dict() for name in told["questions"]]
+        return JSONResponse(told | {"questions": questions})
 
     def _secret(self, request: Request, otherwise: str) -> str:
         """Return the bearer's secret, if it has the form of one and its sender may go on."""
@@ -378,6 +385,7 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
         study=study,
         engine=engine,
         writer=writer,
+        chooser=chooser_of(study),
         page=read_page(languages),
         languages=languages,
         admin_token=admin_token or new_token(),
@@ -386,6 +394,7 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         writer.start()
+        await run_in_threadpool(service.chooser.learned, engine, 0)
         try:
             yield
         finally:

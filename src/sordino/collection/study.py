@@ -14,12 +14,13 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
@@ -53,6 +54,9 @@ _JUDGMENTS: Final = (
 )
 _MOST: Final = 20_000  # questions of a study
 _LONGEST: Final = 50_000  # characters of one question: a page has to show it
+AHEAD: Final = 3
+"""How many questions a person has in hand where they are chosen one by one: nobody waits."""
+
 _MOST_CANDIDATES: Final = 10  # so that an answer is one digit, whichever it is
 
 Ask = Literal["pair", "thumb", "rating", "choice", "ranking"]
@@ -165,19 +169,34 @@ def _read_questions(path: Path, levels: Levels | None = None) -> tuple[Question,
     found: dict[str, str] = {}
     questions: list[Question] = []
     for where, row in read_rows(path):
-        question = make_question(row, where, levels)
-        if question.id in found:
-            raise DataError(f"{where}: this question stands in {found[question.id]} already.")
-        if len(found) == _MOST:
-            raise DataError(f"{where}: a study has at most {_MOST} questions.")
-        found[question.id] = where
-        questions.append(question)
+        for one in _pairs_of(row, where):
+            question = make_question(one, where, levels)
+            if question.id in found:
+                raise DataError(f"{where}: this question stands in {found[question.id]} already.")
+            if len(found) == _MOST:
+                raise DataError(f"{where}: a study has at most {_MOST} questions.")
+            found[question.id] = where
+            questions.append(question)
     return tuple(questions)
+
+
+def _pairs_of(row: Mapping[str, Any], where: str) -> Iterator[Mapping[str, Any]]:
+    """Yield a row, or every pair of its candidates where it asks for pairs."""
+    if row.get("ask") != "pair" or "candidates" not in row:
+        yield row
+        return
+    given, names = _answers_of(row, "choice", where)
+    rest = {name: value for name, value in row.items() if name not in {"candidates", "names"}}
+    for (i, one), (j, other) in combinations(enumerate(given), 2):
+        named = {"first_name": names[i], "second_name": names[j]} if names else {}
+        yield rest | {"first": one, "second": other} | named
 
 
 def _size(text: Text) -> int:
     return len(text) if isinstance(text, str) else sum(len(turn["content"]) for turn in text)
 
+
+Choose = Literal["fewest", "uncertain", "optimistic"]
 
 _Changes = Literal["refused", "paid"]
 """What happens to a person who changed their mind: nothing, or a new release that is paid for."""
@@ -186,7 +205,9 @@ DATABASE_VARIABLE: Final = "SORDINO_DATABASE"
 """Where a database URL with a password is given, so that it stands in no file."""
 
 _LONGEST_TITLE: Final = 300
-_FROZEN: Final = ("id", "epsilon", "cap", "accept_weak", "ties", "skips", "changes", "tick_seconds")
+_FROZEN: Final = (
+    *("id", "epsilon", "cap", "accept_weak", "ties", "skips", "changes", "choose", "tick_seconds"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +222,9 @@ class Study:
     ties: bool = True  # whether "both are equally good" is a choice; it is a label like any other
     skips: bool = False  # whether "I would rather not say" is one; it is the same label as a tie
     levels: Levels | None = None  # of ratings: the lowest and the highest
+    # How the next question is chosen: the one that fewest people were asked; of two names whose
+    # difference is known least; or by the optimistic rule, from randomized answers.
+    choose: Choose = "fewest"
     changes: _Changes = "refused"  # whether a changed mind is refused, or paid for as a new release
     tick_seconds: int = 15  # the page sends what is waiting once in so many seconds
     # Codes of languages that come with sordino, or paths of files like theirs.
@@ -215,6 +239,16 @@ class Study:
         _validate.integer("cap", self.cap, at_least=1, at_most=100_000)
         _validate.integer("tick_seconds", self.tick_seconds, at_least=1, at_most=3600)
         _validate.one_of("changes", self.changes, get_args(_Changes))
+        _validate.one_of("choose", self.choose, get_args(Choose))
+        if self.chooses and any(question.ask != "pair" for question in self.questions):
+            raise UsageError(
+                f'choose = "{self.choose}" is for pairs; other questions are asked too.'
+            )
+        if self.choose == "uncertain" and not all(question.names for question in self.questions):
+            raise UsageError(
+                'choose = "uncertain" compares names: every question needs first_name and '
+                "second_name, or names beside its candidates."
+            )
         object.__setattr__(self, "levels", None if self.levels is None else Levels.of(self.levels))
         sizes = {one.outcomes for one in self.questions if one.ask in {"choice", "ranking"}}
         if len(sizes) > 1:
@@ -254,6 +288,16 @@ class Study:
     def most_questions(self) -> int:
         """Return how many questions one person is asked."""
         return min(self.cap, len(self.questions))
+
+    @property
+    def chooses(self) -> bool:
+        """Return whether questions are chosen while people answer."""
+        return self.choose != "fewest"
+
+    @property
+    def most_at_once(self) -> int:
+        """Return how many questions a person is told at first."""
+        return min(AHEAD, self.most_questions) if self.chooses else self.most_questions
 
     @property
     def most_labels(self) -> int:
@@ -296,9 +340,10 @@ class Study:
 
     def told(self, expires: int) -> dict[str, Any]:
         """Return what a page is told of this study, before anybody answers anything."""
-        names = ("id", "title", "epsilon", "ties", "skips", "changes", "tick_seconds")
+        names = ("id", "title", "epsilon", "ties", "skips", "changes", "choose", "tick_seconds")
         return {name: getattr(self, name) for name in names} | {
             "cap": self.most_labels,
+            "asks": self.most_questions,
             "threshold": self.terms["threshold"],
             "die": self.terms["die"],
             "levels": self.levels and [self.levels.low, self.levels.high],
@@ -384,6 +429,7 @@ accept_weak = {accept_weak}  # go on where that is above 20; page and exports th
 ties = {ties}  # may people say that both are equally good?
 skips = {skips}  # may people say that they would rather not say?
 {levels}  # of ratings: the lowest and the highest; only a study that asks for ratings has them
+choose = {choose}  # the next question: "fewest" asked; "uncertain" names, or "optimistic"
 changes = {changes}  # "paid": a changed mind is a new answer and costs another epsilon
 
 tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little

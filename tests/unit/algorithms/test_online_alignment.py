@@ -11,8 +11,8 @@ from scipy.special import expit
 
 import sordino
 from sordino.algorithms.online_alignment import (
+    LinearLearner,
     _FiniteLearner,
-    _LinearLearner,
     align_online,
 )
 from sordino.environments.preference_worlds import (
@@ -279,7 +279,7 @@ def test_the_final_reward_and_policy_agree(run):
 
 def _learner(d=3, **changed):
     sizes = {"feature_bound": 0.5, "ball": 1.5, "ridge": 0.7, "flip_probability": 0.2}
-    return _LinearLearner(d, confidence=0.9, **(sizes | changed))
+    return LinearLearner(d, confidence=0.9, **(sizes | changed))
 
 
 def test_rank_one_updates_are_the_inverse_and_stop_at_a_doubled_determinant():

@@ -13,6 +13,7 @@ from sordino.collection.answers import (
     revoke,
     states,
 )
+from sordino.collection.arena import chooser_of
 from sordino.collection.database import INVITATIONS, PERSONS, frozen, open_database
 from sordino.collection.refusals import Refusal
 from sordino.collection.study import Question, Study
@@ -39,7 +40,7 @@ def engine(study):
 
 def opened(engine, study, token, device=ONE):
     with engine.begin() as connection:
-        return open_invitation(connection, study, token=token, device=device)
+        return open_invitation(connection, study, chooser_of(study), token=token, device=device)
 
 
 def refusal(engine, study, token, device=ONE):

@@ -15,6 +15,7 @@ from sordino.collection.answers import (
     progress_of,
     revoke,
 )
+from sordino.collection.arena import chooser_of
 from sordino.collection.database import ANSWERS, INVITATIONS, frozen, open_database
 from sordino.collection.study import new_study
 from sordino.errors import FileSystemError
@@ -40,7 +41,9 @@ def begun(engine, study):
 
 def opened(engine, study, token, letter):
     with engine.begin() as connection:
-        asked, _ = open_invitation(connection, study, token=token, device=letter * 43)
+        asked, _ = open_invitation(
+            connection, study, chooser_of(study), token=token, device=letter * 43
+        )
     return asked
 
 

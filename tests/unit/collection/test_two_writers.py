@@ -3,10 +3,13 @@
 The race of two real processes is in tests/soundness/test_collection_kills.py.
 """
 
+from functools import partial
+
 import pytest
 from sqlalchemy import select
 
 from sordino.collection.answers import _Submitted, store
+from sordino.collection.arena import chooser_of
 from sordino.collection.database import PERSONS, Writer, open_database
 
 ROUNDS = 5
@@ -24,12 +27,13 @@ def writers(engine):
 def test_groups_in_opposite_orders_do_not_stop_each_other(talk, writers, answer):
     talk = talk(people=40, questions=ROUNDS, cap=ROUNDS, weak=True)
     held = [talk.open(token) for token in talk.tokens]
+    terms = {"study": talk.study, "chooser": chooser_of(talk.study)}
     for number in range(ROUNDS):
         pair, told = writers(), []
         for writer, people in zip(pair, (held, held[::-1]), strict=True):
             for device, asked in people:
                 one = (_Submitted(**answer(asked[number])),)
-                job = lambda link, device=device, one=one: store(link, talk.study, device, one)  # noqa: E731
+                job = partial(store, **terms, device=device, answers=one)
                 told.append(writer.submit(job))
         for writer in pair:
             writer.start()
@@ -54,7 +58,7 @@ def test_people_who_come_at_once_are_asked_different_questions_equally_often(tal
     for at, token in enumerate(talk.tokens):
         device = f"{at:043d}"
         job = lambda link, token=token, device=device: open_invitation(  # noqa: E731
-            link, talk.study, token=token, device=device
+            link, talk.study, chooser_of(talk.study), token=token, device=device
         )
         told.append(pair[at % 2].submit(job))
     for writer in pair:

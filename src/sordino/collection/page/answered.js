@@ -73,9 +73,9 @@ function standing(state, id, count) {
 export function lastPage(state, closed) {
   const waiting = state.progress.waiting.length;
   const answered = new Set(state.progress.given.map(({ question }) => question)).size;
-  const all = answered === state.questions.length;
+  const all = answered === state.terms.asks;
   const refused = state.progress.refused.length;
-  const places = { answered, total: state.questions.length, waiting, refused, cap: state.terms.cap };
+  const places = { answered, total: state.terms.asks, waiting, refused, cap: state.terms.cap };
   return [
     heading(say(waiting || refused ? "end.wait" : "end.title")),
     element("p", { class: "lead", text: closed ? trouble(closed) : say(all ? "end.all" : "end.cap", places) }),

@@ -50,7 +50,9 @@ function day(time) {
 
 function openly(terms) {
   const keys = ["explain.open.took", "explain.open.which", "explain.open.stop"];
-  return terms.changes === "paid" ? [...keys, "explain.open.changed"] : keys;
+  if (terms.changes === "paid") keys.push("explain.open.changed");
+  if (terms.choose === "optimistic") keys.push("explain.open.chosen");
+  return keys;
 }
 
 function section(title, paragraphs, places, ...more) {

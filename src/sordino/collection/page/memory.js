@@ -121,6 +121,17 @@ export class Memory {
     });
   }
 
+  /** Keep questions that are new here; which ones they are was chosen while people answered. */
+  learn(questions) {
+    return this.#within(["questions"], "readwrite", async ({ questions: all }) => {
+      const kept = await done(all.getAll());
+      const names = new Set(kept.map(({ id }) => id));
+      const fresh = questions.filter(({ id }) => !names.has(id));
+      fresh.forEach((question, at) =>
+        all.add({ ...question, place: kept.length + at, order: randomOrder(question.answers.length) }));
+    });
+  }
+
   /** Return the terms and questions that are kept, or null. */
   recall() {
     return this.#within(["settings", "questions"], "readonly", async ({ settings, questions }) => {

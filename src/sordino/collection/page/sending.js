@@ -5,6 +5,7 @@
  * nothing about when, or how fast, somebody clicked; not even right after being offline.
  */
 
+import { wellNamed } from "./canonical.js";
 import { Refusal, sendAnswers } from "./service.js";
 
 /** After these the service takes no more answers of this device. */
@@ -15,7 +16,7 @@ const LONGEST_WAIT = 8; // in ticks
 
 /** Sends what waits, one request per tick. */
 export class Sender {
-  #memory; #study; #secret; #seconds; #changed;
+  #memory; #terms; #secret; #seconds; #changed;
   #failures = 0;
   #pause = 0;
   #busy = false;
@@ -25,13 +26,13 @@ export class Sender {
 
   /**
    * @param {import("./memory.js").Memory} memory - Where the queue is.
-   * @param {{id: string, tick_seconds: number}} terms - Of the study.
+   * @param {object} terms - Of the study.
    * @param {string} secret - By which the server knows this device.
    * @param {function(): void} changed - Called after every tick: another tab may have sent.
    */
   constructor(memory, terms, secret, changed) {
     this.#memory = memory;
-    this.#study = terms.id;
+    this.#terms = terms;
     this.#secret = secret;
     this.#seconds = terms.tick_seconds;
     this.#changed = changed;
@@ -81,8 +82,12 @@ export class Sender {
   }
 
   async #deliver(answers) {
-    const { stored, refused } = await sendAnswers(this.#secret, this.#study, answers);
+    const { stored, refused, questions } = await sendAnswers(this.#secret, this.#terms.id, answers);
     if (!Array.isArray(stored) || !Array.isArray(refused)) throw new Refusal("other");
+    if (questions?.length) {
+      if (!(await wellNamed(questions, this.#terms))) throw new Refusal("terms-wrong");
+      await this.#memory.learn(questions);
+    }
     // A crash between the two lines sends the same answers again under the same ids.
     await this.#memory.settle(stored, refused);
     this.problem = null;

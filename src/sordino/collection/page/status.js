@@ -38,12 +38,12 @@ export function languages(chosen) {
  * @param {string|null} problem - The code of what hinders sending, or null.
  */
 export function budget(state, problem) {
-  const { terms, questions, progress } = state;
+  const { terms, progress } = state;
   const used = progress.given.length;
   const answered = new Set(progress.given.map(({ question }) => question)).size;
   const spent = { used, cap: terms.cap, spent: rounded(used * terms.epsilon), total: rounded(terms.cap * terms.epsilon) };
   return [
-    meter(say("status.progress"), say("status.answered", { answered, total: questions.length }), answered, questions.length),
+    meter(say("status.progress"), say("status.answered", { answered, total: terms.asks }), answered, terms.asks),
     meter(say("status.budget"), say("status.used", spent), used, terms.cap, say("status.meaning", spent)),
     sending(progress, problem),
   ];

@@ -63,7 +63,9 @@ async function opened(token, kept, name) {
   if (wrong) return refuse(wrong);
   if (!(await wellNamed(answer.questions, answer.study))) return refuse("terms-wrong");
   const study = await memory.remember(answer.study, answer.questions);
-  const same = study.questions.every(({ id }, place) => id === answer.questions[place]?.id);
+  await memory.learn(answer.questions);
+  const told = new Set(answer.questions.map(({ id }) => id));
+  const same = study.questions.every(({ id }) => told.has(id));
   if (!same || !sameTerms(study.terms, answer.study)) return refuse("terms-changed");
   history.replaceState(null, "", location.pathname); // the invitation has done its work
   return study;
@@ -125,7 +127,9 @@ function ask() {
   const given = new Set(state.progress.given.map(({ question }) => question));
   const next = state.questions.find(({ id }) => !given.has(id));
   const full = answersLeft(state.terms, state.progress.given.length) === 0;
-  if (next === undefined || full || closed()) show(at("main"), ...lastPage(state, closed()));
+  const more = given.size < state.terms.asks; // chosen when answers have arrived
+  if (next === undefined && more && !full && !closed()) show(at("main"), heading(say("next.title")), element("p", { class: "lead", text: say("next.wait", { seconds: state.terms.tick_seconds }) }));
+  else if (next === undefined || full || closed()) show(at("main"), ...lastPage(state, closed()));
   else pose(next, 1);
 }
 
@@ -142,7 +146,7 @@ function change(question, revision) {
 }
 
 function pose(question, revision) {
-  const about = { number: question.place + 1, total: state.questions.length, again: revision > 1 };
+  const about = { number: question.place + 1, total: state.terms.asks, again: revision > 1 };
   asked = new QuestionView(question, state.terms, about, {
     send: (judgment) => commit(question, revision, judgment),
     leave: () => go("list"),
@@ -174,7 +178,8 @@ async function commit({ id, ask }, revision, judgment) {
 async function refresh() {
   const before = shown;
   state.progress = await memory.progress();
-  shown = JSON.stringify([state.progress, sender.problem]);
+  if (state.terms.choose !== "fewest") state.questions = (await memory.recall()).questions;
+  shown = JSON.stringify([state.progress, state.questions.length, sender.problem]);
   if (shown === before) return; // whoever reads the page is left in peace
   status();
   if (view === "list") restate(at("main"), state);
