@@ -73,7 +73,7 @@ function standing(state, id, count) {
 export function lastPage(state, closed) {
   const waiting = state.progress.waiting.length;
   const answered = new Set(state.progress.given.map(({ question }) => question)).size;
-  const all = answered === state.terms.asks;
+  const all = answered === Math.max(state.terms.asks, state.questions.length);
   const refused = state.progress.refused.length;
   const places = { answered, total: state.terms.asks, waiting, refused, cap: state.terms.cap };
   return [
