@@ -187,9 +187,9 @@ class Optimistic(Chooser):
             for group in groups.values()
         ]
         for question in questions:
-            both = features.transform([question.prompt] * 2, list(question.answers))
-            one, other = csr_array(both).toarray()
-            self._differences[question.id] = one - other
+            sides = features.transform([question.prompt] * 2, list(question.answers))
+            first, second = csr_array(sides).toarray()
+            self._differences[question.id] = first - second
 
     def _learn(self, questions: Sequence[str], answers: Sequence[int]) -> None:
         """Make the estimate, and the two policies of every prompt, anew."""
