@@ -187,8 +187,8 @@ class Optimistic(Chooser):
             for group in groups.values()
         ]
         for question in questions:
-            sides = features.transform([question.prompt] * 2, list(question.answers))
-            first, second = csr_array(sides).toarray()
+            told = features.transform([question.prompt] * 2, list(question.answers))
+            first, second = csr_array(told).toarray()
             self._differences[question.id] = first - second
 
     def _learn(self, questions: Sequence[str], answers: Sequence[int]) -> None:
