@@ -211,8 +211,9 @@ def test_two_tabs_cannot_release_twice(site, visit):
           const { openMemory } = await import("/page/memory.js");
           const memories = await Promise.all([1, 2, 3, 4].map(() => openMemory()));
           const question = "0".repeat(32);
-          const one = { question, revision: 1, label: 1, threshold: 1n << 62n, cap: 9 };
-          const all = memories.flatMap((memory) => [memory.release(one), memory.release(one)]);
+          const one = { question, ask: "pair", revision: 1, judgment: [1, 1] };
+          const terms = { threshold: String(1n << 62n), die: null, cap: 9 };
+          const all = memories.flatMap((m) => [m.release(one, terms), m.release(one, terms)]);
           return Promise.all(all);
         }"""
     )
