@@ -136,12 +136,12 @@ def interval(values: np.ndarray) -> list[float]:
 
 
 def measure(runs: int) -> dict[str, Any]:
-    """Return the regret of both ways of choosing, and their ratio run by run."""
+    """Return the regret of both ways of choosing, and how they compare run by run."""
     found = {
         choose: np.array([one_run(choose, seed) for seed in range(runs)])
         for choose in ("fewest", "optimistic")
     }
-    ratio = found["optimistic"] / found["fewest"]
+    one, other = found["optimistic"], found["fewest"]
     return {
         "name": "arena",
         "questions": PEOPLE * CAP,
@@ -150,7 +150,8 @@ def measure(runs: int) -> dict[str, Any]:
         "terms": TERMS,
         "regret": {name: interval(values[:, 0]) for name, values in found.items()},
         "final": {name: interval(values[:, 1]) for name, values in found.items()},
-        "ratio": {"regret": interval(ratio[:, 0]), "final": interval(ratio[:, 1])},
+        "ratio_of_regret": interval(one[:, 0] / other[:, 0]),
+        "difference_of_final": interval(one[:, 1] - other[:, 1]),
         "versions": versions(),
     }
 

@@ -335,6 +335,15 @@ class Play:
             self.contexts.drop(size)
             done += size
 
+    def learn_from(self, differences: Float[np.ndarray, "n m"], answers: Integers) -> None:
+        """Take in questions that were chosen and answered before, all at once."""
+        # The confidence set is as if they had come one by one: it needs their sum alone.
+        self.widths.append(self.learner.widths(differences))
+        self.learner.learn(differences, answers)
+        self.actions.append(np.tile([0, 1], (len(answers), 1)))
+        self.questions.append(differences)
+        self.answers.append(answers)
+
     @property
     def heuristic(self) -> bool:
         """Return whether the bonus is less than what the proof needs."""

@@ -39,7 +39,14 @@ from sordino.preferences.records import (
     rated_key,
     read_text,
 )
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more, weak_caveats
+from sordino.privacy.guarantee import (
+    ADAPTIVE_QUESTIONS,
+    REPLACE_ONE,
+    Guarantee,
+    Unit,
+    never_more,
+    weak_caveats,
+)
 from sordino.privacy.ledger_chain import digest_of_json
 
 _JUDGMENTS: Final = (
@@ -323,7 +330,9 @@ class Study:
         )
         ways = "a smaller epsilon or cap, as all answers of one invitation count together"
         weak = weak_caveats([promise.epsilon], accepted=self.accept_weak, ways=ways)
-        return promise.with_caveats(*weak, *(() if unit == "person" else ("person-total",)))
+        chosen = (ADAPTIVE_QUESTIONS,) if self.choose == "optimistic" else ()
+        total = () if unit == "person" else ("person-total",)
+        return promise.with_caveats(*weak, *total, *chosen)
 
     @cached_property
     def terms(self) -> dict[str, Any]:

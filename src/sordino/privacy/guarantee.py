@@ -47,6 +47,7 @@ REPLACE_SPECIAL = NeighboringRelation.REPLACE_SPECIAL
 Unit = Literal["label", "record", "person"]
 Trust = Literal["local", "central"]
 
+ADAPTIVE_QUESTIONS = "adaptive-questions"
 DECLARED_DISJOINT = "declared-disjoint"
 PUBLIC_OVERLAP = "public-overlap"
 WEAK_PROMISE = "weak-promise"
@@ -57,6 +58,8 @@ LARGEST_DELTA: Final = 1e-3
 """From here on a δ is too large where nobody may know how many records or persons there are."""
 
 CAVEATS: Mapping[str, str] = {  # what every caveat means, in one sentence
+    ADAPTIVE_QUESTIONS: "Which questions were asked depends on earlier answers, as they were "
+    "randomized. That costs no privacy, but intervals for fixed questions do not hold.",
     DECLARED_DISJOINT: "Of entries on the ledger that are said to concern different people, labels "
     "or slots only the largest counts. That was declared, and the ledger cannot check it.",
     "labels-only": "Only judgments are protected: prompts, answers and who answered what are "

@@ -18,6 +18,7 @@ from sordino._validate import Square, Vector
 from sordino.engines.engine import Rows
 from sordino.errors import ConvergenceError, UsageError
 from sordino.preferences.comparisons import FOLDS
+from sordino.privacy.guarantee import ADAPTIVE_QUESTIONS
 
 from .confidence import ConfidenceEllipsoid, confidence_ellipsoid
 from .evidence import (
@@ -95,8 +96,17 @@ def fit(
         found = fit_sum(evidence, ridge=ridge, ball=ball, criterion=criterion)
     else:
         found = fit_design(evidence, ridge=ridge, ball=ball, method=method)
+    # A set for questions that answers chose has another radius.
+    # Source: docs/policy_optimization.md, "Online alignment".
+    chosen = ADAPTIVE_QUESTIONS in released.guarantee.caveats
+    if ellipsoid and chosen:
+        raise UsageError(
+            "Which questions were asked depends on earlier answers: no confidence set for fixed "
+            "questions holds then. Nothing was fitted. Leave ellipsoid out (--confidence), or "
+            "use `sordino online STUDY`, whose set holds for such questions."
+        )
     if ellipsoid is None:
-        ellipsoid = evidence.differences.shape[1] <= MOST_FEATURES
+        ellipsoid = not chosen and evidence.differences.shape[1] <= MOST_FEATURES
     return RewardModel(
         weights=found.weights,
         features=released.features,
@@ -107,7 +117,7 @@ def fit(
         gradient_norm=found.solution.gradient_norm,
         atol=accepted_gradient(evidence),
         pairs=released.pairs,
-        standard_errors=standard_errors(evidence, found),
+        standard_errors=None if chosen else standard_errors(evidence, found),
         ellipsoid=ellipsoid_of(evidence, found, ball=ball) if ellipsoid else None,
         release_ids=released.release_ids,
         artifact=released.artifact,

@@ -31,7 +31,13 @@ from sordino.preferences.files import untold
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import turned
-from sordino.privacy.guarantee import REPLACE_ONE, UNDECIDED, Guarantee, NeighboringRelation
+from sordino.privacy.guarantee import (
+    ADAPTIVE_QUESTIONS,
+    REPLACE_ONE,
+    UNDECIDED,
+    Guarantee,
+    NeighboringRelation,
+)
 from sordino.privacy.ledger import Ledger
 
 from .evidence import Evidence, Released, evidence_of_answers
@@ -153,6 +159,12 @@ def votes_of_answers(
             "Each answer went through a coin that knows no tie, so ties cannot be counted. Nothing "
             "was ranked. Take them as half wins (ties=False, --ties half); or release one noised "
             "sum (--noise estimate), which counts them."
+        )
+    if ADAPTIVE_QUESTIONS in answers.guarantee.caveats:
+        raise UsageError(
+            'Which battles were fought depends on earlier votes (choose = "optimistic"), and a '
+            "board's intervals do not hold then. Nothing was ranked. For a board use a study with "
+            'choose = "uncertain", which looks at counts alone.'
         )
     if isinstance(answers, PrivatePairs):
         _refuse_other_battles(answers)

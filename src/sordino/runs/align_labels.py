@@ -11,7 +11,7 @@ from sordino.errors import DataError, LedgerMismatch, UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
 from sordino.preferences.features import Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_manifest
-from sordino.privacy.guarantee import never_less
+from sordino.privacy.guarantee import ADAPTIVE_QUESTIONS, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import (
     MemoryRows,
@@ -172,6 +172,14 @@ class LabelNoise(LearningRun):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
+        mine = self._pairs
+        chosen = isinstance(mine, PrivatePairs) and ADAPTIVE_QUESTIONS in mine.guarantee.caveats
+        if chosen and self.settings.confidence is not None:
+            raise UsageError(
+                "--confidence: which questions were asked depends on earlier answers, and no "
+                "confidence set for fixed questions holds then. Nothing was done. Leave it out, or "
+                "use `sordino online STUDY`, whose set holds for such questions."
+            )
         if (known := self.settings.reward_class) is not None:  # it scores whatever will be asked
             self._pairs.refuse_alone()
             for pairs in filter(None, (self._pairs, self.inputs.public)):

@@ -8,7 +8,7 @@ before the first round.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
@@ -63,7 +63,9 @@ from .settings import (
     LabelUnit,
     Reading,
     Unit,
+    answers_of_study,
     named_option,
+    refuse_given,
     refuse_options,
     refuse_records,
     terms_of,
@@ -83,8 +85,9 @@ class Online(Promised, Reading, IntoFolder):
 
     world: str = Argument(
         "linear or hard, made-up people who follow a known reward; or a file of judged pairs "
-        "(raw, or randomized already), of which each is asked for at most once.",
-        metavar="WORLD|DATA",
+        "(raw, or randomized already), of which each is asked for at most once; or the TOML file "
+        "of a study (sordino collect), of which all answers so far are taken.",
+        metavar="WORLD|DATA|STUDY",
     )
     rounds: int = FitOption("How many rounds, in each of which one may be asked.", 1000, min=1)
     epsilon: Epsilon = None
@@ -125,12 +128,27 @@ class Online(Promised, Reading, IntoFolder):
             )
         if self.world != "linear":
             refuse_options(self, "it is of the world linear", "size")
+        if self.live:
+            usual = {field.name: field.default for field in fields(self)}
+            asking = ("rounds", "exploration", "scale", "bonus_bound", "world_seed")
+            given = {name: getattr(self, name) for name in asking}
+            changed = {
+                f"--{name.replace('_', '-')}": value
+                for name, value in given.items()
+                if value != usual[name]
+            }
+            refuse_given(changed, "a study has asked already, and all its answers are taken")
         self.refuse_folder()
 
     @property
     def made_up(self) -> bool:
         """Return whether nobody is behind it."""
         return self.world in _WORLDS
+
+    @property
+    def live(self) -> bool:
+        """Return whether people are asked on a page, and were asked already."""
+        return self.world.endswith(".toml")
 
     @property
     def asked(self) -> tuple[Path | None, ...]:
@@ -165,6 +183,7 @@ class OnlineRun(FolderRun):
 
     settings: Online
     pairs: Pairs | PrivatePairs | None  # None of a made-up world
+    source: Path | None  # the file that they lie in
     started: float
 
     @property
@@ -178,7 +197,7 @@ class OnlineRun(FolderRun):
         """Return the recorded judgments, with what is done to each of them."""
         assert self.pairs is not None  # noqa: S101 - for the type checker
         private = isinstance(self.pairs, PrivatePairs)
-        source = Path(self.settings.world) if private else None
+        source = self.source if private else None
         return Randomizing(settings=self.settings, pairs=self.pairs, source=source)
 
     @property
@@ -193,6 +212,12 @@ class OnlineRun(FolderRun):
     def losses(self) -> tuple[float, ...]:
         """Return what may be too weak a promise; nothing where answers arrived private."""
         return () if isinstance(self.pairs, PrivatePairs) else super().losses
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds there are; in a study as many as were answered."""
+        live = self.settings.live and self.pairs is not None
+        return int(self.pairs.first_rows().sum()) if live else self.settings.rounds  # type: ignore[union-attr]
 
     @cached_property
     def world(self) -> LinearPreferences | HardRounds:
@@ -245,9 +270,9 @@ class OnlineRun(FolderRun):
             features = cast("Features", self.features)
             each = np.flatnonzero(pairs.first_rows())
             order = generator(settings.world_seed).permutation(each)
-            if settings.rounds > len(order):
+            if self.rounds > len(order):
                 raise UsageError(
-                    f"--rounds {settings.rounds}: {len(order)} judgments are recorded, and nobody "
+                    f"--rounds {self.rounds}: {len(order)} judgments are recorded, and nobody "
                     "is asked what they were asked before: the same answer again would teach "
                     "nothing. Nothing was done. Give fewer rounds."
                 )
@@ -272,7 +297,7 @@ class OnlineRun(FolderRun):
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what would be spent; everything that is asked is scored before."""
         run = self.play(self.pairs)
-        known = {"rounds": self.settings.rounds, "heuristic": run.heuristic}
+        known = {"rounds": self.rounds, "heuristic": run.heuristic}
         if self.pairs is not None:
             return self.randomizing.plan(ledger) | known
         promise = promise_of_rounds(run, ledger)
@@ -288,7 +313,12 @@ class OnlineRun(FolderRun):
         else:
             private = self.randomizing.answers(ledger)
             run = self.play(private)
-            run.play(settings.rounds)
+            if settings.live:
+                encoded = run.learner.encode(run.contexts.peek(self.rounds))
+                answers = cast("_Recorded", run.contexts.world).answers
+                run.learn_from(encoded[:, 0] - encoded[:, 1], answers)
+            else:
+                run.play(settings.rounds)
             paid = (private.guarantee, private.release_ids, private.artifact)
             found = learned_in(run, *paid)
         reward = replace(found.reward, features=self.features)
@@ -349,8 +379,10 @@ def _halfway(weights: Float[np.ndarray, " d"], features: ActionFeatures) -> Any:
 
 def prepare(settings: Online) -> OnlineRun:
     """Return the run against a made-up world, or against the pairs of a file."""
-    started, pairs = _random.clock(), None
+    started, pairs, source = _random.clock(), None, None
     if not settings.made_up:
-        pairs = settings.read(Path(settings.world))
+        path = Path(settings.world)
+        source = answers_of_study(path) if settings.live else path
+        pairs = settings.read(source)
         pairs.refuse_alone()
-    return OnlineRun(settings=settings, pairs=pairs, started=started)
+    return OnlineRun(settings=settings, pairs=pairs, source=source, started=started)

@@ -74,6 +74,7 @@ from .settings import (
     ManyFiles,
     PrivacyOption,
     Unit,
+    answers_of_study,
     refuse_given,
     refuse_records,
     refuse_relation,
@@ -95,7 +96,7 @@ class Rank(Offered, IntoFolder, ManyFiles):
     votes: list[Path] = Argument(
         "Votes: two names and a winner, or a tie, with or without texts; thumbs of named "
         "answers; ballots over items, full or short, also of PrefLib; randomized answers with "
-        "names. Files, or folders of them.",
+        "names, or the TOML file of the study that collects them. Files, or folders of them.",
         metavar="DATA...",
     )
     noise: str = PrivacyOption(
@@ -745,6 +746,8 @@ def _read(
 
 def prepare(settings: Rank, data: object = None) -> RankRun:
     """Return the run of the noise that was asked for, on files or on votes in memory."""
+    files = [answers_of_study(one) if one.suffix == ".toml" else one for one in settings.votes]
+    settings = replace(settings, votes=files)
     earlier = None if settings.update is None else Board.load(_board_path(settings.update))
     spread = (settings if earlier is None else earlier).updates is not None
     started, foreseen, votes = _random.clock(), None, _read(settings, data, spread=spread)
@@ -778,8 +781,8 @@ def prepare(settings: Rank, data: object = None) -> RankRun:
         able = {name: told["points"] for name, told in (foreseen or {}).items() if "points" in told}
         kind = min(able, key=able.__getitem__, default="estimate")
     run = _run(replace(settings, noise=kind), left_out=left, **read)
-    files = data is None and isinstance(votes, PrivatePairs)
-    return replace(run, foreseen=foreseen, source=settings.votes[0] if files else None)
+    arrived = data is None and isinstance(votes, PrivatePairs)
+    return replace(run, foreseen=foreseen, source=settings.votes[0] if arrived else None)
 
 
 def _run(settings: Rank, **read: Any) -> RankRun:

@@ -515,6 +515,18 @@ class Reading:
             return read_pairs(source, **self.reading, **more, progress=bar)
 
 
+def answers_of_study(path: Path) -> Path:
+    """Return a file of all that people answered so far in a study, beside it; nothing is drawn."""
+    answers, database, study = map(collection_module, ("answers", "database", "study"))
+    found, out = study.read_study(path), path.with_name(f"{path.stem}.answers.jsonl")
+    engine = database.frozen(database.open_database(found.database_url), found, create=False)
+    try:
+        answers.export_answers(engine, found, out, unit="person", force=True)
+    finally:
+        engine.dispose()
+    return out
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rated(Reading):
     """How judgments are read, and what ratings of single answers are."""
