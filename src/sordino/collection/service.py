@@ -102,6 +102,7 @@ _STUDY: Final = _object(
     changes={"enum": ["refused", "paid"]},
     choose={"enum": list(get_args(Choose))},
     asks=_WHOLE,
+    markdown=_FLAG,
     tick_seconds=_WHOLE,
     threshold=_COUNT,
     die={"oneOf": [_object(categories=_WHOLE, threshold=_COUNT), _NONE]},
@@ -403,7 +404,7 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
 
     routes = [
         *(Route(path, partial(service.page_file, name=name)) for path, name in _NAMED.items()),
-        Route("/page/{name}", service.page_file),
+        Route("/page/{name:path}", service.page_file),
         Route("/openapi.json", service.openapi),
         Route("/api/health", service.health),
         Route("/api/texts", service.texts),

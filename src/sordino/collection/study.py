@@ -234,6 +234,7 @@ class Study:
     choose: Choose = "fewest"
     changes: _Changes = "refused"  # whether a changed mind is refused, or paid for as a new release
     tick_seconds: int = 15  # the page sends what is waiting once in so many seconds
+    markdown: bool = True  # whether texts are read as Markdown, or shown as they are
     # Codes of languages that come with sordino, or paths of files like theirs.
     languages: tuple[str, ...] = ("en", "de")
     database: str  # an SQLite file beside the study, or the URL of a PostgreSQL database
@@ -263,7 +264,7 @@ class Study:
                 "All choices and rankings of a study must have as many candidates: there is one "
                 f"die for them all. Here are some with {' and '.join(map(str, sorted(sizes)))}."
             )
-        for name in ("ties", "skips", "accept_weak"):
+        for name in ("ties", "skips", "accept_weak", "markdown"):
             _validate.one_of(name, getattr(self, name), (True, False))
         for name in ("title", "database"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
@@ -351,6 +352,7 @@ class Study:
         """Return what a page is told of this study, before anybody answers anything."""
         names = ("id", "title", "epsilon", "ties", "skips", "changes", "choose", "tick_seconds")
         return {name: getattr(self, name) for name in names} | {
+            "markdown": self.markdown,
             "cap": self.most_labels,
             "asks": self.most_questions,
             "threshold": self.terms["threshold"],
@@ -423,7 +425,7 @@ def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 _TEMPLATE: Final = """\
 # A study of sordino: people judge answers, and each judgment is randomized on their own device.
 # What bears on the promise (epsilon, cap, accept_weak, ties, skips, levels, changes, tick_seconds,
-# questions) is frozen with the first invitation. The title and the languages may change later.
+# questions) is frozen with the first invitation. The title, markdown and the languages may change.
 
 id = {id}
 title = {title}
@@ -441,6 +443,7 @@ skips = {skips}  # may people say that they would rather not say?
 choose = {choose}  # the next question: "fewest" asked; "uncertain" names, or "optimistic"
 changes = {changes}  # "paid": a changed mind is a new answer and costs another epsilon
 
+markdown = {markdown}  # false: texts are shown as they are, stars and all
 tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little
 languages = {languages}  # en and de are here; a file of your own is a path
 database = {database}  # or postgresql://..., which is better said in SORDINO_DATABASE
@@ -494,8 +497,10 @@ def _toml(value: object) -> str:
 _KINDS: Final = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",  # licences
 }
 _DIGEST: Final = b"__PAGE__"  # written in place of it: the page's own digest, so that caches end
 _FIRST: Final = "en"
@@ -519,8 +524,9 @@ def _folder() -> Traversable:
 def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
     """Return the files of the page."""
     found = {
-        entry.name: entry.read_bytes()
-        for entry in _folder().iterdir()
+        f"{inside}{entry.name}": entry.read_bytes()
+        for inside in ("", "vendor/")
+        for entry in (_folder() / inside).iterdir()
         if entry.is_file() and Path(entry.name).suffix in _KINDS
     }
     packaged = {  # the languages that come with sordino

@@ -5,7 +5,7 @@
 
 import { answeredList, lastPage, restate } from "./answered.js";
 import { wellNamed } from "./canonical.js";
-import { announce, button, element, heading, show } from "./elements.js";
+import { announce, button, element, heading, readAsMarkdown, show } from "./elements.js";
 import { explanation } from "./explanation.js";
 import { openMemory, whichStudy } from "./memory.js";
 import { QuestionView } from "./question.js";
@@ -79,6 +79,7 @@ async function enter(study) {
   begun = (await memory.setting("begun")) === true;
   shortcuts = (await memory.setting("shortcuts")) !== false;
   document.title = state.terms.title;
+  readAsMarkdown(state.terms.markdown !== false);
   sender = new Sender(memory, state.terms, await memory.secret(), refresh);
   sender.start();
   addEventListener("online", status);

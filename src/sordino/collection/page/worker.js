@@ -16,6 +16,7 @@ const FILES = [
   "page/elements.js",
   "page/explanation.js",
   "page/identifiers.js",
+  "page/markdown.js",
   "page/memory.js",
   "page/question.js",
   "page/randomize.js",
@@ -25,6 +26,8 @@ const FILES = [
   "page/study.js",
   "page/terms.js",
   "page/texts.js",
+  "page/vendor/markdown-it.esm.min.mjs",
+  "page/vendor/purify.es.mjs",
 ];
 
 self.addEventListener("install", (event) => {
