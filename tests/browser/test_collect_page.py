@@ -7,7 +7,13 @@ import zipfile
 
 import pytest
 
-_LONG = "Keep it in a paper bag at room temperature, never in the fridge. " * 40
+_LONG = (
+    "# Bread\n\nKeep it *cool*, **not cold**.\n\n```python\nkeep(bread, where='in a paper bag', "
+    "temperature=20, days=range(1, 4))\n```\n\n| kind | kept for | where it is best kept |\n"
+    "|---|--:|:-:|\n| rye | 7 | `a_wooden_box_with_a_lid` |\n\n$$\n\\frac{a}{b}\n$$\n\n> 1. So\n\n"
+    + "Keep it in a paper bag at room temperature, never in the fridge. "
+    * 40
+)
 _EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)> &amp; ${1} {number} \u202e\u0000ok"
 _TALK = [
     {"role": "system", "content": "Be brief."},
@@ -330,14 +336,14 @@ def test_every_refusal_of_the_service_has_words(page_folder):
 
 def test_the_worker_keeps_every_file_that_the_page_loads(page_folder):
     worker = (page_folder / "worker.js").read_text("utf-8")
-    listed = set(re.findall(r'"page/([a-z.]+)"', worker))
+    listed = set(re.findall(r'"page/([a-z./-]+)"', worker))
     assert all((page_folder / name).is_file() for name in listed)
     reached, todo = set(), {"study.js"}
     while todo:
         name = todo.pop()
         reached.add(name)
         source = (page_folder / name).read_text("utf-8")
-        todo |= set(re.findall(r'from "\./([a-z]+\.js)"', source)) - reached
+        todo |= set(re.findall(r'from "\./([a-z/.-]+js)"', source)) - reached
     assert listed == reached | {"style.css", "icon.svg"}
     assert "/api" not in worker.partition("const FILES")[2]
     assert "__PAGE__" in worker

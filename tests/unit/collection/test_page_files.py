@@ -1,6 +1,9 @@
 """One digest for the page: whoever changes a word or a line of it changes the digest."""
 
 import json
+import re
+import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -29,20 +32,32 @@ def own(tmp_path):
 def page_folder(tmp_path, monkeypatch):
     """Return a copy of the page's files that is read in their place."""
     folder = tmp_path / "copy"
-    (folder / "languages").mkdir(parents=True)
-    for path in PACKAGED.rglob("*.*"):
-        (folder / path.relative_to(PACKAGED)).write_bytes(path.read_bytes())
+    shutil.copytree(PACKAGED, folder)
     monkeypatch.setattr(page_files, "_folder", lambda: folder)
     return folder
 
 
-@pytest.mark.parametrize("name", ["index.html", "randomize.js", "languages/de.json"])
+@pytest.mark.parametrize(
+    "name", ["index.html", "randomize.js", "languages/de.json", "vendor/purify.es.mjs"]
+)
 def test_every_file_is_in_the_digest(page_folder, name):
     before = read_page().digest
     assert read_page().digest == before
     raw = (page_folder / name).read_text("utf-8")
     (page_folder / name).write_text(raw + "\n", "utf-8")
     assert read_page().digest != before
+
+
+def test_files_of_others_are_the_ones_that_are_named_and_carry_their_licences():
+    named = (PACKAGED / "vendor/README.md").read_text("utf-8")
+    digests = dict(re.findall(r"\| `([\w.-]+\.mjs)` .*`([0-9a-f]{64})` \|", named))
+    folder = PACKAGED / "vendor"
+    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.mjs")}
+    assert digests == found != {}
+    licences = {path.name for path in folder.glob("*.LICENSE.txt")}
+    assert set(re.findall(r"`([\w.-]+\.txt)`", named)) == licences
+    sent = {name for name in read_page().files if name.startswith("vendor/")}
+    assert sent == {f"vendor/{name}" for name in found.keys() | licences}
 
 
 def test_the_words_that_come_with_sordino_need_no_study(make_study):

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from sordino.collection.refusals import POLICY
+
 AS_JSON = {"Content-Type": "application/json"}
 ONE_KIND = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # refused before it matters
 
@@ -148,6 +150,15 @@ def test_other_methods_are_refused(talk, method):
         talk.has_headers(response, api=path.startswith("/api/"))
 
 
+def test_the_policy_lets_a_page_load_nothing_from_elsewhere():
+    allowed = dict(line.partition(" ")[::2] for line in POLICY.split("; "))
+    assert allowed["default-src"] == "'none'"
+    assert allowed["img-src"] == "'self' data:"
+    wider = {"img-src", "require-trusted-types-for", "trusted-types"}
+    assert {allowed[name] for name in allowed.keys() - wider} == {"'none'", "'self'"}
+    assert allowed["trusted-types"] == "worker"  # none that makes HTML
+
+
 @ONE_KIND
 def test_what_is_public_has_every_header(talk):
     talk = talk()
@@ -155,6 +166,8 @@ def test_what_is_public_has_every_header(talk):
         response = talk.client.get(path)
         assert response.status_code == 200
         talk.has_headers(response, api=False)
+    scripts = talk.client.get("/page/vendor/purify.es.mjs")
+    assert scripts.headers["content-type"].startswith("text/javascript")
     for path in ("/api/health", "/api/texts"):
         response = talk.client.get(path)
         assert response.status_code == 200

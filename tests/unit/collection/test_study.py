@@ -52,6 +52,7 @@ def test_what_is_written_is_what_is_read(file):
         ("epsilon = 0.5", "epsilon = nan", "epsilon must be"),
         ("epsilon = 0.5", "epsilon = '1'", "epsilon must be"),
         ("ties = true", "ties = 'yes'", "ties must be one of"),
+        ("markdown = true", "markdown = 1", "markdown must be one of"),
         ('changes = "refused"', 'changes = "free"', "changes must be one of 'refused', 'paid'"),
         ("tick_seconds = 15", "tick_seconds = 0", "tick_seconds must be"),
         ('["en", "de"]', '"en"', "languages must be a list"),
@@ -137,10 +138,11 @@ def test_what_people_were_promised_cannot_be_edited(file, old, new, named):
     engine.dispose()
 
 
-def test_questions_are_frozen_and_the_title_is_not(file):
+def test_questions_are_frozen_and_what_only_looks_different_is_not(file):
     engine = open_database(read_study(file).database_url)
     frozen(engine, read_study(file), create=True)
     edit(file, "<b>", "<i>")
+    edit(file, "markdown = true", "markdown = false")
     frozen(engine, read_study(file), create=False)
     questions = file.parent / "asked/q.jsonl"
     kept = questions.read_text()
