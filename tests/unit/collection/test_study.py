@@ -52,7 +52,7 @@ def test_what_is_written_is_what_is_read(file):
         ("epsilon = 0.5", "epsilon = nan", "epsilon must be"),
         ("epsilon = 0.5", "epsilon = '1'", "epsilon must be"),
         ("ties = true", "ties = 'yes'", "ties must be one of"),
-        ("markdown = true", "markdown = 1", "markdown must be one of"),
+        ("markdown = true", "markdown = 'yes'", "markdown must be one of"),
         ('changes = "refused"', 'changes = "free"', "changes must be one of 'refused', 'paid'"),
         ("tick_seconds = 15", "tick_seconds = 0", "tick_seconds must be"),
         ('["en", "de"]', '"en"', "languages must be a list"),
