@@ -20,7 +20,8 @@ from scipy.stats import binom, binomtest
 
 from sordino import _validate
 from sordino.auditing.findings import POWER, Audit, Finding, Measurement
-from sordino.auditing.statistical.bounds import one_run_cut, one_run_epsilon, split_sizes
+from sordino.auditing.statistical.bounds import Counts, one_run_cut, one_run_epsilon, split_sizes
+from sordino.auditing.statistical.distinguishing import Question
 from sordino.errors import DataError, UsageError
 from sordino.language.dp_sgd.training import TokenPair, log_ratio_gaps, reward_margins
 from sordino.language.models.checkpoints import (
@@ -41,7 +42,6 @@ from sordino.privacy.guarantee import (
     Guarantee,
     Unit,
     never_less,
-    never_more,
 )
 
 LEAST_CANARIES: Final = 50
@@ -78,44 +78,47 @@ def judged_guesses(
     """Return what guesses of fair coins, by one score each, show of a claim about each coin."""
     claimed, delta = claim
     one, other = scores[coins], scores[~coins]
-    hits, n, alarms, m = one_run_cut(one, other).counts
     counted = split_sizes(len(one))[1] + split_sizes(len(other))[1]
-    guesses, correct = n + m, hits + m - alarms
-    lower, sure = (
-        one_run_epsilon(counted, guesses, correct, delta=delta, confidence=each)
-        for each in (confidence, needed)
+
+    def guessed(counts: Counts) -> tuple[int, int]:
+        """Return how many coins were guessed, and how many of them right."""
+        hits, n, alarms, m = counts
+        return n + m, hits + m - alarms
+
+    question = Question(
+        attack=attack,
+        metric="epsilon",
+        claimed=claimed,
+        cut=one_run_cut,
+        bound=lambda counts, sure: one_run_epsilon(
+            counted, *guessed(counts), delta=delta, confidence=sure
+        ),
+        detectable=lambda cut, _, sure: _detectable_in_one_run(
+            claimed, counted, guessed(cut.counts)[0], delta=delta, confidence=sure
+        ),
     )
-    power = _detectable_in_one_run(claimed, counted, guesses, delta=delta, confidence=needed)
-    refutes = sure > claimed
+    answer = question.answer(one, other, confidence=confidence, needed=needed)
+    guesses, correct = guessed(answer.cut.counts)
+    power = answer.shown.power or math.inf
     limits = f" An epsilon of {never_less(power, 4)} or more would have been detected."
     if math.isinf(power):
         limits = " Right guesses alone would not have refuted the claim: more canaries are needed."
-    at_least, sureness = (sure, needed) if refutes else (lower, confidence)
     finding = Finding(
         attack=attack,
-        outcome="refutes" if refutes else "warning" if lower > claimed else "clear",
-        summary="Canaries that coins put into the run are guessed: epsilon is at least "
-        f"{never_more(at_least, 4)} at {100 * sureness:.6g} % confidence, and "
-        f"{never_less(claimed)} is claimed for each.{'' if refutes else limits}",
+        outcome=answer.outcome,
+        summary=f"Canaries that coins put into the run are guessed: {answer.said} for each."
+        f"{'' if answer.outcome == 'refutes' else limits}",
         details={
             "canaries": len(coins),
             "counted": counted,
             "guesses": guesses,
             "correct": correct,
             "delta": delta,
-            "lower_at_verdict": sure,
+            "lower_at_verdict": answer.needed,
             "verdict_confidence": needed,
         },
     )
-    shown = Measurement(
-        metric="epsilon",
-        claimed=claimed,
-        lower=lower,
-        confidence=confidence,
-        power=power,
-        attack=attack,
-    )
-    return finding, shown
+    return finding, answer.shown
 
 
 def audit_model(

@@ -48,7 +48,7 @@ from sordino.language.dp_sgd.training import CentralTraining, TokenPair
 from sordino.language.references.texts import TextsRead
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.conversions import group_approximate
-from sordino.privacy.guarantee import Guarantee, never_less, never_more
+from sordino.privacy.guarantee import Guarantee
 
 _ANSWER: Final = 8  # tokens of the longest made-up answer
 _GENES: Final = 4 + 2 * _ANSWER  # words that decide one pair
@@ -605,15 +605,7 @@ def _canary_finding(
     question = mu_question(_CLAIMED_MU, attack="worst-canary")
     answer = question.answer(one, other, confidence=confidence, needed=needed)
     outcome: Outcome = "refutes" if moved > 1 + _ROUNDING else answer.outcome
-    lower, sure = (
-        (answer.needed, f"{100 * needed:.6g}")
-        if answer.outcome == "refutes"
-        else (answer.shown.lower, f"{100 * confidence:g}")
-    )
-    told = (
-        f"It moves the sum of a step by {moved:.4g} C, and C is permitted; mu is at least "
-        f"{never_more(lower, 4)} at {sure} % confidence, and {never_less(_CLAIMED_MU)} is claimed."
-    )
+    told = f"It moves the sum of a step by {moved:.4g} C, and C is permitted; {answer.said}."
     if outcome != "refutes":
         row_by_row = 2 * canary.row_by_row * seen
         told += f" Rows clipped one by one would show mu of about {row_by_row:.2g}."

@@ -475,12 +475,24 @@ class _Answer(NamedTuple):
     cut: Cut
     shown: Measurement
     needed: float
+    sure: float  # the confidence of the verdict
 
     @property
     def outcome(self) -> Outcome:
         """Return how much it shows: some suspicion is no refutation."""
         refutes, odd = self.needed > self.shown.claimed, self.shown.lower > self.shown.claimed
         return "refutes" if refutes else "warning" if odd else "clear"
+
+    @property
+    def said(self) -> str:
+        """Return the bound in words: that of the verdict if it refutes."""
+        lower, sure = self.shown.lower, self.shown.confidence
+        if self.outcome == "refutes":
+            lower, sure = self.needed, self.sure
+        return (
+            f"{self.shown.metric} is at least {never_more(lower, 4)} at {100 * sure:.6g} % "
+            f"confidence, and {never_less(self.shown.claimed)} is claimed"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -509,7 +521,7 @@ class Question:
             power=self.detectable(cut, len(one), needed),
             attack=self.attack,
         )
-        return _Answer(cut, shown, self.bound(cut.counts, needed))
+        return _Answer(cut, shown, self.bound(cut.counts, needed), needed)
 
 
 def mu_question(claimed: float, *, attack: str = _ATTACK) -> Question:
@@ -656,7 +668,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
             question.answer(scores.one, scores.other, confidence=confidence, needed=needed)
             for question in questions
         ]
-        found = _judged(answers, game, scores, confidence=confidence, needed=needed)
+        found = _judged(answers, game, scores)
     return Audit(
         kind="mechanism",
         subject=type(mechanism).__name__,
@@ -668,14 +680,10 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
     )
 
 
-def _judged(
-    answers: list[_Answer], game: _Game, scores: _Scores, *, confidence: float, needed: float
-) -> Finding:
+def _judged(answers: list[_Answer], game: _Game, scores: _Scores) -> Finding:
     ranks = get_args(Outcome)
     decisive = min(answers, key=lambda answer: ranks.index(answer.outcome))
     shown, outcome = decisive.shown, decisive.outcome
-    claimed = f"{shown.metric}={never_less(shown.claimed)}"
-    at_least = f"{shown.metric} is at least {never_more(shown.lower, 4)} at {100 * confidence:g} %"
     limits = ""  # what a game that refutes nothing would have missed
     if shown.power is not None and math.isfinite(shown.power):
         limits = (
@@ -684,22 +692,14 @@ def _judged(
         )
     if scores.one_direction:
         limits += " Only one direction of the outputs was looked at: pass score=... for another."
+    trials = f"{game.trials} trials a side"
+    summary = f"{trials} show that {decisive.said}.{limits}"
     if outcome == "refutes":
-        summary = (
-            f"Two neighboring inputs are told apart as {claimed} does not allow: {shown.metric} is "
-            f"at least {never_more(decisive.needed, 4)} at {100 * needed:.6g} % confidence."
-        )
+        summary = f"Two neighboring inputs are told apart as is not allowed: {decisive.said}."
     elif outcome == "warning":
         summary = (
-            f"{at_least} confidence, above the {claimed} that is claimed, but not at the "
-            f"{100 * needed:.6g} % that a verdict needs: run more trials (there were {game.trials} "
-            f"a side).{limits}"
-        )
-    else:
-        summary = (
-            f"{game.trials} trials a side show {shown.metric} of at least "
-            f"{never_more(shown.lower, 4)} at {100 * confidence:g} % confidence; {claimed} is "
-            f"claimed.{limits}"
+            f"{decisive.said[:1].upper()}{decisive.said[1:]}, but not at the "
+            f"{100 * decisive.sure:.6g} % that a verdict needs: run more than {trials}.{limits}"
         )
     metrics = {
         shown.metric: {
@@ -707,7 +707,7 @@ def _judged(
             "lower_at_verdict": lower,
             "would_have_refuted": None if shown.power is None else float_to_json(shown.power),
         }
-        for cut, shown, lower in answers
+        for cut, shown, lower, _ in answers
     }
     return Finding(
         attack=_ATTACK,
@@ -719,7 +719,7 @@ def _judged(
             "score": scores.score,
             "one_direction": scores.one_direction,
             "randomness": "system" if game.seed is None else "simulated",
-            "verdict_confidence": needed,
+            "verdict_confidence": decisive.sure,
             "power": POWER,
             "metrics": metrics,
         },

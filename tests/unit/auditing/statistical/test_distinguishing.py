@@ -76,7 +76,7 @@ def test_a_coin_keeps_its_claim():
     assert audit.lower_bound == measured.lower
     (found,) = audit.findings
     assert (found.attack, found.outcome) == ("distinguishing-game", "clear")
-    assert "4000 trials a side show epsilon of at least 0.9" in found.summary
+    assert "4000 trials a side show that epsilon is at least 0.9" in found.summary
     seen = f"{never_less(measured.power, 4)} or more would have been detected, less with more"
     assert seen in found.summary
     # Details say what the verdict rests on.
@@ -106,7 +106,7 @@ def test_half_the_noise_of_a_coin_is_refuted():
     audit = audit_mechanism(LouderCoin(1.0), **LABEL, **SEEDED)
     assert audit.refuted_by == ("distinguishing-game",)
     assert audit.measured[0].lower > 1.5
-    assert "told apart as epsilon=1 does not allow" in audit.findings[0].summary
+    assert "told apart as is not allowed: epsilon is at least" in audit.findings[0].summary
     with pytest.raises(AuditRefuted, match="LouderCoin"):
         audit.require()
 
