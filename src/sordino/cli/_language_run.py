@@ -127,125 +127,83 @@ class Train(Paying, Reading):
     source: Source
     model: Start
     out: Checkpoint
-    noise: Annotated[
-        TrainingNoise,
-        PrivacyOption(
-            "Where the noise is: on every single label; or on the updates of every step, sums of "
-            "clipped gradients that a curator makes of raw judgments."
-        ),
-    ] = TrainingNoise.labels
-    epsilon: Annotated[
-        float | None,
-        PrivacyOption(
-            "Privacy loss of one label, with --noise updates of one --unit; raw judgments need it."
-        ),
-    ] = None
-    delta: Annotated[
-        float | None,
-        _UpdatesOption("Failure probability allowed with --noise updates. 1e-6 by default."),
-    ] = None
-    unit: Annotated[
-        Unit | None,
-        PrivacyOption(
-            "What --epsilon is about with --noise updates: one record, prompt and answers "
-            "included (by default), or all records of one person (needs person ids and --cap). "
-            "With --noise labels it is one label."
-        ),
-    ] = None
-    cap: Annotated[
-        int | None,
-        _UpdatesOption(
-            "With --unit person: use the first M records of each person, leave out the others.",
-            metavar="M",
-            min=1,
-        ),
-    ] = None
-    neighbors: Annotated[
-        Neighbors | None,
-        _UpdatesOption(
-            "What one change is with --noise updates: add-remove (by default), under which the "
-            "number of units is private too, or zero-out."
-        ),
-    ] = None
-    steps: Annotated[
-        int | None,
-        _UpdatesOption(
-            f"With --noise updates: how many there are. {_CHOSEN['steps']} by default.", min=1
-        ),
-    ] = None
-    batch: Annotated[
-        float | None,
-        _UpdatesOption(
-            "With --noise updates: how many units to expect in a step. Each takes part with "
-            f"chance B/N, and sums are divided by B. {_CHOSEN['batch']:g} by default.",
-            metavar="B",
-        ),
-    ] = None
-    units: Annotated[
-        float | None,
-        _UpdatesOption(
-            "With --noise updates, and needed there: a public guess of how many records, or "
-            "persons, there are; not a count of them where their number is private.",
-            metavar="N",
-        ),
-    ] = None
-    clip: Annotated[
-        float | None,
-        _UpdatesOption(
-            "With --noise updates: norm to which the gradient of each unit is shortened. "
-            f"{_CHOSEN['clip']:g} by default.",
-            metavar="C",
-        ),
-    ] = None
-    declare_unread: Annotated[
-        bool,
-        _UpdatesOption(
-            "With --noise updates: declare that --model, and its tokenizer, have read none of "
-            "these records. Needed for a model that does not say what it has read; the promise "
-            "tells it."
-        ),
-    ] = False
-    non_private: Annotated[
-        bool,
-        PrivacyOption(
-            "Train on raw judgments as they are, for comparison: the ledger records an infinite "
-            "spend. NOT PRIVATE.",
-            noise=_LABELS,
-            why="--noise updates always adds noise",
-        ),
-    ] = False
-    save_every: Annotated[
-        int | None,
-        TrainingOption(
-            "With --noise updates: steps between two checkpoints within --out, from the last of "
-            "which an interrupted run goes on; else it starts anew, for nothing either way.",
-            noise=_UPDATES,
-            metavar="N",
-            min=1,
-        ),
-    ] = None
+    noise: TrainingNoise = PrivacyOption(
+        "Where the noise is: on every single label; or on the updates of every step, sums of "
+        "clipped gradients that a curator makes of raw judgments.",
+        TrainingNoise.labels,
+    )
+    epsilon: float | None = PrivacyOption(
+        "Privacy loss of one label, with --noise updates of one --unit; raw judgments need it."
+    )
+    delta: float | None = _UpdatesOption(
+        "Failure probability allowed with --noise updates. 1e-6 by default."
+    )
+    unit: Unit | None = PrivacyOption(
+        "What --epsilon is about with --noise updates: one record, prompt and answers "
+        "included (by default), or all records of one person (needs person ids and --cap). "
+        "With --noise labels it is one label."
+    )
+    cap: int | None = _UpdatesOption(
+        "With --unit person: use the first M records of each person, leave out the others.",
+        metavar="M",
+        min=1,
+    )
+    neighbors: Neighbors | None = _UpdatesOption(
+        "What one change is with --noise updates: add-remove (by default), under which the "
+        "number of units is private too, or zero-out."
+    )
+    steps: int | None = _UpdatesOption(
+        f"With --noise updates: how many there are. {_CHOSEN['steps']} by default.", min=1
+    )
+    batch: float | None = _UpdatesOption(
+        "With --noise updates: how many units to expect in a step. Each takes part with "
+        f"chance B/N, and sums are divided by B. {_CHOSEN['batch']:g} by default.",
+        metavar="B",
+    )
+    units: float | None = _UpdatesOption(
+        "With --noise updates, and needed there: a public guess of how many records, or "
+        "persons, there are; not a count of them where their number is private.",
+        metavar="N",
+    )
+    clip: float | None = _UpdatesOption(
+        "With --noise updates: norm to which the gradient of each unit is shortened. "
+        f"{_CHOSEN['clip']:g} by default.",
+        metavar="C",
+    )
+    declare_unread: bool = _UpdatesOption(
+        "With --noise updates: declare that --model, and its tokenizer, have read none of "
+        "these records. Needed for a model that does not say what it has read; the promise "
+        "tells it.",
+        False,
+    )
+    non_private: bool = PrivacyOption(
+        "Train on raw judgments as they are, for comparison: the ledger records an infinite "
+        "spend. NOT PRIVATE.",
+        False,
+        noise=_LABELS,
+        why="--noise updates always adds noise",
+    )
+    save_every: int | None = TrainingOption(
+        "With --noise updates: steps between two checkpoints within --out, from the last of "
+        "which an interrupted run goes on; else it starts anew, for nothing either way.",
+        noise=_UPDATES,
+        metavar="N",
+        min=1,
+    )
     lora: Lora = 0
-    epochs: Annotated[float, _LabelsOption("Passes over the pairs.")] = 1.0
-    batch_size: Annotated[int, _LabelsOption("Pairs in each step of --noise labels.", min=1)] = 16
-    max_length: Annotated[
-        int | None,
-        TrainingOption(
-            "Most tokens of prompt and answer; the model's context by default. Prompts lose their "
-            "beginning, answers nothing.",
-            min=2,
-        ),
-    ] = None
-    sft: Annotated[
-        Path | None,
-        _LabelsOption(
-            "The text that --model was fine-tuned on (.jsonl): warns if it gives labels away.",
-            why=_A_RELEASE,
-            metavar="FILE",
-        ),
-    ] = None
-    strict: Annotated[
-        bool, _LabelsOption("Refuse where --sft would only warn.", why=_A_RELEASE)
-    ] = False
+    epochs: float = _LabelsOption("Passes over the pairs.", 1.0)
+    batch_size: int = _LabelsOption("Pairs in each step of --noise labels.", 16, min=1)
+    max_length: int | None = TrainingOption(
+        "Most tokens of prompt and answer; the model's context by default. Prompts lose their "
+        "beginning, answers nothing.",
+        min=2,
+    )
+    sft: Path | None = _LabelsOption(
+        "The text that --model was fine-tuned on (.jsonl): warns if it gives labels away.",
+        why=_A_RELEASE,
+        metavar="FILE",
+    )
+    strict: bool = _LabelsOption("Refuse where --sft would only warn.", False, why=_A_RELEASE)
     seed: Seed = 0
 
     def __post_init__(self) -> None:
@@ -342,15 +300,10 @@ class TrainReward(Train):
     title = "sordino language reward"
     kind = "reward"
 
-    loss: Annotated[
-        str,
-        _LabelsOption(
-            "Loss on randomized answers; all but mixture are convex.", choices=tuple(LOSSES)
-        ),
-    ] = "debiased"
-    head_epochs: Annotated[
-        float, _LabelsOption("Passes before them that train the head alone.")
-    ] = 0.0
+    loss: str = _LabelsOption(
+        "Loss on randomized answers; all but mixture are convex.", "debiased", choices=tuple(LOSSES)
+    )
+    head_epochs: float = _LabelsOption("Passes before them that train the head alone.", 0.0)
     learning_rate: LearningRate = 1e-4
 
 
