@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
@@ -26,12 +26,41 @@ from sordino.language.models.promises import CheckpointPromise, Kind
 from sordino.language.models.tokens import DialogueTokens, Overlong
 from sordino.language.references.texts import TextsRead
 from sordino.language.training.losses import LOSSES
-from sordino.language.upstream import refuse_removed
 
 if TYPE_CHECKING:
     from sordino.language.rewards.text_rewards import TextRewardModel
 
 Settings = TypeVar("Settings", bound="PrivateTrainingSettings")
+
+_PROMPT = "max_length: a longer prompt loses its beginning"
+_WITH_SETTINGS = "the model itself, loaded with its settings"
+_REMOVED: Final[Mapping[str, tuple[str, str]]] = {
+    "max_prompt_length": ("trl 1.0", _PROMPT),
+    "max_completion_length": ("trl 1.0", "max_length: an answer is never cut"),
+    "ref_model_init_kwargs": ("trl 1.0", _WITH_SETTINGS),
+    "generate_during_eval": ("trl 1.0", "sordino language judge, on public prompts"),
+    "use_liger_loss": ("trl 1.0", "use_liger_kernel"),
+    **dict.fromkeys(
+        ("label_pad_token_id", "padding_value", "rpo_alpha", "reference_free", "tools"),
+        ("trl 1.0", ""),
+    ),
+    **dict.fromkeys(
+        ("base_model_attribute_name", "force_use_ref_model", "use_logits_to_keep"), ("trl 1.0", "")
+    ),
+    **dict.fromkeys(("model_adapter_name", "ref_adapter_name"), ("trl 1.0", "peft_config")),
+    **dict.fromkeys(("is_encoder_decoder", "max_target_length"), ("trl 0.20", "")),
+}
+"""Settings that no config of a trainer has any more: the release, and what to use instead."""
+
+
+def _refuse_removed(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse settings that do not exist; tell those that a release removed from mistakes."""
+    for name in sorted({*given} - {*known}):
+        release, instead = _REMOVED.get(name, ("", ""))
+        way = f"Use {instead}" if instead else "Leave it out"
+        said = f"{release} removed it. {way}." if release else "Look at its name again."
+        raise UsageError(f"{kind} has no setting {name!r}: {said} Nothing was trained.")
+
 
 _NETWORK = "a trainer sends nothing; save, and call sordino.language.push_to_hub on the folder"
 _LOADED = "models come from a folder of this machine, in 32-bit floats and without foreign code"
@@ -72,7 +101,7 @@ class PrivateTrainingSettings:
 
     def __new__(cls, *_: object, **given: object) -> Self:
         """Refuse settings that no release has, or that one removed, before anything else."""
-        refuse_removed(cls.__name__, given, (each.name for each in fields(cls)))
+        _refuse_removed(cls.__name__, given, (each.name for each in fields(cls)))
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
