@@ -1,51 +1,60 @@
 /**
- * The coin at work on a hundred made-up answers. It goes through the same function as real
- * answers, and never sees one.
+ * The coin, or the die, at work on a hundred made-up answers. They go through the same functions
+ * as real answers, and these never see one.
  */
 
 import { button, element } from "./elements.js";
-import { FIRST, release, SECOND } from "./randomize.js";
+import { FIRST, release, releaseChoice, SECOND } from "./randomize.js";
 import { say } from "./texts.js";
 
 const COUNT = 100;
-const MADE_UP = Array.from({ length: COUNT }, (_, place) => Number(place < 65)); // 65 of 100 like A
+const MOST = 65; // of them are alike: place 0, and the others take turns
 
-/** Toss a coin for every made-up answer and return what would be sent. */
-export function tossed(threshold) {
-  return MADE_UP.map((label) => release(label ? FIRST : SECOND, threshold));
+/**
+ * Toss for every made-up answer and return what would be sent: true answer and sent one, as places.
+ *
+ * @param {{categories: number, threshold: string}|{threshold: string}} chance - The real die or coin.
+ */
+export function tossed({ categories, threshold }) {
+  const limit = BigInt(threshold);
+  return Array.from({ length: COUNT }, (_, number) => {
+    const place = number < MOST ? 0 : 1 + (number % ((categories ?? 2) - 1));
+    const coin = () => 1 - release([FIRST, SECOND][place], limit);
+    return { place, sent: categories ? releaseChoice(place, categories, limit) : coin() };
+  });
 }
 
 /**
  * Return the demonstration: before, after, and a button that tosses again.
  *
- * @param {{threshold: string}} terms - The real ones.
+ * @param {object} chance - The real coin or die.
+ * @param {string} about - What is made up: "pair", "thumb", "rating" or "choice".
  */
-export function demonstration(terms) {
-  const threshold = BigInt(terms.threshold);
-  const grid = element("div", { class: "grid", role: "img" });
+export function demonstration(chance, about) {
+  const grid = element("div", { class: "grid", role: "img", "aria-label": say("demo.grid") });
   const told = element("p", { class: "told", role: "status" });
-  const draw = () => paint(grid, told, tossed(threshold));
+  const draw = () => paint(grid, told, tossed(chance), about);
   draw();
   return element("figure", { class: "demonstration" },
     element("figcaption", { text: say("demo.title") }),
     grid,
-    legend(),
+    legend(about),
     told,
     button(say("demo.again"), draw, { class: "quiet" }));
 }
 
-function paint(grid, told, sent) {
-  const flipped = sent.filter((answer, place) => answer !== MADE_UP[place]).length;
-  const first = sent.filter((answer) => answer === 1).length;
-  grid.replaceChildren(...sent.map((answer, place) =>
-    element("span", { class: `cell ${answer ? "a" : "b"}${answer === MADE_UP[place] ? "" : " flipped"}` })));
-  grid.setAttribute("aria-label", say("demo.grid"));
-  told.textContent = say("demo.told", { flipped, first, before: MADE_UP.filter(Boolean).length });
+function paint(grid, told, answers, about) {
+  const flipped = answers.filter(({ place, sent }) => place !== sent).length;
+  const first = answers.filter(({ sent }) => sent === 0).length;
+  grid.replaceChildren(...answers.map(({ place, sent }) =>
+    element("span", { class: `cell ${sent === 0 ? "a" : "b"}${place === sent ? "" : " flipped"}` })));
+  told.textContent = say(`demo.${about}`, { flipped, first, before: MOST });
 }
 
-function legend() {
+function legend(about) {
   const entry = (kind, key) =>
     element("li", {}, element("span", { class: `cell ${kind}` }), element("span", { text: say(key) }));
+  const changed = about === "choice" ? "demo.replaced" : "demo.flipped";
   return element("ul", { class: "legend" },
-    entry("a", "demo.a"), entry("b", "demo.b"), entry("a flipped", "demo.flipped"));
+    entry("a", `demo.${about}.a`), entry("b", `demo.${about}.b`), entry("a flipped", changed));
 }

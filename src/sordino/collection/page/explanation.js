@@ -6,41 +6,68 @@ import { flipProbability, greatestBelief } from "./terms.js";
 import { language, percent, say } from "./texts.js";
 
 /**
- * Return the explanation.
+ * Return the explanation: of a coin, of a die, or of both, by what this person is asked.
  *
- * @param {object} terms - Of the study.
+ * @param {{terms: object, questions: object[]}} state - Of the study.
  * @param {boolean} begun - Whether this person has read it before.
  * @param {function(): void} go - To the questions.
  */
-export function explanation(terms, begun, go) {
-  const places = facts(terms);
-  const weak = terms.caveats?.includes("weak-promise") ? ["explain.together.weak"] : [];
+export function explanation({ terms, questions }, begun, go) {
+  const asked = new Set(questions.map(({ ask }) => ask));
+  const die = asked.has("choice") || asked.has("ranking") ? terms.die : null;
+  const [tossed = null] = ["pair", "thumb", "rating"].filter((ask) => asked.has(ask));
+  const places = facts(terms, die);
+  const when = (condition, ...keys) => (condition ? keys : []);
+  const out = terms.skips || (terms.ties && asked.has("pair"));
+  const chance = tossed === null ? "die" : die === null ? "coin" : "both";
   return [
     heading(say("explain.title")),
-    element("p", { class: "lead", text: say("explain.lead", places) }),
-    section("explain.coin", ["explain.coin.1", "explain.coin.2"], places, demonstration(terms)),
-    section("explain.sees", ["explain.sees.1", "explain.sees.2"], places),
+    element("p", { class: "lead", text: say(`explain.asked.${asked.size > 1 ? "mixed" : [...asked][0]}`, places) }),
+    element("p", { class: "lead", text: say(`explain.lead.${chance}`) }),
+    tossed === null ? null : section("explain.coin",
+      ["explain.coin.1", ...when(asked.has("rating"), "explain.coin.rating"), ...when(out, "explain.coin.2")],
+      places, demonstration(terms, tossed)),
+    die === null ? null : section("explain.die",
+      ["explain.die.1", ...when(asked.has("ranking"), "explain.die.ranking"), ...when(terms.ties || terms.skips, "explain.die.2")],
+      places, demonstration(die, "choice")),
+    section("explain.sees", [
+      ...when(asked.has("pair") || asked.has("thumb"), "explain.sees.1"),
+      ...when(asked.has("rating"), "explain.sees.rating"),
+      ...when(die !== null, "explain.sees.die"),
+      "explain.sees.2"], places),
     section("explain.open", ["explain.open.1"], places, list(openly(terms), places)),
-    section("explain.together", ["explain.together.1", ...weak], places),
+    section("explain.together", ["explain.together.1", ...when(terms.caveats?.includes("weak-promise"), "explain.together.weak")], places),
     section("explain.device", ["explain.device.1", "explain.device.2"], places),
     section("explain.stop", ["explain.stop.1"], places),
     element("div", { class: "actions" },
       button(say(begun ? "nav.back" : "explain.begin"), go, { class: "primary" })),
-  ];
+  ].filter(Boolean);
 }
 
-function facts(terms) {
-  const flip = flipProbability(terms);
+function facts(terms, die) {
+  const [low, high] = terms.levels ?? [];
+  const { part, odds, flip } = rate(terms);
+  const choices = die && rate(die);
   return {
-    odds: Math.ceil(1 / flip),
-    flip: percent(flip, Math.floor),
+    part, odds, flip, low, high,
     belief: percent(greatestBelief(terms)),
+    replaced: choices?.part,
+    choices: choices?.odds,
+    share: choices?.flip,
+    sure: die && percent(greatestBelief(terms, die.categories)),
+    categories: die?.categories,
     cap: terms.cap,
     seconds: terms.tick_seconds,
     expires: day(terms.expires),
   };
 }
 
+/** Return how often chance changes an answer, rounded down: 1 in so many; above a half, so many in 10. */
+function rate(chance) {
+  const share = flipProbability(chance);
+  const [part, odds] = share > 1 / 2 ? [Math.floor(10 * share), 10] : [1, Math.ceil(1 / share)];
+  return { part, odds, flip: percent(share, Math.floor) };
+}
 /** Return a date in words. It comes from the server: the clock of this device may be wrong. */
 function day(time) {
   const style = { dateStyle: "long", timeZone: "UTC" };

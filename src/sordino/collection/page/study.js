@@ -111,7 +111,7 @@ function go(to) {
   asked = null;
   view = to;
   frame();
-  if (to === "explanation") show(at("main"), ...explanation(state.terms, begun, begin));
+  if (to === "explanation") show(at("main"), ...explanation(state, begun, begin));
   else if (to === "list") show(at("main"), ...answeredList(state, change, () => go("question"), closed()));
   else ask();
 }

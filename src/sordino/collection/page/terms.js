@@ -7,9 +7,15 @@ const MOST_LABELS = 100_000; // as in the study file
 const LONGEST_TICK = 3600; // seconds, likewise
 const MOST_CANDIDATES = 10; // so that an answer is one digit, whichever it is
 
-/** Return the chance that an answer is turned around. */
-export function flipProbability(terms) {
-  return Number(BigInt(terms.threshold)) / 2 ** 64;
+const MOST_LEVELS = 20; // of ratings
+
+/**
+ * Return the chance that an answer is turned around, or a choice replaced.
+ *
+ * @param {{threshold: string}} coin - The terms, or their die.
+ */
+export function flipProbability(coin) {
+  return Number(BigInt(coin.threshold)) / 2 ** 64;
 }
 
 /**
@@ -25,9 +31,9 @@ export function realizedEpsilon(threshold, categories = 2) {
   return Math.log1p(Number(gap) / Number(threshold)); // exact also near 0
 }
 
-/** Return how sure somebody can be, at most, who sees one answer and thought 50:50 before. */
-export function greatestBelief(terms) {
-  return 1 / (1 + Math.exp(-terms.epsilon));
+/** Return how sure somebody can be, at most, who sees one answer and thought all K equally likely. */
+export function greatestBelief(terms, categories = 2) {
+  return 1 / (1 + (categories - 1) * Math.exp(-terms.epsilon));
 }
 
 /** Return how many answers can still be given, changed ones included. */
@@ -43,7 +49,7 @@ export function wrongTerms(terms) {
   if (!whole(terms.cap, MOST_LABELS) || !whole(terms.tick_seconds, LONGEST_TICK)) return "terms-wrong";
   if (!keeps(terms.threshold, 2, terms.epsilon)) return "terms-wrong";
   const [low, high] = terms.levels ?? [0, 1];
-  if (!Number.isInteger(low) || !Number.isInteger(high) || low >= high) return "terms-wrong";
+  if (!Number.isInteger(low) || !Number.isInteger(high) || low >= high || high - low >= MOST_LEVELS) return "terms-wrong";
   const { categories, threshold } = terms.die ?? { categories: 2, threshold: terms.threshold };
   return whole(categories, MOST_CANDIDATES) && keeps(threshold, categories, terms.epsilon) ? null : "terms-wrong";
 }

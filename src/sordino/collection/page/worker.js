@@ -16,6 +16,7 @@ const FILES = [
   "page/elements.js",
   "page/explanation.js",
   "page/identifiers.js",
+  "page/kinds.js",
   "page/markdown.js",
   "page/memory.js",
   "page/question.js",
