@@ -19,11 +19,11 @@ export function explanation({ terms, questions }, begun, go) {
   const places = facts(terms, die);
   const when = (condition, ...keys) => (condition ? keys : []);
   const out = terms.skips || (terms.ties && asked.has("pair"));
+  const kind = asked.size > 1 ? "mixed" : [...asked][0];
   const chance = tossed === null ? "die" : die === null ? "coin" : "both";
   return [
     heading(say("explain.title")),
-    element("p", { class: "lead", text: say(`explain.asked.${asked.size > 1 ? "mixed" : [...asked][0]}`, places) }),
-    element("p", { class: "lead", text: say(`explain.lead.${chance}`) }),
+    element("p", { class: "lead", text: `${say(`explain.asked.${kind}`, places)} ${say(`explain.lead.${chance}`)}` }),
     tossed === null ? null : section("explain.coin",
       ["explain.coin.1", ...when(asked.has("rating"), "explain.coin.rating"), ...when(out, "explain.coin.2")],
       places, demonstration(terms, tossed)),
@@ -62,10 +62,10 @@ function facts(terms, die) {
   };
 }
 
-/** Return how often chance changes an answer, rounded down: 1 in so many; above a half, so many in 10. */
+/** Return how often chance changes an answer, rounded down: 1 in so many; above a third, so many in 10. */
 function rate(chance) {
   const share = flipProbability(chance);
-  const [part, odds] = share > 1 / 2 ? [Math.floor(10 * share), 10] : [1, Math.ceil(1 / share)];
+  const [part, odds] = share > 1 / 3 ? [Math.floor(10 * share), 10] : [1, Math.ceil(1 / share)];
   return { part, odds, flip: percent(share, Math.floor) };
 }
 /** Return a date in words. It comes from the server: the clock of this device may be wrong. */
