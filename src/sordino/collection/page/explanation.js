@@ -13,7 +13,7 @@ import { language, percent, say } from "./texts.js";
  * @param {function(): void} go - To the questions.
  */
 export function explanation({ terms, questions }, begun, go) {
-  const asked = new Set(questions.map(({ ask }) => ask));
+  const asked = new Set(questions.length ? questions.map(({ ask }) => ask) : ["pair"]); // none is chosen yet
   const die = asked.has("choice") || asked.has("ranking") ? terms.die : null;
   const [tossed = null] = ["pair", "thumb", "rating"].filter((ask) => asked.has(ask));
   const places = facts(terms, die);
