@@ -439,7 +439,7 @@ class _Doctor(Json):
 
 @command(collect, _Doctor)
 def doctor(settings: _Doctor) -> None:
-    """Check from outside what stands between people and a service. Exit code 7: a problem."""
+    """Check from outside what stands between people and a service; exit code 7 says a problem."""
     url, study = _checked_url(settings.url), settings.study and read_study(settings.study)
     found = collection_module("doctor").examine(url, study, probe=settings.probe)
     words = {True: "ok", False: "PROBLEM", None: "-"}

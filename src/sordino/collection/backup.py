@@ -32,10 +32,8 @@ _FORMAT = "sordino.backup"
 _VERSION = 1
 _NOTE: Final = "backup.json"
 _AT_ONCE: Final = 1000  # rows in memory
-_DAMAGE: Final = (  # what an archive raises that is none of ours, or was cut short or changed
-    *(zipfile.BadZipFile, zlib.error, EOFError, LookupError),
-    *(ValueError, TypeError, AttributeError, RuntimeError),
-)
+_DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, LookupError, ValueError, TypeError,
+                  AttributeError, RuntimeError)  # fmt: skip
 
 
 def write_backup(engine: Engine, study: Study, file: BinaryIO) -> dict[str, int]:

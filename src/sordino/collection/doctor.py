@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from contextlib import closing
 from dataclasses import dataclass
 from email.message import Message
 from email.utils import parsedate_to_datetime
@@ -20,10 +21,9 @@ from sordino._random import seconds_since_1970
 from .refusals import HEADERS, MOST_BYTES
 from .study import Study, read_languages, read_page
 
-_PORTS: Final = {"http": 80, "https": 443}
 _SECONDS: Final = 10.0  # for an answer
 _MOST_APART: Final = 60  # seconds between two clocks
-_FEWEST_DAYS: Final = 7  # of a certificate, or a quarter of its life where that is less
+_FEWEST_DAYS: Final = 2  # of a certificate; some are made for six days
 _GUESSES: Final = 60  # the service lets about 30 of one address pass, and then one in two seconds
 _FORGED: Final = 3
 _FAILURES: Final = (OSError, HTTPException, ValueError, LookupError, TypeError)
@@ -44,11 +44,8 @@ class _Visit:
 
     def connection(self) -> HTTPConnection:
         parts = urlsplit(self.url)
-        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-        if parts.scheme == "http":
-            return HTTPConnection(host, port, timeout=_SECONDS)
-        context = ssl.create_default_context()
-        return HTTPSConnection(host, port, timeout=_SECONDS, context=context)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection  # it verifies
+        return kind(parts.hostname or "", parts.port, timeout=_SECONDS)
 
     def ask(
         self, path: str, *, body: bytes | None = None, forged: str = ""
@@ -56,32 +53,24 @@ class _Visit:
         """Return what a stranger is told, who gives the word "doctor" as a secret."""
         sent = {"Authorization": "Bearer doctor", "Content-Type": "application/json"}
         sent |= {"X-Forwarded-For": forged} if forged else {}
-        link = self.connection()
-        try:
+        with closing(self.connection()) as link:
             whole = urlsplit(self.url).path + path
             link.request("GET" if body is None else "POST", whole, body, sent)
             answer = link.getresponse()
             return answer.status, answer.headers, answer.read()
-        finally:
-            link.close()
 
     def tls(self) -> _Told:
-        link: Any = self.connection()
-        if not isinstance(link, HTTPSConnection):
-            return None, "plain http: the page takes answers on this machine only"
-        try:
+        with closing(self.connection()) as link:
+            if not isinstance(link, HTTPSConnection):
+                return None, "plain http: the page takes answers on this machine only"
             link.connect()
-            told: Any = link.sock.getpeercert()
-        finally:
-            link.close()
-        ends = ssl.cert_time_to_seconds(told["notAfter"])
-        life = ends - ssl.cert_time_to_seconds(told["notBefore"])
-        days = (ends - seconds_since_1970()) / 86_400
-        return days >= min(_FEWEST_DAYS, life / 4 / 86_400), f"valid for {days:.1f} more days"
+            certificate: Any = link.sock.getpeercert()
+        days = (ssl.cert_time_to_seconds(certificate["notAfter"]) - seconds_since_1970()) / 86_400
+        return days >= _FEWEST_DAYS, f"valid for {days:.1f} more days"
 
     def redirect(self) -> _Told:
         parts = urlsplit(self.url)
-        if parts.scheme == "http" or parts.port not in {None, _PORTS["https"]}:
+        if parts.scheme == "http" or parts.port not in {None, HTTPSConnection.default_port}:
             return None, "not checked: the address is plain http, or has a port of its own"
         try:
             status, headers, _ = _Visit(f"http://{parts.hostname}{parts.path}").ask("/")

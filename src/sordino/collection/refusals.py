@@ -15,7 +15,8 @@ import asyncio
 import json
 import logging
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -25,8 +26,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sordino import _random
 from sordino._random import clock
-
-from .metrics import Metrics
 
 
 class _Reason(NamedTuple):
@@ -142,6 +141,49 @@ HEADERS: Final = {
 """What every response carries."""
 
 _ENCODED: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+# All others are gauges. Refused are requests, and answers inside of one that is fine.
+_KINDS: Final = {
+    "requests_total": "counter", "request_seconds": "histogram", "refusals_total": "counter",
+}  # fmt: skip
+_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
+
+
+class Metrics:
+    """Counts since the service started, as Prometheus reads them.
+
+    No label names a person, an invitation or a question, and no count depends on what was answered.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._counts: dict[str, Any] = {family: Counter() for family in _KINDS}
+
+    def note(self, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        self._counts["requests_total"][f'{{route="{route}",status="{status}"}}'] += 1
+        took = self._counts["request_seconds"]
+        for bound in _BOUNDS:  # in their order, as the format wants them
+            end = "+Inf" if bound == math.inf else bound
+            took[f'_bucket{{route="{route}",le="{end}"}}'] += seconds <= bound
+        took[f'_sum{{route="{route}"}}'] += seconds
+        took[f'_count{{route="{route}"}}'] += 1
+
+    def refuse(self, *codes: str) -> None:
+        """Count what was refused."""
+        self._counts["refusals_total"].update(f'{{code="{code}"}}' for code in codes)
+
+    def text(self, gauges: Mapping[str, float]) -> str:
+        """Return everything; a gauge has a name and perhaps labels."""
+        lines = []
+        for family, kind in _KINDS.items():
+            counted = self._counts[family].items()
+            lines += [f"# TYPE sordino_{family} {kind}"]
+            lines += [f"sordino_{family}{which} {number}" for which, number in counted]
+        for name, value in gauges.items():
+            lines += [f"# TYPE sordino_{name.partition('{')[0]} gauge", f"sordino_{name} {value}"]
+        return "\n".join(lines) + "\n"
 
 
 _CODES: Final = "sordino.refusals"  # where a request keeps why it was refused

@@ -36,11 +36,11 @@ from sordino.errors import DataError, FileSystemError, UsageError
 from .answers import MOST_ANSWERS, export_zip, open_invitation, progress_of, read_submission, store
 from .arena import Chooser, chooser_of
 from .database import ANSWERS, FAILURES, Job, Writer, frozen, open_database, reading
-from .metrics import Metrics
 from .refusals import (
     REFUSALS,
     Buckets,
     Headers,
+    Metrics,
     Refusal,
     read_body,
     refuse_large,

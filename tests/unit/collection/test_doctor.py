@@ -276,19 +276,20 @@ def elsewhere(_, reply):
 
 @pytest.mark.parametrize(
     ("days", "plain", "problems"),
-    [(90, elsewhere, set()), (2, elsewhere, set()), (90, lambda *_: None, {"plain http"})],
+    [(90, elsewhere, set()), (3, elsewhere, set()), (90, lambda *_: None, {"plain http"})],
 )
 def test_tls_and_the_way_to_it(served, proxy, tmp_path, monkeypatch, days, plain, problems):
     study, port = served
     context, file = certificate(tmp_path, days)
     server, other = proxy(port, tls=context), proxy(port, after=plain)
-    monkeypatch.setattr(doctor, "_PORTS", {"http": other.server_port, "https": server.server_port})
+    monkeypatch.setattr(http.client.HTTPConnection, "default_port", other.server_port)
+    monkeypatch.setattr(http.client.HTTPSConnection, "default_port", server.server_port)
     monkeypatch.setenv("SSL_CERT_FILE", file)
     found = examine("https://localhost", study)
     assert (wrong(found), states(found)["TLS"]) == (problems, True)
     assert "plain http" in {one["check"] for one in found if one["ok"] is not None}
     monkeypatch.setattr(
-        doctor, "seconds_since_1970", lambda: __import__("time").time() + 86_400 * (days - 0.3)
+        doctor, "seconds_since_1970", lambda: __import__("time").time() + 86_400 * (days - 1.9)
     )
     assert "TLS" in wrong(examine("https://localhost", study))
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from sordino.collection.answers import handle_of
-from sordino.collection.metrics import Metrics
+from sordino.collection.refusals import Metrics
 
 ONE_KIND = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 LINE = re.compile(r'(sordino_\w+)(?:\{((?:\w+="[^"\\\n]*",?)+)\})? ([0-9.e-]+)\Z')
