@@ -23,7 +23,7 @@ from .study import Study, read_languages, read_page
 
 _SECONDS: Final = 10.0  # for an answer
 _MOST_APART: Final = 60  # seconds between two clocks
-_FEWEST_DAYS: Final = 2  # of a certificate; some are made for six days
+_FEWEST_DAYS: Final = 7  # of a certificate, or a quarter of its life where that is less
 _GUESSES: Final = 60  # the service lets about 30 of one address pass, and then one in two seconds
 _FORGED: Final = 3
 _FAILURES: Final = (OSError, HTTPException, ValueError, LookupError, TypeError)
@@ -65,8 +65,11 @@ class _Visit:
                 return None, "plain http: the page takes answers on this machine only"
             link.connect()
             certificate: Any = link.sock.getpeercert()
-        days = (ssl.cert_time_to_seconds(certificate["notAfter"]) - seconds_since_1970()) / 86_400
-        return days >= _FEWEST_DAYS, f"valid for {days:.1f} more days"
+        begins, ends = (
+            ssl.cert_time_to_seconds(certificate[f"not{x}"]) for x in ("Before", "After")
+        )
+        days, life = (ends - seconds_since_1970()) / 86_400, (ends - begins) / 86_400
+        return days >= min(_FEWEST_DAYS, life / 4), f"valid for {days:.1f} more days"
 
     def redirect(self) -> _Told:
         parts = urlsplit(self.url)
@@ -164,6 +167,6 @@ def examine(url: str, study: Study | None = None, *, probe: bool = False) -> lis
             ok, what, do = False, f"no answer of ours ({type(error).__name__})", silent  # noqa: PLW2901
         told = {"check": name, "ok": ok, "found": what, "do": do if ok is False else ""}
         found.append(told)
-        if ok is False and name in {"TLS", "service"}:
+        if ok is False and name == "service":
             break  # what follows would fail for the same reason
     return found
