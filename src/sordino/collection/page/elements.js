@@ -95,9 +95,9 @@ function readable(text) {
 /** Return a button that copies a text. Where the browser does not, the text is selected for the person to copy. */
 function copying(source) {
   const copy = button(say("passage.copy"), async () => {
-    const done = await navigator.clipboard.writeText(source.textContent).then(() => "copied", () => "selected");
-    if (done === "selected") getSelection().selectAllChildren(source);
-    copy.textContent = say(`passage.${done}`);
+    const copied = await navigator.clipboard.writeText(source.textContent).then(() => true, () => false);
+    if (!copied) getSelection().selectAllChildren(source);
+    copy.textContent = say(copied ? "passage.copied" : "passage.selected");
     announce(copy.textContent);
   }, { class: "link" });
   return copy;
