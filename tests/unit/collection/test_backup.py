@@ -114,7 +114,7 @@ def test_no_time_and_no_order_of_arrival_is_in_the_file(answered, file):
             rows = [json.loads(row) for row in archive.open(f"{table.name}.jsonl")]
             keys = [[row[column.name] for column in table.primary_key] for row in rows]
             assert keys == sorted(keys)
-            assert len(keys) > 0
+            assert keys or table not in (ANSWERS, INVITATIONS, PERSONS)
 
 
 def test_a_backup_while_people_answer_is_of_one_state(
