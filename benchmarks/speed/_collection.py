@@ -30,6 +30,7 @@ from sordino.collection.answers import digest_of_secret, invite
 from sordino.collection.database import ANSWERS, PERSONS, frozen, open_database, reading
 from sordino.collection.service import listener, serve
 from sordino.collection.study import DATABASE_VARIABLE, Study, new_study, read_study
+from sordino.preferences.records import Levels
 
 __all__ = [
     "POSTGRES",
@@ -48,15 +49,22 @@ AGAIN = {429, 503}  # "keep it, and send it again"
 
 
 def begin_study(folder: Path, *, questions: int, cap: int, changes: str) -> Path:
-    """Write a study of made-up questions, and return its file."""
+    """Write a study of made-up questions of every kind, and return its file."""
+    kinds: list[dict[str, Any]] = [
+        {"first": "one", "second": "other"},
+        {"completion": "one", "ask": "thumb"},
+        {"completion": "one", "ask": "rating"},
+        {"candidates": ["one", "other", "third"]},
+        {"candidates": ["one", "other", "third"], "ask": "ranking"},
+    ]
     lines = [
-        json.dumps({"prompt": f"question {n}", "first": f"one {n}", "second": f"other {n}"})
-        for n in range(questions)
+        json.dumps({"prompt": f"question {n}", **kinds[n % len(kinds)]}) for n in range(questions)
     ]
     (folder / "questions.jsonl").write_text("\n".join(lines) + "\n")
     file = folder / "study.toml"
-    terms = {"epsilon": EPSILON, "cap": cap, "accept_weak": True}  # nobody is asked
-    new_study(file, title="Load", questions=folder / "questions.jsonl", **terms)
+    terms: dict[str, Any] = {"epsilon": EPSILON, "cap": cap, "accept_weak": True}  # of nobody
+    lines_file, levels = folder / "questions.jsonl", Levels(1, 5)
+    new_study(file, title="Load", questions=lines_file, levels=levels, **terms)
     text = file.read_text().replace('changes = "refused"', f'changes = "{changes}"')
     file.write_text(text)
     return file
@@ -179,6 +187,7 @@ class Answer:
     @classmethod
     def drawn(cls, question: str, revision: int = 1) -> Answer:
         """Return an answer with a coin of its own."""
+        # a die has at least two sides, so that a coin is an answer to whatever is asked
         return cls(str(uuid.uuid4()), question, revision, secrets.randbelow(2))
 
 
