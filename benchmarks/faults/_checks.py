@@ -14,9 +14,9 @@ import numpy as np
 import sordino
 from sordino.engines.exchange import PARTS
 from sordino.preferences.chunks import Chunks
+from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
-from sordino.privatization.chunks import _PartedMemo
 
 __all__ = [
     "Broken",
@@ -126,7 +126,7 @@ def refuse_mixed_memo(
         How many draws are used, and how many there were.
     """
     folder = ledger.path.with_suffix(".memo")
-    memo, used, drawn = _PartedMemo(str(folder)), 0, 0
+    memo, used, drawn = AnswerMemo(str(folder), PARTS), 0, 0
     stored: dict[bytes, int] = {}
     for part in range(PARTS):
         found = memo.stored(part)
@@ -136,12 +136,12 @@ def refuse_mixed_memo(
         draws = _draws(coins, "AnswerPart", part)
         drawn += len(draws)
         for release_id in drawing:
-            answers = np.load(folder / f"{part:03d}-{release_id}.npy")["answer"]
+            answers = np.load(folder / f"{part:03d}-{PARTS:03d}-{release_id}.npy")["answer"]
             if len(answers):
                 same = [draw for draw in draws if np.array_equal(draw, answers)]
                 need(same, "the answers of a part are not those of one draw")
                 used += 1
-    names = {re.split(r"[-.]", path.name)[1] for path in folder.glob("*.npy")}
+    names = {re.split(r"[-.]", path.name)[2] for path in folder.glob("*.npy")}
     need(names <= set(drawing), "answers of no entry are stored")
     for path in out.glob("*.jsonl"):
         for row in rows_of(path):

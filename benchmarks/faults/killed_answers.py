@@ -44,6 +44,7 @@ from sordino.engines.ray_data import RayData
 from sordino.errors import EngineError
 from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.privacy.guarantee import Unit
+from sordino.privatization import chunks
 from sordino.privatization.chunks import privatize_chunks
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "speed"))
@@ -51,6 +52,7 @@ from _shared import show, versions
 
 FILES, ROWS, PEOPLE = 40, 100, 1000
 EPSILON = 1.0
+chunks._FEW = 0  # people are brought together in many parts, as those of many records are
 CORES = 2
 PEOPLE_MOST, MOST = 5, 16  # kills of one pass that answers: where persons are known, there are two
 

@@ -21,7 +21,7 @@ from sordino.errors import DataError, FileSystemError, UsageError
 
 _CHUNK = 1 << 20
 SQLITE = b"SQLite format 3\0"
-"""How an SQLite database begins, as ledgers and memos do."""
+"""How an SQLite database begins, as ledgers do."""
 
 
 @contextmanager

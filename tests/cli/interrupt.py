@@ -32,14 +32,14 @@ import sordino
 from sordino import _random, cli
 from sordino.cli import _language_study, bandit
 from sordino.privacy.ledger import Ledger, Reservation
-from sordino.privatization.randomization import Randomization
+from sordino.privatization.chunks import AnswerChunk
 from sordino.runs import align_run  # noqa: F401 (before the forks)
 from sordino.runs.run import Run
 
 POINTS = {
     "reserve": (Ledger, "reserve"),
     "words": (_random.SystemEntropy, "words"),
-    "answers": (Randomization, "answers"),
+    "answers": (AnswerChunk, "__call__"),
     "commit": (Reservation, "commit"),
     "fsync": (os, "fsync"),
     "replace": (Path, "replace"),
@@ -51,6 +51,7 @@ DECIDING = [
     "_files.py", "_random.py", "privacy/ledger.py", "privacy/ledger_chain.py", "runs/run.py",
     "cli/choose.py", "cli/bandit.py", "cli/privatize.py", "cli/_language_run.py",
     "cli/_language_study.py", "policies/gibbs.py", "privatization/answers.py",
+    "privatization/chunks.py", "privatization/people.py", "privatization/publication.py",
     "preferences/memo.py", "privatization/randomization.py", "language/dp_sgd/privacy.py",
     "language/studies/pipeline.py",
 ]  # fmt: skip

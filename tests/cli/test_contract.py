@@ -165,7 +165,8 @@ def test_a_name_of_a_data_set_commands_no_terminal(ready):
 def test_a_memo_that_was_damaged(ready, pairs):
     ready.write("in.jsonl", [row | {"person": "p"} for row in pairs])
     assert ready.run(*PRIVATIZE).code == 0
-    (ready / "out.spend.memo.db").write_bytes(b"no memo" * 100)
+    [stored] = (ready / "out.spend.memo").glob("*.npy")
+    stored.write_bytes(b"no memo" * 100)
     refused(ready, [*PRIVATIZE, "--force"], 8, "memo")
 
 

@@ -18,8 +18,9 @@ from sordino.engines.engine import InProcess
 from sordino.engines.exchange import PARTS
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
+from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.records import canonical, person_key
-from sordino.privatization.chunks import _PartedMemo, privatize_chunks
+from sordino.privatization.chunks import privatize_chunks
 
 COIN = sordino.RandomizedResponse(1.0)
 FILES, PEOPLE = 60, 40
@@ -62,6 +63,12 @@ class _Deadly:
             self.task(chunk)
             timer.join()  # it was faster: its result is lost all the same
         return self.task(chunk)
+
+
+@pytest.fixture(autouse=True)
+def _many(monkeypatch):
+    """Bring people together in many parts, as those of many records are."""
+    monkeypatch.setattr("sordino.privatization.chunks._FEW", 0)
 
 
 def raw(folder, *, linked):
@@ -137,7 +144,7 @@ def test_killed_workers_change_nothing(ray_engine, tmp_path, linked):
     assert not list(tmp_path.rglob("*.partial"))
     if linked:
         stored = Counter()
-        memo = _PartedMemo(str(ledger.path.with_suffix(".memo")))
+        memo = AnswerMemo(str(ledger.path.with_suffix(".memo")), PARTS)
         for part in range(PARTS):
             stored.update(memo.stored(part).keys.tolist())
         assert set(stored.values()) == {1}

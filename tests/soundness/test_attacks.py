@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.pairs import manifest_path
 from sordino.privacy.guarantee import PureEvent
-from sordino.privatization.answers import privatize_file
+from sordino.privatization.chunks import privatize_file
 
 
 def chat(content: str, **extra) -> dict:
@@ -149,7 +150,7 @@ def test_people_are_not_asked_again_because_a_memo_was_lost(pairs, ledger):
     account, coin = ledger(3.0), sordino.RandomizedResponse(1.0)
     mine = linked(pairs, ["a", "b"])
     sordino.privatize(mine, coin, ledger=account)
-    account.path.with_suffix(".memo.db").unlink()
+    shutil.rmtree(account.path.with_suffix(".memo"))
     with pytest.raises(PrivacyError, match="is gone"):
         sordino.privatize(mine, coin, ledger=account)
     assert len(account.spends) == 1

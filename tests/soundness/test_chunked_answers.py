@@ -20,17 +20,19 @@ from sordino.engines.engine import InProcess
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunks import Chunk, find_chunks
+from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
 from sordino.privatization import chunks
-from sordino.privatization.answers import privatize_file
+from sordino.privatization.answers import privatize
 from sordino.privatization.chunks import (
     AnswerChunk,
     AnswerPart,
-    _PartedMemo,
-    agreeing_parts,
     privatize_chunks,
+    privatize_file,
 )
+from sordino.privatization.people import AskedPeople
+from sordino.privatization.randomization import Randomization
 
 COIN = RandomizedResponse(1.0)
 pytestmark = pytest.mark.usefixtures("few_parts")
@@ -118,7 +120,7 @@ IN_TASKS = (
     (RandomizedResponse, "release"),
     (exchange.Exchange, "write"),
     (exchange.Exchange, "read"),
-    (_PartedMemo, "stored"),
+    (AnswerMemo, "stored"),
     (chunks, "_answers_of_chunk"),
     (chunks, "sha256_of"),
 )
@@ -128,7 +130,7 @@ IN_DRIVER = (
     (chunks.ChunkOutputs, "note"),
     (chunks.ChunkOutputs, "publish"),
     (chunks, "manifest_of"),
-    (_PartedMemo, "keep"),
+    (AnswerMemo, "keep"),
     (AnswerChunk, "__call__"),
     (AnswerPart, "__call__"),
     (Path, "replace"),
@@ -139,18 +141,18 @@ IN_DRIVER = (
 def drawn(monkeypatch):
     """Count for which records coins were drawn."""
     found = Counter()
-    of_chunk, of_part = AnswerChunk._drawn, AnswerPart._drawn
+    of_chunk, of_part = AnswerChunk._drawn, AskedPeople._drawn
 
     def chunk(self, pairs, entropy):
         found.update(zip(pairs.prompts, pairs.keys, strict=True))
         return of_chunk(self, pairs, entropy)
 
-    def part(self, keys, labels, entropy):
+    def part(self, coin, keys, labels, entropy):
         found.update(keys.tolist())
-        return of_part(self, keys, labels, entropy)
+        return of_part(self, coin, keys, labels, entropy)
 
     monkeypatch.setattr(AnswerChunk, "_drawn", chunk)
-    monkeypatch.setattr(AnswerPart, "_drawn", part)
+    monkeypatch.setattr(AskedPeople, "_drawn", part)
     return found
 
 
@@ -206,7 +208,7 @@ def short_key(row):
 
 def memo_of(ledger):
     """Return every stored answer."""
-    memo = _PartedMemo(str(ledger.path.with_suffix(".memo")))
+    memo = AnswerMemo(str(ledger.path.with_suffix(".memo")), PARTS)
     found = {}
     for part in range(PARTS):
         stored = memo.stored(part)
@@ -380,9 +382,8 @@ def test_a_lost_task_of_a_run_that_died_answers_nobody(raw, account, monkeypatch
         Moments(patch, (), deadly=None).cleaning = False
         with pytest.raises(Killed):
             privatize_chunks(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
-    with agreeing_parts(
-        ledger, settings=_settings(ledger), dry_run=False
-    ) as memo:  # the next run, while it counts
+    randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
+    with randomization.open_memo(PARTS) as memo:  # the next run, while it counts
         before = [memo.stored(part).keys.tolist() for part in range(PARTS)]
         for part in range(PARTS):
             with pytest.raises(sordino.DataError, match="changed"):
@@ -391,13 +392,6 @@ def test_a_lost_task_of_a_run_that_died_answers_nobody(raw, account, monkeypatch
     assert before == [[]] * PARTS
     for folder in lasting:
         shutil.rmtree(folder)
-
-
-def _settings(ledger):
-    randomization = sordino.privatization.randomization.Randomization.of(
-        COIN, ledger, on_device=False, simulate_seed=None
-    )
-    return randomization.memo_settings
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -515,17 +509,22 @@ def test_labels_by_person_are_unreadable_on_disk(raw, account, monkeypatch, tmp_
     assert (hidden <= high).all()
 
 
-def test_a_memo_of_the_other_kind_is_refused(raw, account, tmp_path):
+def test_a_memo_serves_memory_and_files_however_people_are_taken_apart(raw, account, tmp_path):
     given = raw(files=1)
-    one = account()
+    pairs, one = sordino.read_pairs(given.chunks[0].path), account()
+    first = privatize(pairs, COIN, ledger=one)
+    privatize_chunks(given, tmp_path / "out", COIN, ledger=one, engine=InProcess())
     privatize_file(given.chunks[0].path, tmp_path / "one.jsonl", COIN, ledger=one)
-    with pytest.raises(PrivacyError, match="one machine alone"):
-        privatize_chunks(given, tmp_path / "out", COIN, ledger=one, engine=InProcess())
+    for path in (tmp_path / "out" / "s0.jsonl", tmp_path / "one.jsonl"):
+        shown = [json.loads(line)["answer"] for line in path.read_text().splitlines()]
+        assert shown == first.answers.tolist()
     many = account()
-    privatize_chunks(given, tmp_path / "out", COIN, ledger=many, engine=InProcess())
-    with pytest.raises(PrivacyError, match="many files"):
-        privatize_file(given.chunks[0].path, tmp_path / "two.jsonl", COIN, ledger=many)
+    privatize_chunks(given, tmp_path / "many", COIN, ledger=many, engine=InProcess())
+    again = privatize(pairs, COIN, ledger=many)
+    assert [row["answer"] for row in lines(tmp_path / "many")] == again.answers.tolist()
     assert (len(one.spends), len(many.spends)) == (1, 1)
+    assert len(list(many.path.with_suffix(".memo").glob("*-004-*.npy"))) == PARTS
+    assert len(list(one.path.with_suffix(".memo").glob("*.npy"))) == 1
 
 
 @pytest.mark.parametrize("loss", ["folder", "part", "entry"])
@@ -535,7 +534,7 @@ def test_answers_that_are_lost_are_not_drawn_again(raw, account, tmp_path, loss)
     folder = ledger.path.with_suffix(".memo")
     if loss == "folder":
         shutil.rmtree(folder)
-    for path in folder.glob("*.npy" if loss == "entry" else "003-*.npy"):
+    for path in folder.glob("*.npy" if loss == "entry" else "003-004-*.npy"):
         path.unlink()
     with pytest.raises(PrivacyError, match=r"gone|lacks"):
         privatize_chunks(given, tmp_path / "two", COIN, ledger=ledger, engine=InProcess())

@@ -31,8 +31,8 @@ from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.records import Absent, Levels
 from sordino.privacy.guarantee import CODES, REPLACE_ONE, REPLACE_SPECIAL, SHARES, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import FileSettings, privatize, privatize_file
-from sordino.privatization.chunks import _pad
+from sordino.privatization.answers import privatize
+from sordino.privatization.chunks import _pad, privatize_file
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.record_release import _decided_labels
 
@@ -138,7 +138,6 @@ def test_what_is_published_shows_one_judgment_by_epsilon(kind, tmp_path, monkeyp
     reading, said, name = SAID[kind]
     coin = RandomizedResponse(0.5)
     channel = {}
-    settings = FileSettings(levels=Levels.of(reading["levels"]) if reading else None)
     steps = [Fraction(j, 4) for j in range(5)]
     cuts = {int(coin.threshold + (WORDS - 2 * coin.threshold) * y) for y in steps}
     run = 0
@@ -154,7 +153,7 @@ def test_what_is_published_shows_one_judgment_by_epsilon(kind, tmp_path, monkeyp
             budget = Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="central")
             ledger = Ledger.open(tmp_path / f"{run}.db", data="a", budget=budget)
             out = tmp_path / "out.jsonl"
-            note = privatize_file(raw, out, coin, ledger=ledger, settings=settings, force=True)
+            note = privatize_file(raw, out, coin, ledger=ledger, reading=reading, force=True)
             seen = out.read_bytes(), note.to_dict() | {"release_id": "", "sha256": ""}
             key = json.dumps([seen[0].decode(), seen[1]])
             law[key] = law.get(key, Fraction(0)) + Fraction(high - low, WORDS)
@@ -366,9 +365,9 @@ def test_all_judgments_of_one_answer_are_one_data_set_and_add_up(tmp_path):
         privatize(pairs, coin, ledger=in_memory)
         raw = tmp_path / f"{number}.jsonl"
         raw.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        settings = FileSettings(levels=pairs.levels or Levels(1, 5), ratings=ratings)
+        reading = {"levels": pairs.levels or Levels(1, 5), "ratings": ratings}
         out = tmp_path / f"{number}.out.jsonl"
-        privatize_file(raw, out, coin, ledger=in_files, settings=settings)
+        privatize_file(raw, out, coin, ledger=in_files, reading=reading)
         for ledger in (in_memory, in_files):
             assert ledger.total().epsilon == pytest.approx(number + 1, abs=1e-9)
 
@@ -378,8 +377,7 @@ def test_a_released_rating_is_known_again_by_its_question(tmp_path):
     raw.write_text("".join(json.dumps(row) + "\n" for row in RATED), encoding="utf-8")
     budget = Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="central")
     ledger = Ledger.open(tmp_path / "spend.db", data="a", budget=budget)
-    settings = FileSettings(levels=Levels(1, 5))
-    privatize_file(raw, out, RandomizedResponse(1.0), ledger=ledger, settings=settings)
+    privatize_file(raw, out, RandomizedResponse(1.0), ledger=ledger, reading={"levels": "1..5"})
     fields = [set(json.loads(line)) for line in out.read_text(encoding="utf-8").splitlines()]
     assert all(each == {"prompt", "completion", "levels", "answer"} for each in fields)
     private = read_pairs(out)

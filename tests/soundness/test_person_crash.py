@@ -1,7 +1,7 @@
 """A process that is killed anywhere leaves no person with more than the ledger counts.
 
-The driver runs in an interpreter of its own and forks children that privatize a file with one
-record per batch. A child is killed with SIGKILL at its k-th moment (before or after an entry is
+The driver runs in an interpreter of its own and forks children that privatize a file, people in two
+parts. A child is killed with SIGKILL at its k-th moment (before or after an entry is
 written, questions are chosen, answers are stored, a line is written, the outcome is recorded),
 for every k; its successor is killed further on; the last one may finish.
 """
@@ -18,16 +18,18 @@ import pytest
 
 DRIVER = textwrap.dedent(
     """
-    import json, os, signal, sqlite3, sys
+    import json, os, signal, sys
     from collections import Counter, defaultdict
     from pathlib import Path
     import sordino
-    from sordino.preferences import memo, pairs as written
+    from sordino.engines import exchange
+    from sordino.preferences import chunks, pairs as written
     from sordino.preferences.memo import AnswerMemo
     from sordino.preferences.pairs import read_pairs
     from sordino.preferences.records import canonical, person_key
     from sordino.privacy.ledger import Ledger, Reservation
-    from sordino.privatization import answers as module
+    from sordino.privatization import chunks as module
+    from sordino.privatization.people import AskedPeople
     from sordino.privatization.randomization import Randomization
 
     mode, folder = sys.argv[1], Path(sys.argv[2])
@@ -36,7 +38,12 @@ DRIVER = textwrap.dedent(
     COIN = sordino.RandomizedResponse(0.5)
     BUDGET = sordino.Guarantee(1000.0, delta=0.0, unit="person", neighbors=sordino.REPLACE_ONE,
                                trust="central")
-    module._BATCH = 1
+    chunks._RECORDS = 1
+    os.fsync = lambda _: None  # no power is cut here
+    for name, other in list(sys.modules.items()):
+        if name.startswith("sordino.") and hasattr(other, "PARTS"):
+            other.PARTS = 2
+    exchange._HEAD, module._FEW = 8 * 3, 0
     moment, deadly = 0, None
 
     def tick():
@@ -54,14 +61,16 @@ DRIVER = textwrap.dedent(
             return result
         setattr(owner, name, around)
 
-    for owner, name in ((Ledger, "reserve"), (AnswerMemo, "choose"), (AnswerMemo, "remember"),
-                        (Reservation, "commit"), (written, "line_of")):
+    for owner, name in ((Ledger, "reserve"), (AskedPeople, "_words"), (AnswerMemo, "keep"),
+                        (module.AnswerPart, "__call__"), (Reservation, "commit"),
+                        (written, "line_of")):
         watched(owner, name)
     if mode == "once":
         honest = Randomization._fresh
         Randomization._fresh = lambda self, survey: min(1, honest(self, survey))
     if mode == "forgetful":  # what is stored is not preferred when the cap is applied
-        memo._LEAVE_OUT = memo._LEAVE_OUT.replace("a.answer IS NULL, ", "")
+        chosen, nothing = AskedPeople._chosen, AnswerMemo(None, 1).stored(0)
+        AskedPeople._chosen = lambda self, asked, words, _: chosen(self, asked, words, nothing)
 
     rows = [{"prompt": f"q{q}", "chosen": f"{q} yes", "rejected": f"{q} no", "person": f"p{p}"}
             for q in range(QUESTIONS) for p in range(PEOPLE)]
@@ -88,26 +97,22 @@ DRIVER = textwrap.dedent(
         return "killed" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
     def stored(home):
-        path = home / "spend.memo.db"
-        if not path.exists():
-            return {}
-        connection = sqlite3.connect(path)
-        tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
-        found = connection.execute("SELECT person, question, answer FROM answers").fetchall() \\
-            if ("answers",) in tables else []
-        connection.close()
-        return {(person, question): answer for person, question, answer in found}
+        path = home / "spend.memo"
+        found = AnswerMemo(str(path) if path.exists() else None, 1).stored(0)
+        keys = [bytes(key).ljust(32, b"\\0") for key in found.keys]
+        return dict(zip(keys, found.answers.tolist(), strict=True))
 
     def shown(home):
         # what anybody could have read: finished files and what a kill left of them
-        for path in [*home.glob("out.jsonl"), *home.glob(".out.jsonl*")]:
-            for line in path.read_text().splitlines():
+        for path in [*home.glob("out.jsonl"), *home.glob(".out.jsonl*/*")]:
+            for line in path.read_text(errors="replace").splitlines():
                 try:
                     row = json.loads(line)
                 except ValueError:
                     continue
-                key = canonical(row["prompt"], row["first"], row["second"])[1]
-                yield (person_key(row["person"]), key), row["answer"]
+                if isinstance(row, dict) and "prompt" in row:
+                    key = canonical(row["prompt"], row["first"], row["second"])[1]
+                    yield person_key(row["person"])[:16] + key[:16], row["answer"]
 
     found = {"killed": 0, "finished": 0, "failed": 0, "over": 0, "not_stored": 0, "most": 0,
              "refused": 0, "entries": 0}
@@ -122,7 +127,7 @@ DRIVER = textwrap.dedent(
             found["finished"] += ended == 0
             found["failed"] += ended == 9
         answers = stored(home)
-        most = max(Counter(person for person, _ in answers).values(), default=0)
+        most = max(Counter(key[:16] for key in answers).values(), default=0)
         ledger = Ledger.read(home / "spend.db")
         found["over"] += most * COIN.realized_epsilon > ledger.total().epsilon
         found["not_stored"] += any(answers.get(key) != answer for key, answer in shown(home))

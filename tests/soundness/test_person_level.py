@@ -23,14 +23,17 @@ from sordino import _random
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.auditing.exact import exact_epsilon
 from sordino.errors import BudgetExceeded, DataError, PrivacyError
-from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import privatize, privatize_file
+from sordino.privatization.answers import privatize
+from sordino.privatization.chunks import privatize_file
+from sordino.privatization.people import AskedPeople, _persons
 from sordino.privatization.randomization import Randomization
 
 from .test_privatization import CHANCE, COIN, FLIP, KEEP, ONCE, TapeEmptyError, rows_of
+
+pytestmark = pytest.mark.usefixtures("few_parts")
 
 ONE = [("ana", "q")]
 TWO = [("ana", "q"), ("ana", "r")]
@@ -119,16 +122,17 @@ def distribution(run, *given, coins=(FLIP, KEEP)):
     """The exact distribution of what is seen, over all draws of questions and all coins."""
     outcomes, tapes = {}, [((), Fraction(1))]
     sizes = []
-    honest = AnswerMemo.choose
+    honest = AskedPeople._words
 
-    def choose(self, cap, entropy):
-        query = "SELECT COUNT(*) n FROM staged GROUP BY person HAVING n > ? ORDER BY person"
-        sizes[:] = [row[0] for row in self._connection.execute(query, (cap,))]
-        honest(self, cap, entropy)
+    def choosing(self, asked, entropy):
+        totals = np.unique(_persons(asked.keys), return_counts=True)[1].tolist()
+        sizes[:] = [] if self.cap is None else [total for total in totals if total > self.cap]
+        found = honest(self, asked, entropy)
         sizes.clear()
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AnswerMemo, "choose", choose)
+        patch.setattr(AskedPeople, "_words", choosing)
         patch.setattr(_random, "new_token", lambda: "0" * 43)  # a secret is of no label
         while tapes:
             tape, chance = tapes.pop()
@@ -265,54 +269,55 @@ def test_two_releases_show_by_what_their_ledger_says():
 # --- planted bugs: the same checks must find them ---
 
 
-def rows_by(order):
-    """A cap that keeps the rows of each person that come first in an order of its own."""
+def chosen_by(order):
+    """A cap that keeps the questions of each person that come first in an order of its own."""
 
-    def rows(self, keys, memo):
-        del memo
-        taken, used = Counter(), []
-        for index in sorted(range(len(keys)), key=order):
-            taken[keys[index][0]] += 1
-            if taken[keys[index][0]] <= self.cap:
-                used.append(index)
-        return sorted(used)
+    def chosen(self, asked, words, stored):
+        del words, stored
+        taken, used = Counter(), np.zeros(len(asked.keys), dtype=bool)
+        for place in sorted(range(len(asked.keys)), key=lambda place: order(asked, place)):
+            person = asked.keys[place][:16]
+            taken[person] += 1
+            used[place] = taken[person] <= self.cap
+        return used
 
-    return rows
+    return chosen
 
 
+def no_words(_, asked, entropy):
+    """No word is needed where nothing is chosen at random."""
+    del entropy
+    return np.zeros(len(asked.keys), np.uint64)
+
+
+@both_runs
 @pytest.mark.parametrize("wanted", [0, 1])
-def test_rows_preferred_by_their_label_are_refuted(monkeypatch, wanted):
-    current = []
-
-    def run(case, labels, cap):
-        current[:] = read_pairs(rows_of(case, labels)).labels.tolist()
-        return in_memory(case, labels, cap)
-
-    monkeypatch.setattr(Randomization, "choose", lambda *_: None)
-    monkeypatch.setattr(Randomization, "rows", rows_by(lambda index: current[index] != wanted))
+def test_rows_preferred_by_their_label_are_refuted(monkeypatch, run, wanted):
+    by_label = chosen_by(lambda asked, place: asked.labels[place] != wanted)
+    monkeypatch.setattr(AskedPeople, "_words", no_words)
+    monkeypatch.setattr(AskedPeople, "_chosen", by_label)
     assert loss(run, TWO, 1)[1] == float("inf")
 
 
 @both_runs
 def test_a_cap_after_the_answers_is_refused(monkeypatch, run):
     """Everything is answered, and what is left is the reader's to choose."""
-    monkeypatch.setattr(Randomization, "choose", lambda *_: None)
-    monkeypatch.setattr(Randomization, "rows", lambda _, keys, __: list(range(len(keys))))
+    monkeypatch.setattr(AskedPeople, "_chosen", lambda _, asked, *__: asked.keys != b"")
     with pytest.raises(PrivacyError, match="does not cover 3 answers"):
         run(THREE, (1, 0, 1), 2)
 
 
 def test_keeping_the_first_rows_is_not_uniform(monkeypatch):
-    monkeypatch.setattr(Randomization, "choose", lambda *_: None)
-    monkeypatch.setattr(Randomization, "rows", rows_by(lambda index: index))
+    monkeypatch.setattr(AskedPeople, "_words", no_words)
+    by_place = chosen_by(lambda asked, place: asked.firsts[place])
+    monkeypatch.setattr(AskedPeople, "_chosen", by_place)
     assert not is_uniform(in_memory, THREE, 1)
 
 
 def test_drawing_from_a_public_seed_is_not_uniform(monkeypatch):
-    def choose(self, memo):
-        memo.choose(self.cap, SimulatedEntropy(0))
-
-    monkeypatch.setattr(Randomization, "choose", choose)
+    honest = AskedPeople._words
+    seeded = lambda self, asked, _: honest(self, asked, SimulatedEntropy(0))  # noqa: E731
+    monkeypatch.setattr(AskedPeople, "_words", seeded)
     assert not is_uniform(in_memory, THREE, 1)
 
 

@@ -37,7 +37,8 @@ from sordino.privacy.guarantee import (
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import LEDGER, secret_path
 from sordino.privacy.persons import Exposures, People, Use
-from sordino.privatization.answers import privatize, privatize_file
+from sordino.privatization.answers import privatize
+from sordino.privatization.chunks import privatize_file
 from sordino.rewards.label_release import release_labels
 
 NAMES = ["ana", "ben", "cem", "dua", "eva", "fay"]

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import sqlite3
 import tempfile
-from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from itertools import count, product
@@ -22,8 +20,11 @@ from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import privatize, privatize_file
-from sordino.privatization.randomization import Randomization
+from sordino.privatization.answers import privatize
+from sordino.privatization.chunks import privatize_file
+from sordino.privatization.people import AskedPeople, PersonQuestions
+
+pytestmark = pytest.mark.usefixtures("few_parts")
 
 COIN = RandomizedResponse(0.5)
 FLIP, KEEP = 0, 2**64 - 1
@@ -210,20 +211,25 @@ def test_coins_of_two_people_are_independent():
 def coins_by(key_of):
     """Answers drawn with a coin that is kept, and used again wherever ``key_of`` agrees."""
 
-    def answers(self, labels, keys, memo, reservation, *, place=0):
-        kept = {}
-        result = []
-        for label, key in zip(labels.tolist(), keys, strict=True):
+    def answers(self, part, coin, release_id, entropy):
+        asked, kept, result = self.asked(part), {}, []
+        for label, key in zip(asked.labels.tolist(), asked.keys, strict=True):
             name = key_of(label, key)
             if name not in kept:
-                kept[name] = int(self.mechanism.release(np.array([0]), entropy=self.entropy)[0])
+                kept[name] = int(coin.release(np.array([0]), entropy=entropy)[0])
             result.append(label ^ kept[name])
-        if memo is not None and reservation:
-            stored = dict(zip(reversed(keys), reversed(result), strict=True))
-            memo.remember(stored, reservation.release_id)
-        return np.array(result, dtype=np.int8)
+        drawn = np.array(result, dtype=np.int8)
+        keys, firsts = np.unique(asked.keys, return_index=True)
+        self.memo.keep(part, release_id, keys, drawn[firsts])
+        return asked, drawn, frozenset()
 
     return answers
+
+
+def each_by_itself(keys, labels, rows):
+    """Records as if each asked a question of its own."""
+    places = np.arange(len(keys))
+    return PersonQuestions(keys, labels, places, places, rows)
 
 
 @pytest.mark.parametrize(
@@ -231,12 +237,13 @@ def coins_by(key_of):
     [
         (lambda _, key: key, ANA_TWICE),
         (lambda label, key: (label, key), ANA_TWICE),
-        (lambda _, key: key[1], TWO_PEOPLE),
+        (lambda _, key: key[16:], TWO_PEOPLE),
     ],
     ids=["same coin on a changed answer", "coin keyed by the label", "coin shared by two people"],
 )
 def test_a_coin_that_is_used_again_is_refuted(monkeypatch, key_of, case):
-    monkeypatch.setattr(Randomization, "answers", coins_by(key_of))
+    monkeypatch.setattr(PersonQuestions, "of", each_by_itself)
+    monkeypatch.setattr(AskedPeople, "answers", coins_by(key_of))
     assert loss(in_memory, case) == float("inf")
 
 
@@ -275,8 +282,10 @@ def test_stored_answers_that_were_changed_are_not_released_as_paid_for(tmp_path,
     pairs = read_pairs(rows_of([("ana", "q"), ("ben", "q")], [1, 0]))
     privatize(pairs, COIN, ledger=ledger)
     privatize(pairs, COIN, ledger=ledger)
-    with closing(sqlite3.connect(ledger.path.with_suffix(".memo.db"))) as memo, memo:
-        memo.execute("UPDATE answers SET answer = 1 - answer")
+    for path in ledger.path.with_suffix(".memo").glob("*.npy"):
+        found = np.load(path)
+        found["answer"] = 1 - found["answer"]
+        np.save(path, found)
     asked = [("ana", "q"), ("ana", "r")] if fresh else [("ana", "q")]
     before = [row for row in ledger.rows if row.kind in {"commit", "repeat"}]
     with pytest.raises(PrivacyError, match="not what it drew"):

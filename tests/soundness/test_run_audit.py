@@ -169,7 +169,7 @@ def test_an_honest_run_is_not_refuted(made, name):
     expected = dict.fromkeys(CHECKS, "clear")
     if name == "simulated":
         expected["caveats"] = "warning"
-    if {*(made / name).glob("*.secret"), *(made / name).glob("*.memo.db")}:  # its ledger is there
+    if {*(made / name).glob("*.secret"), *(made / name).glob("*.memo")}:  # its ledger is there
         expected["strays"] = "warning"
     assert found == expected, [(f.attack, f.summary) for f in audit.findings]
     assert (audit.kind, audit.subject, audit.verdict) == ("run", name, "not refuted")
@@ -562,7 +562,7 @@ def test_a_ledger_that_knows_anything_of_the_run_is_its_ledger(made, forged, kep
     assert copied.refuted_by()
 
 
-@pytest.mark.parametrize("content", [b"", b"no ledger\n", "persons/spend.memo.db"])
+@pytest.mark.parametrize("content", [b"", b"no ledger\n", "persons/spend.memo/settings.json"])
 def test_a_file_that_was_named_by_mistake_refutes_nothing(made, forged, content, tmp_path):
     copied, path = forged(), tmp_path / "named.db"
     path.write_bytes((made / content).read_bytes() if isinstance(content, str) else content)

@@ -6,7 +6,6 @@ these answers. From then on losing them must be noticed.
 
 import json
 import shutil
-import sqlite3
 
 import pytest
 
@@ -15,8 +14,8 @@ from sordino.engines.engine import InProcess
 from sordino.errors import PrivacyError
 from sordino.preferences.chunks import find_chunks
 from sordino.privacy.ledger import Reservation
-from sordino.privatization.answers import privatize, privatize_file
-from sordino.privatization.chunks import privatize_chunks
+from sordino.privatization.answers import privatize
+from sordino.privatization.chunks import privatize_chunks, privatize_file
 
 COIN = sordino.RandomizedResponse(1.0)
 pytestmark = pytest.mark.usefixtures("few_parts")
@@ -77,15 +76,9 @@ class Runs:
 
     def lose(self, entry, part=None):
         """Take the stored answers away that one entry paid for, of one part or all."""
-        memo = self.ledger.path.with_suffix(".memo" if self.kind == "chunks" else ".memo.db")
-        if self.kind == "chunks":
-            for path in memo.glob(f"{'*' if part is None else f'{part:03d}'}-{entry}.npy"):
-                path.unlink()
-            return
-        connection = sqlite3.connect(memo)
-        connection.execute("DELETE FROM answers WHERE release_id = ?", (entry,))
-        connection.commit()
-        connection.close()
+        memo = self.ledger.path.with_suffix(".memo")
+        for path in memo.glob(f"{'*' if part is None else f'{part:03d}'}-*-{entry}.npy"):
+            path.unlink()
 
 
 @pytest.fixture(params=["memory", "stream", "chunks"])

@@ -30,7 +30,8 @@ from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import _parse_record, canonical
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, UNDECIDED, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import privatize, privatize_file
+from sordino.privatization.answers import privatize
+from sordino.privatization.chunks import privatize_file
 
 WORDS, HALF = 2**64, 2**63
 VALUES = (0, 1, UNDECIDED)
@@ -417,7 +418,7 @@ def test_reading_that_drops_ties_is_refuted(monkeypatch, run):
                 yield record
 
     monkeypatch.setattr(comparisons, "kept", hasty)
-    monkeypatch.setattr("sordino.privatization.answers.kept", hasty)
+    monkeypatch.setattr("sordino.preferences.chunks.kept", hasty)
     labels = [(1, 1), (UNDECIDED, 1)]
     laws = {pair: distribution(RUNS[run], CASES["two"], pair) for pair in labels}
     assert math.isinf(exact_epsilon(laws, [tuple(labels)]))

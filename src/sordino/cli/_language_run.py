@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from sordino import _validate
 from sordino._files import refuse_existing, refuse_output, refuse_unwritable
+from sordino.engines.engine import InProcess
 from sordino.errors import FileSystemError, UsageError
 from sordino.language.training.losses import LOSSES
 from sordino.mechanisms.randomized_response import NonPrivate, RandomizedResponse
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import Pairs, PrivatePairs, manifest_path, read_manifest, read_pairs
 from sordino.privacy.guarantee import (
     REPLACE_ONE,
@@ -29,13 +31,8 @@ from sordino.privacy.guarantee import (
     never_less,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import (
-    FileRows,
-    FileSettings,
-    plan_answers,
-    privatize_file,
-    use_unprotected,
-)
+from sordino.privatization.answers import use_unprotected
+from sordino.privatization.chunks import plan_chunks, privatize_file
 from sordino.privatization.randomization import Randomization, memo_keys
 from sordino.reporting.result import describe_guarantee_and_caveats, judge
 from sordino.runs.progress import Bar
@@ -505,8 +502,8 @@ class _OnAnswers(_Training):
             randomization = Randomization.of(
                 self.coin, ledger, on_device=False, simulate_seed=settings.simulate_seed
             )
-            rows = FileRows(settings.source, FileSettings(**settings.reading))
-            planned = plan_answers(rows, randomization)[0]
+            chunks = find_chunks(settings.source, **settings.reading)
+            planned = plan_chunks(chunks, randomization, engine=InProcess())
             promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
         return planned | self.told(_with_start(promise, settings.model), planned["spend"])
 
@@ -554,10 +551,10 @@ class _OnAnswers(_Training):
                     settings.answers_path,
                     self.coin,
                     ledger=ledger,
-                    settings=FileSettings(**settings.reading),
+                    reading=settings.reading,
                     simulate_seed=settings.simulate_seed,
                     force=settings.force or settings.is_begun,
-                    progress=bar,
+                    taken=bar,
                 )
             private = read_pairs(settings.answers_path)
             assert isinstance(private, PrivatePairs)  # noqa: S101 - for the type checker

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sordino._files import refuse_output, refuse_unwritable
+from sordino._files import refuse_unwritable
 from sordino.engines.engine import Engine
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
@@ -22,17 +20,9 @@ from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Manifest, manifest_path
 from sordino.privacy.guarantee import Trust, never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import (
-    FileRows,
-    FileSettings,
-    count_labels,
-    plan_answers,
-    privatize_file,
-    refuse_table,
-)
 from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.publication import ChunkOutputs, digest_of_request
-from sordino.privatization.randomization import Randomization, Survey
+from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import describe_guarantee_and_caveats, judge
 from sordino.runs.progress import Bar, Passes
 from sordino.runs.run import Limit, Run, future_ledger, spending_limit
@@ -97,6 +87,11 @@ class _Privatization(Run):
 
     settings: Privatize
     mechanism: RandomizedResponse  # for one label
+    chunks: Chunks
+    outputs: ChunkOutputs  # a file for each
+    survey: ChunkSurvey  # all that is public of the files
+    engine: Engine
+    taken: Passes
 
     @property
     def limit(self) -> Limit:
@@ -105,24 +100,64 @@ class _Privatization(Run):
     @cached_property
     def randomization(self) -> Randomization:
         """Return what will be done to every label, on the ledger as it would be."""
-        account, here = self.account(planning=True), self.settings.on_device
-        return Randomization.of(self.mechanism, account, on_device=here, **self.terms)
+        return Randomization.of(self.mechanism, self.account(planning=True), **self.terms)
 
     @property
     def terms(self) -> dict[str, Any]:
-        """Return how many labels of a person count, and the seed of a study."""
-        return {"cap": self.settings.cap, "simulate_seed": self.settings.simulate_seed}
+        """Return how many labels of a person count, who sees them, and the seed of a study."""
+        settings = self.settings
+        terms = {"cap": settings.cap, "simulate_seed": settings.simulate_seed}
+        return terms | {"on_device": settings.on_device}
 
     @property
-    @abstractmethod
+    def read_by(self) -> dict[str, Any]:
+        """Return where the files are read, and what is known of them."""
+        where = {"engine": self.engine, "scratch": self.settings.scratch, "taken": self.taken}
+        return where | {"surveyed": self.survey}
+
+    @cached_property
+    def finished(self) -> tuple[Manifest, ...]:
+        """Return the manifests of an interrupted run that has only to show its files."""
+        request = digest_of_request(self.chunks, self.randomization)
+        return self.outputs.finished(request, self.randomization.ledger)
+
+    @cached_property
     def expected(self) -> dict[str, Any]:
         """Return what is spent, known from what is public."""
+        settings, survey, plan = self.settings, self.survey, None
+        # of a person, on the other hand, all may be used up
+        if not settings.dry_run and self.finished and not survey.linked:
+            unit, n = {"unit": "label"}, survey.n  # which was paid for before
+            plan = {"spend": 0.0, "guarantee": unit, "pairs": n, "dropped": survey.dropped}
+        plan = plan or plan_chunks(self.chunks, self.randomization, **self.read_by)
+        if self.outputs.is_one_file:
+            return plan
+        passes = _PASSES + (_BY_PERSON if "persons" in plan else 0)
+        return plan | {"files": settings.describe_files(self.chunks, passes=passes)}
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         del ledger  # that of the randomization
         settings = self.settings
         rating = rating_of(settings.sources[0], settings.reading["columns"])
         return self.expected | ({"rating": rating} if rating else {})
+
+    def spend(self, ledger: Ledger) -> dict[str, Any]:
+        """Randomize and write; of many files each has its own digest."""
+        outputs = self.outputs
+        terms = self.terms | self.read_by | {"force": outputs.force}
+        manifests = self.finished or privatize_chunks(
+            self.chunks,
+            self.settings.out,
+            self.mechanism,
+            ledger=ledger,
+            one_file=outputs.is_one_file,
+            **terms,
+        )
+        told = self.told(manifests[0], ledger)
+        if not outputs.is_one_file:
+            told["files"] = len(manifests)
+            del told["sha256"]
+        return told
 
     def told(self, said: Manifest, ledger: Ledger) -> dict[str, Any]:
         """Return what was done, which is what all manifests say."""
@@ -155,132 +190,36 @@ class _Privatization(Run):
             **ledger_rows(head.digest, head.rows),
         }
 
-
-@dataclass(frozen=True, kw_only=True)
-class _OneFile(_Privatization):
-    """One file, randomized as it streams by."""
-
-    reading: FileSettings
-    force: bool  # as `--force`, or because a killed run left only a manifest
-
-    @cached_property
-    def surveyed(self) -> tuple[dict[str, Any], Survey]:
-        """Return the plan, and what was read of the file for it."""
-        with Bar.shown("Reading") as bar:
-            rows = FileRows(self.settings.sources[0], self.reading, bar)
-            return plan_answers(rows, self.randomization)
-
-    @property
-    def expected(self) -> dict[str, Any]:
-        return self.surveyed[0]
-
-    def spend(self, ledger: Ledger) -> dict[str, Any]:
-        settings = self.settings
-        (source,) = settings.sources
-        with Bar.shown("Randomizing") as bar:
-            manifest = privatize_file(
-                source,
-                settings.out,
-                self.mechanism,
-                ledger=ledger,
-                settings=self.reading,
-                on_device=settings.on_device,
-                force=self.force,
-                surveyed=self.surveyed[1],
-                progress=bar,
-                **self.terms,
-            )
-        return self.told(manifest, ledger)
-
     @contextmanager
     def place(self) -> Iterator[None]:
-        refuse_unwritable(self.settings.out)
+        if self.outputs.is_one_file:
+            refuse_unwritable(self.settings.out)
         yield
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ManyFiles(_Privatization):
-    """Many files, each of which gets one of its own."""
-
-    chunks: Chunks
-    outputs: ChunkOutputs
-    survey: ChunkSurvey  # all that is public of the files
-    engine: Engine
-    taken: Passes
-
-    @property
-    def read_by(self) -> dict[str, Any]:
-        """Return where the files are read, and what is known of them."""
-        where = {"engine": self.engine, "scratch": self.settings.scratch, "taken": self.taken}
-        return where | {"surveyed": self.survey}
-
-    @cached_property
-    def finished(self) -> tuple[Manifest, ...]:
-        """Return the manifests of an interrupted run that has only to show its files."""
-        request = digest_of_request(self.chunks, self.randomization)
-        return self.outputs.finished(request, self.randomization.ledger)
-
-    @cached_property
-    def expected(self) -> dict[str, Any]:
-        settings, survey, plan = self.settings, self.survey, None
-        # of a person, on the other hand, all may be used up
-        if not settings.dry_run and self.finished and not survey.linked:
-            unit, n = {"unit": "label"}, survey.n  # which was paid for before
-            plan = {"spend": 0.0, "guarantee": unit, "pairs": n, "dropped": survey.dropped}
-        plan = plan or plan_chunks(self.chunks, self.randomization, **self.read_by)
-        passes = _PASSES + (_BY_PERSON if "persons" in plan else 0)
-        return plan | {"files": settings.describe_files(self.chunks, passes=passes)}
-
-    def spend(self, ledger: Ledger) -> dict[str, Any]:
-        """Randomize and write; of many files each has its own digest."""
-        settings = self.settings
-        terms = self.terms | self.read_by | {"force": settings.force}
-        manifests = self.finished or privatize_chunks(
-            self.chunks, settings.out, self.mechanism, ledger=ledger, **terms
-        )
-        told = self.told(manifests[0], ledger) | {"files": len(manifests)}
-        del told["sha256"]
-        return told
 
 
 @command(app, Privatize)
 def privatize(settings: Privatize) -> None:
     """Randomize every label once, and write answers with a manifest that says how."""
-    if settings.reads_chunks(settings.sources, most=math.inf):
-        _privatize_files(settings)
-        return
-    (source,), out = settings.sources, settings.out
-    if out.name in {"", ".."}:
-        raise UsageError(f"--out {out} is a folder. Nothing was done. Give the name of a file.")
-    refuse_records(settings.unit)
-    # A killed run may have left a manifest whose file has not appeared.
-    left = not os.path.lexists(out) and settings.is_begun
-    force = settings.force or left
-    refuse_table(out)
-    for path in (out, manifest_path(out)):
-        if path.absolute() in (source.absolute(), settings.ledger_path.absolute()):
-            raise UsageError("DATA, --out, its manifest and --ledger must be different files.")
-        refuse_output(path, force=force, spends=True)
-    reading = FileSettings(**settings.reading)
-    coin = settings.coin(lambda: count_labels(FileRows(source, reading)))
-    run = _OneFile(settings=settings, mechanism=coin, reading=reading, force=force)
-    tell(run.settings, *run.outcome())
-
-
-def _privatize_files(settings: Privatize) -> None:
-    """Randomize many files, after one reading of all that is public of them."""
-    if settings.on_device:
+    one_file = not settings.reads_chunks(settings.sources, most=math.inf)
+    if settings.on_device and not one_file:
         raise UsageError("--on-device is for one file of one's own labels. Nothing was done.")
     refuse_records(settings.unit)
+    out, reading = settings.out, settings.reading if one_file else settings.reading_in_chunks
+    if one_file:
+        if out.name in {"", ".."}:
+            raise UsageError(f"--out {out} is a folder. Nothing was done. Give the name of a file.")
+        for path in (out, manifest_path(out)):
+            if path.absolute() in (settings.sources[0].absolute(), settings.ledger_path.absolute()):
+                raise UsageError("DATA, --out, its manifest and --ledger must be different files.")
     _ = settings.coin(lambda: 1)  # refuses before reading
-    chunks = find_chunks(settings.sources, **settings.reading_in_chunks)
-    outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # so does this
+    chunks = find_chunks(settings.sources, **reading)
+    outputs = ChunkOutputs.of(chunks, out, force=settings.force, one_file=one_file)  # so does this
     # A ledger that cannot pay for this is refused before anything is read.
     future_ledger(settings.ledger_path, settings.data, settings.limit, request=settings.request)
     with settings.started_engine() as engine, Bar.shown("Reading") as bar:
         taken = Passes(bar)
         with survey_chunks(chunks, engine, scratch=settings.scratch, taken=taken) as survey:
-            run = _ManyFiles(
+            run = _Privatization(
                 settings=settings,
                 mechanism=settings.coin(lambda: survey.largest),
                 chunks=chunks,

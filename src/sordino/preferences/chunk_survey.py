@@ -406,6 +406,10 @@ class _Look:
     def __call__(self, part: int) -> _Doubts:
         """Return whether anything occurs twice, which rows do not count, and the largest person."""
         rows = self.shuffle.read(part, len(self.chunks))
+        nothing, nobody = np.zeros(0, np.uint64), People.of([])
+        if not len(rows):  # as most parts of few people
+            digests = {part: hashlib.sha256().digest()}
+            return _Doubts(1, digests, False, (nothing, nothing), 1, (nobody, nobody))
         ordered = np.lexsort([rows["beside"], *rows["rank"].T[::-1], *rows["who"].T[::-1]])
         said = rows["beside"].any()  # nothing is added where there is no family and no name
         beside = [rows["beside"][:, np.newaxis]] if said else []
@@ -423,8 +427,6 @@ class _Look:
         same = _same(rows["who"])
         again = same & _same(rows["rank"])
         if not self.linked:
-            nothing = np.zeros(0, np.uint64)
-            nobody = People.of([])
             doubled = bool(again.any() or (rows["times"] > 1).any())
             return _Doubts(1, digests, doubled, (nothing, nothing), 1, (nobody, nobody))
         if self.raw:  # of answers that were stored, a repeat is the same observation

@@ -22,6 +22,7 @@ from sordino.errors import DataError, UsageError
 from .comparisons import USUAL, PublicDigest, TextRules, columns_of, kept, outcomes_of, taken
 from .containers import Rows, contained, files_of, packing, plain_reader, stem_of
 from .features import Features, Matrix
+from .files import RATINGS as RATED
 from .files import records_of, untold
 from .pairs import Pairs, manifest_path, number_labels, turned_rows
 from .parquet import (
@@ -38,7 +39,7 @@ from .parquet import (
     schema_of,
     vectors,
 )
-from .records import FIELDS, PERSON, Levels, Record, refuse_person_field
+from .records import FIELDS, PERSON, Levels, Record, paired_ratings, refuse_person_field
 from .schemas import COMPARED, OWN, RATINGS, THUMBS, Schema, decide
 
 WORK: Final = ".sordino-*.parts"
@@ -130,6 +131,7 @@ class Chunks(Sequence[Chunk]):
     rules: TextRules = USUAL  # which records are left out for their texts
     privatized: bool = False  # whether these are randomized answers, and not raw judgments
     levels: Levels | None = None  # what ratings may be
+    ratings: str = RATED[0]  # whether each counts by itself, or two as a comparison
     # Whether all of a record is private: then persons are not read, records of identical answers
     # are left out, and no message says which record cannot be used.
     hides_records: bool = False
@@ -163,7 +165,7 @@ class Chunks(Sequence[Chunk]):
     @property
     def alone(self) -> bool:
         """Return whether single answers were judged, each by itself."""
-        return self.schema.kind in {THUMBS, RATINGS}
+        return self.schema.kind in {THUMBS, RATINGS} and self.ratings == RATED[0]
 
     @property
     def parts(self) -> int:
@@ -177,7 +179,7 @@ class Chunks(Sequence[Chunk]):
         return sum(os.path.getsize(path) for path in {chunk.path for chunk in self.chunks})  # noqa: PTH202
 
 
-def find_chunks(
+def find_chunks(  # noqa: PLR0913 (each is one choice of the user)
     sources: str | Path | Iterable[str | Path],
     *,
     columns: Mapping[str, str] | None = None,
@@ -187,6 +189,7 @@ def find_chunks(
     privatized: bool = False,
     hides_records: bool = False,
     levels: object = None,
+    ratings: str = RATED[0],
 ) -> Chunks:
     """Return the judgments of many files, none of which is read yet but its ends.
 
@@ -209,6 +212,7 @@ def find_chunks(
         hides_records: Whether all of a record is private, as under unit ``"record"``: then there
             may be none, and vectors must be lists of a fixed size, for none need be there to tell.
         levels: The lowest and the highest rating, where records hold ``rating``.
+        ratings: As in :func:`sordino.read_pairs`; of ``"pairs"`` each file is one chunk.
 
     Raises:
         UsageError: There is no file, or they are of several kinds, or one is given twice, or a
@@ -242,7 +246,12 @@ def find_chunks(
     else:
         dimension = None
         with untold(hides_records=hides_records):
-            schema, units = _meant(paths, asked)
+            schema, units, own = _meant(paths, asked)
+        if not (levels or privatized or hides_records):
+            with suppress(UsageError):  # said with its place when the file is read
+                levels = Levels.of(own)
+        if _validate.one_of("ratings", ratings, RATED) != RATED[0]:
+            units = [""] * len(paths)
         ends = [_spans(path, unit) for path, unit in zip(paths, units, strict=True)]
     chunks: list[Chunk] = []
     for file, (path, spans) in enumerate(zip(paths, ends, strict=True)):
@@ -261,6 +270,7 @@ def find_chunks(
         privatized=privatized,
         hides_records=hides_records,
         levels=None if (said := levels or schema.levels) is None else Levels.of(said),
+        ratings=ratings,
     )
 
 
@@ -271,17 +281,18 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _meant(paths: Sequence[Path], asked: Callable[..., Schema]) -> tuple[Schema, list[str]]:
-    """Return what the columns of files mean, and between what each can be entered."""
-    schema, units = None, list[str]()
+def _meant(paths: Sequence[Path], asked: Callable[..., Schema]) -> tuple[Schema, list[str], object]:
+    """Return what the columns of files mean, between what each can be entered, and levels."""
+    schema, units, levels = None, list[str](), None
     for path in paths:
         found = contained(path)
         units.append(found.units)
         names, row = found.names, None
-        if names is None:
+        if names is None or "levels" in names:
             with suppress(DataError):  # said with its place when the file is read
                 row = next(found.rows, ("", None))[1]
-            names = tuple(row) if isinstance(row, Mapping) else None
+        if isinstance(row, Mapping):  # all records say the same levels, or that is refused
+            names, levels = names or tuple(row), levels or row.get("levels")
         if names is None:
             continue
         try:
@@ -293,7 +304,8 @@ def _meant(paths: Sequence[Path], asked: Callable[..., Schema]) -> tuple[Schema,
                 f"{path.name} has other columns than the files before it. Nothing was released."
             )
         schema = schema or one
-    return schema or replace(OWN, persons=asked(("chosen", "rejected")).persons), units
+    schema = schema or replace(OWN, persons=asked(("chosen", "rejected")).persons)
+    return schema, units, levels
 
 
 def _one_schema(paths: Sequence[Path], schema: Schema, *, fixed: bool) -> int | None:
@@ -526,6 +538,8 @@ def _records(
                 yield records, kinds
         return
     records_left = records_of(_rows(chunks, chunk), **terms)
+    if chunks.ratings != RATED[0]:
+        records_left = paired_ratings(records_left)
     while some := list(islice(records_left, _RECORDS)):
         yield some, None
 

@@ -1,22 +1,21 @@
-"""Raw judgments in, randomized answers out: of pairs in memory, or of one file as it is read.
+"""Raw judgments in memory in, randomized answers out; and first choices of raw ballots.
 
-And first choices of raw ballots in, randomized ones out. The spend is recorded first.
+The spend is recorded first.
 """
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
 
 from sordino import _random, _validate
-from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_json
+from sordino.engines.engine import InProcess
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import (
     KaryRandomizedResponse,
@@ -24,172 +23,58 @@ from sordino.mechanisms.randomized_response import (
     RandomizedResponse,
     debiased_choices,
 )
-from sordino.preferences.comparisons import (
-    Comparisons,
-    PublicDigest,
-    TextRules,
-    columns_of,
-    kept,
-    outcomes_of,
-)
-from sordino.preferences.containers import Progress, separator
-from sordino.preferences.files import read_records
-from sordino.preferences.memo import AnswerMemo
+from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import (
     RANDOMIZED_RESPONSE,
     Manifest,
     Pairs,
     PrivatePairs,
-    answer_lines,
     digest_of_answers,
-    manifest_path,
     most_questions,
 )
 from sordino.preferences.rankings import Rankings, Slates
-from sordino.preferences.records import Levels, Record
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_less
-from sordino.privacy.ledger import Ledger, Reservation
+from sordino.privacy.ledger import Ledger
 
-from .randomization import CHANGED, Randomization, Survey, memo_keys, refuse_unlinked
-
-_OF_TEXTS = ("drop", "longest")  # what keeps a record from being used
-_BATCH = 8192
-_BATCH_CHARACTERS = 1 << 23
+from .people import LEFT_OUT, AskedPeople, PersonQuestions, record_release, short_keys
+from .randomization import CHANGED, Randomization, Survey, refuse_unlinked
 
 
-@dataclass(frozen=True)
-class MemoryRows:
-    """Raw pairs in memory: all of them are one batch."""
+@dataclass(frozen=True, repr=False)
+class _PeopleInMemory(AskedPeople):
+    """The judgments of pairs in memory, by person: all of them are one part."""
 
-    pairs: Pairs
+    questions: PersonQuestions
 
-    @property
-    def linked(self) -> bool:
-        """Return whether it is known who answered."""
-        return self.pairs.persons is not None
-
-    def batches(self, _: int) -> Iterator[Pairs]:
-        """Yield the pairs."""
-        yield self.pairs
+    def asked(self, _: int) -> PersonQuestions:
+        return self.questions
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileSettings:
-    """How a raw file is read: the same for the survey and for the release."""
-
-    columns: Mapping[str, str] | None = None
-    person_field: str | None = "person"
-    drop: Collection[str] = ()
-    longest: int | None = None
-    levels: Levels | None = None
-    ratings: str = "levels"
-
-    def records(self, source: Path, progress: Progress | None = None) -> Iterator[Record]:
-        """Yield every record of a file."""
-        reading = {name: value for name, value in vars(self).items() if name not in _OF_TEXTS}
-        return read_records(source, **reading, progress=progress)
-
-
-@dataclass(frozen=True)
-class FileRows:
-    """One raw file, in batches: memory does not grow with its size."""
-
-    source: Path
-    settings: FileSettings
-    progress: Progress | None = None
-
-    @property
-    def linked(self) -> bool:
-        """Return whether the first record has a person id."""
-        source = self.source
-        if os.path.exists(source) and not (os.path.isfile(source) or os.path.isdir(source)):  # noqa: PTH110, PTH112, PTH113 (they never raise)
-            raise UsageError(
-                "The input must be a file: it is read more than once. Nothing was done."
-            )
-        return next(self.settings.records(source)).person is not None
-
-    def batches(self, reading: int) -> Iterator[Pairs]:
-        """Yield records as they are read the first or the second time; the last batch is empty."""
-        # Limited in number and in characters. Each says the digest of all that was read so far.
-        report, half = self.progress, None
-        if report is not None:
-            half = lambda done, total: report(done + reading * total, 2 * total)  # noqa: E731
-        rules = TextRules.of(self.settings.drop, self.settings.longest)
-        batch: list[Record] = []
-        size, digest = 0, PublicDigest()
-        for record in kept(self.settings.records(self.source, half), digest, rules):
-            if record.privatized:
-                raise UsageError(
-                    "These answers are randomized already; use them as they are (sordino fit, "
-                    "sordino align)."
-                )
-            batch.append(record)
-            size += record.size
-            if len(batch) >= _BATCH or size >= _BATCH_CHARACTERS:
-                yield Pairs(**columns_of(batch, digest), labels=outcomes_of(batch))
-                batch, size = [], 0
-        for rest in (batch, []) if batch else ([],):
-            yield Pairs(**columns_of(rest, digest), labels=outcomes_of(rest))
+@contextmanager
+def _surveyed(
+    pairs: Pairs, randomization: Randomization, *, dry_run: bool = False
+) -> Iterator[tuple[Survey, _PeopleInMemory | None]]:
+    """Yield what the public fields say; the memo is this run's until the context ends."""
+    said: dict[str, Any] = {
+        name: getattr(pairs, name) for name in ("dropped", "public_digest", "questions")
+    }
+    if pairs.persons is None:
+        randomization.refuse_unknown_people()
+        repeats = len(set(pairs.keys)) < len(pairs)
+        yield Survey(n=len(pairs), repeats=repeats, **said), None
+        return
+    with randomization.open_memo(1, dry_run=dry_run) as memo:
+        keys = short_keys(pairs.persons, pairs.keys)
+        asked = PersonQuestions.of(keys, pairs.labels, np.arange(len(pairs)))
+        people = _PeopleInMemory(memo, randomization.cap, asked)
+        yield Survey(n=len(pairs), repeats=False, **said, **people.told(InProcess())), people
 
 
-def _survey(rows: MemoryRows | FileRows, memo: AnswerMemo | None, cap: int | None) -> Survey:
-    """Return what the public fields say; the questions are then staged in the memo, if any."""
-    n, people, texts = 0, set[str](), True
-    questions, asked = [np.zeros(0, np.uint64)], list[np.ndarray]()
-    for pairs in rows.batches(0):
-        n += len(pairs)
-        texts = texts and pairs.given is None
-        dropped, public_digest = pairs.dropped, pairs.public_digest  # of all so far
-        people |= set(pairs.persons or ()) if len(people) < 2 else set()  # noqa: PLR2004 (one, or several)
-        if memo is not None:
-            memo.stage(memo_keys(pairs.keys, pairs.persons))
-        # 64 bits per question suffice to warn of repeats, in constant memory per record
-        short = b"".join(key[:8] for key in pairs.keys)
-        questions.append(np.frombuffer(short, dtype="<u8"))
-        if pairs.asked:
-            asked.append(np.frombuffer(b"".join(key[:8] for key in pairs.asked), dtype="<u8"))
-    if not n and not isinstance(rows, MemoryRows):
-        raise DataError("No pair is left: every record is left out for its texts.")
-    together = np.concatenate(questions)
-    questions.clear()  # of very many records each copy counts
-    together.sort()
-    first = np.ones(len(together), dtype=bool)
-    first[1:] = together[1:] != together[:-1]
-    known = together[first]
-    return Survey(
-        n=n,
-        dropped=dropped,
-        public_digest=public_digest,
-        questions=(np.unique(np.concatenate([known, *asked])) if asked else known)
-        if texts
-        else None,
-        several_people=len(people) > 1,
-        repeats=memo is None and len(known) < len(together),
-        counts=None if memo is None else memo.counts(cap),
-        people=None if memo is None else memo.people(cap),
-        people_on=lambda entry: None if memo is None else memo.people(cap, entry),
-    )
-
-
-def plan_answers(
-    rows: MemoryRows | FileRows, randomization: Randomization
-) -> tuple[dict[str, Any], Survey]:
-    """Return what :func:`privatize`, or :func:`privatize_file`, would spend and promise."""
-    # Every record is checked and nothing on disk is touched: an unusable file leaves no ledger.
-    with randomization.open_memo(linked=rows.linked, dry_run=True) as memo:
-        survey = _survey(rows, memo, randomization.cap)
-        # A file states its own promise; what is in memory is certified by the entries that paid.
-        covering = memo.release_ids() if memo and isinstance(rows, MemoryRows) else None
-        return randomization.plan(survey, covering=covering), survey
-
-
-def count_labels(rows: FileRows) -> int:
-    """Return the largest number of different questions of one person in a raw file: public."""
-    if not rows.linked:
-        refuse_unlinked("a budget for each person")
-    with AnswerMemo.scratch() as memo:
-        _survey(rows, memo, None)
-        return memo.counts(None).labels
+def plan_answers(pairs: Pairs, randomization: Randomization) -> dict[str, Any]:
+    """Return what :func:`privatize` would spend and promise; nothing on disk is touched."""
+    # What is in memory is certified by the entries that paid.
+    with _surveyed(pairs, randomization, dry_run=True) as (survey, people):
+        return randomization.plan(survey, covering=survey.payers if people else None)
 
 
 def privatize(
@@ -208,7 +93,7 @@ def privatize(
             :meth:`sordino.Pairs.from_features`.
         mechanism: The coin.
         ledger: Where the spend is recorded before any coin is drawn. With person ids, answers
-            are stored in ``NAME.memo.db`` beside it and repeated questions cost nothing. The
+            are stored in ``NAME.memo`` beside it and repeated questions cost nothing. The
             unit of its budget is the unit of the promise: ``"label"`` or ``"person"``.
         cap: The most different questions of one person that are used, chosen uniformly at random
             before any label is looked at; the rest is left out. None uses all.
@@ -246,15 +131,27 @@ def privatize(
     randomization = Randomization.of(
         mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
     )
-    rows = MemoryRows(pairs)
-    with randomization.open_memo(linked=rows.linked) as memo:
-        survey = _survey(rows, memo, randomization.cap)
+    with _surveyed(pairs, randomization) as (survey, people):
         promise = randomization.promise(survey)
         reservation = randomization.pay(survey)
-        randomization.choose(memo)
-        [(used, answers)] = _answered(rows, survey, randomization, memo, reservation)
+        entry = None if reservation is None else reservation.release_id
+        used, payers = pairs, frozenset[str]()
+        if people is None:
+            assert reservation is not None  # noqa: S101 - for the type checker: nothing is stored
+            answers = reservation.drawn_once(
+                lambda: mechanism.release(pairs.labels, entropy=randomization.entropy)
+            )
+            if len(answers) != len(pairs):
+                raise DataError(CHANGED)
+        else:
+            asked, found, payers = people.answers(0, mechanism, entry, randomization.entropy)
+            answers = found[asked.which]
+            rows = np.flatnonzero(answers != LEFT_OUT)
+            if len(rows) < len(pairs):
+                used, answers = pairs.part(rows.tolist()), answers[rows]
         artifact = digest_of_answers(used.public_digest, answers)
-        paid = randomization.record(memo, reservation, artifact)
+        record_release(ledger, reservation, artifact, people, payers, InProcess())
+    paid = tuple(sorted(payers | ({entry} if entry else set())))
     return PrivatePairs(
         **{name: getattr(used, name) for name in Comparisons.__dataclass_fields__},
         answers=answers,
@@ -263,96 +160,6 @@ def privatize(
         release_ids=paid,
         artifact=artifact,
     )
-
-
-def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
-    source: str | Path,
-    destination: str | Path,
-    mechanism: RandomizedResponse,
-    *,
-    ledger: Ledger,
-    settings: FileSettings | None = None,
-    cap: int | None = None,
-    on_device: bool = False,
-    simulate_seed: int | None = None,
-    force: bool = False,
-    surveyed: Survey | None = None,
-    progress: Progress | None = None,
-) -> Manifest:
-    """Write a raw file's answers, randomized, with a manifest beside them; return the manifest.
-
-    Guarantee:
-        As :func:`privatize`, where the manifest states the promise of this file alone; the
-        output holds prompt, first, second, answer, person and whose answers met only, in the order
-        of the input, which counts as public.
-    """
-    # The file is read twice: once to refuse what cannot be used and to see what will be spent, once
-    # to randomize.
-    rows = FileRows(Path(source), settings or FileSettings(), progress)
-    destination = Path(destination)
-    refuse_table(destination)
-    for path in (destination, manifest_path(destination)):
-        refuse_output(path, force=force, spends=True)
-    randomization = Randomization.of(
-        mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
-    )
-    with randomization.open_memo(linked=rows.linked) as memo:
-        if surveyed is None or memo is not None:
-            surveyed = _survey(rows, memo, randomization.cap)
-        survey = surveyed
-        promise = randomization.promise(survey)
-        with (  # opened first: nothing is spent on what cannot be written
-            atomic_draft(destination, force=force) as out,
-            atomic_draft(manifest_path(destination), force=force) as note,
-        ):
-            reservation = randomization.pay(survey)
-            randomization.choose(memo)
-            for used, answers in _answered(rows, survey, randomization, memo, reservation):
-                out.file.writelines(answer_lines(used, answers))
-            out.finish()
-            release_id = reservation.release_id if reservation else _random.new_release_id()
-            manifest = manifest_of(mechanism, promise, sha256_of(out.path), release_id)
-            note.file.write(to_json(manifest.to_dict()).encode())
-            note.finish()
-            randomization.record(memo, reservation, manifest.sha256)
-            clear(destination, force=force)  # no moment with a file and another's manifest
-    return manifest
-
-
-def _answered(
-    rows: MemoryRows | FileRows,
-    survey: Survey,
-    randomization: Randomization,
-    memo: AnswerMemo | None,
-    reservation: Reservation | None,
-) -> Iterator[tuple[Pairs, Integer[np.ndarray, " n"]]]:
-    """Yield the records that are used, and their answers; the spend is on the ledger."""
-    place, public_digest = 0, ""
-    for batch in rows.batches(1):
-        pairs, keys, public_digest = (
-            batch,
-            memo_keys(batch.keys, batch.persons),
-            batch.public_digest,
-        )
-        if place and not len(batch):
-            break
-        if memo is not None:
-            used = randomization.rows(keys, memo)
-            if len(used) < len(pairs):
-                pairs, keys = pairs.part(used), [keys[row] for row in used]
-        yield pairs, randomization.answers(pairs.labels, keys, memo, reservation, place=place)
-        place += len(batch)
-    if public_digest != survey.public_digest:
-        raise DataError(CHANGED)
-
-
-def refuse_table(destination: Path) -> None:
-    """Refuse a name under which answers would be read as a table."""
-    if separator(destination) is not None:
-        raise UsageError(
-            "A privatized file is JSON Lines: give it a name that ends in .jsonl or .jsonl.gz. "
-            "Nothing was done."
-        )
 
 
 def manifest_of(

@@ -1,24 +1,15 @@
-"""Raw judgments in many files in, a privatized file for each out; tasks of an engine draw.
+"""Raw judgments in files in, a privatized file for each out; tasks of an engine draw.
 
-Each task may run twice, and draws once.
-
-Stored answers lie in parts, by person, in a folder beside the ledger that many machines may write.
-For every entry that paid, and every part of the people, one file holds the answers that it paid
-for; it is written once, whole, and never changed. A task that is run again, or twice at the same
-time, finds the file and draws nothing, or what it drew is thrown away. What a run that died left
-unwritten is closed before anybody counts what is stored.
-
-Where nobody is named the task of a chunk draws, and its part too appears once, whole or not at all.
+Each task may run twice, and draws once. Where people are named the task of a part of them answers,
+on a memo that many machines may write. Where nobody is named the task of a chunk draws, and its
+part too appears once, whole or not at all.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 import shutil
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,304 +18,43 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import numpy as np
-from jaxtyping import Bool, Integer, UInt64
 
 from sordino import _random
-from sordino._files import explained, read_json, sha256_of, to_json, written_once
+from sordino._files import explained, sha256_of, written_once
 from sordino._validate import Integers
-from sordino.engines.engine import Engine, Taken, refuse_other_engines
+from sordino.engines.engine import Engine, InProcess, Taken, refuse_other_engines
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
-from sordino.errors import DataError, LedgerDamaged, UsageError
+from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
-from sordino.preferences.chunks import Chunk, Chunks, Layout, judgments
-from sordino.preferences.memo import Counts, refuse_other_settings
-from sordino.preferences.pairs import Manifest, Pairs, answer_lines, digest_of_files
+from sordino.preferences.chunks import Chunk, Chunks, Layout, find_chunks, judgments
+from sordino.preferences.memo import KEY, parts_of
+from sordino.preferences.pairs import Manifest, Pairs, answer_lines
 from sordino.preferences.parquet import VectorWriter, copy_tables
-from sordino.preferences.records import person_key
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.persons import People
 
 from .answers import manifest_of
+from .people import LEFT_OUT, AskedPeople, PersonQuestions, record_release, short_keys
 from .publication import ChunkOutputs, FileOfWork, bind, digest_of_request, see_folder
-from .randomization import (
-    CHANGED,
-    Randomization,
-    Survey,
-    held_answers,
-    linked_entries,
-    memo_of_parts,
-    nothing_stored,
-    one_memo,
-    record_release,
-    refuse_disagreement,
-    rows_on_disk,
-    shown_entries,
-)
+from .randomization import CHANGED, Randomization, Survey
 
-KEY: Final = "S32"
-"""128 bits of who answered, and 128 of the question."""
-
-_FORMAT: Final = "sordino.memo"
-_VERSION: Final = 1
-_ANSWER: Final = np.dtype([("key", KEY), ("answer", "i1")])
-_SETTINGS: Final = "settings.json"
-_OTHERS: Final = 0o077
-_NAME: Final = re.compile(r"(\d{3})-([0-9a-f]+)\.npy")
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class _Stored:
-    """The stored answers of one part of the people, in the order of their keys."""
-
-    keys: np.ndarray  # who, and what
-    answers: Integers  # 0 or 1
-    payers: Integers  # which of `release_ids` paid for each
-    release_ids: tuple[str, ...]  # entries on the ledger
-
-    def places(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which of some keys have an answer, and where it stands."""
-        places = np.searchsorted(self.keys, keys)
-        known = places < len(self.keys)
-        known[known] = self.keys[places[known]] == keys[known]
-        return known, places
-
-
-@dataclass(frozen=True)
-class _PartedMemo:
-    """Stored answers by (person, question) in parts, in a folder that all machines see."""
-
-    folder: str | None  # where they are; None where there are none and nothing may be written
-
-    def has(self, part: int, release_id: str) -> bool:
-        return self._path(part, release_id).exists()
-
-    def keep(self, part: int, release_id: str, keys: np.ndarray, answers: Integers) -> None:
-        """Store an entry's answers of one part durably, unless some are there already."""
-        # Whoever calls it must use what `stored` then says, and throw its own away.
-        found = np.zeros(len(keys), _ANSWER)
-        found["key"], found["answer"] = keys, answers
-        with written_once(self._path(part, release_id)) as draft:
-            np.save(draft.file, found, allow_pickle=False)
-
-    def stored(self, part: int) -> _Stored:
-        ids = sorted(name for name, parts in self.entries().items() if part in parts)
-        files = [self._read(self._path(part, release_id)) for release_id in ids]
-        found = np.concatenate([np.zeros(0, _ANSWER), *files])
-        payers = np.repeat(np.arange(len(ids)), [len(file) for file in files])
-        order = np.argsort(found["key"], kind="stable")
-        found = found[order]
-        return _Stored(found["key"], found["answer"], payers[order], tuple(ids))
-
-    def digests(self, release_ids: Iterable[str], part: int) -> dict[tuple[str, int], bytes]:
-        """Return a digest of the answers of some entries to one part of the people."""
-        paths = {name: self._path(part, name) for name in release_ids if self.has(part, name)}
-        return {
-            (name, part): hashlib.sha256(self._read(path).tobytes()).digest()
-            for name, path in paths.items()
-        }
-
-    def entries(self) -> dict[str, set[int]]:
-        """Return the entries whose answers are stored, and of which parts of the people."""
-        found: dict[str, set[int]] = defaultdict(set)
-        if self.folder is not None:
-            with explained("The folder of stored answers beside the ledger cannot be read"):
-                for name in os.listdir(self.folder):  # noqa: PTH208 (names are wanted)
-                    if match := _NAME.fullmatch(name):
-                        found[match[2]].add(int(match[1]))
-        return dict(found)
-
-    def close(self, release_ids: Iterable[str]) -> None:
-        """Leave an empty file wherever an entry that will never go on has none."""
-        # What a lost task of its run still draws is then thrown away.
-        known = self.entries()
-        nothing = np.zeros(0, _ANSWER)
-        for release_id in release_ids:
-            for part in sorted(set(range(PARTS)) - known.get(release_id, set())):
-                self.keep(part, release_id, nothing["key"], nothing["answer"])
-
-    def _path(self, part: int, release_id: str) -> Path:
-        return Path(self.folder or "") / f"{part:03d}-{release_id}.npy"
-
-    @staticmethod
-    def _read(path: Path) -> np.ndarray:
-        found: object = None
-        with explained(f"{path.name} cannot be read"):
-            try:
-                found = np.load(path, allow_pickle=False)
-            except (ValueError, EOFError):
-                found = None
-        if not isinstance(found, np.ndarray) or found.dtype != _ANSWER:
-            raise LedgerDamaged(
-                f"{path.name} is not a readable memo of answers. Nothing was released."
-            )
-        return found
-
-
-@contextmanager
-def agreeing_parts(
-    ledger: Ledger, *, settings: Mapping[str, str], dry_run: bool
-) -> Iterator[_PartedMemo]:
-    """Yield the memo in parts beside a ledger; no other run uses it until the block ends."""
-    # It lies in the folder `NAME.memo` and does for many machines what
-    # `Randomization.open_memo` does for
-    # one. A ledger has one of the two.
-    path, other = memo_of_parts(ledger), one_memo(ledger)
-    where = (
-        "which one machine alone can use. Nothing was released. Answer these in the same way "
-        "(without an engine), or use another ledger."
-    )
-    with held_answers(ledger, path, other, where, dry_run=dry_run):
-        rows = list(rows_on_disk(ledger))
-        known = _bound(path, dict(settings), dry_run=dry_run)
-        memo = _PartedMemo(str(path) if known else None)
-        entries = memo.entries()
-        whole = {name for name, parts in entries.items() if parts >= set(range(PARTS))}
-        refuse_disagreement(path, set(entries), rows)
-        refuse_disagreement(path, whole, rows)  # nor may a part be missing
-        if dry_run:
-            yield memo
-            return
-        # Entries of runs that stopped, and of which nothing was shown, never go on.
-        stopped = linked_entries(rows) - shown_entries(rows) - set(ledger.open_entries)
-        memo.close(sorted(stopped))
-        try:
-            yield memo
-        finally:
-            _tidy(path)
-
-
-def _bound(path: Path, settings: dict[str, str], *, dry_run: bool) -> bool:
-    """Return whether there is a folder bound to these settings; make it unless for a dry run."""
-    place = path / _SETTINGS
-    if not dry_run:
-        with explained(f"{path.name} cannot be made a folder that only you can read"):
-            path.mkdir(mode=0o700, exist_ok=True)
-            if path.stat().st_mode & _OTHERS:
-                path.chmod(0o700)
-        if not place.exists():
-            if any(path.glob("*.npy")):
-                raise LedgerDamaged(f"{path.name} lacks its {_SETTINGS}. Nothing was released.")
-            content = {"format": _FORMAT, "version": _VERSION, "parts": PARTS, "settings": settings}
-            with written_once(place) as draft:
-                draft.file.write(to_json(content).encode())
-        _tidy(path)
-    if not place.exists():
-        return False
-    problem = f"{path.name} cannot be used. Nothing was released"
-    found = read_json(place, kind=_FORMAT, version=_VERSION, problem=problem)
-    stated = found.get("settings")
-    if found.get("parts") != PARTS or not isinstance(stated, dict):
-        raise LedgerDamaged(f"{path.name}/{_SETTINGS} is malformed. Nothing was released.")
-    refuse_other_settings(path, stated, settings)
-    return True
-
-
-def _tidy(path: Path) -> None:
-    """Take away what tasks that were killed had drawn and not stored: nobody saw it."""
-    for left in path.glob(".*.partial"):
-        left.unlink(missing_ok=True)
-
-
-_LEFT_OUT: Final = 2
-"""What stands for the answer of a question that a cap leaves out."""
 _JUDGMENT: Final = np.dtype([("key", KEY), ("row", "<u8"), ("label", "u1")])
 _ANSWERED: Final = np.dtype([("row", "<u8"), ("answer", "i1")])
-_NO_CAP: Final = 2**62
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What answering takes, in numbers that no draw of questions changes."""
-
-    counts: Counts  # how many people and questions
-    payers: frozenset[str]  # entries that paid for stored answers to them
-    people: People  # who takes how many coins
-
-    def plus(self, other: Tally) -> Tally:
-        """Return what two parts of the people take."""
-        one, two = self.counts, other.counts
-        counts = Counts(
-            persons=one.persons + two.persons,
-            labels=max(one.labels, two.labels),
-            fresh=max(one.fresh, two.fresh),
-            ever=max(one.ever, two.ever),
-            left_out=one.left_out + two.left_out,
-        )
-        return Tally(counts, self.payers | other.payers, self.people.plus(other.people))
+_FEW: Final = 1 << 18  # records of people who are not taken apart: files cost more than memory
+_PUBLIC: Final = ("n", "dropped", "public_digest", "questions", "repeats")  # of a survey
 
 
 @dataclass(frozen=True, repr=False)
-class ChunkPeople:
+class _ChunkPeople(AskedPeople):
     """The judgments of many files by person, in a folder that goes when the run ends."""
 
     # Labels lie in it hidden by a secret that only tasks of this run know, so that what a killed
     # run leaves tells none.
 
     shuffle: Exchange  # where they lie
-    memo: _PartedMemo  # what the people answered before
     # Number of the first record of each chunk, and of all records at the end.
     starts: tuple[int, ...]
-    cap: int | None  # the most questions of one person; None for all
     secret: bytes = field(repr=False)  # hides the labels
-
-    @classmethod
-    @contextmanager
-    def gathered(
-        cls,
-        survey: ChunkSurvey,
-        memo: _PartedMemo,
-        engine: Engine,
-        *,
-        cap: int | None,
-        scratch: str | Path | None,
-        taken: Taken | None,
-    ) -> Iterator[ChunkPeople]:
-        """Yield the judgments by person, for as long as the context is open; one pass."""
-        with opened_exchange(_JUDGMENT, scratch) as shuffle:
-            people = cls(shuffle, memo, survey.starts, cap, _random.new_secret())
-            engine.fold(survey.chunks, partial(people.sort, survey), add, taken=taken)
-            yield people
-
-    def tally(self, engine: Engine) -> Tally:
-        """Return what answering these questions takes; nothing is drawn."""
-        return engine.fold(range(PARTS), self._tally, Tally.plus)
-
-    def on(self, engine: Engine, release_id: str) -> People | None:
-        """Return who takes how many coins on an entry of which other parts may have theirs."""
-        # None if a part of the people has its answers on that entry and asks for more: all of
-        # them fall at once.
-        done = engine.fold(range(PARTS), partial(self._is_over, release_id), max)
-        return None if done else self.tally(engine).people
-
-    def _is_over(self, release_id: str, part: int) -> bool:
-        return self.memo.has(part, release_id) and self._tally(part).counts.fresh > 0
-
-    def _tally(self, part: int) -> Tally:
-        """Return what answering one part of the people takes."""
-        asked, stored = self.asked(part), self.memo.stored(part)
-        known, places = stored.places(asked.keys)
-        paid = np.unique(stored.payers[places[known]])
-        cap = _NO_CAP if self.cap is None else self.cap
-        # What answering takes, as :meth:`sordino.preferences.memo.AnswerMemo.counts` has it.
-        people, which = np.unique(
-            np.concatenate([_persons(asked.keys), _persons(stored.keys)]), return_inverse=True
-        )
-        n, k = len(people), len(asked.keys)
-        totals = np.bincount(which[:k], minlength=n)
-        before = np.bincount(which[:k][known], minlength=n)
-        ever = np.bincount(which[k:], minlength=n)
-        labels = np.minimum(totals, cap)
-        fresh = labels - np.minimum(before, cap)
-        counts = Counts(
-            persons=int((totals > 0).sum()),
-            labels=int(labels.max(initial=0)),
-            fresh=int(fresh.max(initial=0)),
-            ever=int((ever + fresh).max(initial=0)),
-            left_out=int((totals - labels).sum()),
-        )
-        payers = frozenset(stored.release_ids[index] for index in paid)
-        return Tally(counts, payers, People.counted(people, fresh))
 
     def sort(self, survey: ChunkSurvey, chunk: Chunk) -> int:
         """Leave the judgments of a chunk, by person and with their labels hidden; count them."""
@@ -334,24 +64,22 @@ class ChunkPeople:
             digest.update(bytes.fromhex(pairs.public_digest))
             if len(pairs):
                 rows = np.zeros(len(pairs), _JUDGMENT)
-                both = zip(pairs.persons or (), pairs.keys, strict=True)
-                keys = b"".join(person_key(person)[:16] + key[:16] for person, key in both)
-                rows["key"], rows["label"] = np.frombuffer(keys, KEY), pairs.labels
+                rows["key"] = short_keys(pairs.persons or (), pairs.keys)
+                rows["label"] = pairs.labels
                 rows["row"] = start + np.arange(len(pairs), dtype=np.uint64)
                 start += len(pairs)
                 found.append(rows)
         if digest.digest() != survey.digests[chunk.number]:
             raise DataError(CHANGED)
         rows = np.concatenate(found)
-        words = np.frombuffer(rows["key"].tobytes(), ">u4").reshape(-1, 8)
-        parts = words[:, 0].astype(np.int64) % PARTS
+        parts = parts_of(rows["key"], self.memo.parts)
         sizes = np.bincount(parts, minlength=PARTS)
         pads = [_pad(self.secret, chunk.number, part, size) for part, size in enumerate(sizes)]
         rows["label"][np.argsort(parts, kind="stable")] ^= np.concatenate(pads)
         self.shuffle.write(chunk.number, rows, parts)
         return start - survey.starts[chunk.number]
 
-    def asked(self, part: int) -> _PersonQuestions:
+    def asked(self, part: int) -> PersonQuestions:
         """Return the questions of one part of the people, with the label given first to each."""
         rows = self.shuffle.read(part, len(self.starts) - 1)
         chunks = np.searchsorted(self.starts, rows["row"], side="right") - 1
@@ -361,8 +89,7 @@ class ChunkPeople:
             for chunk, size in zip(numbers, sizes, strict=True)
         ]
         labels = rows["label"] ^ np.concatenate([np.zeros(0, np.uint8), *pads])
-        keys, firsts, which = np.unique(rows["key"], return_index=True, return_inverse=True)
-        return _PersonQuestions(keys, labels[firsts], rows["row"], which)
+        return PersonQuestions.of(rows["key"], labels, rows["row"])
 
 
 def _pad(secret: bytes, chunk: int, part: int, size: int) -> np.ndarray:
@@ -371,29 +98,11 @@ def _pad(secret: bytes, chunk: int, part: int, size: int) -> np.ndarray:
     return np.frombuffer(hashlib.shake_256(name).digest(int(size)), np.uint8)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class _PersonQuestions:
-    """The questions of one part of the people."""
-
-    keys: np.ndarray  # who, and what, each once, in order
-    labels: Integer[np.ndarray, " k"]  # the label that the person gave first
-    rows: UInt64[np.ndarray, " n"]  # numbers of the records
-    which: Integers  # which question each record asks
-
-
-def _persons(keys: np.ndarray) -> np.ndarray:
-    """Return the first half of every key."""
-    return np.frombuffer(keys.tobytes(), "S16").reshape(-1, 2)[:, 0].copy()
-
-
 @dataclass(frozen=True)
 class AnswerPart:
     """The task of a part of the people: every question of theirs is answered once and for all."""
 
-    # What was stored before is used; for the rest coins are drawn, and stored before anybody sees
-    # them. Run again it finds what was stored and draws nothing.
-
-    people: ChunkPeople  # the questions
+    people: AskedPeople  # the questions
     coin: RandomizedResponse  # what answers are drawn with
     seed: int | None  # for study; None for system entropy
     release_id: str | None  # the entry that pays; None where nothing may be drawn
@@ -404,63 +113,19 @@ class AnswerPart:
         path = _left_answers(self.work, part)
         if path.exists():
             return 0
-        asked, memo = self.people.asked(part), self.people.memo
         entropy = _random.entropy_of_part(self.seed, f"people {part}")
-        # Drawn once, so that what is chosen is a function of what is stored alone.
-        words = self._words(asked, entropy)
-        stored = memo.stored(part)
-        if self.release_id is not None and not memo.has(part, self.release_id):
-            fresh = self._chosen(asked, words, stored) & ~stored.places(asked.keys)[0]
-            drawn = self._drawn(asked.keys[fresh], asked.labels[fresh], entropy)
-            memo.keep(part, self.release_id, asked.keys[fresh], drawn)
-            stored = memo.stored(part)  # of two tasks at once one was faster
-        chosen = self._chosen(asked, words, stored)
-        known, places = stored.places(asked.keys)
-        if not known[chosen].all():
-            raise DataError(CHANGED)
-        answers = np.full(len(asked.keys), _LEFT_OUT, np.int8)
-        answers[chosen] = stored.answers[places[chosen]]
+        asked, answers, _ = self.people.answers(part, self.coin, self.release_id, entropy)
         found = np.zeros(len(asked.rows), _ANSWERED)
         found["row"], found["answer"] = asked.rows, answers[asked.which]
         with written_once(path) as draft:
             np.save(draft.file, np.sort(found, order="row"), allow_pickle=False)
         return len(asked.keys)
 
-    def _drawn(self, _: np.ndarray, labels: Integers, entropy: _random.Entropy) -> Integers:
-        """Return fresh answers to some questions; the spend is on the ledger."""
-        return self.coin.release(labels, entropy=entropy)
 
-    def _words(self, asked: _PersonQuestions, entropy: _random.Entropy) -> UInt64[np.ndarray, " k"]:
-        """Return a word for every question of a person who has more than the cap, else 0."""
-        words = np.zeros(len(asked.keys), np.uint64)
-        if self.people.cap is not None:
-            _, which, totals = np.unique(
-                _persons(asked.keys), return_inverse=True, return_counts=True
-            )
-            over = totals[which] > self.people.cap
-            words[over] = entropy.words(int(over.sum()))
-        return words
-
-    def _chosen(
-        self, asked: _PersonQuestions, words: UInt64[np.ndarray, " k"], stored: _Stored
-    ) -> Bool[np.ndarray, " k"]:
-        """Return which questions are used: the stored ones of a person first, then by words."""
-        # Source: docs/local.md, "Person-level budgets".
-        if self.people.cap is None:
-            return np.ones(len(asked.keys), dtype=bool)
-        persons, (known, _) = _persons(asked.keys), stored.places(asked.keys)
-        order = np.lexsort([words, ~known, persons])
-        inside = persons[order]
-        place = np.arange(len(order)) - np.searchsorted(inside, inside)
-        chosen = np.zeros(len(order), dtype=bool)
-        chosen[order] = place < self.people.cap
-        return chosen
-
-
-def _answers_of_chunk(work: str, first: int, last: int) -> Integers:
+def _answers_of_chunk(work: str, parts: int, first: int, last: int) -> Integers:
     """Return the answers to the records from one number to before another."""
     found = [np.zeros(0, _ANSWERED)]
-    for part in range(PARTS):
+    for part in range(parts):
         with explained("The answers of a part of the people cannot be read"):
             rows = np.load(_left_answers(work, part), mmap_mode="r", allow_pickle=False)
         ends = np.searchsorted(rows["row"], np.array([first, last], np.uint64))
@@ -490,7 +155,7 @@ class AnswerChunk:
     """The task of a chunk: its records with randomized answers, in a file of their own."""
 
     chunks: Chunks  # how to read
-    linked: bool  # whether the answers are there already, by person; else they are drawn here
+    parts: int | None  # in which the answers are there already, by person; else they are drawn here
     coin: RandomizedResponse  # what they are drawn with
     seed: int | None  # for study; None for system entropy
     work: str  # the folder that the part is left in
@@ -501,7 +166,9 @@ class AnswerChunk:
         if path.exists():
             return 0
         digest, written = hashlib.sha256(), 0
-        stored = _answers_of_chunk(self.work, given.first, given.last) if self.linked else None
+        stored = None
+        if self.parts is not None:
+            stored = _answers_of_chunk(self.work, self.parts, given.first, given.last)
         entropy = _random.entropy_of_part(self.seed, f"piece {given.chunk.number}")
         with written_once(path) as draft, self._writer(draft.file) as write:
             for pairs in judgments(self.chunks, given.chunk):
@@ -514,7 +181,7 @@ class AnswerChunk:
                     answers = stored[written : written + len(pairs)]
                 if len(answers) < len(pairs):
                     raise DataError(CHANGED)
-                write(pairs, answers, np.flatnonzero(answers != _LEFT_OUT))
+                write(pairs, answers, np.flatnonzero(answers != LEFT_OUT))
                 written += len(answers)
             if digest.digest() != given.digest:
                 raise DataError(CHANGED)
@@ -530,7 +197,7 @@ class AnswerChunk:
         if self.chunks.dimension is None:
             yield lambda pairs, answers, used: file.writelines(answer_lines(pairs, answers, used))
             return
-        vectors = VectorWriter(file, self.chunks.dimension, persons=self.linked)
+        vectors = VectorWriter(file, self.chunks.dimension, persons=self.parts is not None)
 
         def write(pairs: Pairs, answers: np.ndarray, used: np.ndarray) -> None:
             assert pairs.given is not None  # noqa: S101 - for the type checker
@@ -576,8 +243,7 @@ class _Known:
 
     found: ChunkSurvey  # what is public of the files
     survey: Survey  # the same in numbers
-    people: ChunkPeople | None = None  # the judgments by person, if it is known who answered
-    tally: Tally | None = None  # what answering them takes
+    people: AskedPeople | None = None  # the judgments by person, if it is known who answered
 
     def drawing(self, request: str) -> str:
         """Return what is asked, down to the public fields of every chunk, if nobody is named."""
@@ -587,15 +253,28 @@ class _Known:
             return request
         return hashlib.sha256(b"".join((request.encode(), *self.found.digests))).hexdigest()
 
-    def payers(self, open_entries: tuple[str, ...], engine: Engine) -> frozenset[str]:
-        """Return the entries that paid for stored answers, where some never go on."""
-        # A lost task of an interrupted run may have answered on them since they were counted.
-        if self.people is None or self.tally is None:
-            return frozenset()
-        if not open_entries:
-            return self.tally.payers
-        self.people.memo.close(open_entries)
-        return self.people.tally(engine).payers
+
+def privatize_file(
+    source: str | Path,
+    destination: str | Path,
+    mechanism: RandomizedResponse,
+    *,
+    ledger: Ledger,
+    reading: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Manifest:
+    """Write a raw file's answers, randomized, with a manifest beside them; return the manifest.
+
+    ``reading`` is how it is read, as :func:`~sordino.preferences.chunks.find_chunks` takes it;
+    ``more`` is what :func:`privatize_chunks` takes.
+
+    Guarantee:
+        That of :func:`privatize_chunks`.
+    """
+    chunks = find_chunks(source, **(reading or {}))
+    given: dict[str, Any] = {"ledger": ledger, "engine": InProcess(), "one_file": True} | more
+    [manifest] = privatize_chunks(chunks, destination, mechanism, **given)
+    return manifest
 
 
 def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
@@ -605,7 +284,9 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
     *,
     ledger: Ledger,
     engine: Engine,
+    one_file: bool = False,
     cap: int | None = None,
+    on_device: bool = False,
     simulate_seed: int | None = None,
     force: bool = False,
     scratch: str | Path | None = None,
@@ -615,26 +296,28 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
     """Write a privatized file and its manifest for each of many raw files; return the manifests.
 
     Guarantee:
-        That of :func:`~sordino.privatization.answers.privatize_file`, for all files together,
+        That of :func:`~sordino.privatization.answers.privatize`, for all files together,
         wherever and however often a task runs: a part is drawn once, and what a task draws is
-        used whole or thrown away. Trust is ``"central"``. A run that dies has spent its entry and
-        shows nothing, or some files, which are read when all are there. Shown by
+        used whole or thrown away. A run that dies has spent its entry and shows nothing, or some
+        files, which are read when all are there. A manifest states the promise of this release
+        alone; the outputs hold prompt, first, second, answer, person and whose answers met only, in
+        the order of the input, which counts as public. Shown by
         tests/soundness/test_chunked_answers.py.
     """
     # Of texts JSON Lines are written, of vectors Parquet with `difference` (in the order that
     # ignores the labels), `answer` and, where it is known, `person`. The files appear when all of
-    # them are done. Files are read twice, and three times where person ids are known; once less if
-    # they were surveyed before.
-    # Unlike one file's, the answers that people gave are stored in the folder `NAME.memo` beside
-    # the ledger, by person; a ledger has either that or `NAME.memo.db`. The folder for the answers,
-    # the ledger's, and `scratch` must be seen by all machines at the same place. A run that was
-    # interrupted while its files appeared is ended by asking for the same again, for free.
+    # them are done. `out` is their folder, or the name of the file of the only one there is. Files
+    # are read twice, and three times where person ids are known; once less if they were surveyed
+    # before.
+    # The folder for the answers, the ledger's, and `scratch` must be seen by all machines at the
+    # same place. A run that was interrupted while its files appeared is ended by asking for the
+    # same again, for free.
     # Source: docs/local.md, "Repeats" and "Person-level budgets".
     _refuse_others(chunks, engine)
     randomization = Randomization.of(
-        mechanism, ledger, on_device=False, simulate_seed=simulate_seed, cap=cap
+        mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
     )
-    outputs = ChunkOutputs.of(chunks, Path(out), force=force)
+    outputs = ChunkOutputs.of(chunks, Path(out), force=force, one_file=one_file)
     request = digest_of_request(chunks, randomization)
     if finished := outputs.finished(request, ledger):
         return finished
@@ -651,13 +334,17 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
             chunk.refuse_change()  # before anything is spent on it
         reservation = randomization.pay(known.survey)
         entry = None if reservation is None else reservation.release_id
-        payers = known.payers(ledger.open_entries, engine)
+        parts, payers = None, known.survey.payers
         if people is not None:
+            parts = people.memo.parts
+            if ledger.open_entries:  # which never go on, nor do lost tasks of an interrupted run
+                people.memo.close(ledger.open_entries)
+                payers = people.tally(engine).payers  # one may have answered since it was counted
             answer_part = AnswerPart(people, mechanism, simulate_seed, entry, work)
-            engine.fold(range(PARTS), answer_part, add, taken=taken)
+            engine.fold(range(parts), answer_part, add, taken=taken)
         elif reservation is not None and reservation.is_noted:
             bind(folder, drawing, reservation.release_id)
-        answer = AnswerChunk(chunks, people is not None, mechanism, simulate_seed, work)
+        answer = AnswerChunk(chunks, parts, mechanism, simulate_seed, work)
         given = zip(chunks, found.starts[:-1], found.starts[1:], found.digests, strict=True)
         engine.fold([ChunkOfWork(*one) for one in given], answer, add, taken=taken)
         sums: dict[str, str] = engine.fold(
@@ -668,12 +355,8 @@ def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
             name: manifest_of(mechanism, promise, sums[name], release_id) for name in outputs.names
         }
         outputs.note(folder, request, manifests)
-        drawn: Callable[[str], Iterable[bytes]] = nothing_stored
-        if people is not None:
-            digests = partial(people.memo.digests, tuple(payers | ({entry} if entry else set())))
-            stored: dict[tuple[str, int], bytes] = engine.fold(range(PARTS), digests, or_)
-            drawn = lambda name: [stored[key] for key in sorted(stored) if key[0] == name]  # noqa: E731
-        record_release(ledger, reservation, payers, digest_of_files(manifests.values()), drawn)
+        artifact = outputs.artifact(manifests.values())
+        record_release(ledger, reservation, artifact, people, payers, engine)
         outputs.publish(folder)
     return tuple(manifests.values())
 
@@ -728,31 +411,17 @@ def _surveyed(
         else nullcontext(surveyed)
     )
     with survey as found:
-
-        def told(people: ChunkPeople | None, tally: Tally | None) -> Survey:
-            return Survey(
-                n=found.n,
-                dropped=found.dropped,
-                public_digest=found.public_digest,
-                questions=found.questions,
-                several_people=False,  # nobody says here that this is one person's device
-                repeats=found.repeats,
-                counts=None if tally is None else tally.counts,
-                people=None if tally is None else tally.people,
-                people_on=lambda entry: None if people is None else people.on(engine, entry),
-            )
-
+        told: dict[str, Any] = {name: getattr(found, name) for name in _PUBLIC}
         if not found.linked:
             randomization.refuse_unknown_people()
-            yield _Known(found, told(None, None))
+            yield _Known(found, Survey(**told))
             return
+        parts = 1 if found.n <= _FEW else PARTS
         with (
-            agreeing_parts(
-                randomization.ledger, settings=randomization.memo_settings, dry_run=dry_run
-            ) as memo,
-            ChunkPeople.gathered(
-                found, memo, engine, cap=randomization.cap, scratch=scratch, taken=taken
-            ) as people,
+            randomization.open_memo(parts, dry_run=dry_run) as memo,
+            opened_exchange(_JUDGMENT, scratch) as shuffle,
         ):
-            tally = people.tally(engine)
-            yield _Known(found, told(people, tally), people, tally)
+            secret, starts = _random.new_secret(), found.starts
+            people = _ChunkPeople(memo, randomization.cap, shuffle, starts, secret)
+            engine.fold(chunks, partial(people.sort, found), add, taken=taken)
+            yield _Known(found, Survey(**told, **people.told(engine)), people)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,14 +28,15 @@ from sordino._files import (
     written_once,
 )
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences.chunks import ENDINGS, WORK, Chunk, Chunks
+from sordino.preferences.chunks import ENDINGS, Chunk, Chunks
+from sordino.preferences.containers import separator
 from sordino.preferences.pairs import Manifest, digest_of_files, manifest_path, read_manifest, stem
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 
 from .randomization import Randomization, rows_on_disk
 
-_LOCK: Final = ".sordino.lock"
+_FOLDER: Final = "sordino"
 _DONE: Final = ".done"  # how the folder of a run ends whose files have all appeared
 _FORMAT: Final = "sordino.publication"
 _VERSION: Final = 1
@@ -57,6 +58,7 @@ def digest_of_request(chunks: Chunks, randomization: Randomization) -> str:
         "longest": chunks.rules.longest,
         "columns": [*chunks.schema.fields, chunks.schema.label, chunks.schema.each],
         "levels": str(chunks.levels),
+        "ratings": chunks.ratings,
         "settings": randomization.memo_settings,
         "unit": randomization.unit,
         "cap": randomization.cap,
@@ -95,10 +97,23 @@ class ChunkOutputs:
     folder: Path  # the folder
     files: tuple[FileOfWork, ...]  # a file to be for every raw file
     force: bool  # overwrite what is there
+    # What the folder of a run is called after that has not ended: several files of one folder may
+    # be written by runs that know nothing of each other.
+    mark: str = _FOLDER
 
     @classmethod
-    def of(cls, chunks: Chunks, folder: Path, *, force: bool) -> ChunkOutputs:
-        """Return where the answers go; nothing is written yet."""
+    def of(cls, chunks: Chunks, out: Path, *, force: bool, one_file: bool = False) -> ChunkOutputs:
+        """Return where the answers go, to a folder or to one file; nothing is written yet."""
+        folder = out
+        if one_file:
+            if separator(out) is not None or chunks.layout != "texts":
+                raise UsageError(
+                    "A privatized file is JSON Lines: give it a name that ends in .jsonl or "
+                    ".jsonl.gz. Nothing was done."
+                )
+            made = cls(out.parent, (FileOfWork(out.name, tuple(chunks)),), force, out.name)
+            made._refuse_taken()
+            return made
         ending = ".jsonl" if chunks.layout == "texts" else ".parquet"
         files: dict[int, list[Chunk]] = {}
         for chunk in chunks:
@@ -117,9 +132,13 @@ class ChunkOutputs:
                     "Rename one, or give them one after the other, each with a folder of its own."
                 )
         made._refuse_folder(chunks)
-        if not any(map(_noted_request, made._left())):  # which may be what is asked for
-            made._refuse_existing()
+        made._refuse_taken()
         return made
+
+    def _refuse_taken(self) -> None:
+        """Refuse names that are taken, unless by what an interrupted run left that may go on."""
+        if not any(map(_noted_request, self._left())):
+            self._refuse_existing()
 
     @property
     def names(self) -> list[str]:
@@ -152,12 +171,35 @@ class ChunkOutputs:
                 refuse_output(path, force=self.force, spends=True)
 
     def _left(self) -> list[Path]:
-        return sorted(self.folder.glob(WORK))
+        return sorted(self.folder.glob(self._work("*")))
+
+    def _work(self, run: str) -> str:
+        """Return what the folder of a run is called that has not ended."""
+        return f".{self.mark}-{run}.parts"
+
+    @property
+    def _alone(self) -> AbstractContextManager[None]:
+        """Return what holds these outputs for as long as the context is open."""
+        if not self.is_one_file:
+            return _sole_run(self.folder)
+        busy = f"Another run is writing {self.mark}. Nothing was released. Try again when it is "
+        busy += "done, or choose another name."
+        lock = self.folder / f".{self.mark}.lock"
+        return sole_holder(lock, f"{self.mark} cannot be written", busy)
+
+    @property
+    def is_one_file(self) -> bool:
+        """Return whether they go to a file, and not to a folder."""
+        return self.mark != _FOLDER
+
+    def artifact(self, manifests: Iterable[Manifest]) -> str:
+        """Return the one SHA-256 of what is released."""
+        return next(iter(manifests)).sha256 if self.is_one_file else digest_of_files(manifests)
 
     def finished(self, request: str, ledger: Ledger) -> tuple[Manifest, ...]:
         """Let the rest appear of what an interrupted run paid for; return the manifests."""
         if request in map(_noted_request, self._left()):
-            with _sole_run(self.folder):
+            with self._alone:
                 for work in self._left():
                     if _noted_request(work) == request and (made := self._made(work, ledger)):
                         self.publish(work)
@@ -189,7 +231,7 @@ class ChunkOutputs:
             for row in rows_on_disk(ledger)
             if row.kind in {"commit", "repeat"}
         )
-        return tuple(manifests) if digest_of_files(manifests) in released else ()
+        return tuple(manifests) if self.artifact(manifests) in released else ()
 
     @contextmanager
     def working(self, request: str) -> Iterator[Path]:
@@ -197,15 +239,17 @@ class ChunkOutputs:
         # It is the one that an interrupted run left that was asked the same; what others left is
         # taken away. It is gone afterwards, unless it is noted there what entry it draws on, or
         # only some files appeared. No other run can write there until the context ends.
-        work = self.folder / WORK.replace("*", _random.new_release_id())
-        with explained(_WRITING):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        with _sole_run(self.folder):
+        work = self.folder / self._work(_random.new_release_id())
+        if not self.is_one_file:
+            with explained(_WRITING):
+                self.folder.mkdir(parents=True, exist_ok=True)
+        with self._alone:
             self._refuse_existing()
             with explained(_WRITING):
                 drawing = (left for left in self._left() if _requested(left / _DRAWING) == request)
                 mine = next(drawing, None)
-                for left in [*self._left(), *self.folder.glob(str(Path(WORK).with_suffix(_DONE)))]:
+                done = self.folder.glob(str(Path(self._work("*")).with_suffix(_DONE)))
+                for left in [*self._left(), *done]:
                     if left != mine:
                         shutil.rmtree(left)
                 work = mine or work
@@ -267,7 +311,7 @@ def _show(made: Path, final: Path, *, force: bool) -> None:
 def _sole_run(folder: Path) -> AbstractContextManager[None]:
     """Return what holds a folder for as long as the context is open; nobody is waited for."""
     return sole_holder(
-        folder / _LOCK,
+        folder / f".{_FOLDER}.lock",
         "The folder for the answers cannot be locked",
         "Another run is writing into the folder for the answers. Nothing was released. Try "
         "again when it is done, or give another folder.",

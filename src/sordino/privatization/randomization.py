@@ -17,16 +17,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
-from jaxtyping import Integer
 
 from sordino import _random, _validate
 from sordino._files import sole_holder
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
-from sordino.preferences.memo import AnswerMemo, Counts, Key
+from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.records import person_key
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit
@@ -43,34 +42,8 @@ _Coin: TypeAlias = RandomizedResponse | KaryRandomizedResponse
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
 
 
-@contextmanager
-def held_answers(
-    ledger: Ledger, path: Path, other: Path, where: str, *, dry_run: bool
-) -> Iterator[None]:
-    """Hold stored answers for as long as the context is open; refuse those of the other kind."""
-    # From its survey to its last stored answer one process alone uses them.
-    lock = path.with_name(f"{memo_of_parts(ledger).name}.lock")
-    made, busy = f"{lock.name} cannot be made", f"{lock.name}: another process is answering with "
-    busy += "this ledger. Nothing was released. Try again when it is done."
-    with nullcontext() if dry_run else sole_holder(lock, made, busy, patience=_PATIENCE):
-        if other.exists():
-            raise PrivacyError(f"The answers that people gave before are in {other.name}, {where}")
-        if not path.exists() and linked_entries(rows_on_disk(ledger)):
-            raise PrivacyError(
-                f"{path.name} is gone: it held the answers that people gave before, and without it "
-                "they would be answered again. Nothing was released. Restore it, or start a new "
-                "ledger, whose total is apart from this one."
-            )
-        yield
-
-
-def one_memo(ledger: Ledger) -> Path:
-    """Return where the answers of one person after the other are stored beside a ledger."""
-    return ledger.path.resolve().with_suffix(".memo.db")
-
-
-def memo_of_parts(ledger: Ledger) -> Path:
-    """Return the folder of stored answers that many machines write, by person."""
+def memo_path(ledger: Ledger) -> Path:
+    """Return the folder of stored answers beside a ledger."""
     return ledger.path.resolve().with_suffix(".memo")
 
 
@@ -79,13 +52,17 @@ def rows_on_disk(ledger: Ledger) -> Iterable[Row]:
     return Ledger.read(ledger.path).rows if ledger.path.exists() else ledger.rows
 
 
-def linked_entries(rows: Iterable[Row]) -> set[str]:
-    """Return the entries whose answers are stored, by person and question."""
-    return {
-        row.release_id
+def _linked_entries(rows: Iterable[Row]) -> dict[str, int]:
+    """Return the entries whose answers are stored by person and question, and in how many parts."""
+    details = {
+        row.release_id: json.loads(row.payload).get("details", {})
         for row in rows
         if row.kind == "reserve"
-        and "largest_person_labels" in json.loads(row.payload).get("details", {})
+    }
+    return {
+        release_id: int(told.get("parts", 1))
+        for release_id, told in details.items()
+        if "largest_person_labels" in told
     }
 
 
@@ -96,33 +73,7 @@ def shown_entries(rows: Iterable[Row]) -> set[str]:
     return {row.release_id for row in rows if row.kind in _SHOWN}
 
 
-def record_release(
-    ledger: Ledger,
-    reservation: Reservation | None,
-    payers: Iterable[str],
-    artifact: str,
-    drawn: Callable[[str], Iterable[bytes]],
-) -> None:
-    """Write on the ledger what is about to be released, and which entries paid for it."""
-    # Every entry whose answers are seen then has an outcome, so that its answers are missed if they
-    # are lost: also one of a run that died, whose stored answers this release is partly made of.
-    own = None if reservation is None else reservation.release_id
-    shown = set() if reservation is None else shown_entries(rows_on_disk(ledger))
-    for payer in sorted(set(payers) - {own}):
-        if payer in shown:
-            ledger.check_drawn(payer, drawn(payer))
-        else:
-            ledger.repeat(payer, artifact, drawn=drawn(payer))
-    if reservation is not None:
-        reservation.commit(artifact, drawn=drawn(reservation.release_id))
-
-
-def nothing_stored(_: str) -> Iterable[bytes]:
-    """Return what is stored of an entry whose answers are to nobody in particular."""
-    return ()
-
-
-def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:
+def _refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:
     """Refuse answers that no entry paid for, and entries whose answers are not there."""
     # A reservation of which nothing was shown may have been interrupted before its first answer.
     rows = list(rows)
@@ -132,12 +83,22 @@ def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> No
             "another ledger, or the ledger is an older copy. Nothing was released. Put the two "
             "back together that belong together."
         )
-    if not linked_entries(rows) & shown_entries(rows) <= payers:
+    if not _linked_entries(rows).keys() & shown_entries(rows) <= payers:
         raise PrivacyError(
             f"{path.name} lacks answers that this ledger paid for: it is an older copy or of "
             "another ledger, and people would be answered again. Nothing was released. Restore "
             "the newest one, or start a new ledger, whose total is apart from this one."
         )
+
+
+class Counts(NamedTuple):
+    """What is about to be answered, in numbers that no draw of questions changes."""
+
+    persons: int  # how many people
+    labels: int  # the largest number of different questions of one person that are used
+    fresh: int  # the largest number of those of one person that have no stored answer yet
+    ever: int  # the largest number of one person, those answered earlier included
+    left_out: int  # how many questions the cap leaves out, over all people
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,12 +109,16 @@ class Survey:
     dropped: int
     public_digest: str
     questions: np.ndarray | None = field(repr=False)  # by which a ledger knows data sets
-    several_people: bool  # whether more than one person is named
     repeats: bool  # whether a question occurs twice, and nothing says who answered
-    counts: Counts | None  # what is about to be answered; None where persons are not known
-    people: People | None = field(repr=False)  # who takes how many coins, where that is known
-    # Who would have how many on an entry, those about to be tossed included.
-    people_on: Callable[[str], People | None] = field(repr=False)
+    # Where persons are known: whether there are more than one, what is about to be answered, who
+    # takes how many coins, who would have how many on an entry, those about to be tossed included,
+    # which entries paid for stored answers, and in how many parts answers are stored.
+    several_people: bool = False
+    counts: Counts | None = None
+    people: People | None = field(default=None, repr=False)
+    people_on: Callable[[str], People | None] = field(default=lambda _: None, repr=False)
+    payers: frozenset[str] = frozenset()
+    parts: int = 1
 
     @property
     def linked(self) -> bool:
@@ -199,24 +164,44 @@ class Randomization:
         return "person" if self.ledger.budget.unit == "person" else "label"
 
     @contextmanager
-    def open_memo(self, *, linked: bool, dry_run: bool = False) -> Iterator[AnswerMemo | None]:
-        """Yield the memo beside the ledger if records are linked by person ids, else None."""
-        # Nobody else stores answers in it until the context ends.
-        if not linked:
-            self.refuse_unknown_people()
-            yield None
-            return
-        path, other = one_memo(self.ledger), memo_of_parts(self.ledger)
-        where = (
-            "where judgments in many files are answered. Nothing was released. Answer these in the "
-            "same way (privatize_chunks, --engine), or use another ledger."
-        )
-        with (
-            held_answers(self.ledger, path, other, where, dry_run=dry_run),
-            AnswerMemo.open(path, settings=self.memo_settings, dry_run=dry_run) as memo,
-        ):
-            refuse_disagreement(path, memo.payers(), rows_on_disk(self.ledger))
-            yield memo
+    def open_memo(self, parts: int, *, dry_run: bool = False) -> Iterator[AnswerMemo]:
+        """Yield the memo beside the ledger; no other run uses it until the context ends."""
+        # From its survey to its last stored answer one process alone does.
+        ledger, path = self.ledger, memo_path(self.ledger)
+        lock = path.with_name(f"{path.name}.lock")
+        made, busy = f"{lock.name} cannot be made", f"{lock.name}: another process is answering "
+        busy += "with this ledger. Nothing was released. Try again when it is done."
+        with nullcontext() if dry_run else sole_holder(lock, made, busy, patience=_PATIENCE):
+            rows = list(rows_on_disk(ledger))
+            tilings = _linked_entries(rows)
+            if not path.exists() and tilings:
+                raise PrivacyError(
+                    f"{path.name} is gone: it held the answers that people gave before, and "
+                    "without it they would be answered again. Nothing was released. Restore it, or "
+                    "start a new ledger, whose total is apart from this one."
+                )
+            if not dry_run:
+                AnswerMemo.make(path, self.memo_settings)
+            memo = AnswerMemo.bound(path, self.memo_settings, tilings, parts)
+            entries = memo.entries()
+            whole = {
+                name
+                for name, theirs in entries.items()
+                if len(theirs) == tilings.get(name, len(theirs))
+            }
+            _refuse_disagreement(path, set(entries), rows)
+            _refuse_disagreement(path, whole, rows)  # nor may a part be missing
+            if dry_run:
+                yield memo
+                return
+            # Entries of runs that stopped, and of which nothing was shown, never go on.
+            memo.tidy()
+            stopped = tilings.keys() - shown_entries(rows) - set(ledger.open_entries)
+            memo.close(sorted(stopped))
+            try:
+                yield memo
+            finally:
+                memo.tidy()
 
     @property
     def memo_settings(self) -> dict[str, str]:
@@ -298,7 +283,7 @@ class Randomization:
             count=fresh,
             questions=survey.questions if self.unit == "label" else None,
             people=survey.people,
-            details=self._details(survey),
+            details=self._details(survey) | ({"parts": survey.parts} if survey.parts > 1 else {}),
             needed=needed if survey.linked else None,
         )
 
@@ -359,56 +344,6 @@ class Randomization:
             **self._details(survey),
         }
 
-    def choose(self, memo: AnswerMemo | None) -> None:
-        """Choose which questions are used if their number is capped; the spend is written."""
-        if memo is not None and self.cap is not None:
-            memo.choose(self.cap, self.entropy)
-
-    def rows(self, keys: Sequence[Key], memo: AnswerMemo) -> list[int]:
-        """Return which of these records are used: those of questions that were chosen."""
-        chosen = set(keys) if self.cap is None else memo.staged(keys)
-        return [index for index, key in enumerate(keys) if key in chosen]
-
-    def answers(
-        self,
-        labels: Integer[np.ndarray, " n"],
-        keys: Sequence[Key],
-        memo: AnswerMemo | None,
-        reservation: Reservation | None,
-        *,
-        place: int = 0,
-    ) -> Integer[np.ndarray, " n"]:
-        """Return randomized answers: stored ones where there are any, fresh coins elsewhere."""
-        if memo is None:
-            assert reservation is not None  # noqa: S101 - for the type checker: nothing is stored
-            drawn = reservation.drawn_once(
-                lambda: self.mechanism.release(labels, entropy=self.entropy), part=place
-            )
-            if len(drawn) != len(labels):
-                raise DataError(CHANGED)
-            return drawn
-        stored = memo.recall(keys)
-        first: dict[Key, int] = {}
-        for index, key in enumerate(keys):
-            if key not in stored:
-                first.setdefault(key, index)
-        if first:
-            if reservation is None or len(memo.staged(first)) < len(first):
-                raise DataError(CHANGED)
-            drawn = self.mechanism.release(labels[list(first.values())], entropy=self.entropy)
-            memo.remember(dict(zip(first, map(int, drawn), strict=True)), reservation.release_id)
-            stored |= memo.recall(list(first))
-        return np.fromiter((stored[key] for key in keys), dtype=np.int8, count=len(keys))
-
-    def record(
-        self, memo: AnswerMemo | None, reservation: Reservation | None, artifact: str
-    ) -> tuple[str, ...]:
-        """Write on the ledger what is about to be released; return the entries that paid for it."""
-        paid = memo.release_ids() if memo else ()
-        drawn = memo.drawn if memo else nothing_stored
-        record_release(self.ledger, reservation, paid, artifact, drawn)
-        return tuple(dict.fromkeys((*paid, reservation.release_id) if reservation else paid))
-
 
 def refuse_unlinked(what: str) -> NoReturn:
     """Refuse records without person ids where somebody's answers must be counted."""
@@ -419,7 +354,7 @@ def refuse_unlinked(what: str) -> NoReturn:
     )
 
 
-def memo_keys(keys: Sequence[bytes], persons: Sequence[str] | None) -> list[Key]:
+def memo_keys(keys: Sequence[bytes], persons: Sequence[str] | None) -> list[tuple[bytes, bytes]]:
     """Return (person key, question key) of every record."""
     if persons is None:
         return []

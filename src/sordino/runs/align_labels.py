@@ -14,7 +14,6 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, read_manifest
 from sordino.privacy.guarantee import ADAPTIVE_QUESTIONS, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import (
-    MemoryRows,
     plan_answers,
     privatize,
     privatize_choices,
@@ -113,7 +112,7 @@ class Randomizing:
             return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
         terms = {"simulate_seed": settings.simulate_seed, "cap": settings.cap}
         randomization = Randomization.of(self.coin(pairs), ledger, on_device=False, **terms)
-        planned = plan_answers(MemoryRows(pairs), randomization)[0]
+        planned = plan_answers(pairs, randomization)
         if settings.cap and planned["capped_questions"]:
             questions = len(set(zip(pairs.persons or (), pairs.keys, strict=True)))
             left = questions - planned["capped_questions"]

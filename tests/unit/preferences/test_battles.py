@@ -18,7 +18,8 @@ from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import Names
 from sordino.privacy.guarantee import REPLACE_ONE, SHARES, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import privatize, privatize_file
+from sordino.privatization.answers import privatize
+from sordino.privatization.chunks import privatize_file
 from sordino.rewards.evidence import counted_vectors
 
 BARE = {

@@ -12,7 +12,7 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.pairs import label_loss, read_pairs
 from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
-from sordino.privatization.answers import privatize_file
+from sordino.privatization.chunks import privatize_file
 
 COIN = sordino.RandomizedResponse(0.8)
 ROWS = [

@@ -16,7 +16,7 @@ from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import read_manifest
 from sordino.privatization import chunks as module
-from sordino.privatization.answers import FileRows, FileSettings, plan_answers
+from sordino.privatization.answers import plan_answers
 from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.randomization import Randomization
 
@@ -159,9 +159,8 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
         ledger = account(unit)
         randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
         plan = plan_chunks(given, randomization, engine=InProcess())
-        rows = FileRows(tmp_path / "raw" / "s.jsonl", FileSettings(person_field="annotator"))
-        same, _ = plan_answers(rows, randomization)
-        assert plan == same
+        pairs = sordino.read_pairs(tmp_path / "raw" / "s.jsonl", person_field="annotator")
+        assert plan == plan_answers(pairs, randomization)
         assert plan["spend"] == pytest.approx(spend)
         assert sorted(path.name for path in ledger.path.parent.iterdir()) == ["spend.db"]
         assert len(ledger.rows) == 1

@@ -213,7 +213,7 @@ DRIVER = textwrap.dedent(
     for name, module in list(sys.modules.items()):
         if name.startswith("sordino.") and hasattr(module, "PARTS"):
             module.PARTS = 4
-    exchange._HEAD = 8 * 5
+    exchange._HEAD, chunks._FEW = 8 * 5, 0
 
     def privatize(home):
         budget = sordino.Guarantee(1.0, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE,

@@ -434,12 +434,13 @@ def _check_strays(folder: Path) -> Finding:
     odd = "Raw judgments seem to lie beside the run: whoever gets this folder reads them. "
     if not found:
         # The store of answers holds digests of ids that anybody can make, and answers beside them.
-        found = sorted(
-            str(path.relative_to(folder))
+        secrets = [
+            path
             for path in looked_at
-            if path.name.endswith((".secret", ".memo.db"))
-            or path.parts[-2:] == (LEDGER.parent.name, "secret")
-        )
+            if path.name.endswith(".secret") or path.parts[-2:] == (LEDGER.parent.name, "secret")
+        ]
+        stores = {path.parent for path in looked_at if path.parent.suffix == ".memo"}
+        found = sorted(str(path.relative_to(folder)) for path in (*secrets, *stores))
         odd = "By these files whoever gets this folder can try out who took part in the run. "
     odd += "Move them away before you pass it on."
     some: dict[str, object] = {"files": found[:10], "count": len(found)}

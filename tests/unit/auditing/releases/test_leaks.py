@@ -18,7 +18,7 @@ from sordino.auditing.releases.recipes import coin_recipes
 from sordino.auditing.releases.seed_attack import attack_coins
 from sordino.errors import UsageError
 from sordino.preferences.records import canonical
-from sordino.privatization.answers import FileSettings, privatize_file
+from sordino.privatization.chunks import privatize_file
 
 EPSILON = 0.5
 PUBLISHED = "published_local_dp_eps0.10_val.jsonl.gz"
@@ -237,7 +237,7 @@ def privatized(tmp_path, write, raw_rows, monkeypatch):
         path = folder / "p.jsonl"
         privatize_file(
             raw, path, sordino.RandomizedResponse(epsilon if coin is None else coin),
-            ledger=ledger, settings=FileSettings(), **settings,
+            ledger=ledger, **settings,
         )  # fmt: skip
         return path, raw
 

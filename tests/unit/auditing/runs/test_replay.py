@@ -250,12 +250,13 @@ def test_raw_judgments_beside_a_run_are_a_warning(run, name):
     assert CANARY not in to_json(audit.to_dict())
 
 
-@pytest.mark.parametrize("name", ["spend.db.secret", "spend.memo.db", ".sordino/secret"])
+@pytest.mark.parametrize("name", ["spend.db.secret", "spend.memo/settings.json", ".sordino/secret"])
 def test_what_tells_who_took_part_is_a_warning_beside_a_run(run, name):
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).write_text("0" * 43)
     found = finding(audit_run(run), "strays")
-    assert (found.outcome, found.details["files"]) == ("warning", [name])
+    told = name.removesuffix("/settings.json")  # all of the store of answers
+    assert (found.outcome, found.details["files"]) == ("warning", [told])
     assert "who took part" in found.summary
 
 
