@@ -35,9 +35,9 @@ def test_the_manifest_has_exactly_the_fields_of_the_design(private):
     found = json.loads((private / "p.manifest.json").read_text())
     assert set(found) == {
         "format", "version", "sha256", "mechanism", "epsilon", "flip_probability", "unit",
-        "neighbors", "trust", "caveats", "release_id",
+        "neighbors", "trust", "caveats", "release_id", "categories",
     }  # fmt: skip
-    assert (found["format"], found["version"]) == ("sordino.manifest", 2)
+    assert (found["format"], found["version"]) == ("sordino.manifest", 3)
     lines = [json.loads(line) for line in (private / "p.jsonl").read_text().splitlines()]
     assert {tuple(line) for line in lines} == {("prompt", "first", "second", "answer")}
 
@@ -78,7 +78,7 @@ CHANGES = {
     "epsilon NaN": ({"epsilon": NAN}, "wrong"),
     "epsilon text": ({"epsilon": "one"}, "wrong"),
     "epsilon list": ({"epsilon": [1]}, "wrong"),
-    "newer": ({"version": 3}, "newer"),
+    "newer": ({"version": 4}, "newer"),
     "version text": ({"version": "1"}, "no version number"),
     "other format": ({"format": "sordino.reward"}, "not a sordino.manifest"),
     "extra key": ({"count": 40}, "exactly the fields"),

@@ -215,7 +215,8 @@ def test_a_file_of_answers_does_not_tell_in_which_order_they_came(begun, tmp_pat
                 }  # fmt: skip
                 with engine.begin() as connection:
                     connection.execute(ANSWERS.insert().values(row))
-        manifest = export_answers(engine, study, folder / "a.jsonl", unit=unit)
+        made = export_answers(engine, study, folder / "a.jsonl", unit=unit)
+        (manifest,) = made.values()
         files.add((folder / "a.jsonl").read_bytes())
         pairs = read_pairs(folder / "a.jsonl")
         assert pairs.guarantee == manifest.guarantee == study.guarantee(unit)

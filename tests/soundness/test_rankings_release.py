@@ -323,5 +323,5 @@ def test_all_first_choices_of_a_person_show_by_exactly_what_is_stated(tmp_path):
     unknown = Rankings.from_orders(items, orders, offered=offers)
     with pytest.raises(DataError, match="person ids"):
         privatize_choices(unknown, die, ledger=ledger)
-    with pytest.raises(PrivacyError, match="not randomized for"):
+    with pytest.raises(PrivacyError, match="does not cover"):
         replace(private, guarantee=replace(promised, epsilon=die.realized_epsilon))

@@ -326,6 +326,10 @@ def status(settings: _Status) -> None:
         f"{invitations['revoked']:,} revoked, {invitations['expired']:,} expired",
         "answers": f"{told['answers']:,} of {told['persons']:,} people "
         "(whoever has two invitations counts as two)",
+        **{
+            ask: f"{each['answers']:,} answers to {each['questions']:,} questions"
+            for ask, each in told["kinds"].items()
+        },
         "per question": f"{min(counts):,} to {max(counts):,} answers",
         "promise": f"epsilon={never_less(told['epsilon'])} an answer, "
         f"{never_less(told['person_epsilon'])} per invitation ({told['cap']:,} answers at most)",
@@ -362,20 +366,29 @@ def export(settings: Export) -> None:
     study, out, unit = read_study(settings.path), settings.out, settings.unit.whose
     answers = collection_module("answers")
     with opened(study) as engine:
-        manifest = answers.export_answers(engine, study, out, unit=unit, force=settings.force)
+        made = answers.export_answers(engine, study, out, unit=unit, force=settings.force)
         links = answers.forget(engine) if settings.forget else None
-    one = study.coin.realized_epsilon
-    value = manifest.to_dict() | {"epsilon_per_label": one, "links_forgotten": links}
+    manifest = next(iter(made.values()))
+    one = max(mechanism.realized_epsilon for mechanism in study.mechanisms)
+    promise = study.guarantee(unit)
+    value = {
+        **promise.to_dict(),
+        "caveats": list(promise.caveats),
+        "files": {path.name: said.to_dict() for path, said in made.items()},
+        "epsilon_per_label": one,
+        "links_forgotten": links,
+    }
+    together = ", for all files together" if len(made) > 1 and manifest.unit == "person" else ""
     rows = {
-        "written": f"{out.name} and {manifest_path(out).name}",
-        "guarantee": f"epsilon={never_less(manifest.epsilon)} per {manifest.unit}, "
-        f"trust: {manifest.trust}",
+        "written": "\n".join(f"{path.name} and {manifest_path(path).name}" for path in made),
+        "guarantee": f"epsilon={never_less(promise.epsilon)} per {manifest.unit}"
+        f"{together}, trust: {manifest.trust}",
     }
     if manifest.unit == "person":
         most = f"at most {study.most_labels:,} per invitation"
         rows["each answer"] = f"epsilon={never_less(one)}, {most}"
     rows["caveats"] = ", ".join(manifest.caveats) or "none"
-    rows["next"] = f"sordino align {out.name} --out runs/study (it spends nothing)"
+    rows["next"] = f"sordino align {next(iter(made)).name} --out runs/study (it spends nothing)"
     if links is not None:
         rows["forgotten"] = f"{links:,} links to people; nobody can send answers any more"
     finish("sordino collect export", rows, value, as_json=settings.as_json)

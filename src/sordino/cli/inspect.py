@@ -17,9 +17,10 @@ from sordino.preferences.ballots import UNSAID
 from sordino.preferences.comparisons import TextRules, looks_swapped
 from sordino.preferences.containers import contained
 from sordino.preferences.files import COMPARED_SIDES, COMPARISONS, compares_steps, records_of
-from sordino.preferences.rankings import is_preflib, read_rankings
+from sordino.preferences.rankings import Rankings, is_preflib, read_rankings
 from sordino.preferences.records import JUDGING_FIELDS, Record
 from sordino.preferences.schemas import (
+    CHOICES,
     COMPARED,
     PAIRS,
     RANKINGS,
@@ -186,7 +187,8 @@ def _looked_at(settings: _Inspect, source: Path | list[Path]) -> Iterator[dict[s
     sides = [first.get(name) for name in COMPARED_SIDES] if kind == TRAJECTORIES else []
     yield {"people": people, "schema": schema.name, "kind": kind, "columns": _roles(schema, names)}
     yield {"rating": schema.rating_among(names)}
-    if kind in (RANKINGS, TRAJECTORIES):
+    if kind in (RANKINGS, TRAJECTORIES, CHOICES):
+        yield {"named": kind == CHOICES and "names" in names}
         start = islice(contained(source).rows, _SHOWN)
         yield {"rows": [{"place": at, **_shortened(row)} for at, row in start]}
         if asked["person_field"] == "person" and "person" not in names:
@@ -222,7 +224,15 @@ def _listed(
 ) -> dict[str, Any]:
     """Return what is counted of rankings or trajectories, and what their command must say."""
     words: list[str] = []
-    if kind == RANKINGS:
+    if kind == CHOICES:
+        choices = read_rankings(source, **asked)
+        counts = {
+            "judgments": len(choices),
+            "different questions": len({*choices.keys}),
+            "candidates of each": int(choices.sizes.max()),
+        }
+        persons = choices.persons
+    elif kind == RANKINGS:
         try:
             ballots = read_rankings(source, **asked)
         except UsageError as error:
@@ -230,6 +240,7 @@ def _listed(
                 raise
             words = ["--all-offered"]  # of the two ways on the one that publishes less
             ballots = read_rankings(source, **asked, offered="all")
+        assert isinstance(ballots, Rankings)  # noqa: S101 - for the type checker
         counts = {
             "judgments": len(ballots),
             "different questions": len({*ballots.keys}),
@@ -323,6 +334,12 @@ def _terms(settings: _Inspect, told: Mapping[str, Any]) -> list[str]:
 
 def _next(settings: _Inspect, told: Mapping[str, Any]) -> str:
     data = " ".join(str(path) for path in settings.sources)
+    if told["kind"] == CHOICES:
+        return (
+            f"sordino rank {data} --out board"
+            if told["named"]
+            else f"sordino align {data} --out run"
+        )
     if told["kind"] == "randomized answers":
         way = f"sordino rank {data} --out board"
         return way if told["named"] else f"sordino fit {data} --out reward.json"

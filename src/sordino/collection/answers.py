@@ -21,9 +21,12 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 from sqlalchemy import Connection, Engine, Executable, Row, delete, func, insert, select, update
 
@@ -42,10 +45,10 @@ from sordino.collection.database import (
     take_turn,
 )
 from sordino.collection.refusals import REFUSALS, Refusal
-from sordino.collection.study import AHEAD, Question, Study
+from sordino.collection.study import AHEAD, Ask, Question, Study
 from sordino.errors import DataError, UsageError
-from sordino.preferences.files import line_of
-from sordino.preferences.pairs import Manifest, manifest_path
+from sordino.preferences.files import choice_line, line_of
+from sordino.preferences.pairs import Manifest, manifest_path, stem
 from sordino.preferences.records import Absent, Names, Text
 from sordino.privacy.guarantee import Unit
 from sordino.privatization.answers import manifest_of
@@ -210,6 +213,14 @@ def progress_of(engine: Engine, study: Study) -> dict[str, object]:
             "expired": ends["expired"],
         },
         "answers": sum(counts.values()),
+        "kinds": {
+            ask: {
+                "questions": len(same),
+                "answers": sum(counts.get(question.id, 0) for question in same),
+            }
+            for ask in get_args(Ask)
+            if (same := [one for one in study.questions if one.ask == ask])
+        },
         "persons": int(persons),
         "per_question": [
             {"id": asked.id, "prompt": _start(asked.prompt), "answers": counts.get(asked.id, 0)}
@@ -229,53 +240,75 @@ def _start(prompt: Text) -> str:
 _AT_ONCE: Final = 1 << 16  # answers in memory; those to one question always are together
 _QUESTIONS: Final = 500  # in one query
 _NAME: Final = Path("answers.jsonl")
+_KINDS: Final = {ask: "choice" if ask == "ranking" else ask for ask in get_args(Ask)}
+
+
+def files_of(study: Study, out: Path) -> dict[str, Path]:
+    """Return the file of each kind of answers; one kind alone has the name that was given."""
+    # One die answers choices and rankings, of which no file tells which was which.
+    kinds = dict.fromkeys(_KINDS[question.ask] for question in study.questions)
+    if len(kinds) <= 1:
+        return dict.fromkeys(kinds, out)
+    end = ".jsonl.gz" if out.name.endswith(".gz") else ".jsonl"
+    return {kind: out.with_name(f"{stem(out)}.{kind}{end}") for kind in kinds}
 
 
 def export_answers(
     engine: Engine, study: Study, out: Path, *, unit: Unit, force: bool = False
-) -> Manifest:
-    """Write the answers of a study with their manifest beside them, and return the manifest.
+) -> dict[Path, Manifest]:
+    """Write the answers of a study, one file for each kind, and return what each manifest says.
 
     Guarantee:
-        That of :meth:`Study.guarantee`; nothing is drawn and nothing is spent here. Shown by
-        tests/unit/collection/test_exporting.py.
+        That of :meth:`Study.guarantee`; nothing is drawn and nothing is spent here. What is
+        promised to a person is for all files together. Shown by
+        tests/unit/collection/test_exporting.py and tests/soundness/test_collection.py.
     """
     if not out.name.endswith((".jsonl", ".jsonl.gz")):
         raise UsageError(
             "Answers are JSON Lines: give a name that ends in .jsonl or .jsonl.gz. Nothing was "
             "done."
         )
-    note_path = manifest_path(out)
-    for path in (out, note_path):
-        refuse_output(path, force=force)
-    promise = study.guarantee(unit)
-    with (
-        atomic_draft(out, force=force) as draft,
-        atomic_draft(note_path, force=force) as note,
-        closing(_lines(engine, study)) as lines,
-    ):
-        draft.file.writelines(lines)
-        draft.finish()
-        manifest = manifest_of(study.coin, promise, sha256_of(draft.path), study.id)
-        note.file.write(to_json(manifest.to_dict()).encode())
-        note.finish()
-        clear(out, force=force)  # no moment with a file and another's manifest
-    return manifest
+    paths, made = files_of(study, out), dict[Path, Manifest]()
+    for path in paths.values():
+        for name in (path, manifest_path(path)):
+            refuse_output(name, force=force)
+    with ExitStack() as drafts, closing(_lines(engine, study)) as lines:
+        for kind, some in groupby(lines, key=itemgetter(0)):
+            path = paths[kind]
+            draft = drafts.enter_context(atomic_draft(path, force=force))
+            note = drafts.enter_context(atomic_draft(manifest_path(path), force=force))
+            draft.file.writelines(line for _, line in some)
+            draft.finish()
+            made[path] = _manifest(study, kind, unit, sha256_of(draft.path))
+            note.file.write(to_json(made[path].to_dict()).encode())
+            note.finish()
+        for path in made:
+            clear(path, force=force)  # no moment with a file and another's manifest
+    return made
 
 
 def export_zip(engine: Engine, study: Study, *, unit: Unit) -> bytes:
-    """Return the same two files, promised as they are, in a zip archive that holds no time."""
-    promise = study.guarantee(unit)
-    whole, digest = io.BytesIO(), hashlib.sha256()
+    """Return the same files, promised as they are, in a zip archive that holds no time."""
+    paths, whole = files_of(study, _NAME), io.BytesIO()
     with zipfile.ZipFile(whole, "w") as archive, closing(_lines(engine, study)) as lines:
-        with archive.open(archive_entry(_NAME.name), "w") as file:
-            for line in lines:
-                digest.update(line)
-                file.write(line)
-        manifest = manifest_of(study.coin, promise, digest.hexdigest(), study.id)
-        note = to_json(manifest.to_dict())
-        archive.writestr(archive_entry(manifest_path(_NAME).name), note)
+        for kind, some in groupby(lines, key=itemgetter(0)):
+            digest = hashlib.sha256()
+            with archive.open(archive_entry(paths[kind].name), "w") as file:
+                for _, line in some:
+                    digest.update(line)
+                    file.write(line)
+            note = to_json(_manifest(study, kind, unit, digest.hexdigest()).to_dict())
+            archive.writestr(archive_entry(manifest_path(paths[kind]).name), note)
     return whole.getvalue()
+
+
+def _manifest(study: Study, kind: str, unit: Unit, sha256: str) -> Manifest:
+    """Return what a file of one kind says of itself: of a person, what all files promise."""
+    mechanism = study.mechanisms[kind == "choice"]
+    promise = study.guarantee(unit)
+    if unit == "label":
+        promise = replace(promise, epsilon=mechanism.realized_epsilon)
+    return manifest_of(mechanism, promise, sha256, study.id)
 
 
 def archive_entry(name: str) -> zipfile.ZipInfo:
@@ -286,8 +319,8 @@ def archive_entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def _lines(engine: Engine, study: Study) -> Generator[bytes]:
-    """Yield every answer as a line, of one state of the database."""
+def _lines(engine: Engine, study: Study) -> Generator[tuple[str, bytes]]:
+    """Yield every answer as a line with its kind, kind by kind, of one state of the database."""
     one = select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
     given = select(func.count().label("given")).select_from(ANSWERS).group_by(ANSWERS.c.person)
     with reading(engine) as connection:
@@ -300,8 +333,11 @@ def _lines(engine: Engine, study: Study) -> Generator[bytes]:
                 "The database holds answers that this study does not take: to questions that it "
                 "does not ask, or more of one person than its cap. Nothing was written."
             )
-        for questions in _together(study.questions, counts):
-            yield from _answers(connection, study, questions)
+        for kind in files_of(study, _NAME):
+            asked = [one for one in study.questions if _KINDS[one.ask] == kind]
+            for questions in _together(asked, counts):
+                for line in _answers(connection, study, questions):
+                    yield kind, line
 
 
 def _together(questions: Sequence[Question], counts: dict[str, int]) -> Iterator[list[Question]]:
@@ -329,6 +365,9 @@ def _answers(
     rows = connection.execute(select(*columns).where(ANSWERS.c.question.in_(places)))
     for place, person, answer in sorted((places[row[0]], row[1], row[2]) for row in rows):
         asked = questions[place]
+        if asked.ask in {"choice", "ranking"}:
+            yield choice_line(asked.prompt, asked.answers, answer, person, asked.names)
+            continue
         first, *others = asked.answers
         named = [*(asked.names or ()), ""]
         names = Names(named[0], named[1], asked.family) if asked.names else None

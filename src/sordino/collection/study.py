@@ -293,6 +293,11 @@ class Study:
         return KaryRandomizedResponse(self.epsilon, sides[0]) if sides else None
 
     @property
+    def mechanisms(self) -> tuple[RandomizedResponse | KaryRandomizedResponse, ...]:
+        """Return the coin, and the die if there is one."""
+        return (self.coin,) if self.die is None else (self.coin, self.die)
+
+    @property
     def most_questions(self) -> int:
         """Return how many questions one person is asked."""
         return min(self.cap, len(self.questions))
@@ -325,10 +330,11 @@ class Study:
                 "This study lets people change their mind for another epsilon, so its promise is "
                 "about a person. Nothing was written. Use unit 'person'."
             )
+        # Coin and die keep epsilon on 64-bit words, and a person may answer whatever loses more.
         labels = self.most_labels if unit == "person" else None
-        promise = self.coin.guarantee(
-            unit=unit, neighbors=REPLACE_ONE, trust="local", labels=labels
-        )
+        terms: dict[str, Any] = {"neighbors": REPLACE_ONE, "trust": "local", "labels": labels}
+        kept = [one.guarantee(unit=unit, **terms) for one in self.mechanisms]
+        promise = max(kept, key=lambda one: one.epsilon)
         ways = "a smaller epsilon or cap, as all answers of one invitation count together"
         weak = weak_caveats([promise.epsilon], accepted=self.accept_weak, ways=ways)
         chosen = (ADAPTIVE_QUESTIONS,) if self.choose == "optimistic" else ()

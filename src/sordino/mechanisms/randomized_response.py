@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Integer, UInt64
@@ -234,6 +234,8 @@ class RandomizedResponse(_Coin):
         (0.268941, 0.462117)
     """
 
+    name: ClassVar[str] = "randomized-response"
+    categories: ClassVar[int] = 2
     blank: ClassVar[int] = UNDECIDED
     what: ClassVar[str] = "label"
 
@@ -367,7 +369,20 @@ def _uniform(n: int, count: int, entropy: Entropy) -> Integers:
     return (words % np.uint64(count)).astype(np.int64)
 
 
-def debiased_choices(answers: Integers, coin: KaryRandomizedResponse) -> Float[np.ndarray, "n k"]:
+@runtime_checkable
+class _Die(Protocol):
+    """What is known of a die whose answers are at hand."""
+
+    @property
+    def categories(self) -> int:
+        """Return how many sides it has."""
+
+    @property
+    def flip_probability(self) -> float:
+        """Return how often it replaces a choice."""
+
+
+def debiased_choices(answers: Integers, coin: _Die) -> Float[np.ndarray, "n k"]:
     """Return a row for every answer whose expectation says which candidate was chosen."""
     # It is 1 for the choice and 0 for the others, and 1/K for everybody where nobody was chosen. So
     # Σ over answers and candidates of these numbers times φ estimates Σ φ(chosen) without bias.

@@ -192,8 +192,8 @@ def _is_list(value: object) -> TypeGuard[Collection[Any]]:
     return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
 
 
-_JUDGED = ("ranking", "ranks")
-_PAIRS = ("chosen", "rejected", "label", "labels", "answer")
+_JUDGED = ("ranking", "ranks", "answer")
+_PAIRS = ("chosen", "rejected", "label", "labels")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -204,6 +204,7 @@ class Ballot:
     # candidate or item: 1 for the best, equal in a tie, 0 where not listed. `offered` says of each
     # item whether the ballot was offered it; None where the record does not say. `key` identifies
     # the question, not the ranking, of a ballot with candidates; `where` says where it stood.
+    # Of a randomized choice `answer` says which candidate it is, and `names` whose they are.
 
     prompt: Text
     candidates: tuple[Text, ...]
@@ -212,6 +213,18 @@ class Ballot:
     key: bytes
     where: str
     offered: tuple[bool, ...] | None = None
+    answer: int | None = None
+    names: tuple[str, ...] | None = None
+
+    @property
+    def privatized(self) -> bool:
+        """Return whether it is randomized."""
+        return self.answer is not None
+
+    @property
+    def named(self) -> bool:
+        """Return whether it is said whose its candidates are."""
+        return self.names is not None
 
 
 def row_order(rows: Float[np.ndarray, "k d"]) -> tuple[list[int], bytes | None]:
@@ -277,9 +290,32 @@ def parse_ballot(
         raise DataError(
             f"{where}: two candidates are the same, so neither can be preferred. Merge them."
         )
-    ranks = _ranks(row, where, names=candidates, numbers=True)
     in_order = tuple(candidates[index] for index in order)
+    if "answer" in row:
+        if order != list(range(len(candidates))):
+            raise DataError(
+                f"{where}: the candidates are not in canonical order, in which every randomized "
+                "choice is written. Use the file as it was made."
+            )
+        said, names = _choice(row, where, len(candidates))
+        yield Ballot(prompt, in_order, (), person, key, where, answer=said, names=names)
+        return
+    ranks = _ranks(row, where, names=candidates, numbers=True)
     yield Ballot(prompt, in_order, tuple(ranks[index] for index in order), person, key, where)
+
+
+def _choice(row: Mapping[str, Any], where: str, k: int) -> tuple[int, tuple[str, ...] | None]:
+    """Return which of k candidates a randomized choice is, and whose they are if it is said."""
+    said, names = row["answer"], row.get("names")
+    whole = isinstance(said, (int, np.integer)) and not isinstance(said, bool)
+    if not whole or not 0 <= said < k:
+        raise DataError(f"{where}: field 'answer' must be a number of a candidate, 0 to {k - 1}.")
+    if names is None:
+        return int(said), None
+    if not _is_list(names) or len(names) != k:
+        raise DataError(f"{where}: field 'names' must be a list of one name for each candidate.")
+    what = f"{where}: field 'names'"
+    return int(said), tuple(_validate.person_id(what, name) for name in names)
 
 
 def _refuse_fields(row: Mapping[str, Any], where: str, *, items: object) -> None:
@@ -287,7 +323,7 @@ def _refuse_fields(row: Mapping[str, Any], where: str, *, items: object) -> None
     pairs = [name for name in _PAIRS if name in row]
     problem = None
     if len(found) > 1:
-        problem = "fields 'ranking' and 'ranks' exclude each other; give one"
+        problem = f"fields {' and '.join(map(repr, found))} exclude each other; give one"
     elif pairs:
         problem = (
             f"field {pairs[0]!r} belongs to a comparison of two answers, which "
@@ -295,10 +331,10 @@ def _refuse_fields(row: Mapping[str, Any], where: str, *, items: object) -> None
         )
     elif not found:
         problem = "field 'ranking' (or 'ranks') is missing"
-    elif items is not None and ("candidates" in row or "items" in row):
+    elif items is not None and {"candidates", "items", "answer"} & row.keys():
         problem = (
-            "ballots choose from the same items here, so a ballot has neither 'candidates' nor "
-            "'items'; 'offered' lists the items that it could choose from. Do not mix the two "
+            "ballots choose from the same items here, so a ballot has no 'candidates', 'items' or "
+            "'answer'; 'offered' lists the items that it could choose from. Do not mix the two "
             "formats"
         )
     elif items is None and "offered" in row:

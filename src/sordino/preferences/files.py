@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -295,7 +295,21 @@ def line_of(
         row |= {"family": second.family} if second.family else {}
     row |= named_fields(names)
     row |= {} if levels is None else {"levels": str(levels)}
-    row["answer"] = int(answer)
-    if person is not None:
-        row["person"] = person
+    return _answered(row, answer, person)
+
+
+def choice_line(
+    prompt: Text,
+    candidates: Sequence[Text],
+    answer: int,
+    person: str | None,
+    names: Sequence[str] | None = None,
+) -> bytes:
+    """Return the fields of one randomized choice as a line, whatever it was the first place of."""
+    row: dict[str, Any] = {"prompt": prompt, "candidates": list(candidates)}
+    return _answered(row | ({"names": list(names)} if names else {}), answer, person)
+
+
+def _answered(row: dict[str, Any], answer: int, person: str | None) -> bytes:
+    row |= {"answer": int(answer)} | ({} if person is None else {"person": person})
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

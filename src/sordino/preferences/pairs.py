@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Integer
@@ -24,7 +24,15 @@ from sordino.errors import DataError, PrivacyError, UsageError, modules_of_extra
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
 from sordino.privacy.guarantee import CAVEATS, CODES, REPLACE_ONE, SHARES, Guarantee, never_less
 
-from .comparisons import RAW, Comparisons, PublicDigest, TextRules, gathered, outcomes
+from .comparisons import (
+    RAW,
+    Comparisons,
+    PublicDigest,
+    Questions,
+    TextRules,
+    gathered,
+    outcomes,
+)
 from .containers import Progress, frame_names
 from .files import line_of, read_records, untold
 from .records import Levels, alike, canonical, rated_key, turned
@@ -206,19 +214,12 @@ def _row_key(row: Float[np.ndarray, " d"]) -> bytes:
 
 
 _SLACK = 1e-9  # relative: a flip probability is the nearest float to a ratio of integers
+_BITS = 2  # outcomes of a coin
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class PrivatePairs(Comparisons):
-    """Randomized answers with the promise they carry: everything done with them is free.
-
-    Attributes:
-        answers: 1 where the randomized answer prefers ``first``, else 0.
-        flip_probability: Chance that an answer is not the judgment.
-        guarantee: What the answers promise.
-        release_ids: Ledger entries that paid for them, or recorded their arrival.
-        artifact: SHA-256 of the released answers.
-    """
+class Randomized(Questions):
+    """Randomized answers of any kind with the promise they carry."""
 
     answers: Integer[np.ndarray, " n"] = field(kw_only=True)
     flip_probability: float = field(kw_only=True)
@@ -229,7 +230,15 @@ class PrivatePairs(Comparisons):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "answers", outcomes("answers", self.answers, len(self)))
+        answers = np.array(self.answers)
+        if answers.shape != (len(self),) or not np.isin(answers, range(self.categories)).all():
+            raise DataError(
+                f"answers must be whole numbers from 0 to {self.categories - 1}, one for each of "
+                f"the {len(self)} keys."
+            )
+        answers = answers.astype(np.int8 if self.categories == _BITS else np.int16)
+        answers.setflags(write=False)
+        object.__setattr__(self, "answers", answers)
         # A digest of the answers, of what they answer, and of who gave them.
         who = PublicDigest.of(self.keys, self.persons, self.beside)
         seal = digest_of_answers(f"{self.public_digest} {who}", self.answers)
@@ -243,7 +252,7 @@ class PrivatePairs(Comparisons):
             self._refuse_more_than_promised()
             return
         epsilon = self.guarantee.epsilon
-        flips = 0.0 if math.isinf(epsilon) else flip_probability(epsilon)
+        flips = 0.0 if math.isinf(epsilon) else flip_probability(epsilon, self.categories)
         if not math.isclose(self.flip_probability, flips, rel_tol=_SLACK):
             raise PrivacyError(
                 f"Answers that promise epsilon={never_less(epsilon)} are flipped with probability "
@@ -257,12 +266,13 @@ class PrivatePairs(Comparisons):
                 "A promise about all labels of one person needs person ids, and the caveat "
                 "labels-only: who answered what is in the answers."
             )
-        if not 0 <= self.flip_probability < 0.5:  # noqa: PLR2004 (a fair coin says nothing)
+        fair = 1 - 1 / self.categories  # a fair coin or die says nothing
+        if not 0 <= self.flip_probability < fair:
             raise PrivacyError(
-                f"flip_probability must be in [0, 0.5), got {self.flip_probability!r}."
+                f"flip_probability must be in [0, {fair:.6g}), got {self.flip_probability!r}."
             )
         labels = most_questions(self.persons, self.keys)
-        loss = label_loss(self.flip_probability)
+        loss = label_loss(self.flip_probability, self.categories)
         if self.guarantee.epsilon < labels * loss * (1 - _SLACK):
             raise PrivacyError(
                 f"A promise of epsilon={never_less(self.guarantee.epsilon)} for one person does "
@@ -277,14 +287,44 @@ class PrivatePairs(Comparisons):
         return [*super()._card(), flips]
 
     @property
+    def categories(self) -> int:
+        """Return among how many answers each was drawn; it is public."""
+        return _BITS
+
+    @property
+    def beside(self) -> list[str]:
+        """Return what is public of each answer beside its question and person."""
+        return []
+
+    @property
     def label_epsilon(self) -> float:
         """Return the loss of one label; under unit ``"person"`` a share of the guarantee's."""
         total = self.guarantee.epsilon
         if self.guarantee.unit != "person" or math.isinf(total):
             return total
-        loss = label_loss(self.flip_probability)
+        loss = label_loss(self.flip_probability, self.categories)
         share = total / max(round(total / loss), 1)
         return share if math.isclose(share, loss, rel_tol=_SLACK) else loss
+
+    def received(self: _R, release_id: str) -> _R:  # noqa: PYI019 (Self cannot be checked at run time)
+        """Return the same answers, tied to the ledger entry that recorded their arrival."""
+        return replace(self, release_ids=(*self.release_ids, release_id))
+
+
+_R = TypeVar("_R", bound=Randomized)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class PrivatePairs(Comparisons, Randomized):
+    """Randomized answers with the promise they carry: everything done with them is free.
+
+    Attributes:
+        answers: 1 where the randomized answer prefers ``first``, else 0.
+        flip_probability: Chance that an answer is not the judgment.
+        guarantee: What the answers promise.
+        release_ids: Ledger entries that paid for them, or recorded their arrival.
+        artifact: SHA-256 of the released answers.
+    """
 
     def to_dataset(self) -> Dataset:
         """Return the answers as a ``datasets.Dataset`` in trl's preference format, in memory.
@@ -374,10 +414,6 @@ class PrivatePairs(Comparisons):
         """Return some of the answers, under the promise and the entries of them all."""
         return self._part(rows, ("prompts", "first", "second", "given", "answers"), seal=None)
 
-    def received(self, release_id: str) -> PrivatePairs:
-        """Return the same answers, tied to the ledger entry that recorded their arrival."""
-        return replace(self, release_ids=(*self.release_ids, release_id))
-
 
 def digest_of_answers(public_digest: str, answers: Integer[np.ndarray, " n"]) -> str:
     """Return the SHA-256 of released answers together with what they answer."""
@@ -395,10 +431,12 @@ def answer_lines(
         yield line_of(*texts, int(answers[row]), person, pairs.levels, names)
 
 
-def label_loss(flips: float) -> float:
-    """Return log((1 − f)/f), the loss of one label that is flipped with probability f."""
-    # Source: Warner 1965; docs/local.md, "Randomized response", with e^ε = (1 − f)/f.
-    return math.inf if flips == 0 else math.log1p((1 - 2 * flips) / flips)
+def label_loss(flips: float, categories: int = _BITS) -> float:
+    """Return log((1 − f)(K − 1)/f), the loss of one of K labels that is replaced so often."""
+    # Source: Warner 1965; docs/local.md, "Randomized response", with e^ε = (1 − f)(K − 1)/f.
+    if flips <= 0:
+        return math.inf
+    return math.log1p((categories - 1 - categories * flips) / flips)
 
 
 def most_questions(persons: Sequence[str], keys: Sequence[bytes]) -> int:
@@ -408,9 +446,13 @@ def most_questions(persons: Sequence[str], keys: Sequence[bytes]) -> int:
 
 
 MANIFEST_FORMAT = "sordino.manifest"
-_MANIFEST_VERSION = 2
-RANDOMIZED_RESPONSE = "randomized-response"
-_READABLE = {(RANDOMIZED_RESPONSE, unit, REPLACE_ONE) for unit in ("label", "person")}
+_MANIFEST_VERSION = 3
+RANDOMIZED_RESPONSE, RANDOMIZED_CHOICE = "randomized-response", "randomized-choice"
+_READABLE = {
+    (mechanism, unit, REPLACE_ONE)
+    for mechanism in (RANDOMIZED_RESPONSE, RANDOMIZED_CHOICE)
+    for unit in ("label", "person")
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,11 +462,13 @@ class Manifest:
     # `flip_probability` is the chance that an answer is not the judgment; `epsilon` is for one
     # `unit`: per label, or for all labels of one person together, a whole multiple of the loss of
     # one; `sha256` is of the privatized file as it lies on disk. `release_id` is random: whatever
-    # has the same was drawn together, so that its loss counts once.
+    # has the same was drawn together, so that its loss counts once: what is promised to a person is
+    # for all files of one release together. `categories` is among how many answers each was drawn.
 
     sha256: str
     release_id: str
     mechanism: str
+    categories: int
     epsilon: float
     flip_probability: float
     unit: str
@@ -461,8 +505,11 @@ def stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".parquet")
 
 
-def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
+def read_manifest(
+    path: Path, manifest: Path | None = None, *, mechanism: str | None = None
+) -> Manifest:
     """Return the manifest of a privatized file, checked against the file itself."""
+    # Answers to a question are read as what one `mechanism` made of them.
     manifest = manifest or manifest_path(path)
     problem = "These answers cannot be used without their manifest"
     if not os.path.isfile(manifest):  # noqa: PTH113 (as above)
@@ -474,6 +521,11 @@ def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
     result = _checked(values, f"{problem}: {manifest.name}")
     if result.sha256 != sha256_of(path):
         raise DataError(f"{problem}: {manifest.name} is of another file (its sha256 differs).")
+    if mechanism not in {None, result.mechanism}:
+        raise DataError(
+            f"{problem}: {manifest.name} is of {result.mechanism}, and such answers are made by "
+            f"{mechanism}."
+        )
     return result
 
 
@@ -482,18 +534,21 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
     if set(values) - {"format", "version"} != wanted:
         raise DataError(f"{problem} must have exactly the fields {sorted(wanted)}.")
     promise: Guarantee | None = None
-    own = {"caveats", "release_id", "epsilon", "flip_probability"}
+    own = {"caveats", "release_id", "categories", "epsilon", "flip_probability"}
     caveats = values["caveats"]
     try:
         result = Manifest(
             **{name: values[name] for name in wanted - own},
             caveats=tuple(caveats),
             release_id=_validate.release_id("release_id", values["release_id"]),
+            categories=_validate.integer(
+                "categories", values["categories"], at_least=_BITS, at_most=2**15 - 1
+            ),
             epsilon=_validate.positive("epsilon", values["epsilon"]),
             flip_probability=_validate.positive("flip_probability", values["flip_probability"]),
         )
         promise = result.guarantee
-        flip_probability(result.epsilon)  # refuses what no coin keeps
+        flip_probability(result.epsilon, result.categories)  # refuses what no coin or die keeps
     except (TypeError, ValueError, UsageError):
         promise = None
     if (
@@ -506,8 +561,8 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
     if (result.mechanism, promise.unit, promise.neighbors) not in _READABLE:
         raise DataError(
             f"{problem} names another mechanism, unit or relation than this sordino reads: "
-            f"mechanism {RANDOMIZED_RESPONSE!r}, unit 'label' or 'person', and neighbors "
-            "'REPLACE_ONE'."
+            f"mechanism {RANDOMIZED_RESPONSE!r} or {RANDOMIZED_CHOICE!r}, unit 'label' or "
+            "'person', and neighbors 'REPLACE_ONE'."
         )
     contradiction = None
     if ("randomized-at-ingestion" in caveats) != (result.trust == "central"):
@@ -517,6 +572,8 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
             "a promise about all labels of one person needs the caveat 'labels-only', because who "
             "answered what is in the file"
         )
+    elif result.mechanism == RANDOMIZED_RESPONSE and result.categories != _BITS:
+        contradiction = f"a coin has two sides, and categories is {result.categories}"
     elif not _is_kept(result):
         contradiction = "epsilon and flip_probability disagree"
     if contradiction is not None:
@@ -526,16 +583,18 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
 
 def _is_kept(manifest: Manifest) -> bool:
     """Return whether the flips keep epsilon: once, or a whole number of times for a person."""
-    epsilon, flips = manifest.epsilon, manifest.flip_probability
+    epsilon, flips, k = manifest.epsilon, manifest.flip_probability, manifest.categories
     if manifest.unit != "person":
-        return math.isclose(flip_probability(epsilon), flips, rel_tol=_SLACK) and (
-            randomized_response_epsilon(epsilon) >= epsilon * (1 - _SLACK)
+        return math.isclose(flip_probability(epsilon, k), flips, rel_tol=_SLACK) and (
+            randomized_response_epsilon(epsilon, k) >= epsilon * (1 - _SLACK)
         )
-    # Coins are on 64-bit words; a fair one says nothing.
-    if not flips < 0.5 or not (flips * 2**64).is_integer():  # noqa: PLR2004
+    # Coins are on 64-bit words; a fair one says nothing. A promise may be for several files, of
+    # which another coin or die for the same loss keeps a little less of it.
+    if not flips < 1 - 1 / k or not (flips * 2**64).is_integer():
         return False
-    times = epsilon / label_loss(flips)
-    return 0.5 <= times <= 1 / _SLACK and math.isclose(times, round(times), rel_tol=_SLACK)  # noqa: PLR2004
+    least, most = label_loss(flips, k), label_loss(flips - 2.0**-64, k)
+    times = math.floor(epsilon / least * (1 + _SLACK))
+    return 1 <= times <= 1 / _SLACK and epsilon <= times * most * (1 + _SLACK)
 
 
 def read_pairs(  # noqa: PLR0913 (each is one choice of the user)
@@ -612,7 +671,8 @@ def read_pairs(  # noqa: PLR0913 (each is one choice of the user)
         return Pairs(**columns, labels=outcome)
     if not isinstance(source, (str, Path)):
         raise DataError("Randomized answers can only be read from a file with a manifest.")
-    note = read_manifest(Path(source), None if manifest is None else Path(manifest))
+    beside = None if manifest is None else Path(manifest)
+    note = read_manifest(Path(source), beside, mechanism=RANDOMIZED_RESPONSE)
     return PrivatePairs(
         **columns,
         answers=outcome,

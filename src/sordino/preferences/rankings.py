@@ -8,6 +8,7 @@ alternatives.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,9 +42,9 @@ from .comparisons import RAW, PublicDigest, Questions, all_named, taken
 from .containers import Progress, Rows, every_line
 from .features import Features, Matrix, refuse_other_features
 from .files import Kind, kind_of, untold
-from .pairs import Pairs, number_labels
+from .pairs import RANDOMIZED_CHOICE, Pairs, Randomized, number_labels, read_manifest
 from .records import JUDGING_FIELDS, Text, candidate_order, refuse_person_field
-from .schemas import RANKINGS
+from .schemas import CHOICES, RANKINGS
 
 _WHAT = "rankings of texts, and left out for rankings made from features"
 
@@ -667,19 +668,59 @@ def _ballot(line: str, pattern: re.Pattern[str], where: str) -> tuple[int, list[
     return _whole(found[1], f"{where}: the count"), places
 
 
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class PrivateChoices(Slates, Randomized):
+    """Randomized first choices with the promise they carry: everything done with them is free.
+
+    Attributes:
+        answers: Which candidate of its ballot each randomized answer is, from 0.
+        flip_probability: Chance that an answer is not the choice.
+        names: Whose candidates these are, as flat as ``candidates``; None if it is not said.
+    """
+
+    names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        self._refuse_lengths({"names": int(np.asarray(self.starts)[-1])})
+        super().__post_init__()
+
+    @property
+    def categories(self) -> int:
+        """Return how many candidates each ballot has: one die is for them all."""
+        sizes = self.sizes
+        if len(sizes) == 0 or (sizes != sizes[0]).any():
+            raise DataError("Randomized choices must all be among as many candidates.")
+        return int(sizes[0])
+
+    @property
+    def beside(self) -> list[str]:
+        """Return what is public of each answer beside its question and person."""
+        if self.names is None:
+            return []
+        return [json.dumps(self.names[a:b]) for a, b in pairwise(self.starts.tolist())]
+
+    def _question(self, row: int) -> dict[str, Any]:
+        named = {} if self.names is None else {"names": json.loads(self.beside[row])}
+        return super()._question(row) | named
+
+
 BALLOTS = Kind(  # of several candidates at once
     fields=JUDGING_FIELDS,
-    judges=(RANKINGS,),
+    judges=(RANKINGS, CHOICES),
     not_in_tables=(
         "Rankings are not read from a table. Nothing was read. Convert it to JSON Lines, or "
         "give arrays to sordino.Rankings.from_ranks."
+    ),
+    alike=(
+        ("privatized", "raw ballots and randomized choices in one file."),
+        ("named", "whose candidates these are is said of some records and not of others."),
     ),
 )
 
 
 def holds_rankings(source: Path | Sequence[Path]) -> bool:
     """Return whether files look like rankings: by their ending, or by the fields of their start."""
-    return (isinstance(source, Path) and is_preflib(source)) or kind_of(source) == RANKINGS
+    return (isinstance(source, Path) and is_preflib(source)) or kind_of(source) in BALLOTS.judges
 
 
 def read_rankings(
@@ -689,9 +730,10 @@ def read_rankings(
     columns: Mapping[str, str] | None = None,
     person_field: str | None = "person",
     offered: str | None = None,
+    manifest: str | Path | None = None,
     hides_records: bool = False,
     progress: Progress | None = None,
-) -> Rankings:
+) -> Rankings | PrivateChoices:
     """Return the rankings of a file, or of any iterable of mappings.
 
     A record holds ``prompt`` and ``candidates`` (texts or chat messages, at least two), and either
@@ -702,7 +744,7 @@ def read_rankings(
     missing there, or null in ``ranks``, was not listed. A ballot that lists nothing is a ballot.
     Where people could not choose from all items, ``offered`` in a ballot lists those that they
     could. Candidates are put into an order that their texts decide, which tells nothing of a
-    ranking.
+    ranking. Randomized choices hold ``candidates`` and ``answer``, and need their manifest.
 
     Args:
         source: A source as :func:`sordino.read_pairs` takes it, but no table; or a file of PrefLib
@@ -716,6 +758,7 @@ def read_rankings(
             which makes that public; ``"each"``, every ballot must say it. None refuses to guess:
             such ballots must list every item, and that they do is public then. The endings
             ``.soc`` and ``.toc`` say that ballots list every item.
+        manifest: Manifest of a file of randomized choices, if not beside it.
         hides_records: Whether all of a ballot is private, as under unit ``"record"``. Then there
             may be none over items that are said, persons are known if every ballot names one,
             and no message says which ballot cannot be used, or why.
@@ -758,7 +801,26 @@ def read_rankings(
         ballots = list(BALLOTS.judgments(rows, parse, hides_records=hides_records))
         if not ballots and (names is None or not hides_records):
             raise DataError("The input is empty: no ballot in it.")
-        return _made(ballots, names, offered)
+        if not (ballots and ballots[0].privatized):
+            return _made(ballots, names, offered)
+    if not isinstance(source, (str, Path)):
+        raise DataError("Randomized choices can only be read from a file with a manifest.")
+    beside = None if manifest is None else Path(manifest)
+    note = read_manifest(Path(source), beside, mechanism=RANDOMIZED_CHOICE)
+    made = PrivateChoices(
+        **_columns(ballots),
+        names=tuple(chain.from_iterable(ballot.names or () for ballot in ballots)) or None,
+        answers=np.array([ballot.answer for ballot in ballots]),
+        flip_probability=note.flip_probability,
+        guarantee=note.guarantee,
+        artifact=note.sha256,
+    )
+    if made.categories != note.categories:
+        raise DataError(
+            f"These choices are among {made.categories} candidates, and their manifest is of a die "
+            f"for {note.categories}: more was lost than it says. Nothing was done."
+        )
+    return made
 
 
 def _items(rows: Rows, items: tuple[str, ...] | None) -> tuple[tuple[str, ...] | None, Rows]:
@@ -775,6 +837,20 @@ def _items(rows: Rows, items: tuple[str, ...] | None) -> tuple[tuple[str, ...] |
     return item_names(row["items"], f"{where}: field 'items'"), rows
 
 
+def _columns(ballots: Sequence[Ballot]) -> dict[str, Any]:
+    """Return the public columns of ballots that have candidates of their own."""
+    keys = tuple(ballot.key for ballot in ballots)
+    persons = all_named(ballot.person for ballot in ballots)
+    return {
+        "keys": keys,
+        "prompts": tuple(ballot.prompt for ballot in ballots),
+        "candidates": tuple(chain.from_iterable(ballot.candidates for ballot in ballots)),
+        "persons": persons,
+        "public_digest": PublicDigest.of(keys, persons),
+        "starts": np.cumsum([0, *(len(ballot.candidates) for ballot in ballots)]),
+    }
+
+
 def _made(
     ballots: Sequence[Ballot], items: tuple[str, ...] | None, offered: str | None
 ) -> Rankings:
@@ -787,16 +863,7 @@ def _made(
                 "offered (--all-offered, --named-offered) is for ballots over items; what these "
                 "were offered are their candidates. Nothing was done. Leave it out."
             )
-        keys = tuple(ballot.key for ballot in ballots)
-        return Rankings(
-            keys=keys,
-            prompts=tuple(ballot.prompt for ballot in ballots),
-            candidates=tuple(chain.from_iterable(ballot.candidates for ballot in ballots)),
-            persons=persons,
-            public_digest=PublicDigest.of(keys, persons),
-            starts=np.cumsum([0, *(len(ballot.ranks) for ballot in ballots)]),
-            ranks=ranks,
-        )
+        return Rankings(**_columns(ballots), ranks=ranks)
     names, table = tuple(sorted(items)), ranks.reshape(-1, len(items))
     said = [ballot.offered for ballot in ballots]
     shown: Any = offered

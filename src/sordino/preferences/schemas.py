@@ -25,6 +25,8 @@ from sordino.errors import DataError, UsageError
 from .records import FIELDS, JUDGING_FIELDS, LABELS, PERSON, is_list
 
 PAIRS, RANKINGS, THUMBS, RATINGS = "pairs", "rankings", "thumbs", "ratings"
+CHOICES: Final = "randomized choices"
+"""First places of rankings, or choices of one of a few: a file that a die has answered."""
 TRAJECTORIES: Final = "trajectories"
 """Pairs, by their columns, whose sides look like steps."""
 COMPARED: Final = (PAIRS, THUMBS, RATINGS)
@@ -503,7 +505,7 @@ def decide(
     *,
     columns: Mapping[str, str] | None = None,
     person_field: str | None = PERSON,
-    kinds: Collection[str] = (PAIRS, RANKINGS, THUMBS, RATINGS),
+    kinds: Collection[str] = (PAIRS, RANKINGS, THUMBS, RATINGS, CHOICES),
     asks: bool = True,
     table: bool = False,
 ) -> Schema:
@@ -648,7 +650,7 @@ def _own_kinds(names: set[str]) -> list[str]:
     kinds += [PAIRS] if {"chosen", "rejected"} <= names or (sides and said) else []
     if "completion" in names:
         kinds += [RATINGS] if "rating" in names else [THUMBS] if said else []
-    return kinds
+    return kinds or ([CHOICES] if {"candidates", "answer"} <= names else [])
 
 
 _Made = tuple[str, dict[str, str], tuple[str, ...]]
@@ -762,6 +764,7 @@ def _unknown(
     needed = "; or ".join(_NEEDED[kind] for kind in _NEEDED if kind in kinds)
     if found is not None:
         ways = {RANKINGS: " A reward of rankings: sordino align --noise estimate."}
+        ways[CHOICES] = " A reward of them: sordino align. A board: sordino rank."
         return (
             f"These are {found.kind} ({found.name}), and {' or '.join(kinds)} are needed. Nothing "
             f"was read. Found: {_listing(names)}. Needed: {needed}.{ways.get(found.kind, '')}"

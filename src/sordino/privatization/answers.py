@@ -5,10 +5,9 @@ The spend is recorded first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,19 +20,17 @@ from sordino.mechanisms.randomized_response import (
     KaryRandomizedResponse,
     NonPrivate,
     RandomizedResponse,
-    debiased_choices,
 )
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import (
-    RANDOMIZED_RESPONSE,
     Manifest,
     Pairs,
     PrivatePairs,
     digest_of_answers,
     most_questions,
 )
-from sordino.preferences.rankings import Rankings, Slates
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_less
+from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit
 from sordino.privacy.ledger import Ledger
 
 from .people import LEFT_OUT, AskedPeople, PersonQuestions, record_release, short_keys
@@ -163,13 +160,17 @@ def privatize(
 
 
 def manifest_of(
-    mechanism: RandomizedResponse, promise: Guarantee, sha256: str, release_id: str
+    mechanism: RandomizedResponse | KaryRandomizedResponse,
+    promise: Guarantee,
+    sha256: str,
+    release_id: str,
 ) -> Manifest:
     """Return what a privatized file says of itself."""
     return Manifest(
         sha256=sha256,
         release_id=release_id,
-        mechanism=RANDOMIZED_RESPONSE,
+        mechanism=mechanism.name,
+        categories=mechanism.categories,
         epsilon=promise.epsilon,
         flip_probability=mechanism.flip_probability,
         unit=promise.unit,
@@ -204,38 +205,6 @@ def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> P
         release_ids=(released.release_id,),
         artifact=digest,
     )
-
-
-_SLACK = 1e-9  # relative, of an ε that was rounded
-
-
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class PrivateChoices(Slates):
-    """Randomized first choices with the promise they carry: everything done with them is free."""
-
-    # Which candidate of its ballot each answer is, from 0.
-    answers: Integer[np.ndarray, " n"] = field(kw_only=True)
-    mechanism: KaryRandomizedResponse = field(kw_only=True)  # what randomized them
-    guarantee: Guarantee = field(kw_only=True)  # what the answers promise
-    # Ledger entries that paid for them.
-    release_ids: tuple[str, ...] = field(default=(), kw_only=True)
-    artifact: str = field(kw_only=True)  # SHA-256 of the released answers
-
-    def _outcome(self, row: int) -> dict[str, Any]:
-        return {"answer": int(self.answers[row])}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _refuse_other_sizes(self, self.mechanism)
-        debiased_choices(self.answers, self.mechanism)
-        if len(self.answers) != len(self):
-            raise DataError(f"answers must be {len(self)}, one for each ballot.")
-        promised, counts = self.guarantee.epsilon, _choices_of_one(self, self.guarantee.unit)
-        if not math.isclose(promised, counts * self.mechanism.realized_epsilon, rel_tol=_SLACK):
-            raise PrivacyError(
-                f"These answers were not randomized for epsilon={never_less(promised)}, which "
-                "they promise."
-            )
 
 
 def _choices_of_one(ballots: Slates, unit: Unit) -> int:
@@ -308,7 +277,7 @@ def privatize_choices(
     return PrivateChoices(
         **{name: getattr(used, name) for name in Slates.__dataclass_fields__},
         answers=released.value,
-        mechanism=mechanism,
+        flip_probability=mechanism.flip_probability,
         guarantee=terms["promise"],
         release_ids=(released.release_id,),
         artifact=released.artifact,

@@ -32,11 +32,11 @@ from sordino.preferences.pairs import (
     label_loss,
     read_manifest,
 )
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import PrivateChoices, Rankings
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import Guarantee, merge, never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.answers import PrivateChoices, use_unprotected
+from sordino.privatization.answers import use_unprotected
 
 from .evidence import Evidence, Released, counted_vectors, evidence_of_answers
 from .label_release import release_labels

@@ -99,6 +99,9 @@ class Votes:
     # Votes of each row that were lost, tied and won by its first item, where nothing hides them.
     outcomes: Float[np.ndarray, "m 3"] | None = None
     ballots: Ballots | None = None  # whose pairs the votes are: they depend on each other
+    # Whether of each ballot the best item alone counts, T_i = Σ (1[i is the best] − 1/K); rows are
+    # then the pairs of the first set of items, of the second, and so on.
+    first: bool = False
 
     def __post_init__(self) -> None:
         (m, d), k = self.rows.shape, len(self.items)
@@ -172,7 +175,7 @@ class Votes:
         """Return both together, as the sums of two weeks; either may have items of its own."""
         styles = [one.rows.shape[1] - len(one.items) for one in (self, other)]
         alike = (self.ties is None) == (other.ties is None) and styles[0] == styles[1]
-        alike &= (self.ballots is None) == (other.ballots is None)
+        alike &= (self.ballots is None, self.first) == (other.ballots is None, other.first)
         if not alike or self.inflation != other.inflation:
             raise DataError(
                 "Both boards must be of ballots, or neither; count ties, or neither; have the same "
@@ -247,15 +250,45 @@ class _Model:
     variance: Float[np.ndarray, " m"]  # of y
     tie: Float[np.ndarray, " m"]  # probability of a tie
     log_sum: Float[np.ndarray, " m"]  # log of the sum of the three odds
+    drawn: Float[np.ndarray, " m"]  # the variance of y after its coin
 
     @classmethod
-    def of(cls, eta: Float[np.ndarray, " m"], nu: float) -> _Model:
+    def of(cls, eta: Float[np.ndarray, " m"], nu: float, inflation: float = 1.0) -> _Model:
         half = np.abs(eta) / 2
         even, far = nu * np.exp(-half), np.exp(-2 * half)  # odds of a tie and of losing, of winning
         total = 1 + even + far
         mean = np.sign(eta) * (1 - far) / (2 * total)
         variance = (1 + far) / (4 * total) - mean**2
-        return cls(mean, variance, even / total, half + np.log(total))
+        drawn = variance + (inflation - 1) / 4
+        return cls(mean, variance, even / total, half + np.log(total), drawn)
+
+    @classmethod
+    def of_first(cls, votes: Votes, theta: Float[np.ndarray, " k"]) -> _Model:
+        """Return what every pair of a set of items adds to the choice of one, and how it varies."""
+        # Source: docs/ranking.md, "First choices": with chances π by multinomial logit,
+        # π_i − 1/K = Σ_j (π_i − π_j)/K and diag π − ππᵀ = Σ_{i<j} π_i π_j xxᵀ; after a die the same
+        # with q = (1 − κ)/K + κπ in place of π, and 1/κ² times as much, 1/κ² the inflation.
+        assert votes.ballots is not None  # noqa: S101 - for the type checker
+        members, kept = votes.ballots.members, votes.inflation**-0.5
+        sizes, top = members.sum(axis=1), theta.max()
+        pairs = sizes * (sizes - 1) // 2
+        which = np.repeat(np.arange(len(sizes)), pairs)
+        log_sum = top + np.log(members @ np.exp(theta - top))
+        ends = votes.rows.toarray()
+        chances = [np.exp(theta[side.argmax(axis=1)] - log_sum[which]) for side in (ends, -ends)]
+        one, two = chances
+        q_one, q_two = ((1 - kept) / sizes[which] + kept * part for part in chances)
+        return cls(
+            mean=(one - two) / sizes[which],
+            variance=one * two,
+            tie=np.zeros(len(which)),
+            log_sum=((log_sum - members @ theta / sizes) / pairs)[which],
+            drawn=q_one * q_two * votes.inflation,
+        )
+
+    def at(self, rows: Int64[np.ndarray, " r"]) -> _Model:
+        """Return the same of some rows."""
+        return _Model(*(part[rows] for part in vars(self).values()))
 
 
 class _Fit:
@@ -271,10 +304,14 @@ class _Fit:
         self.level = np.zeros((self.d + self.with_ties,) * 2)
         self.level[:k, :k] = same
         raw = self.center @ votes.statistic[:k]
-        self.most = np.maximum(abs(votes.rows[:, :k]).T @ votes.counts / 2 - _INSIDE, 0)
+        least = most = abs(votes.rows[:, :k]).T @ votes.counts / 2
+        if votes.first and votes.ballots is not None:  # chosen never, or always
+            members, sizes = votes.ballots.members, votes.ballots.members.sum(axis=1)
+            least, most = (members.T @ (votes.ballots.counts * n / sizes) for n in (1, sizes - 1))
+        least, most = (np.maximum(end - _INSIDE, 0) for end in (least, most))
         self.target = votes.statistic.copy()
-        self.target[:k] = self.center @ np.clip(raw, -self.most, self.most)
-        self.outside = np.sign(raw) * (np.abs(raw) >= self.most)
+        self.target[:k] = self.center @ np.clip(raw, -least, most)
+        self.outside = np.sign(raw) * ((raw >= most) | (raw <= -least))
         if self.with_ties:
             n = max(votes.counts.sum(), 2.0)
             ties = min(max(votes.ties or 0.0, _INSIDE), n - _INSIDE)
@@ -284,8 +321,10 @@ class _Fit:
             self.point[self.d] = math.log(2 * ties / (n - ties))
 
     def model(self, point: Float[np.ndarray, " s"]) -> _Model:
+        if self.votes.first:
+            return _Model.of_first(self.votes, point)
         nu = math.exp(point[self.d]) if self.with_ties else 0.0
-        return _Model.of(self.votes.rows @ point[: self.d], nu)
+        return _Model.of(self.votes.rows @ point[: self.d], nu, self.votes.inflation)
 
     def height(self, point: Float[np.ndarray, " s"]) -> float:
         theta = point[: self.d]
@@ -341,11 +380,11 @@ class _Fit:
         ridge[: self.d, : self.d] = self.ridge * np.eye(self.d)
         if np.linalg.eigvalsh(bend + ridge + self.level)[0] <= 0:
             return None  # the noise of counts is larger than the counts
-        if votes.ballots is not None:
+        if votes.ballots is not None and not votes.first:
             spread = votes.ballots.scatter(self.point)
         elif votes.outcomes is None:
             spread = bend + self.weighed(
-                votes.counts * (votes.inflation - 1) / 4, *[np.zeros(len(votes.counts))] * 2
+                votes.counts * (model.drawn - model.variance), *[np.zeros(len(votes.counts))] * 2
             )
         else:  # votes are public: as they scattered, whatever the model
             spread = np.zeros_like(bend)
@@ -373,10 +412,11 @@ class _Fit:
         votes, k = self.votes, len(self.votes.items)
         met = abs(votes.rows[:, :k])
         # Where counts are noised it is what was seen at least.
-        seen = met.T @ votes.counts - 2 * np.sqrt(votes.count_variance * met.sum(axis=0))
+        even = 4 * self.model(np.zeros(k)).variance if votes.first else 1
+        seen = met.T @ (votes.counts * even) - 2 * np.sqrt(votes.count_variance * met.sum(axis=0))
         noise = np.diag(self.center @ votes.noise[:k, :k] @ self.center)
         spread = votes.inflation * np.maximum(seen, 0) / 4 + noise
-        if votes.ballots is not None:
+        if votes.ballots is not None and not votes.first:
             spread = np.diag(votes.ballots.scatter(np.zeros(k))) + noise
         return np.asarray(np.sqrt(spread) / np.maximum(seen / 4, 1e-9))
 
@@ -397,13 +437,15 @@ class _Fit:
         won = float((self.center @ votes.statistic[:k])[i])
 
         def surplus(rating: float) -> float:
-            model = _Model.of(rest + own * rating, nu)
+            point = self.point.copy()
+            point[i] = rating
+            model = _Model.of(rest + own * rating, nu, votes.inflation)
+            if votes.first:
+                model = self.model(point).at(at)
             expected = float(own @ (counts * model.mean))
             slope = (counts * own * model.variance) @ votes.rows[at]
-            spread = counts @ (model.variance + (votes.inflation - 1) / 4)
-            if votes.ballots is not None:
-                point = self.point.copy()
-                point[i] = rating
+            spread = counts @ model.drawn
+            if votes.ballots is not None and not votes.first:
                 spread = votes.ballots.scatter(point)[i, i]
             spread += votes.count_variance * float((model.mean**2).sum())
             spread += noise + slope @ others @ slope
@@ -679,6 +721,7 @@ def _votes_to_dict(votes: Votes) -> dict[str, Any]:
         "noise": votes.noise.tolist(),
         "inflation": votes.inflation,
         "count_variance": votes.count_variance,
+        "first": votes.first,
         "ballots": None
         if (ballots := votes.ballots) is None
         else {
@@ -708,6 +751,7 @@ def _votes_of(told: Mapping[str, Any]) -> Votes:
         rows=sparse.csr_array((np.asarray(told["values"], float), tuple(places)), shape=shape),
         ties=None if told["ties"] is None else float(told["ties"]),
         ballots=ballots,
+        first=bool(told["first"]),
         **given,
     )
 

@@ -32,11 +32,10 @@ from sordino.mechanisms.randomized_response import (
 )
 from sordino.mechanisms.ranking_sum import RankingGaussian, centering, part_of
 from sordino.preferences.features import Features, Matrix, features_of_hidden
-from sordino.preferences.rankings import Rankings, Slates
+from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_array
-from sordino.privatization.answers import PrivateChoices
 from sordino.privatization.randomization import refuse_unlinked
 
 from .confidence import confidence_ellipsoid, ranking_covariance
@@ -205,14 +204,14 @@ def _evidence_of_choices(private: PrivateChoices, features: Features | None) -> 
     # "Randomized response": an answer is j with probability p_j = q + (1 − f − q)π_j, so that a
     # ballot varies by Φᵀ(diag p − ppᵀ)Φ/(1 − f − q)²: the curvature of log Σ p. Here q is the
     # chance of each candidate that was not chosen.
-    slates, coin = _slate_rows(private, features), private.mechanism
+    slates, flips = _slate_rows(private, features), private.flip_probability
     rows, starts, counts = slates.of_ballots(np.arange(len(private)))
-    weights = np.zeros((len(counts), coin.categories))
-    np.add.at(weights, slates.slates, debiased_choices(private.answers, coin))
+    weights = np.zeros((len(counts), private.categories))
+    np.add.at(weights, slates.slates, debiased_choices(private.answers, private))
     statistic = np.asarray(rows.T @ weights.ravel())
     loss = FirstChoice(rows, starts=starts, statistic=statistic, counts=counts)
-    other = coin.flip_probability / (coin.categories - 1)
-    kept = 1 - coin.flip_probability - other
+    other = flips / (private.categories - 1)
+    kept = 1 - flips - other
 
     def spread(theta: Vector) -> Square:
         ballots = np.repeat(loss.counts, np.diff(loss.starts))

@@ -22,14 +22,18 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import Matrix, dense_parts
 from sordino.mechanisms.label_sum import LabelGaussian, LabelMechanism, coefficients
-from sordino.mechanisms.randomized_response import NonPrivate
+from sordino.mechanisms.randomized_response import (
+    KaryRandomizedResponse,
+    NonPrivate,
+    debiased_choices,
+)
 from sordino.mechanisms.ranking_sum import BallotDesign, BallotGaussian
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk, judgments, questions, refuse_kind
 from sordino.preferences.comparisons import ItemDifferences
 from sordino.preferences.files import untold
 from sordino.preferences.pairs import Pairs, PrivatePairs
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import PrivateChoices, Rankings
 from sordino.preferences.records import turned
 from sordino.privacy.guarantee import (
     ADAPTIVE_QUESTIONS,
@@ -160,12 +164,7 @@ def votes_of_answers(
             "was ranked. Take them as half wins (ties=False, --ties half); or release one noised "
             "sum (--noise estimate), which counts them."
         )
-    if ADAPTIVE_QUESTIONS in answers.guarantee.caveats:
-        raise UsageError(
-            'Which battles were fought depends on earlier votes (choose = "optimistic"), and a '
-            "board's intervals do not hold then. Nothing was ranked. For a board use a study with "
-            'choose = "uncertain", which looks at counts alone.'
-        )
+    _refuse_chosen_questions(answers.guarantee)
     if isinstance(answers, PrivatePairs):
         _refuse_other_battles(answers)
         once = np.flatnonzero(answers.first_rows())
@@ -189,6 +188,73 @@ def votes_of_answers(
         release_ids=answers.release_ids,
         method="randomized-response",
     )
+
+
+def votes_of_choices(choices: PrivateChoices, items: tuple[str, ...]) -> ReleasedVotes:
+    """Return what a board may see of first choices that were randomized one by one: it is free.
+
+    Guarantee:
+        What the answers promise: this is post-processing. Shown by
+        tests/soundness/test_choice_files.py.
+    """
+    _refuse_chosen_questions(choices.guarantee)
+    k, number = choices.categories, {name: at for at, name in enumerate(items)}
+    unknown = [name for name in choices.names or () if name not in number]
+    if choices.names is None or unknown:
+        raise DataError(
+            "A board is about names, and these choices do not say whose the candidates are, or "
+            "name one that is not among the items. Nothing was ranked. Learn a reward of them: "
+            "sordino align."
+        )
+    offered = np.array([number[name] for name in choices.names]).reshape(-1, k)
+    members = np.zeros((len(choices), len(items)), dtype=bool)
+    np.put_along_axis(members, offered, values=True, axis=1)
+    if (members.sum(axis=1) < k).any():
+        raise DataError(
+            f"Choice {int(np.argmin(members.sum(axis=1)))} has two candidates of one name, so that "
+            "it does not say how good that is beside the others. Nothing was ranked. Learn a "
+            "reward of them: sordino align."
+        )
+    once = choices.first_rows()
+    statistic = np.zeros(len(items))
+    np.add.at(statistic, offered[once], debiased_choices(choices.answers[once], choices) - 1 / k)
+    sets, times = np.unique(members[once], axis=0, return_counts=True)
+    ballots = Ballots(sets, times.astype(np.float64), np.ones(len(sets)))
+    one, two = np.triu_indices(k, 1)
+    in_order = np.nonzero(sets)[1].reshape(-1, k)
+    ends = np.concatenate([in_order[:, one].ravel(), in_order[:, two].ravel()])
+    m = len(sets) * len(one)
+    rows = sparse.csr_array(
+        (np.repeat([1.0, -1.0], m), (np.tile(np.arange(m), 2), ends)), shape=(m, len(items))
+    )
+    other = choices.flip_probability / (k - 1)
+    votes = Votes(
+        items=items,
+        rows=rows,
+        counts=np.repeat(ballots.counts, len(one)),
+        statistic=statistic,
+        noise=np.zeros((len(items),) * 2),
+        inflation=(1 - choices.flip_probability - other) ** -2,
+        ballots=ballots,
+        first=True,
+    )
+    return ReleasedVotes(
+        boards={"": votes},
+        guarantee=choices.guarantee,
+        artifact=choices.artifact,
+        release_ids=choices.release_ids,
+        method=KaryRandomizedResponse.name,
+    )
+
+
+def _refuse_chosen_questions(guarantee: Guarantee) -> None:
+    """Refuse answers to questions that earlier answers chose."""
+    if ADAPTIVE_QUESTIONS in guarantee.caveats:
+        raise UsageError(
+            'Which battles were fought depends on earlier votes (choose = "optimistic"), and a '
+            "board's intervals do not hold then. Nothing was ranked. For a board use a study with "
+            'choose = "uncertain", which looks at counts alone.'
+        )
 
 
 def _refuse_other_battles(battles: object) -> None:

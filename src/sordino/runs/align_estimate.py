@@ -31,7 +31,7 @@ from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks, judgments
 from sordino.preferences.features import Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import Rankings, Slates
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee, merge
 from sordino.privacy.ledger import Ledger
@@ -97,7 +97,7 @@ _REPEATS = "repeats-not-linked"
 def noised_estimate(settings: Align, inputs: Inputs, started: float) -> AlignRun:
     """Return the run for what is hidden, and what was judged."""
     kind: type[_Estimate] = _OfRecords if settings.hides_texts else _OfLabels
-    if isinstance(inputs.data, Rankings):
+    if isinstance(inputs.data, Slates):
         kind = _OfRankings
     return kind(settings=settings, inputs=inputs, started=started)
 
@@ -169,7 +169,7 @@ class _Estimate(LearningRun):
         data, most = self.inputs.data, self.settings.cap
         if not isinstance(data, Pairs | Rankings):  # files that were not read yet
             return None, None
-        if self.noise.metrics is None or isinstance(data, Rankings):
+        if self.noise.metrics is None or isinstance(data, Slates):
             return data.people(most=most), None
         out = held_out_rows(data)
         fitted, measured = (data.part(np.flatnonzero(side).tolist()) for side in (~out, out))
@@ -195,7 +195,7 @@ class _Estimate(LearningRun):
     def features(self, n: int | None) -> Features | None:
         """Return the features of a reward that so many judgments teach; None for vectors."""
         data = self.inputs.data
-        if isinstance(data, Rankings):
+        if isinstance(data, Slates):
             return None
         return self.suited(self.settings.features(n), data, self.survey)
 
@@ -300,7 +300,7 @@ class _Estimate(LearningRun):
             fitted.reward, policy, told, about=about, metrics={**metrics, **likes}, wins=wins
         )
         data = self.inputs.data
-        if not isinstance(data, Rankings) and self.settings.judges_alone(data):
+        if not isinstance(data, Slates) and self.settings.judges_alone(data):
             parts["data"]["judged"] = "answers"
             parts["policy"] |= NO_CHOICE
         # of records a time tells how many there were, and how long their texts

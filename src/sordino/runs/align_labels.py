@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from sordino.errors import DataError, LedgerMismatch, UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
 from sordino.preferences.features import Matrix
-from sordino.preferences.pairs import Pairs, PrivatePairs, read_manifest
+from sordino.preferences.pairs import Pairs, PrivatePairs, Randomized, read_manifest
+from sordino.preferences.rankings import PrivateChoices
 from sordino.privacy.guarantee import ADAPTIVE_QUESTIONS, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import (
@@ -57,19 +58,62 @@ from .settings import Unit, choose_coin
 _LEAST_LEFT = 12
 
 
+_R = TypeVar("_R", bound=Randomized)
+
+
+def plan_received(
+    settings: Any, answers: Randomized, source: Path | None, ledger: Ledger
+) -> dict[str, Any]:
+    """Return what is promised of answers that arrived private; refuse to promise less of them."""
+    promise, wanted = answers.guarantee, []
+    if settings.epsilon is not None and settings.epsilon < promise.epsilon:
+        wanted.append(f"--epsilon {settings.epsilon!r}")
+    if settings.unit is Unit.person and promise.unit != "person":
+        wanted.append("--unit person")
+    if wanted:
+        options = " and ".join(text.partition(" ")[0] for text in wanted)
+        raise UsageError(
+            f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
+            f"{promise.unit}; {' and '.join(wanted)} cannot be promised of them any more. "
+            f"Nothing was done. Leave {options} out."
+        )
+    if settings.cap is not None:
+        raise UsageError(
+            "--cap chooses among raw judgments, before they are randomized; these answers "
+            "are randomized already. Nothing was done. Leave it out."
+        )
+    if source is not None:
+        coins = memo_keys(answers.keys, answers.persons)
+        ledger.check_receive(read_manifest(source), coins or None)
+    elif not set(answers.release_ids) <= {row.release_id for row in ledger.rows}:
+        raise LedgerMismatch(
+            f"{ledger.path.name} does not say what paid for these answers. Nothing was "
+            "done. Give the ledger that they were randomized on, or their file."
+        )
+    return {"spend": 0.0, **describe_guarantee_and_caveats(promise)}
+
+
+def received(answers: _R, source: Path | None, ledger: Ledger) -> _R:
+    """Return answers tied to the entry that says where they come from; this ledger's are."""
+    if source is None:
+        return answers
+    coins, manifest = memo_keys(answers.keys, answers.persons), read_manifest(source)
+    return answers.received(ledger.receive(source, manifest, answers=coins or None))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Randomizing:
     """Judgments that are randomized one by one, here or before, for whatever is made of them."""
 
     settings: Any  # of a run: what may be spent, on whom, with which cap and seed
-    pairs: Pairs | PrivatePairs
+    pairs: Pairs | Randomized
     source: Path | None  # the file that answers which are private already lie in
 
     @property
     def limit(self) -> Limit:
         """Return the limit of a new ledger: the first spend, or what arrived private."""
         settings, pairs = self.settings, self.pairs
-        if isinstance(pairs, PrivatePairs):
+        if isinstance(pairs, Randomized):
             return limit_of_private(pairs.guarantee, settings.limits)
         return spending_limit(settings.total, settings.limits, unit=settings.unit.counted)
 
@@ -82,34 +126,9 @@ class Randomizing:
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
         settings, pairs = self.settings, self.pairs
-        if isinstance(pairs, PrivatePairs):  # what is private already costs nothing
-            promise, wanted = pairs.guarantee, []
-            if settings.epsilon is not None and settings.epsilon < promise.epsilon:
-                wanted.append(f"--epsilon {settings.epsilon!r}")
-            if settings.unit is Unit.person and promise.unit != "person":
-                wanted.append("--unit person")
-            if wanted:
-                options = " and ".join(text.partition(" ")[0] for text in wanted)
-                raise UsageError(
-                    f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
-                    f"{promise.unit}; {' and '.join(wanted)} cannot be promised of them any more. "
-                    f"Nothing was done. Leave {options} out."
-                )
-            if settings.cap is not None:
-                raise UsageError(
-                    "--cap chooses among raw judgments, before they are randomized; these answers "
-                    "are randomized already. Nothing was done. Leave it out."
-                )
-            if self.source is not None:
-                answers = memo_keys(pairs.keys, pairs.persons)
-                ledger.check_receive(read_manifest(self.source), answers or None)
-            elif not set(pairs.release_ids) <= {row.release_id for row in ledger.rows}:
-                raise LedgerMismatch(
-                    f"{ledger.path.name} does not say what paid for these answers. Nothing was "
-                    "done. Give the ledger that they were randomized on, or their file."
-                )
-            counts = {"pairs": len(pairs), "dropped": pairs.dropped}
-            return {"spend": 0.0, **counts, **describe_guarantee_and_caveats(promise)}
+        if isinstance(pairs, Randomized):  # what is private already costs nothing
+            counts = {"pairs": len(pairs), "dropped": getattr(pairs, "dropped", 0)}
+            return counts | plan_received(settings, pairs, self.source, ledger)
         terms = {"simulate_seed": settings.simulate_seed, "cap": settings.cap}
         randomization = Randomization.of(self.coin(pairs), ledger, on_device=False, **terms)
         planned = plan_answers(pairs, randomization)
@@ -124,15 +143,11 @@ class Randomizing:
                 )
         return planned
 
-    def answers(self, ledger: Ledger) -> PrivatePairs:
+    def answers(self, ledger: Ledger) -> Randomized:
         """Return randomized answers, after paying for those that were raw."""
         settings, pairs = self.settings, self.pairs
-        if isinstance(pairs, PrivatePairs) and self.source is None:  # of this very ledger
-            return pairs
-        if isinstance(pairs, PrivatePairs):  # tied to the entry that says where they come from
-            assert self.source is not None  # noqa: S101 - for the type checker
-            answers, manifest = memo_keys(pairs.keys, pairs.persons), read_manifest(self.source)
-            return pairs.received(ledger.receive(self.source, manifest, answers=answers or None))
+        if isinstance(pairs, Randomized):
+            return received(pairs, self.source, ledger)
         terms = {"simulate_seed": settings.simulate_seed, "cap": settings.cap}
         return privatize(pairs, self.coin(pairs), ledger=ledger, **terms)
 
@@ -188,7 +203,8 @@ class LabelNoise(LearningRun):
     def learn(self, ledger: Ledger) -> Learned:
         """Return what randomized answers teach; raw ones are randomized first."""
         settings, inputs, pairs = self.settings, self.inputs, self._pairs
-        private, known = self.randomizing.answers(ledger), settings.reward_class
+        private = cast("PrivatePairs", self.randomizing.answers(ledger))
+        known = settings.reward_class
         fitting: dict[str, Any] = {
             "ridge": settings.ridge,
             "ball": settings.ball,
@@ -252,10 +268,22 @@ class ChoiceNoise(BallotRun):
     """A run on first choices of ballots, each of which a die keeps or replaces by another one."""
 
     @property
+    def _arrived(self) -> PrivateChoices | None:
+        """Return the choices if they were randomized before they came."""
+        return self.ballots if isinstance(self.ballots, PrivateChoices) else None
+
+    @property
     def limit(self) -> Limit:
-        """Return the limit of a new ledger: the first spend."""
+        """Return the limit of a new ledger: the first spend, or what arrived private."""
         settings = self.settings
+        if self._arrived is not None:
+            return limit_of_private(self._arrived.guarantee, settings.limits)
         return spending_limit(settings.total, settings.limits, unit=settings.unit.counted)
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Return what may be too weak a promise; nothing where choices arrived private."""
+        return () if self._arrived is not None else super().losses
 
     @cached_property
     def die(self) -> KaryRandomizedResponse:
@@ -268,6 +296,9 @@ class ChoiceNoise(BallotRun):
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         """Return what a run would spend; nothing is touched."""
+        if self._arrived is not None:
+            told = plan_received(self.settings, self._arrived, self.inputs.source, ledger)
+            return self.counts() | told
         entropy, ballots, die = entropy_of(self.settings.simulate_seed), self.rankings, self.die
         terms = terms_of_choices(ballots, die, ledger, entropy)
         ledger.check(die.event, **terms)
@@ -281,19 +312,22 @@ class ChoiceNoise(BallotRun):
         }
 
     def learn(self, ledger: Ledger) -> Learned:
-        """Return what randomized first choices teach."""
-        settings, ballots, die = self.settings, self.rankings, self.die
-        seed = settings.simulate_seed
-        private = privatize_choices(ballots, die, ledger=ledger, simulate_seed=seed)
+        """Return what randomized first choices teach; raw ones are randomized first."""
+        settings, arrived = self.settings, self._arrived
+        if arrived is not None:
+            private = received(arrived, self.inputs.source, ledger)
+        else:
+            seed = settings.simulate_seed
+            private = privatize_choices(self.rankings, self.die, ledger=ledger, simulate_seed=seed)
         terms: dict[str, Any] = {"ridge": settings.ridge, "ball": settings.ball}
         reward = fit_choices(private, features=self.ballot_features, **terms)
         policy = make_policy(reward, **settings.policy_terms)
         people = {} if private.persons is None else {"persons": len(set(private.persons))}
         mechanism = {
-            "name": die.name,
-            "categories": die.categories,
-            "flip_probability": die.flip_probability,
-            "epsilon_per_label": die.realized_epsilon,
+            "name": KaryRandomizedResponse.name,
+            "categories": private.categories,
+            "flip_probability": private.flip_probability,
+            "epsilon_per_label": private.label_epsilon,
         }
         told = {"mechanism": mechanism, **self.described(reward, policy)}
         about = {"name": ledger.data, **people}

@@ -28,7 +28,7 @@ from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs, PrivatePairs, most_questions
-from sordino.preferences.rankings import Rankings
+from sordino.preferences.rankings import PrivateChoices, Rankings, Slates
 from sordino.preferences.schemas import TRAJECTORIES
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, PUBLIC_OVERLAP
@@ -69,7 +69,7 @@ NO_CHOICE = {**NO_WINS, "kl": None}
 class Inputs:
     """Everything that a run reads, checked before anything is spent, and how pairs were read."""
 
-    data: Pairs | PrivatePairs | Rankings | Chunks
+    data: Pairs | PrivatePairs | Rankings | PrivateChoices | Chunks
     public: Pairs | None = None
     shares: bool = False  # whether the public file has questions of the private one
     truth: TrueReward | None = None
@@ -139,7 +139,7 @@ class AlignRun(FolderRun):
         if isinstance(data, Chunks):
             return data.dimension
         given = getattr(data, "given", None)
-        return None if given is None or isinstance(data, Rankings) else int(given.shape[1])
+        return None if given is None or isinstance(data, Slates) else int(given.shape[1])
 
     def suited(self, read: HashedText, data: Comparisons | Chunks, *more: Any) -> Features | None:
         """Return the features of a reward by what texts are read with; None for vectors."""
@@ -241,6 +241,12 @@ class BallotRun(LearningRun):
     """A run on rankings: ballots of an election, or ordered answers to prompts."""
 
     @property
+    def ballots(self) -> Slates:
+        """Return what is public of the ballots, raw or randomized."""
+        assert isinstance(self.inputs.data, Slates)  # noqa: S101 - for the type checker
+        return self.inputs.data
+
+    @property
     def rankings(self) -> Rankings:
         """Return the ballots."""
         assert isinstance(self.inputs.data, Rankings)  # noqa: S101 - for the type checker
@@ -254,20 +260,20 @@ class BallotRun(LearningRun):
     @property
     def ballot_features(self) -> HashedText | None:
         """Return the features of candidates with texts; None for items."""
-        return None if self.rankings.items else self.text_features
+        return None if self.ballots.items else self.text_features
 
     def counts(self) -> dict[str, Any]:
         """Return how many ballots there are, where one change leaves that as it is."""
         private = self.settings.relation == ADD_OR_REMOVE_ONE
-        ballots = None if private else len(self.rankings)
+        ballots = None if private else len(self.ballots)
         return {"pairs": None, "ballots": ballots, "dropped": None}
 
     def described(self, reward: RewardModel, policy: CandidatePolicy) -> dict[str, Any]:
         """Return the items, best first, how often the policy picks each, and what was used."""
-        items = self.rankings.items
+        items = self.ballots.items
         capped = None
         if not self.settings.hides_texts:
-            capped = int(np.sum(self.rankings.first_rows())) - (reward.pairs or 0)
+            capped = int(np.sum(self.ballots.first_rows())) - (reward.pairs or 0)
         worths = choices = None
         if reward.items is not None and reward.features is None:
             rows = reward.item_features

@@ -25,7 +25,7 @@ from sordino.preferences.features import (
     usual_features,
 )
 from sordino.preferences.files import kind_of
-from sordino.preferences.rankings import Rankings, read_rankings
+from sordino.preferences.rankings import PrivateChoices, Rankings, read_rankings
 from sordino.preferences.schemas import TRAJECTORIES
 from sordino.preferences.trajectories import Trajectories, read_trajectories
 from sordino.privacy.guarantee import NeighboringRelation
@@ -180,7 +180,7 @@ class Offered(Promised, Rated):
             return "all" if self.all_offered else "named"
         return "each" if self.hides_texts else None
 
-    def read_ballots(self, source: object, **known: Any) -> Rankings:
+    def read_ballots(self, source: object, **known: Any) -> Rankings | PrivateChoices:
         """Return the ballots of a file, or of whatever else holds them."""
         with Bar.shown("Reading") as bar:
             return read_rankings(

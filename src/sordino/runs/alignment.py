@@ -30,7 +30,7 @@ from sordino.preferences.containers import files_of
 from sordino.preferences.features import Features, Intercept, Matrix, usable_bound
 from sordino.preferences.files import rating_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
-from sordino.preferences.rankings import Rankings, holds_rankings
+from sordino.preferences.rankings import PrivateChoices, Rankings, Slates, holds_rankings
 from sordino.preferences.records import Absent
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import (
@@ -232,7 +232,7 @@ def _refuse_unfit(noise: NoiseOn, pairs: Pairs | PrivatePairs) -> None:
         refuse_randomized(pairs)
 
 
-def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
+def _rankings(settings: Align, source: Path | list[Path] | Rankings | PrivateChoices) -> Inputs:
     """Return rankings, for the one kind of noise that has a command for them."""
     _refuse_unsuited(settings.noise, Rankings)
     measured = ("evaluate", "truth", "metrics_epsilon", "second_moment", "confidence")
@@ -245,9 +245,12 @@ def _rankings(settings: Align, source: Path | list[Path] | Rankings) -> Inputs:
         refuse_options(settings, once, "cap")
         if settings.method != "auto":
             refuse_options(settings, why, "method")
-    if isinstance(source, Rankings):
+    if isinstance(source, Slates):
         return Inputs(data=source)
-    return Inputs(data=settings.read_ballots(source))
+    ballots = settings.read_ballots(source)
+    if settings.noise not in {NoiseOn.labels, NoiseOn.auto}:
+        refuse_randomized(ballots)
+    return Inputs(data=ballots, source=source if isinstance(source, Path) else None)
 
 
 def _pairs(settings: Align, source: object) -> Inputs:
@@ -344,7 +347,7 @@ def prepare(settings: Align, data: object = None) -> AlignRun:
     started = _random.clock()
     if data is None:
         inputs = _inputs(settings)
-    elif isinstance(data, Rankings):
+    elif isinstance(data, Rankings | PrivateChoices):
         inputs = _rankings(settings, data)
     else:
         inputs = _pairs(settings, data)
@@ -367,12 +370,15 @@ def _permitted(
     # Options, unit and data decide, and the ledger: of what it would refuse nothing is spent.
     runs: dict[str, AlignRun] = {}
     refused: dict[str, SordinoError] = {}
+    ballots = isinstance(inputs.data, Slates)
     for kind, found in settings.kinds.items():
         try:
             if isinstance(found, UsageError):
                 raise found
             found.refuse_nothing_to_resume()
-            _refuse_unsuited(kind, type(inputs.data))
+            _refuse_unsuited(kind, Rankings if ballots else type(inputs.data))
+            if ballots and kind is not NoiseOn.labels:
+                refuse_randomized(cast("Slates", inputs.data))
             if isinstance(inputs.data, Pairs | PrivatePairs):
                 _refuse_unfit(kind, inputs.data)
             run = _run(found, inputs, started)
@@ -396,7 +402,7 @@ def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
         return DrawNoise(settings=settings, inputs=inputs, started=started)
     from .align_labels import ChoiceNoise, LabelNoise  # noqa: PLC0415
 
-    kind = ChoiceNoise if isinstance(inputs.data, Rankings) else LabelNoise
+    kind = ChoiceNoise if isinstance(inputs.data, Slates) else LabelNoise
     return kind(settings=settings, inputs=inputs, started=started)
 
 

@@ -311,7 +311,7 @@ class OnlineRun(FolderRun):
             terms: dict[str, Any] = {"candidates": self.candidates, "epsilon": settings.total}
             found = terms_of(settings, align_online, world=self.world, ledger=ledger, **terms)
         else:
-            private = self.randomizing.answers(ledger)
+            private = cast("PrivatePairs", self.randomizing.answers(ledger))
             run = self.play(private)
             if settings.live:
                 encoded = run.learner.encode(run.contexts.peek(self.rounds))

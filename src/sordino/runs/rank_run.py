@@ -32,8 +32,15 @@ from sordino.mechanisms.ranking_sum import BallotGaussian
 from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
 from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.comparisons import STYLE, ItemDifferences, Questions
-from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
-from sordino.preferences.rankings import Rankings, holds_rankings
+from sordino.preferences.files import kind_of
+from sordino.preferences.pairs import Pairs, PrivatePairs, Randomized, read_pairs
+from sordino.preferences.rankings import (
+    PrivateChoices,
+    Rankings,
+    Slates,
+    holds_rankings,
+)
+from sordino.preferences.schemas import CHOICES
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json, event_of
@@ -51,6 +58,7 @@ from sordino.rewards.vote_release import (
     release_ballots,
     release_votes,
     votes_of_answers,
+    votes_of_choices,
 )
 
 from .align_labels import Randomizing
@@ -265,7 +273,7 @@ class RankRun(FolderRun):
     """A run on votes, wherever its noise is: what differs is how they are released."""
 
     settings: Rank
-    votes: Pairs | PrivatePairs | Chunks | Rankings
+    votes: Pairs | PrivatePairs | Chunks | Rankings | PrivateChoices
     started: float  # when, by the clock of `_random`
     source: Path | None = None  # the file of votes that arrived private
     earlier: Board | None = None  # to which the new votes are added
@@ -296,8 +304,10 @@ class RankRun(FolderRun):
     def features(self) -> ItemDifferences:
         """Return which numbers a vote has: a difference of two items, in style, for each group."""
         settings, source = self.settings, self.survey or self.votes
-        if isinstance(source, Rankings):
-            return ItemDifferences(source.items or ())
+        if isinstance(source, Slates):
+            items = settings.declared_items or source.items
+            known = () if self.earlier is None else self.earlier.items
+            return ItemDifferences(items or (*dict.fromkeys([*known, *sorted(_names_of(source))]),))
         terms: dict[str, Any] = {"style": settings.styles, "ties": settings.counts_ties}
         if settings.declared_items is not None and settings.groups is None:
             return ItemDifferences(settings.declared_items, **terms)
@@ -360,11 +370,13 @@ class RankRun(FolderRun):
             )
         newest = self.earlier.releases[-1]
         votes, widened = newest.votes[""], self.widening()[0]
-        ballots, of_ballots = votes.ballots is not None, isinstance(self.votes, Rankings)
-        records = votes.count_variance > 0 and not ballots
-        held = votes.ties is not None, newest.styles, records, ballots
-        asked = settings.counts_ties, settings.styles, settings.hides_texts, of_ballots
-        if held != asked or not math.isclose(votes.inflation, widened):
+        ballots = votes.ballots is not None, isinstance(self.votes, Slates)
+        first = votes.first, isinstance(self.votes, PrivateChoices)
+        records = votes.count_variance > 0 and not ballots[0]
+        held = votes.ties is not None, newest.styles, records
+        asked = settings.counts_ties, settings.styles, settings.hides_texts
+        same = held == asked and ballots[0] == ballots[1] and first[0] == first[1]
+        if not same or not math.isclose(votes.inflation, widened):
             raise UsageError(
                 "The board that is updated hides whole records where this one does not, or is of "
                 "ballots where this is of votes between two, or counts ties otherwise, has another "
@@ -608,7 +620,7 @@ class _Coins(RankRun):
     @cached_property
     def randomizing(self) -> Randomizing:
         """Return the votes, with what is done to each of them."""
-        pairs = cast("Pairs | PrivatePairs", self.votes)
+        pairs = cast("Pairs | Randomized", self.votes)
         return Randomizing(settings=self.settings, pairs=pairs, source=self.source)
 
     @property
@@ -619,33 +631,46 @@ class _Coins(RankRun):
     @property
     def losses(self) -> tuple[float, ...]:
         """Return what may be too weak a promise; nothing where votes arrived private."""
-        return () if isinstance(self.votes, PrivatePairs) else super().losses
+        return () if isinstance(self.votes, Randomized) else super().losses
 
     @cached_property
     def _loss(self) -> tuple[float, float]:
         """Return flip rate and loss of one vote."""
         votes = self.votes
-        if isinstance(votes, PrivatePairs):
+        if isinstance(votes, Randomized):
             return votes.flip_probability, votes.label_epsilon
         coin = self.randomizing.coin(cast("Pairs", votes))
         return coin.flip_probability, coin.epsilon
 
     def described(self) -> dict[str, Any]:
-        flips, loss = self._loss
-        return {
-            "name": "randomized-response",
-            "flip_probability": flips,
-            "epsilon_per_label": loss,
-        }
+        (flips, loss), die = self._loss, {}
+        name = "randomized-response"
+        if isinstance(self.votes, PrivateChoices):
+            name, die = "randomized-choice", {"categories": self.votes.categories}
+        return {"name": name, **die, "flip_probability": flips, "epsilon_per_label": loss}
 
     def widening(self) -> tuple[float, float]:
-        return 1 / (1 - 2 * self._loss[0]) ** 2, 0.0
+        k = getattr(self.votes, "categories", 2)
+        return 1 / (1 - self._loss[0] * k / (k - 1)) ** 2, 0.0
 
     def plan(self, ledger: Ledger) -> dict[str, Any]:
         return self.randomizing.plan(ledger)
 
     def released(self, ledger: Ledger) -> ReleasedVotes:
-        return votes_of_answers(self.randomizing.answers(ledger), self.features)
+        answers = self.randomizing.answers(ledger)
+        if isinstance(answers, PrivateChoices):
+            return votes_of_choices(answers, self.features.items)
+        return votes_of_answers(cast("PrivatePairs", answers), self.features)
+
+
+def _names_of(slates: Slates) -> tuple[str, ...]:
+    """Return whose candidates randomized choices are among; refuse those that do not say it."""
+    if (names := getattr(slates, "names", None)) is None:
+        raise UsageError(
+            "These ballots have candidates of their own, and a board is about items that many "
+            "ballots share. Nothing was done. Learn a reward: sordino align."
+        )
+    return tuple(names)
 
 
 def board_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
@@ -716,16 +741,18 @@ def _foreseen(settings: Rank, read: Mapping[str, Any]) -> dict[str, dict[str, An
 
 def _read(
     settings: Rank, data: object, *, spread: bool
-) -> Pairs | PrivatePairs | Chunks | Rankings:
+) -> Pairs | PrivatePairs | Chunks | Rankings | PrivateChoices:
     """Return the votes of files, in memory or to be read in pieces; or of what holds them."""
     source: Any = data
     if data is None:
         source = settings.votes[0] if len(settings.votes) == 1 else settings.votes
-    if isinstance(source, Pairs | PrivatePairs | Rankings):
+    if isinstance(source, Pairs | PrivatePairs | Rankings | PrivateChoices):
         return source
     if isinstance(source, Path | list | tuple) and holds_rankings(source):
         items = settings.declared_items
-        return settings.of_ballots.read_ballots(source, **({"items": items} if items else {}))
+        choices = kind_of(source) == CHOICES
+        reading = settings if choices else settings.of_ballots
+        return reading.read_ballots(source, **({"items": items} if items and not choices else {}))
     refuse_given(
         {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered},
         "only ballots over items have items to offer, and these are votes between two",
@@ -758,7 +785,12 @@ def prepare(settings: Rank, data: object = None) -> RankRun:
                 "ballots share. Nothing was done. Learn a reward: sordino align --noise estimate."
             )
         settings = settings.of_ballots
-    if isinstance(votes, PrivatePairs) and settings.noise == "estimate":
+    if isinstance(votes, PrivateChoices):
+        _names_of(votes)
+        columns: dict[str, Any] = {"--groups": settings.groups, "--style": settings.style}
+        columns |= {"--updates": settings.updates, "--ties davidson": settings.ties == "davidson"}
+        refuse_given(columns, "first choices were randomized one by one, and say no more than that")
+    if isinstance(votes, Randomized) and settings.noise == "estimate":
         refuse_randomized(votes)
     ages, left = None, 0
     known = Pairs if spread else Pairs | Rankings
@@ -773,7 +805,7 @@ def prepare(settings: Rank, data: object = None) -> RankRun:
             "was done. Leave out --engine, or --updates."
         )
     read = {"votes": votes, "started": started, "earlier": earlier, "ages": ages}
-    kind = "labels" if isinstance(votes, PrivatePairs) else settings.noise
+    kind = "labels" if isinstance(votes, Randomized) else settings.noise
     auto = kind == "auto"
     if isinstance(votes, Pairs) and not settings.hides_texts and (auto or settings.dry_run):
         foreseen = _foreseen(settings, read)
@@ -781,7 +813,7 @@ def prepare(settings: Rank, data: object = None) -> RankRun:
         able = {name: told["points"] for name, told in (foreseen or {}).items() if "points" in told}
         kind = min(able, key=able.__getitem__, default="estimate")
     run = _run(replace(settings, noise=kind), left_out=left, **read)
-    arrived = data is None and isinstance(votes, PrivatePairs)
+    arrived = data is None and isinstance(votes, Randomized)
     return replace(run, foreseen=foreseen, source=settings.votes[0] if arrived else None)
 
 

@@ -29,7 +29,8 @@ from sordino._files import (
     to_json,
 )
 from sordino.errors import PrivacyError, PrivacyWarning, UsageError
-from sordino.preferences.pairs import Pairs, PrivatePairs
+from sordino.preferences.comparisons import Questions
+from sordino.preferences.pairs import Randomized
 from sordino.privacy import accounting
 from sordino.privacy.accounting import EVERYTHING
 from sordino.privacy.books import EVERY, owners_way
@@ -359,9 +360,9 @@ class FolderRun(Run):
         return told, files
 
 
-def refuse_randomized(pairs: Pairs | PrivatePairs) -> None:
+def refuse_randomized(pairs: Questions) -> None:
     """Refuse answers that were randomized one by one: a second noise would only harm."""
-    if isinstance(pairs, PrivatePairs):
+    if isinstance(pairs, Randomized):
         raise UsageError(
             "These answers are randomized already, so no curator has to add noise. Nothing was "
             "done. Use --noise labels, which costs nothing further."

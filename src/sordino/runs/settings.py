@@ -521,10 +521,17 @@ def answers_of_study(path: Path) -> Path:
     found, out = study.read_study(path), path.with_name(f"{path.stem}.answers.jsonl")
     engine = database.frozen(database.open_database(found.database_url), found, create=False)
     try:
-        answers.export_answers(engine, found, out, unit="person", force=True)
+        made: dict[Path, Any] = answers.export_answers(
+            engine, found, out, unit="person", force=True
+        )
     finally:
         engine.dispose()
-    return out
+    if len(made) > 1:
+        raise UsageError(
+            "This study asks for several kinds of judgments, and one kind is learned from at a "
+            f"time. Nothing was done. Give one of {', '.join(path.name for path in made)}."
+        )
+    return next(iter(made))
 
 
 @dataclass(frozen=True, kw_only=True)

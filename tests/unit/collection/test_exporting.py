@@ -114,7 +114,7 @@ def test_the_order_of_arrival_shows_nowhere(tmp_path, begun, study):
 )
 def test_the_manifest_says_what_was_promised(tmp_path, begun, study, unit, epsilon, caveat):
     fill(begun, study, 5)
-    manifest = export_answers(begun, study, tmp_path / "a.jsonl", unit=unit)
+    (manifest,) = export_answers(begun, study, tmp_path / "a.jsonl", unit=unit).values()
     assert manifest == read_manifest(tmp_path / "a.jsonl")
     assert manifest.epsilon == pytest.approx(epsilon)
     assert manifest.epsilon <= epsilon * (1 + 1e-12)
@@ -130,7 +130,7 @@ def test_the_manifest_says_what_was_promised(tmp_path, begun, study, unit, epsil
 def test_fewer_answers_than_the_cap_promise_no_more(tmp_path, begun, study):
     """What a person may give counts, not what they gave: otherwise the number would tell."""
     fill(begun, study, 5, most=2)
-    manifest = export_answers(begun, study, tmp_path / "a.jsonl", unit="person")
+    (manifest,) = export_answers(begun, study, tmp_path / "a.jsonl", unit="person").values()
     assert manifest.epsilon == pytest.approx(4)
     assert read_pairs(tmp_path / "a.jsonl").guarantee.epsilon == manifest.epsilon
 

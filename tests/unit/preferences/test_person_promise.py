@@ -122,7 +122,7 @@ def test_a_file_keeps_its_promise(path):
     manifest = json.loads(path.with_name("p.manifest.json").read_text())
     assert set(manifest) == {
         "format", "version", "sha256", "mechanism", "epsilon", "flip_probability", "unit",
-        "neighbors", "trust", "caveats", "release_id",
+        "neighbors", "trust", "caveats", "release_id", "categories",
     }  # fmt: skip
     assert manifest["flip_probability"] == COIN.flip_probability
 

@@ -95,8 +95,8 @@ def test_answers_keep_their_promise(ledger):
     changes = (
         {"answers": made.answers[:2]},
         {"answers": np.array([0, 1, 2, 3])},
-        {"mechanism": KaryRandomizedResponse(2.0, 3)},
-        {"mechanism": KaryRandomizedResponse(1.0, 4)},
+        {"flip_probability": KaryRandomizedResponse(2.0, 3).flip_probability},
+        {"flip_probability": KaryRandomizedResponse(1.0, 4).flip_probability},
         {"guarantee": dataclasses.replace(made.guarantee, epsilon=0.5)},
     )
     for change in changes:

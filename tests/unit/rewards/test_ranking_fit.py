@@ -243,7 +243,7 @@ def test_the_sum_is_that_of_debiased_answers(ledger):
     for rankings in (election(WORTHS, 50), world(50, 4, 3)[0]):
         made = private(rankings, ledger(2.0))
         loss = _evidence_of_choices(made, None).loss
-        weights = debiased_choices(made.answers, made.mechanism)
+        weights = debiased_choices(made.answers, made)
         rows = made.flat_features(None)
         np.testing.assert_allclose(loss.statistic, rows.T @ weights.ravel(), atol=1e-9)
         assert loss.counts.sum() == 50
@@ -252,7 +252,7 @@ def test_the_sum_is_that_of_debiased_answers(ledger):
 def test_the_spread_is_that_of_randomized_answers(ledger):
     """By enumeration of the four answers, at weights that are not 0."""
     made = private(election(WORTHS, 30), ledger(2.0))
-    evidence, coin = _evidence_of_choices(made, None), made.mechanism
+    evidence, coin = _evidence_of_choices(made, None), made
     loss = evidence.loss
     chances = np.exp(WORTHS) / np.exp(WORTHS).sum()
     other = coin.flip_probability / 3

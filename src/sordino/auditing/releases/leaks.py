@@ -32,8 +32,10 @@ from sordino.auditing.findings import NEEDS, RAW, Audit, Finding, Measurement, l
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.errors import DataError, UsageError
 from sordino.preferences.containers import Progress, read_table, separator
+from sordino.preferences.files import kind_of
 from sordino.preferences.pairs import MANIFEST_FORMAT, label_loss, most_questions
 from sordino.preferences.records import LABELS, canonical
+from sordino.preferences.schemas import CHOICES
 from sordino.privacy.guarantee import (
     CAVEATS,
     REPLACE_ONE,
@@ -46,6 +48,7 @@ from sordino.privacy.guarantee import (
 )
 
 from .channels import PublicKnowledge, attack_channels, order_channels, recovery_bound
+from .choices import audit_choices
 from .flips import attack_flips, find_exact_count, measure_flips, rows_that_judge
 from .reading import (
     EPSILONS,
@@ -112,12 +115,20 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
     # Source: Holm 1979 over all attacks with a p-value; docs/auditing.md names them.
     _validate.one_of("unit", unit, ("label", "person"))
     _validate.failure_probability("level", level, zero=False)
-    path = Path(path)
-    beside = None if manifest is None else Path(manifest)
+    path, beside = Path(path), None if manifest is None else Path(manifest)
+    promised = Guarantee(epsilon, delta=0.0, unit=unit, neighbors=REPLACE_ONE, trust="local")
+    if path.is_file() and kind_of(path) == CHOICES:
+        return audit_choices(
+            path,
+            promised,
+            beside,
+            raw=raw,
+            level=level,
+            lacks=[] if raw else [_NO_RAW],
+        )
     fields = raw_fields(path, manifest=beside, person_field=person_field)
     if fields:
-        claim = Guarantee(epsilon, delta=0.0, unit=unit, neighbors=REPLACE_ONE, trust="local")
-        return _raw_judgments(path, claim, fields, level)
+        return _raw_judgments(path, promised, fields, level)
     released = read_released(
         path, epsilon=epsilon, manifest=manifest, person_field=person_field, progress=progress
     )

@@ -104,7 +104,7 @@ def _check_coin(stated: StatedMechanism, paid: Guarantee, entries: Iterable[Row]
     sizes = {getattr(event, "categories", 2) for event in events}  # of a die, how many choices
     named = stated.name == _DIE or (stated.name == _COIN and sizes <= {2})
     found.refute(_OTHER, when=stated.place != _COIN_NOISE or not named)
-    others = max(sizes, default=2) - 1
+    others = max(sizes, default=stated.categories) - 1
     arrived = [paid.epsilon] if paid.unit == "label" else []
     exact = [flip_probability(each, others + 1) for each in losses]
     if loss is not None:
@@ -447,6 +447,7 @@ class StatedMechanism:
     place: str  # where the noise is
     name: str  # the mechanism
     flips: float  # share of labels that it flips, in [0, 1/2], or of choices; 0 if it flips none
+    categories: int  # of a die, how many choices
     loss: float | None  # privacy loss of one label; None where an early version left it out
     noise: _Noise | None  # the mechanism of a curator; None if it is another one
     metrics: _StatedGaussian | None  # what bought metrics; None if nothing did
@@ -471,6 +472,7 @@ class StatedMechanism:
             place=text_of(result["noise"]),
             name=name,
             flips=flips,
+            categories=_validate.integer("categories", told.get("categories", 2), at_least=2),
             loss=loss,
             noise=None if kind is None else kind.read(told),
             metrics=None if bought is None else _StatedGaussian.read(bought),
@@ -502,9 +504,13 @@ def check_board(
         newest_paid = replace(paid, epsilon=came[0]["epsilon"]) if len(came) == 1 else paid
         coin = _check_coin(stated, newest_paid, behind)
         found.refute(coin.summary, when=coin.outcome == "refutes")
-        widening = 1 / (1 - 2 * stated.flips) ** 2
-        held = (votes.inflation for votes in board.releases[-1].votes.values())
-        found.refute(_OTHER, when=not all(math.isclose(one, widening) for one in held))
+        k, first = stated.categories, stated.name == _DIE
+        widening = 1 / (1 - stated.flips * k / (k - 1)) ** 2
+        held = board.releases[-1].votes.values()
+        same = all(math.isclose(one.inflation, widening) for one in held)
+        sets = [one.ballots.members.sum(axis=1) for one in held if one.first and one.ballots]
+        same &= all(one.first == first for one in held) and all((each == k).all() for each in sets)
+        found.refute(_OTHER, when=not same)
     elif len(events) == len(mus) > 0 and (len(mus) == 1 or board.updates):
         bought = {row.release_id: event_of(row) for row in rows if row.kind == "reserve"}
 
@@ -534,7 +540,9 @@ def check_board(
     every = [votes for one in board.releases for votes in one.votes.values()]
     records = paid.unit == "record"
     exact = "How often two items met is private, and this tells it as it was."
-    known = any(votes.count_variance == 0 for votes in every if records or votes.ballots)
+    choices = stated.place == _COIN_NOISE  # of which all that was offered is a public question
+    ballots = [one for one in every if records or (one.ballots and not (choices and one.first))]
+    known = any(votes.count_variance == 0 for votes in ballots)
     found.refute(exact, when=known and (records or "named-offered" not in paid.caveats))
     told = stated.numbers.present & (_COUNTS if paid.neighbors == ADD_OR_REMOVE_ONE else set())
     found.refute(
