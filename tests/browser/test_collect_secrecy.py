@@ -22,7 +22,7 @@ _FLIPS = RandomizedResponse(1.0).threshold
 _DIE = KaryRandomizedResponse(1.0, 3)
 _LEVELS = (1, 5)
 _SPARE = 50  # words that no right page draws
-_BEGUN = 20  # seconds of the page's own clock before the first answer
+_BEGUN = 5  # seconds of the page's own clock before the first answer
 
 # Words of eight bytes come from a list, all other bytes from a stream that is always the same.
 _COINS = """

@@ -68,7 +68,7 @@ def test_each_kind_is_answered_and_stored_and_no_name_is_told(site, visit, mouse
         else:
             page.keyboard.press("Enter")
         page.wait_for_function("(h) => document.querySelector('h1').textContent !== h", arg=title)
-    page.wait_for_selector(".settled:has-text('Everything is sent')")
+    page.wait_for_selector("h1:has-text('Thank you')")
     rows = {row[1]: row[4] for row in one.rows() if row not in before}
     assert rows == {record["question"]: record["answer"] for record in person.stored("answers")}
     assert sorted(kinds) == sorted(_KEYS)
@@ -81,6 +81,10 @@ def test_each_kind_is_answered_and_stored_and_no_name_is_told(site, visit, mouse
     assert person.noted == []
 
 
+_COLORS = """new Set([...document.querySelectorAll(".choose")].map(
+  (one) => getComputedStyle(one).backgroundColor)).size"""
+
+
 @pytest.mark.parametrize(
     ("view", "scheme"),
     [((390, 844), "dark"), ((1280, 900), "light"), ((320, 600), "light")],  # the last is 400 %
@@ -90,14 +94,13 @@ def test_each_kind_is_accessible_and_can_be_undone(site, visit, check, view, sch
     person = visit(
         viewport={"width": view[0], "height": view[1]},
         color_scheme=scheme,
-        forced_colors="active" if view[0] == 390 else "none",
         has_touch=small,
         is_mobile=small,
     )
     person.context.add_init_script(
         """globalThis.drawn = 0;
         const real = crypto.getRandomValues.bind(crypto);
-        crypto.getRandomValues = (bytes) => { drawn += 1; return real(bytes); };"""
+        crypto.getRandomValues = (bytes) => { drawn += bytes.length === 8; return real(bytes); };"""
     )
     page = person.page
     page.goto(site(**_STUDY).link())
@@ -125,7 +128,11 @@ def test_each_kind_is_accessible_and_can_be_undone(site, visit, check, view, sch
         page.keyboard.press(last)
         page.wait_for_selector(".pending")
         check(page, f"{kind}, pending")
-        assert page.evaluate("drawn") == drawn
+        assert page.evaluate("drawn") == drawn  # not one word of a coin or a die
+        if kind != "ranking":  # there all are pressed
+            page.emulate_media(forced_colors="active")
+            assert page.evaluate(_COLORS) == 2
+            page.emulate_media(forced_colors="none")
         title = page.inner_text("h1")
         page.keyboard.press("Enter")
         page.wait_for_function("(h) => document.querySelector('h1').textContent !== h", arg=title)
