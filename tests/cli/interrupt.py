@@ -30,10 +30,10 @@ from tests.apart import apart
 
 import sordino
 from sordino import _random, cli
-from sordino.cli import _language_study, bandit
+from sordino.cli import _language_study
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privatization.chunks import AnswerChunk
-from sordino.runs import align_run  # noqa: F401 (before the forks)
+from sordino.runs import align_run, bandit_run  # noqa: F401 (before the forks)
 from sordino.runs.run import Run
 
 POINTS = {
@@ -49,7 +49,7 @@ POINTS = {
 SOURCE = Path(sordino.__file__).parent
 DECIDING = [
     "_files.py", "_random.py", "privacy/ledger.py", "privacy/ledger_chain.py", "runs/run.py",
-    "cli/choose.py", "cli/bandit.py", "cli/privatize.py", "cli/_language_run.py",
+    "cli/choose.py", "runs/bandit_run.py", "cli/privatize.py", "cli/_language_run.py",
     "cli/_language_study.py", "policies/gibbs.py", "privatization/answers.py",
     "privatization/chunks.py", "privatization/people.py", "privatization/publication.py",
     "preferences/memo.py", "privatization/randomization.py", "language/dp_sgd/privacy.py",
@@ -226,7 +226,7 @@ def at_lines(folder, template, words, shown, seed, count):
 
 
 if __name__ == "__main__":
-    bandit._BLOCK = 4  # several entries of one run
+    bandit_run._BLOCK = 4  # several entries of one run
     scenarios = json.load(sys.stdin)
     print(json.dumps([
         at_lines(**one) if "template" in one else at_point(**one) for one in scenarios

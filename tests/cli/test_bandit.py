@@ -278,7 +278,7 @@ def test_a_regression_draws_for_every_context(ready):
 
 
 def test_contexts_in_several_blocks_stay_within_the_plan(ready, monkeypatch):
-    monkeypatch.setattr("sordino.cli.bandit._BLOCK", 3)
+    monkeypatch.setattr("sordino.runs.bandit_run._BLOCK", 3)
     words = [*LINEAR, "--draws", "4", "--contexts", "contexts.csv", "--simulate-seed", "0"]
     plan = ready.run(*words, "--dry-run", "--json").value
     assert ready.run(*words).code == 0
@@ -286,7 +286,7 @@ def test_contexts_in_several_blocks_stay_within_the_plan(ready, monkeypatch):
     assert len(result["draws"]) == 8
     assert result["guarantee"]["epsilon"] <= plan["spend"] <= 1
     assert [row.count for row in Ledger.read(ready / "out/spend.db").spends] == [3, 3, 2]
-    monkeypatch.setattr("sordino.cli.bandit._BLOCK", 10)
+    monkeypatch.setattr("sordino.runs.bandit_run._BLOCK", 10)
     words = [*words, "--temperature", "1", "--draws", "20", "--force", "--budget", "9", "--json"]
     drawn = ready.run(*words).value["draws"]
     assert drawn[:10] != drawn[10:20]  # a block has a seed of its own

@@ -10,10 +10,10 @@ import pytest
 from tests.apart import apart
 
 from sordino.cli._language_run import TrainingNoise, TrainReward
-from sordino.cli.bandit import Bandit, Method
 from sordino.errors import UsageError
 from sordino.privacy.ledger import Ledger
 from sordino.runs.align_settings import Align, NoiseOn
+from sordino.runs.bandit_run import Bandit, Method
 from sordino.runs.settings import declared, flag_of, refuse_foreign
 
 from .conftest import CANARY, pair, refused

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -62,7 +63,17 @@ COMMANDS = {
     "synthesize": "Label public prompts and answers by a released reward; written as a data set of "
     "the Hub.",
 }
-"""Every command, which is a module beside this one, and what the list of commands says of it."""
+"""Every command, and what the list of commands says of it."""
+
+_RUNS = {
+    "align": ("alignment", "Align"),
+    "bandit": ("bandit_run", "Bandit"),
+    "online": ("online_run", "Online"),
+    "optimize": ("optimize_run", "Optimize"),
+    "plan": ("plan_run", "Planning"),
+    "rank": ("rank_run", "Rank"),
+}
+"""Commands that do one run: who prepares it, and from which settings; others are modules here."""
 
 
 class _OnDemand(TyperGroup):
@@ -78,9 +89,15 @@ class _OnDemand(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+@cache
 def load_command(name: str) -> Any:
     """Return one command, ready to be called."""
-    import_module(f"sordino.cli.{name}")
+    if name in _RUNS:
+        module, settings = _RUNS[name]
+        home = import_module(f"sordino.runs.{module}")
+        _run_command(name, getattr(home, settings), home.prepare)
+    else:
+        import_module(f"sordino.cli.{name}")
     shown: dict[str, Any] = {"pretty_exceptions_short": True, "rich_markup_mode": "rich"}
     for info in app.registered_commands:
         if info.callback is not None and info.callback.__name__ == name:
@@ -161,7 +178,7 @@ def command(
     return registered
 
 
-def run_command(name: str, settings: type[S], prepare: Callable[[S], Run]) -> None:
+def _run_command(name: str, settings: type[S], prepare: Callable[[S], Run]) -> None:
     """Make a command that does one run: what is told of it is what its list says."""
 
     def body(given: S) -> None:

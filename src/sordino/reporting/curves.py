@@ -52,31 +52,11 @@ def refuse_plot(path: Path, *, force: bool) -> None:
     refuse_output(path, force=force)
 
 
-def _write_picture(
-    path: Path,
-    panels: Sequence[_Panel],
-    *,
-    title: str,
-    text: str,
-    legend: Sequence[tuple[str, str]],
-    force: bool,
-    assumption: str = "",
-    simulated: str = "",
-) -> None:
+def _write_picture(path: Path, *, force: bool, **shown: object) -> None:
     """Write two panels as SVG: the same drawing, the same bytes, and no time stamp."""
-    drawn = environment().get_template("picture.svg.j2")
-    write_text(
-        path,
-        drawn.render(
-            panels=panels,
-            title=title,
-            text=text,
-            legend=legend,
-            assumption=assumption,
-            simulated=simulated,
-        ),
-        force=force,
-    )
+    told = {"assumption": "", "simulated": ""} | shown
+    template = environment().get_template("picture.svg.j2")
+    write_text(path, template.render(**told), force=force)
 
 
 # A forecast.
@@ -98,7 +78,7 @@ def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None
     legend += [("target", "target")] * ("target" in panels[1].levels)
     _write_picture(
         path,
-        panels,
+        panels=panels,
         title="Predicted accuracy of a reward learned from private judgments",
         text=_describe_curves(forecast),
         legend=[*legend, ("guessing", "guessing")],
@@ -340,7 +320,7 @@ def write_training_curves(
     kinds = [f"{colors.get(c['labels'], 'unprotected')} {c['method']}" for c in curves]
     _write_picture(
         path,
-        [_training_panel(metric, curves, kinds) for metric in _PANELS],
+        panels=[_training_panel(metric, curves, kinds) for metric in _PANELS],
         title="Training on randomized answers",
         text=_describe_training(curves, simulated=simulated),
         legend=list(zip(kinds, map(_name, curves), strict=True)),

@@ -1,4 +1,4 @@
-"""``sordino bandit``: arms drawn from a private policy of logged pulls.
+"""Arms drawn from a private policy of logged pulls, as one run: plan, account, draw, publish.
 
 All that is read but the logs is public. What the draws cost is known before they are made.
 """
@@ -52,8 +52,9 @@ from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.bandits import ArmMeans, BallRidge, ScreenedMeans
 from sordino.rewards.release_checks import entropy_of, weighed
-from sordino.runs.progress import Bar
-from sordino.runs.run import (
+
+from .progress import Bar
+from .run import (
     FolderRun,
     Limit,
     describe_draw,
@@ -62,7 +63,7 @@ from sordino.runs.run import (
     spending_limit,
     with_spend,
 )
-from sordino.runs.settings import (
+from .settings import (
     DELTA,
     Argument,
     DataOption,
@@ -78,9 +79,7 @@ from sordino.runs.settings import (
     refuse_options,
     terms_of,
 )
-from sordino.runs.tables import ledger_rows, promise_rows
-
-from ._app import run_command
+from .tables import ledger_rows, promise_rows
 
 _MOST_DRAWS = 10_000_000
 _UNIFORM = "uniform"
@@ -442,41 +441,6 @@ class _BanditRun(FolderRun):
     reference: tuple[float, ...] | None
     started: float  # when, by the clock of `_random`
 
-    @classmethod
-    def of(cls, settings: Bandit) -> _BanditRun:
-        """Return the run of what is read, checked before anything is spent."""
-        started = _random.clock()
-        for option, path in settings.public.items():
-            own = False
-            with suppress(OSError, ValueError):
-                own = path is not None and path.samefile(settings.logs)
-            if own:
-                raise UsageError(
-                    f"{option} must not be the file of the logs: what was pulled, and for whom, "
-                    "would be released. Nothing was read. Give a file that is public."
-                )
-        catalogue = _catalogue(settings)
-        reference = _reference(settings, catalogue)
-        with Bar.shown("Reading") as bar:
-            logs = terms_of(
-                settings,
-                read_bandit_logs,
-                source=settings.logs,
-                hides_records=settings.unit is not Unit.label,
-                catalogue=catalogue,
-                context_columns=_columns("--context-columns", settings.context_columns),
-                progress=bar,
-            )
-        contexts = None
-        if settings.contexts is not None:
-            with named_option("--contexts"):
-                contexts = logs.contexts_of(settings.contexts)
-                if not len(contexts):
-                    raise DataError("no context in it. Nothing was drawn.")
-        return cls(
-            settings=settings, logs=logs, contexts=contexts, reference=reference, started=started
-        )
-
     @property
     def questions(self) -> list[Any]:
         """Return the contexts to draw for, at least one; None is the context of zeros."""
@@ -719,4 +683,36 @@ def _told_rows(told: Mapping[str, Any]) -> dict[str, str]:
     return rows
 
 
-run_command("bandit", Bandit, _BanditRun.of)
+def prepare(settings: Bandit) -> _BanditRun:
+    """Return the run of what is read, checked before anything is spent."""
+    started = _random.clock()
+    for option, path in settings.public.items():
+        own = False
+        with suppress(OSError, ValueError):
+            own = path is not None and path.samefile(settings.logs)
+        if own:
+            raise UsageError(
+                f"{option} must not be the file of the logs: what was pulled, and for whom, "
+                "would be released. Nothing was read. Give a file that is public."
+            )
+    catalogue = _catalogue(settings)
+    reference = _reference(settings, catalogue)
+    with Bar.shown("Reading") as bar:
+        logs = terms_of(
+            settings,
+            read_bandit_logs,
+            source=settings.logs,
+            hides_records=settings.unit is not Unit.label,
+            catalogue=catalogue,
+            context_columns=_columns("--context-columns", settings.context_columns),
+            progress=bar,
+        )
+    contexts = None
+    if settings.contexts is not None:
+        with named_option("--contexts"):
+            contexts = logs.contexts_of(settings.contexts)
+            if not len(contexts):
+                raise DataError("no context in it. Nothing was drawn.")
+    return _BanditRun(
+        settings=settings, logs=logs, contexts=contexts, reference=reference, started=started
+    )
