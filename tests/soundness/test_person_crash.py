@@ -19,8 +19,10 @@ import pytest
 DRIVER = textwrap.dedent(
     """
     import json, os, signal, sys
-    from collections import Counter, defaultdict
+    from collections import Counter
+    from dataclasses import replace
     from pathlib import Path
+    import numpy as np
     import sordino
     from sordino.engines import exchange
     from sordino.preferences import chunks, pairs as written
@@ -30,7 +32,6 @@ DRIVER = textwrap.dedent(
     from sordino.privacy.ledger import Ledger, Reservation
     from sordino.privatization import chunks as module
     from sordino.privatization.people import AskedPeople
-    from sordino.privatization.randomization import Randomization
 
     mode, folder = sys.argv[1], Path(sys.argv[2])
     cap = None if sys.argv[3] == "none" else int(sys.argv[3])
@@ -66,8 +67,13 @@ DRIVER = textwrap.dedent(
                         (written, "line_of")):
         watched(owner, name)
     if mode == "once":
-        honest = Randomization._fresh
-        Randomization._fresh = lambda self, survey: min(1, honest(self, survey))
+        honest = AskedPeople._tally
+        def once(self, part):
+            tally = honest(self, part)
+            counts = tally.counts._replace(fresh=min(1, tally.counts.fresh))
+            people = tally.people._replace(counts=np.minimum(tally.people.counts, 1))
+            return replace(tally, counts=counts, people=people)
+        AskedPeople._tally = once
     if mode == "forgetful":  # what is stored is not preferred when the cap is applied
         chosen, nothing = AskedPeople._chosen, AnswerMemo(None, 1).stored(0)
         AskedPeople._chosen = lambda self, asked, words, _: chosen(self, asked, words, nothing)

@@ -477,7 +477,9 @@ def _known(chunks: Chunks, told: Sequence[_ChunkFacts], most: int | None) -> boo
     """Return whether persons are known; refuse some here and none there."""
     forms = [(chunk, one.form) for chunk, one in zip(chunks, told, strict=True) if one.form]
     if not forms and not chunks.hides_records:
-        raise DataError("There is no record that carries a preference. Nothing was released.")
+        raise DataError(
+            "No pair is left: there is no record that carries a preference. Nothing was released."
+        )
     if chunks.hides_records:
         with untold(hides_records=True):
             _refuse_copies(chunks, told)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int64, Integer
 
 from sordino import _validate
-from sordino._files import UNPACKING_ERRORS, explained
+from sordino._files import UNPACKING_ERRORS, explained, refuse_special
 from sordino.errors import DataError, UsageError
 
 from .comparisons import USUAL, PublicDigest, TextRules, columns_of, kept, outcomes_of, taken
@@ -275,7 +275,9 @@ def find_chunks(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    # The time of its last change of any kind cannot be set back, as that of its content can.
+    # The time of its last change of any kind cannot be set back, as that of its content can. What
+    # is no file has none that says anything, and cannot be read more than once.
+    refuse_special(path, links=True)
     with explained(f"{path.name} cannot be read"):
         status = path.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
