@@ -222,7 +222,7 @@ _ROWS = [
 
 
 def test_what_is_long_folds_and_stays_as_it_was_until_the_next_question(site, visit):
-    person = visit(permissions=["clipboard-read", "clipboard-write"])
+    person = visit(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce")
     page = person.page
     person.begin(site(rows=_ROWS).link())
     page.wait_for_selector(".long")
@@ -234,8 +234,9 @@ def test_what_is_long_folds_and_stays_as_it_was_until_the_next_question(site, vi
     page.focus(".answer .body >> nth=1")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function(f"{tops}[1] > 0")
+    page.wait_for_function(f"() => {tops}[1] > 0")
     assert page.locator(".pending").count() == 0  # arrows that scroll do not choose
+    page.wait_for_timeout(500)  # until it stands still
     before = page.evaluate(tops)
     assert before[0] == 0  # each for itself
     page.click(".answer >> nth=0 >> .more")
@@ -245,7 +246,7 @@ def test_what_is_long_folds_and_stays_as_it_was_until_the_next_question(site, vi
         page.keyboard.press(key)
         page.wait_for_function("() => document.querySelectorAll('.long').length === 1")
         page.wait_for_function(
-            f"JSON.stringify({tops}) === '{json.dumps(before, separators=(',', ':'))}'"
+            f"() => JSON.stringify({tops}) === '{json.dumps(before, separators=(',', ':'))}'"
         )
     code = page.locator(".code button")
     code.click()
@@ -296,35 +297,28 @@ _PLACE = 54_321  # pixels, a number that a file has not by chance
 
 @pytest.mark.deep
 @pytest.mark.parametrize("planted", [False, True])
-def test_how_far_a_text_is_scrolled_is_not_written_to_the_disk(site, tmp_path, planted):
+def test_how_far_a_text_is_scrolled_is_not_written_to_the_disk(site, browser, tmp_path, planted):
     """A browser keeps its scrolls for the next session in files; this one is looked for in them."""
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     long = "\n".join("x" * 3 for _ in range(6000))
     one = site(rows=[{"prompt": "?", "first": f"1\n{long}", "second": "2"}])
-    with sync.sync_playwright() as started:
-        context = started.chromium.launch_persistent_context(
-            tmp_path, executable_path=CHROMIUM, headless=True,
-            args=["--no-sandbox", "--disable-dev-shm-usage", "--headless=new"],
-        )  # fmt: skip
-        page = context.pages[0]
-        page.goto(one.link())
-        page.click("#main .primary")
-        page.wait_for_selector(".long .body")
-        if planted:
-            free = (
-                "html, body, #page { block-size: auto !important; overflow: visible !important; }"
-            )
-            page.evaluate(
-                "(css) => document.styleSheets[0].insertRule(`@media all { ${css} }`)", free
-            )
-            page.click(".long .more")
-            page.evaluate(f"scrollTo(0, {_PLACE})")
-            assert page.evaluate("scrollY") == _PLACE
-        else:
-            page.evaluate(f"document.querySelector('.long .body').scrollTop = {_PLACE}")
-            assert page.evaluate("document.querySelector('.long .body').scrollTop") == _PLACE
-        page.wait_for_timeout(5000)  # it writes every few seconds, and when it ends
-        context.close()
+    flags = ["--no-sandbox", "--disable-dev-shm-usage", "--headless=new"]
+    context = browser.browser_type.launch_persistent_context(
+        tmp_path, executable_path=CHROMIUM, args=flags
+    )
+    page = context.pages[0]
+    page.goto(one.link())
+    page.click("#main .primary")
+    page.wait_for_selector(".long .body")
+    area = "document.querySelector('.long .body')"
+    if planted:  # as if the page were no part of a page
+        page.click(".long .more")
+        free = "html, body, #page { block-size: auto !important; overflow: visible !important; }"
+        page.evaluate("(css) => document.styleSheets[0].insertRule(`@media all { ${css} }`)", free)
+        area = "document.scrollingElement"
+    page.evaluate(f"{area}.scrollTop = {_PLACE}")
+    assert page.evaluate(f"{area}.scrollTop") == _PLACE
+    page.wait_for_timeout(5000)  # it writes every few seconds, and when it ends
+    context.close()
     files = [os.path.join(at, name) for at, _, names in os.walk(tmp_path) for name in names]  # noqa: PTH118
     kept = [name for name in files if struct.pack("<i", _PLACE) in open(name, "rb").read()]  # noqa: SIM115, PTH123
     assert any("Session" in name for name in files)
