@@ -2,8 +2,8 @@
 
 import base64
 import json
-import os
 import struct
+import time
 import zlib
 
 import pytest
@@ -292,13 +292,18 @@ def test_a_picture_in_a_text_is_shown_without_a_connection_too(site, visit):
     page.wait_for_function("() => document.querySelector('.answer img').naturalWidth === 2")
 
 
-_PLACE = 54_321  # pixels, a number that a file has not by chance
+_INSIDE, _OUTSIDE = 54_321, 43_219  # pixels, numbers that a file has not by chance
+
+
+def _kept(folder, number):
+    """Return whether a number is in a file of a browser."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return any(struct.pack("<i", number) in path.read_bytes() for path in files)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("planted", [False, True])
-def test_how_far_a_text_is_scrolled_is_not_written_to_the_disk(site, browser, tmp_path, planted):
-    """A browser keeps its scrolls for the next session in files; this one is looked for in them."""
+def test_how_far_a_text_is_scrolled_is_not_written_to_the_disk(site, browser, tmp_path):
+    """A browser keeps scrolls of documents in files; that of a text is looked for beside them."""
     long = "\n".join("x" * 3 for _ in range(6000))
     one = site(rows=[{"prompt": "?", "first": f"1\n{long}", "second": "2"}])
     flags = ["--no-sandbox", "--disable-dev-shm-usage", "--headless=new"]
@@ -309,17 +314,18 @@ def test_how_far_a_text_is_scrolled_is_not_written_to_the_disk(site, browser, tm
     page.goto(one.link())
     page.click("#main .primary")
     page.wait_for_selector(".long .body")
-    area = "document.querySelector('.long .body')"
-    if planted:  # as if the page were no part of a page
-        page.click(".long .more")
-        free = "html, body, #page { block-size: auto !important; overflow: visible !important; }"
-        page.evaluate("(css) => document.styleSheets[0].insertRule(`@media all { ${css} }`)", free)
-        area = "document.scrollingElement"
-    page.evaluate(f"{area}.scrollTop = {_PLACE}")
-    assert page.evaluate(f"{area}.scrollTop") == _PLACE
-    page.wait_for_timeout(5000)  # it writes every few seconds, and when it ends
+    scroll = "([name, to]) => { document.querySelector(name).scrollTop = to; }"
+    page.evaluate(scroll, [".long .body", _INSIDE])
+    assert page.evaluate("document.querySelector('.long .body').scrollTop") == _INSIDE
+    page.wait_for_timeout(6000)  # it writes every few seconds
+    page.click(".long .more")
+    free = "html, body, #page { block-size: auto !important; overflow: visible !important; }"
+    page.evaluate("(css) => document.styleSheets[0].insertRule(`@media all { ${css} }`)", free)
+    page.evaluate(scroll, ["html", _OUTSIDE])
+    assert page.evaluate("scrollY") == _OUTSIDE
+    end = time.monotonic() + 60
+    while not _kept(tmp_path, _OUTSIDE) and time.monotonic() < end:
+        page.wait_for_timeout(1000)
     context.close()
-    files = [os.path.join(at, name) for at, _, names in os.walk(tmp_path) for name in names]  # noqa: PTH118
-    kept = [name for name in files if struct.pack("<i", _PLACE) in open(name, "rb").read()]  # noqa: SIM115, PTH123
-    assert any("Session" in name for name in files)
-    assert bool(kept) == planted
+    assert _kept(tmp_path, _OUTSIDE)  # what it keeps is found here
+    assert not _kept(tmp_path, _INSIDE)
