@@ -28,7 +28,7 @@ from sqlalchemy import Engine, create_engine, select, text
 
 from sordino.collection.answers import digest_of_secret, invite
 from sordino.collection.database import ANSWERS, PERSONS, frozen, open_database, reading
-from sordino.collection.service import listener, serve
+from sordino.collection.service import listener, make_app, serve
 from sordino.collection.study import DATABASE_VARIABLE, Study, new_study, read_study
 from sordino.preferences.records import Levels
 
@@ -307,7 +307,7 @@ def _serve(file: str, way: str, port: str) -> None:
         writer.Writer._do = _acknowledge_first  # type: ignore[method-assign]
     study = read_study(Path(file))
     engine = frozen(open_database(study.database_url), study, create=False)
-    serve(engine, study, listening=listener("127.0.0.1", int(port)))
+    serve(make_app(engine, study), listening=listener("127.0.0.1", int(port)))
 
 
 if __name__ == "__main__":

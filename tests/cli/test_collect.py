@@ -426,9 +426,9 @@ def test_serve_may_open_as_many_files_as_there_may_be(begun):
         "import resource, sys; from sordino.collection import service; "
         "most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]; "
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, most)); "
-        "service.make_app = lambda *_, **__: "
+        "service.uvicorn.Config = lambda *_, **__: "
         "sys.exit(resource.getrlimit(resource.RLIMIT_NOFILE) != (most, most)); "
-        "service.serve(None, None, listening=None)"
+        "service.serve(None, listening=None)"
     )
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] != 64
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

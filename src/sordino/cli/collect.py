@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
@@ -28,6 +28,7 @@ from sordino.privacy.guarantee import (
     never_less,
     never_more,
 )
+from sordino.rewards import forecast
 from sordino.runs.settings import (
     Argument,
     Json,
@@ -44,6 +45,7 @@ from ._app import COMMANDS, app, command, finish, grid
 _LOOPBACK: Final = {"localhost", "::1"}
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 _OTHERS: Final = 0o077  # what group and others may do
+_DIMENSION: Final = 12  # as `sordino estimate` assumes
 _MOST_ODDS: Final = 999  # beyond it almost any belief can become almost certain
 
 collect = typer.Typer(help=COMMANDS["collect"], no_args_is_help=True)
@@ -303,8 +305,46 @@ def revoke(settings: _Revoke) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Reissue(Json):
+    path: _StudyFile
+    handle: str = Argument("Name of an invitation.", metavar="HANDLE")
+    url: str = Option("Where people will find the page.", "http://127.0.0.1:8000")
+    days: float = Option("How long the new invitation lasts.", 30.0)
+
+
+@command(collect, _Reissue)
+def reissue(settings: _Reissue) -> None:
+    """Withdraw an invitation whose device is lost, and make a link for the same person."""
+    address, answers = _checked_url(settings.url), collection_module("answers")
+    study = read_study(settings.path)
+    with opened(study) as engine:
+        token = answers.reissue(engine, study, settings.handle, days=settings.days)
+    made = {"handle": answers.handle_of(study, token), "link": f"{address}/#{token}"}
+    rows = {
+        "withdrawn": f"{settings.handle}; its device can send no more",
+        "answers": "those that were sent before stay, and count for the same person",
+        **made,
+    }
+    value = {**_study_values(study), "withdrawn": settings.handle, **made}
+    finish("sordino collect reissue", rows, value, as_json=settings.as_json)
+
+
+def _foresee(study: Study) -> Callable[[int], tuple[float, float]]:
+    """Return what so many labels of a study are good for, as `sordino estimate` foresees it."""
+
+    def foresee(labels: int) -> tuple[float, float]:
+        ways = forecast.estimate(
+            labels, epsilon=study.epsilon, dimension=_DIMENSION, delta=0.0
+        ).ways
+        return ways["labels"].accuracy, ways["labels"].standard_error
+
+    return foresee
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Status(Json):
     path: _StudyFile
+    codes: bool = Option("Also list the completion codes of everybody who is done, sorted.", False)
     invitations: bool = Option("Also list every invitation by its handle.", False)
 
 
@@ -314,9 +354,11 @@ def status(settings: _Status) -> None:
     study = read_study(settings.path)
     module = collection_module("answers")
     with opened(study) as engine:
-        told: dict[str, Any] = module.progress_of(engine, study)
+        told: dict[str, Any] = module.progress_of(engine, study, _foresee(study))
+        codes = module.completion_codes(engine) if settings.codes else []
         listed = module.states(engine) if settings.invitations else []
     value = told | ({"invitation_states": listed} if settings.invitations else {})
+    value |= {"completion_codes": codes} if settings.codes else {}
     invitations, counts = told["invitations"], [row["answers"] for row in told["per_question"]]
     rows = {
         "title": told["title"],
@@ -335,6 +377,14 @@ def status(settings: _Status) -> None:
         f"{never_less(told['person_epsilon'])} per invitation ({told['cap']:,} answers at most)",
         "caveats": ", ".join(study.guarantee("person").caveats) or "none",
     }
+    for seen in told["forecast"]:
+        rows[_WHEN[seen["when"]]] = (
+            f"{seen['answers']:,} answers to pairs would predict {100 * seen['accuracy']:.1f}% of "
+            f"new judgments, with a standard error of {seen['standard_error']:.2g} "
+            f"(assumed: the truth predicts 65%, {_DIMENSION} directions; sordino estimate)"
+        )
+    if told["answers"] < study.minimum:
+        rows["too few"] = f"the study wants at least {study.minimum:,} before they are exported"
     if told["closed"]:
         rows["closed"] = "no invitation is left with which anybody could send"
     finish("sordino collect status", rows, value, as_json=settings.as_json)
@@ -343,6 +393,11 @@ def status(settings: _Status) -> None:
         until = [f"{minute} UTC".replace("T", " ", 1) for minute in minutes]
         states = [[r["handle"], r["state"], end] for r, end in zip(listed, until, strict=True)]
         grid("invitations", ("handle", "state", "until"), states)
+    if settings.codes and not settings.as_json:
+        grid("completion codes", ("code",), [[code] for code in codes])
+
+
+_WHEN: Final = {"now": "now", "minimum": "at the minimum", "all": "if everybody goes on"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,6 +412,7 @@ class Export(Output):
         "and nobody can tell who gave which.",
         False,
     )
+    accept_few: bool = Option("Write them though there are fewer than the study's minimum.", False)
 
 
 @command(collect, Export)
@@ -366,7 +422,9 @@ def export(settings: Export) -> None:
     study, out, unit = read_study(settings.path), settings.out, settings.unit.whose
     answers = collection_module("answers")
     with opened(study) as engine:
-        made = answers.export_answers(engine, study, out, unit=unit, force=settings.force)
+        made = answers.export_answers(
+            engine, study, out, unit=unit, force=settings.force, accept_few=settings.accept_few
+        )
         links = answers.forget(engine) if settings.forget else None
     manifest = next(iter(made.values()))
     one = max(mechanism.realized_epsilon for mechanism in study.mechanisms)
@@ -463,10 +521,35 @@ def doctor(settings: _Doctor) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Serve(Json):
+class _Preview(Json):
     path: _StudyFile
     host: str = Option("Address to listen at.", "127.0.0.1")
     port: int = Option("Its port.", 8000, min=1, max=65535)
+
+    @property
+    def local(self) -> str:
+        """Where a browser on this machine finds the page."""
+        # a name, compared
+        host = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+
+@command(collect, _Preview)
+def preview(settings: _Preview) -> None:
+    """Show a study as people will see it; nothing is kept, sent or frozen (Ctrl-C ends it)."""
+    study, service = read_study(settings.path), collection_module("service")
+    app = service.make_preview(study)
+    listening = service.listener(settings.host, settings.port)
+    page = f"{settings.local}/?preview"
+    rows = {"title": study.title, "page": page, **promise_rows(study)}
+    value = {**_study_values(study), **_promise_values(study), "page": page}
+    finish("sordino collect preview", rows, value, as_json=settings.as_json)
+    sys.stdout.flush()
+    service.serve(app, listening=listening)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Serve(_Preview):
     url: str | None = Option("Where people find the page, if elsewhere.")
     admin_token_file: Path | None = Option(
         "File with the token of the admin view; made (mode 600) if it is not there. Without "
@@ -478,10 +561,8 @@ class _Serve(Json):
 @command(collect, _Serve)
 def serve(settings: _Serve) -> None:
     """Deliver the page and take answers, until it is told to stop (Ctrl-C)."""
-    host, port, url = settings.host, settings.port, settings.url
-    shown = host if host not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 (a name, compared)
-    local = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
-    address = local if url is None else _checked_url(url)
+    host, url = settings.host, settings.url
+    address = settings.local if url is None else _checked_url(url)
     study = read_study(settings.path)
     service = collection_module("service")
     with opened(study) as engine:
@@ -501,9 +582,10 @@ def serve(settings: _Serve) -> None:
             "page digest": about["page_sha256"],
         }
         value = {**_study_values(study), **_promise_values(study), **about}
-        listening = service.listener(host, port)
+        listening = service.listener(host, settings.port)
         finish("sordino collect serve", rows, value, as_json=settings.as_json)
         sys.stdout.flush()
         if url is None and not _is_loopback(host):
             _warn_of_plain_http()
-        service.serve(engine, study, listening=listening, admin_token=token)
+        app = service.make_app(engine, study, admin_token=token, foresee=_foresee(study))
+        service.serve(app, listening=listening)

@@ -20,7 +20,7 @@ import json
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import groupby
@@ -28,13 +28,26 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
-from sqlalchemy import Connection, Engine, Executable, Row, delete, func, insert, select, update
+import numpy as np
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Executable,
+    Row,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from sordino import _random, _validate
 from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_json
 from sordino.collection.arena import Chooser
 from sordino.collection.database import (
     ANSWERS,
+    COMPLETIONS,
     INVITATIONS,
     PERSONS,
     failing,
@@ -72,14 +85,19 @@ def handle_of(study: Study, token: str) -> str:
 def invite(engine: Engine, study: Study, *, count: int, days: float) -> list[str]:
     """Return new tokens, which are stored nowhere."""
     count = _validate.integer("count", count, at_least=1, at_most=_MOST)
-    if not _validate.positive("days", days) <= _MOST_DAYS:
-        raise UsageError(f"days must be at most {_MOST_DAYS}, got {days!r}.")
-    expires = _random.seconds_since_1970() + round(days * 86_400)
+    expires = _end_of(days)
     tokens = [_random.new_token() for _ in range(count)]
     digests = [digest_of_secret(study, "invitation", token) for token in tokens]
     made = insert(INVITATIONS).values(expires=expires, revoked=False)
     _write(engine, [made.values(token=digest) for digest in digests], "No invitation was made.")
     return tokens
+
+
+def _end_of(days: float) -> int:
+    """Return when an invitation ends that is made now."""
+    if not _validate.positive("days", days) <= _MOST_DAYS:
+        raise UsageError(f"days must be at most {_MOST_DAYS}, got {days!r}.")
+    return _random.seconds_since_1970() + round(days * 86_400)
 
 
 def _write(engine: Engine, statements: Iterable[Executable], otherwise: str) -> int:
@@ -94,6 +112,40 @@ def _write(engine: Engine, statements: Iterable[Executable], otherwise: str) -> 
 
 def revoke(engine: Engine, handles: Sequence[str]) -> None:
     """Withdraw invitations for good; what was answered stays."""
+    found = _named(engine, handles, "None was withdrawn.")
+    chosen = update(INVITATIONS).where(INVITATIONS.c.token.in_(found)).values(revoked=True)
+    _write(engine, [chosen], "None was withdrawn.")
+
+
+def reissue(engine: Engine, study: Study, handle: str, *, days: float) -> str:
+    """Withdraw an invitation and return the token of a new one for the same person.
+
+    Guarantee:
+        The person, their cap and what is stored stay. From this transaction on the device that had
+        the old link stores nothing, and one that opens the new link is told what is stored: of two
+        coins for one question at most one ever is. Shown by tests/soundness/test_moving.py.
+    """
+    otherwise = "The invitation is as it was."
+    (old,) = _named(engine, [handle], otherwise)
+    token, expires = _random.new_token(), _end_of(days)
+    new = digest_of_secret(study, "invitation", token)
+    person = select(INVITATIONS.c.person).where(INVITATIONS.c.token == new).scalar_subquery()
+    _write(
+        engine,
+        [
+            update(INVITATIONS)
+            .where(INVITATIONS.c.token == old)
+            .values(token=new, expires=expires, revoked=False),
+            insert(INVITATIONS).values(token=old, expires=expires, revoked=True),
+            update(PERSONS).where(PERSONS.c.id == person).values(device=None, moving=None),
+        ],
+        otherwise,
+    )
+    return token
+
+
+def _named(engine: Engine, handles: Sequence[str], otherwise: str) -> list[str]:
+    """Return the digests of the tokens that handles name."""
     with reading(engine) as connection:
         known = list(connection.execute(select(INVITATIONS.c.token)).scalars())
     found = []
@@ -102,12 +154,11 @@ def revoke(engine: Engine, handles: Sequence[str]) -> None:
         matches = [token for token in known if len(wanted) >= _HANDLE and token.startswith(wanted)]
         if len(matches) != 1:
             raise DataError(
-                f"{handle!r} names {len(matches)} invitations. None was withdrawn. `sordino "
+                f"{handle!r} names {len(matches)} invitations. {otherwise} `sordino "
                 "collect status STUDY --invitations` lists the handles."
             )
         found.append(matches[0])
-    chosen = update(INVITATIONS).where(INVITATIONS.c.token.in_(found)).values(revoked=True)
-    _write(engine, [chosen], "None was withdrawn.")
+    return found
 
 
 def forget(engine: Engine) -> int:
@@ -122,7 +173,7 @@ def forget(engine: Engine) -> int:
         engine,
         [
             *locked(engine),
-            update(PERSONS).values(device=None, questions="[]"),
+            update(PERSONS).values(device=None, moving=None, questions="[]"),
             update(ANSWERS).values(id=""),
             delete(INVITATIONS),
             *sorted_anew(engine),
@@ -156,48 +207,163 @@ def _refuse_withdrawn(row: Row[Any]) -> None:
         raise Refusal(f"invitation-{end}")
 
 
-def open_invitation(
-    connection: Connection, study: Study, chooser: Chooser, *, token: str, device: str
-) -> tuple[list[str], int]:
-    """Return which questions a person is asked, in their order, and when the invitation ends."""
-    # The first device that opens an invitation is the only one: its memory of what it answered is
-    # what keeps a question from being answered by two coins.
+def invitation_of(
+    connection: Connection, study: Study, token: str, *, lock: bool = False
+) -> Row[Any]:
+    """Return an invitation that can be used; refuse another one."""
     invited = INVITATIONS.c.token == digest_of_secret(study, "invitation", token)
-    row = connection.execute(select(INVITATIONS).where(invited).with_for_update()).first()
+    query = select(INVITATIONS).where(invited)
+    row = connection.execute(query.with_for_update() if lock else query).first()
     if row is None:
         raise Refusal("unknown-invitation")
     _refuse_withdrawn(row)
+    return row
+
+
+class Opened(NamedTuple):
+    """What a device is told of the person who has it."""
+
+    questions: list[str]  # in this person's order
+    expires: int  # when the invitation ends
+    stored: list[dict[str, object]]  # which questions are answered, and how often; never what
+
+
+def open_invitation(
+    connection: Connection, study: Study, chooser: Chooser, *, token: str, device: str
+) -> Opened:
+    """Return what a person is asked, and bind the invitation to the first device that opens it."""
+    # Its memory of what it answered keeps a question from being answered by two coins.
+    row = invitation_of(connection, study, token, lock=True)
     digest = digest_of_secret(study, "device", device)
     if row.person is not None:
         person = connection.execute(select(PERSONS).where(PERSONS.c.id == row.person)).one()
-        if person.device != digest:
+        if person.device is None:  # a new link for somebody whose device is lost
+            _bind(connection, row.person, digest)
+        elif person.device != digest:
             raise Refusal("invitation-in-use")
-        return json.loads(person.questions), row.expires
-    if connection.execute(select(PERSONS.c.id).where(PERSONS.c.device == digest)).first():
-        raise Refusal("invitation-in-use")
+        return _opened(connection, person, row.expires)
+    _refuse_bound(connection, digest)
     questions = chooser.choose(connection, (), study.most_at_once)
     person_id = _random.new_release_id() + _random.new_release_id()
     values = {"id": person_id, "device": digest, "questions": json.dumps(questions), "spent": 0}
     connection.execute(insert(PERSONS), values)
-    connection.execute(update(INVITATIONS).where(invited).values(person=person_id))
-    return questions, row.expires
+    invited = update(INVITATIONS).where(INVITATIONS.c.token == row.token)
+    connection.execute(invited.values(person=person_id))
+    return Opened(questions, row.expires, [])
+
+
+def _refuse_bound(connection: Connection, digest: str) -> None:
+    """Refuse a device that answers for somebody already."""
+    if connection.execute(select(PERSONS.c.id).where(PERSONS.c.device == digest)).first():
+        raise Refusal("invitation-in-use")
+
+
+def _bind(connection: Connection, person: str, digest: str) -> None:
+    """Let a device answer for a person: from now on this one, and no other."""
+    _refuse_bound(connection, digest)
+    bound = {"device": digest, "moving": None}
+    connection.execute(update(PERSONS).where(PERSONS.c.id == person).values(bound))
+
+
+def _opened(connection: Connection, person: Row[Any], expires: int) -> Opened:
+    questions = json.loads(person.questions)
+    query = select(ANSWERS.c.question, ANSWERS.c.revision).where(ANSWERS.c.person == person.id)
+    given = {row.question: row.revision for row in connection.execute(query)}
+    stored = [{"question": one, "revision": given[one]} for one in questions if one in given]
+    return Opened(questions, expires, stored)
+
+
+def _person_where(connection: Connection, condition: ColumnElement[bool]) -> Row[Any] | None:
+    """Return a person who may go on, locked until the transaction ends."""
+    query = (
+        select(PERSONS, INVITATIONS.c.expires, INVITATIONS.c.revoked)
+        .join(INVITATIONS, INVITATIONS.c.person == PERSONS.c.id)
+        .where(condition)
+        .with_for_update()
+    )
+    row = connection.execute(query).first()
+    if row is not None:
+        _refuse_withdrawn(row)
+    return row
+
+
+_CODE_DIGITS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # none looks like another
+
+STEPS: Final = ("code", "stay", "look")
+"""What a device that moves asks for: a code, to take it back, or whether it was used."""
+
+
+def code_of(secret: bytes) -> str:
+    """Return the first 60 bits of a secret as 12 digits that people can type."""
+    bits = int.from_bytes(secret[:8], "big") >> 4
+    return "".join(_CODE_DIGITS[bits >> 5 * place & 31] for place in range(12))
+
+
+def prepare_move(
+    connection: Connection, study: Study, *, device: str, step: str, code: str
+) -> None:
+    """Keep the digest of a code by which another device takes over, or take it back."""
+    person = _person_where(
+        connection, PERSONS.c.device == digest_of_secret(study, "device", device)
+    )
+    if person is None:
+        raise Refusal("unknown-device")
+    if step != "look":
+        moving = digest_of_secret(study, "code", code) if step == "code" else None
+        chosen = update(PERSONS).where(PERSONS.c.id == person.id)
+        connection.execute(chosen.values(moving=moving))
+
+
+def claim(connection: Connection, study: Study, *, code: str, fresh: bool, device: str) -> Opened:
+    """Bind a new device in place of the one that showed a code, and return what that one knew.
+
+    Guarantee:
+        In one transaction the old device is unbound and the code used up. Shown by
+        tests/soundness/test_moving.py.
+    """
+    digest = digest_of_secret(study, "device", device)
+    # A device that did not hear the answer asks again; the code is used up by then.
+    person = _person_where(connection, PERSONS.c.device == digest)
+    if person is not None:
+        return _opened(connection, person, person.expires)
+    shown = PERSONS.c.moving == digest_of_secret(study, "code", code)
+    person = _person_where(connection, shown) if fresh else None
+    if person is None:
+        raise Refusal("unknown-code")
+    _bind(connection, person.id, digest)
+    return _opened(connection, person, person.expires)
+
+
+def sample_of(study: Study) -> list[str]:
+    """Return questions that a person might be asked; nothing is noted."""
+    order = np.argsort(_random.entropy(None).words(len(study.questions)))
+    return [study.questions[place].id for place in order[: study.most_questions]]
 
 
 _SHOWN: Final = 80  # characters of a prompt
 
 
-def progress_of(engine: Engine, study: Study) -> dict[str, object]:
+Foresee = Callable[[int], tuple[float, float]]
+"""From a number of labels to the accuracy and the standard error that they are good for."""
+
+
+def progress_of(engine: Engine, study: Study, foresee: Foresee | None = None) -> dict[str, object]:
     """Return what an organizer is shown of a study."""
     # Of `invitations`, `made` counts all, `opened` those that a device has opened, `revoked` and
     # `expired` those that can no longer be used. A study is `closed` when no invitation is left
     # that could.
     now = _random.seconds_since_1970()
     per_question = select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
+    may_send = ~INVITATIONS.c.revoked & (INVITATIONS.c.expires > now)
+    of_open = select(func.count()).where(ANSWERS.c.person == INVITATIONS.c.person, may_send)
     with reading(engine) as connection:
         rows = connection.execute(select(INVITATIONS)).all()
+        given = int(connection.execute(of_open).scalar_one())
         counts = {question: int(n) for question, n in connection.execute(per_question)}
         persons = connection.execute(select(func.count(ANSWERS.c.person.distinct()))).scalar_one()
     ends = Counter(_end(row, now) for row in rows)
+    here = sum(counts.values())
+    coming = max(0, ends[""] * study.most_questions - given)
     return {
         "title": study.title,
         "study": study.id,
@@ -212,7 +378,7 @@ def progress_of(engine: Engine, study: Study) -> dict[str, object]:
             "revoked": ends["revoked"],
             "expired": ends["expired"],
         },
-        "answers": sum(counts.values()),
+        "answers": here,
         "kinds": {
             ask: {
                 "questions": len(same),
@@ -227,7 +393,34 @@ def progress_of(engine: Engine, study: Study) -> dict[str, object]:
             for asked in study.questions
         ],
         "closed": not ends[""],
+        "minimum": study.minimum,
+        "forecast": _forecast(study, foresee, now=here, minimum=study.minimum, all=here + coming),
     }
+
+
+def _forecast(study: Study, foresee: Foresee | None, **answers: int) -> list[dict[str, object]]:
+    """Return what answers to pairs are good for, from their number alone."""
+    pairs = sum(question.ask == "pair" for question in study.questions)
+    found = []
+    for when, count in answers.items():
+        if foresee and (labels := count * pairs // len(study.questions)):
+            accuracy, error = foresee(labels)
+            told = {"when": when, "answers": labels}
+            found.append(told | {"accuracy": accuracy, "standard_error": error})
+    return found
+
+
+def completion_codes(engine: Engine) -> list[str]:
+    """Return the codes of everybody who is done, sorted: nothing tells who has which."""
+    with reading(engine) as connection:
+        return sorted(connection.execute(select(COMPLETIONS.c.code)).scalars())
+
+
+def has_too_few(engine: Engine, study: Study) -> bool:
+    """Return whether fewer answers are stored than the study wants at least."""
+    with reading(engine) as connection:
+        count = connection.execute(select(func.count()).select_from(ANSWERS)).scalar_one()
+    return int(count) < study.minimum
 
 
 def _start(prompt: Text) -> str:
@@ -254,7 +447,13 @@ def files_of(study: Study, out: Path) -> dict[str, Path]:
 
 
 def export_answers(
-    engine: Engine, study: Study, out: Path, *, unit: Unit, force: bool = False
+    engine: Engine,
+    study: Study,
+    out: Path,
+    *,
+    unit: Unit,
+    force: bool = False,
+    accept_few: bool = False,
 ) -> dict[Path, Manifest]:
     """Write the answers of a study, one file for each kind, and return what each manifest says.
 
@@ -272,6 +471,11 @@ def export_answers(
     for path in paths.values():
         for name in (path, manifest_path(path)):
             refuse_output(name, force=force)
+    if not accept_few and has_too_few(engine, study):
+        raise DataError(
+            f"Fewer than {study.minimum:,} answers have arrived, which the study wants at least. "
+            "Nothing was written. Wait for more, or say --accept-few."
+        )
     with ExitStack() as drafts, closing(_lines(engine, study)) as lines:
         for kind, some in groupby(lines, key=itemgetter(0)):
             path = paths[kind]
@@ -449,22 +653,14 @@ def store(
     answers: tuple[_Submitted, ...],
 ) -> dict[str, Any]:
     """Store what can be stored, and return what the page is told."""
-    # The person who has this device is locked until the transaction ends.
-    query = (
-        select(PERSONS, INVITATIONS.c.expires, INVITATIONS.c.revoked)
-        .join(INVITATIONS, INVITATIONS.c.person == PERSONS.c.id)
-        .where(PERSONS.c.device == digest_of_secret(study, "device", device))
-        .with_for_update()
-    )
-    row = connection.execute(query).first()
+    row = _person_where(connection, PERSONS.c.device == digest_of_secret(study, "device", device))
     if row is None:
         raise Refusal("unknown-device")
-    _refuse_withdrawn(row)
     rows = connection.execute(select(ANSWERS).where(ANSWERS.c.person == row.id))
     names, given, spent = _Submitted._fields, json.loads(row.questions), int(row.spent)
     asked = set(given)
     known = {one.question: _Submitted(*(getattr(one, name) for name in names)) for one in rows}
-    refused = []
+    refused, before = [], _is_done(study, known, spent)
     for answer in answers:
         code: str | None = "unknown-question"
         if answer.question in asked:
@@ -493,4 +689,35 @@ def store(
         connection.execute(update(PERSONS).where(PERSONS.c.id == row.id).values(values))
     without = {each["id"] for each in refused}
     stored = [answer.id for answer in answers if answer.id not in without]
-    return {"stored": stored, "refused": refused, "spent": spent, "questions": [*open_ones, *more]}
+    completion = None
+    if _is_done(study, known, spent):
+        completion = _completion(connection, study, device, before=before)
+    return {
+        "stored": stored,
+        "refused": refused,
+        "spent": spent,
+        "questions": [*open_ones, *more],
+        "completion": completion,
+    }
+
+
+def _is_done(study: Study, given: Mapping[str, object], spent: int) -> bool:
+    """Return whether a person has answered all that they are asked, or may."""
+    return len(given) >= study.most_questions or study.most_labels <= spent
+
+
+def _completion(
+    connection: Connection, study: Study, device: str, *, before: bool
+) -> dict[str, str | None] | None:
+    """Return what is shown to somebody who is done, whatever they answered; None for nothing."""
+    code = study.completion_code
+    if study.completion_codes == "each":
+        # Of a secret that only the device has: one that asks again is told the same.
+        secret = hashlib.sha256(f"{study.id} completion {device}".encode()).digest()
+        code = code_of(secret)
+        same = select(COMPLETIONS).where(COMPLETIONS.c.code == code)
+        if not before:
+            connection.execute(insert(COMPLETIONS), {"code": code})
+        elif connection.execute(same).first() is None:
+            code = None  # it was told to another device of the same person
+    return {"code": code, "url": study.return_url} if code or study.return_url else None

@@ -1,6 +1,6 @@
 """What is stored, and nothing else: no row holds a time, an address or an order of arrival.
 
-Four tables beside the frozen study. A person is a random id; only an invitation leads to it, until
+Five tables beside the frozen study. A person is a random id; only an invitation leads to it, until
 the link is dropped. Below the rows, the files of PostgreSQL and the write-ahead logs of both
 databases show in which order rows came to whoever reads them, until :func:`sorted_anew` and
 :func:`rewrite` did their work. PostgreSQL keeps no samples of values beside the rows: a sample in
@@ -83,10 +83,12 @@ PERSONS: Final = _table(
     "sordino_persons",
     Column("id", String(32), primary_key=True),
     Column("device", String(64), unique=True),
+    Column("moving", String(64), unique=True),
     Column("questions", Text, nullable=False),
     Column("spent", Integer, nullable=False),
 )
-"""People: a random id, the digest of their device's secret, what they are asked, what they gave."""
+"""People: a random id, the digest of their device's secret and of the code by which they move to
+another one, what they are asked, what they gave."""
 
 ANSWERS: Final = _table(
     "sordino_answers",
@@ -98,7 +100,11 @@ ANSWERS: Final = _table(
 )
 """Randomized answers: one of each person to each question."""
 
-_REWRITTEN: Final = (ANSWERS, PERSONS, QUESTIONS)
+COMPLETIONS: Final = _table("sordino_completions", Column("code", String(12), primary_key=True))
+"""Codes that people got who are done. None leads to a person: each is made from a secret that only
+a device has."""
+
+_REWRITTEN: Final = (ANSWERS, COMPLETIONS, PERSONS, QUESTIONS)
 
 
 for table in TABLES.sorted_tables:

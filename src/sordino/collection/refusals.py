@@ -39,6 +39,7 @@ REFUSALS: Final[dict[str, _Reason]] = {
     "bad-request": _Reason(400, "The request is not of the form that the description asks for."),
     "unknown-invitation": _Reason(401, "This invitation is not known here. Check the link."),
     "unknown-device": _Reason(401, "This device was not opened with an invitation to this study."),
+    "unknown-code": _Reason(401, "This code is not known here, or its time is over."),
     "not-admin": _Reason(401, "The admin token is not the one that the service was started with."),
     "invitation-expired": _Reason(403, "This invitation has expired. Ask for a new one."),
     "invitation-revoked": _Reason(403, "This invitation was withdrawn."),
@@ -55,6 +56,7 @@ REFUSALS: Final[dict[str, _Reason]] = {
     "server-error": _Reason(500, "Something went wrong on our side. Nothing was lost."),
     "database-down": _Reason(503, "Answers cannot be stored just now. Keep them and send again."),
     "no-answers": _Reason(409, "No answer has arrived yet, so there is nothing to export."),
+    "too-few-answers": _Reason(409, "Fewer answers have arrived than the study wants at least."),
     # of one answer, inside a request that is fine
     "unknown-question": _Reason(409, "This person was not asked this question."),
     "already-answered": _Reason(409, "Another answer to this question is stored."),

@@ -29,11 +29,28 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sordino._random import new_token
+from sordino._random import clock, new_secret, new_token, seconds_since_1970
 from sordino._version import __version__
 from sordino.errors import DataError, FileSystemError, UsageError
 
-from .answers import MOST_ANSWERS, export_zip, open_invitation, progress_of, read_submission, store
+from .answers import (
+    MOST_ANSWERS,
+    STEPS,
+    Foresee,
+    Opened,
+    claim,
+    code_of,
+    digest_of_secret,
+    export_zip,
+    has_too_few,
+    invitation_of,
+    open_invitation,
+    prepare_move,
+    progress_of,
+    read_submission,
+    sample_of,
+    store,
+)
 from .arena import Chooser, chooser_of
 from .database import ANSWERS, FAILURES, Job, Writer, frozen, open_database, reading
 from .refusals import (
@@ -107,19 +124,29 @@ _STUDY: Final = _object(
     threshold=_COUNT,
     die={"oneOf": [_object(categories=_WHOLE, threshold=_COUNT), _NONE]},
     levels={"oneOf": [_list({"type": "integer"}, minItems=2, maxItems=2), _NONE]},
+    project={"oneOf": [_object(name=_TEXT, epsilon=_NUMBER), _NONE]},
     expires=_TIME,
     caveats=_list(_TEXT),
 )
 _QUESTIONS: Final = _list(
     _object(id=_QUESTION, ask={"enum": list(get_args(Ask))}, prompt=_WORDS, answers=_list(_WORDS))
 )
-_OPENED: Final = _object(study=_STUDY, questions=_QUESTIONS)
+_OPENED: Final = _object(
+    study=_STUDY,
+    questions=_QUESTIONS,
+    stored=_list(_object(question=_QUESTION, revision=_REVISION)),
+)
+_CODE: Final = {"type": "string", "pattern": "^[0-9A-HJKMNP-TV-Z]{12}$"}
+_MOVING: Final = _object(study=_TEXT, step={"enum": list(STEPS)})
+_MOVED: Final = _object(code={"oneOf": [_CODE, _NONE]}, seconds=_WHOLE)
+_OR_NONE: Final = {"oneOf": [_TEXT, _NONE]}
 _SENT: Final = _object(study=_TEXT, answers=_list(_ANSWER, minItems=1, maxItems=MOST_ANSWERS))
 _STORED: Final = _object(
     stored=_list(_ID),
     refused=_list(_object(id=_ID, code=_TEXT, message=_TEXT)),
     spent=_WHOLE,
     questions=_QUESTIONS,
+    completion={"oneOf": [_object(code=_OR_NONE, url=_OR_NONE), _NONE]},
 )
 _STATUS: Final = _object(
     title=_TEXT,
@@ -134,6 +161,15 @@ _STATUS: Final = _object(
     persons=_WHOLE,
     per_question=_list(_object(id=_QUESTION, prompt=_TEXT, answers=_WHOLE)),
     closed=_FLAG,
+    minimum=_WHOLE,
+    forecast=_list(
+        _object(
+            when={"enum": ["now", "minimum", "all"]},
+            answers=_WHOLE,
+            accuracy=_NUMBER,
+            standard_error=_NUMBER,
+        )
+    ),
 )
 _LANGUAGES: Final = _object(
     languages=_list(
@@ -155,6 +191,15 @@ _ROUTES: Final = (
     ),
     ("/api/answers", "post", "Store randomized answers", _STORED, _SENDING, "device", _SENT),
     ("/api/metrics", "get", "Counts for Prometheus", _COUNTS, (401,), "admin", None),
+    ("/api/move", "post", "Let another device take over", _MOVED, _SENDING, "device", _MOVING),
+    (
+        *("/api/claim", "post", "Take over from the device that shows a code", _OPENED),
+        *(_SENDING, "device", _object(study=_TEXT, code=_CODE)),
+    ),
+    (
+        *("/api/preview", "post", "Terms and questions as they might be; nothing is kept", _OPENED),
+        *((401, 403, 413, 415), "invitation", _object()),
+    ),
     ("/api/admin/status", "get", "How far the study is", _STATUS, (401,), "admin", None),
     (
         *("/api/admin/export", "get", "The file of answers and its manifest", _ZIP),
@@ -207,23 +252,18 @@ _SECONDS: Final = 10.0  # until a page is told to send again; what is stored by 
 _WAIT: Final = 5
 _WRONG: Final = 4.0  # what a wrong secret costs its sender
 _MOST_KNOWN: Final = 100_000
+_CODE_SECONDS: Final = 15 * 60
+_CODE_FORM: Final = re.compile(rf"{_CODE['pattern'][:-1]}\Z")
+_PREVIEW_SECONDS: Final = 30 * 86_400  # until an invitation would end that is made now
 
 
 @dataclass(frozen=True)
-class _Service:
-    """One study, its database and its page, as they answer requests."""
+class _Preview:
+    """A study and its page, as whoever asks may see them; it has no database."""
 
     study: Study  # the study, frozen
-    engine: Engine  # its database
-    writer: Writer  # the thread that writes
-    chooser: Chooser  # of questions
     page: Page  # the files of the page
     languages: list[dict[str, Any]]  # its texts
-    admin_token: str = field(repr=False)  # what the admin view asks for
-    senders: Buckets = field(default_factory=lambda: Buckets(burst=60, rate=5))
-    metrics: Metrics = field(default_factory=Metrics)
-    strangers: Buckets = field(default_factory=lambda: Buckets(burst=120, rate=2))
-    known: set[str] = field(default_factory=set, repr=False)
 
     async def page_file(self, request: Request, name: str = "") -> Response:
         """Answer with a file of the page; browsers ask each time whether it is still the same."""
@@ -240,6 +280,47 @@ class _Service:
         return JSONResponse({"languages": self.languages})
 
     async def health(self, _: Request) -> Response:
+        """Say which page is delivered."""
+        told = {"status": "ok", "study": self.study.id, "page": self.page.digest}
+        return JSONResponse(told)
+
+    async def start(self, request: Request) -> Response:
+        """Answer with the page, which shows a preview only at the address of one."""
+        if request.url.query != "preview":
+            return Response(status_code=307, headers={"Location": "?preview"})
+        return await self.page_file(request, name="index.html")
+
+    async def preview(self, request: Request) -> Response:
+        """Tell terms, and questions that a person might be asked."""
+        if await read_body(request) != {}:
+            raise Refusal("bad-request")
+        end = seconds_since_1970() + _PREVIEW_SECONDS
+        return self._told(Opened(sample_of(self.study), end, []))
+
+    def _told(self, opened: Opened) -> Response:
+        questions = [self.study.by_id[name].to_dict() for name in opened.questions]
+        about = {"study": self.study.told(opened.expires), "questions": questions}
+        return JSONResponse(about | {"stored": opened.stored})
+
+
+@dataclass(frozen=True)
+class _Service(_Preview):
+    """One study, its database and its page, as they answer requests."""
+
+    engine: Engine  # its database
+    writer: Writer  # the thread that writes
+    chooser: Chooser  # of questions
+    admin_token: str = field(repr=False)  # what the admin view asks for
+    foresee: Foresee | None = None  # what so many labels are good for
+    metrics: Metrics = field(default_factory=Metrics)
+    senders: Buckets = field(default_factory=lambda: Buckets(burst=60, rate=5))
+    strangers: Buckets = field(default_factory=lambda: Buckets(burst=120, rate=2))
+    known: set[str] = field(default_factory=set, repr=False)
+    # When codes end, by digest and the clock of this process: no row holds a time. After a restart
+    # none is valid, and the page asks for another one.
+    codes: dict[str, float] = field(default_factory=dict, repr=False)
+
+    async def health(self, request: Request) -> Response:
         """Say whether answers can be stored, and which page is delivered."""
 
         def look() -> None:
@@ -247,8 +328,20 @@ class _Service:
                 connection.execute(text("SELECT 1"))
 
         await self._read(look)
-        told = {"status": "ok", "study": self.study.id, "page": self.page.digest}
-        return JSONResponse(told)
+        return await super().health(request)
+
+    async def preview(self, request: Request) -> Response:
+        """Tell the same to whoever has an invitation, which stays unopened, or the admin token."""
+        secret = self._secret(request, "unknown-invitation")
+
+        def look() -> None:
+            if not hmac.compare_digest(secret, self.admin_token):
+                with reading(self.engine) as connection:
+                    invitation_of(connection, self.study, secret)
+
+        with self._charged(request, secret):
+            await self._read(look)
+        return await super().preview(request)
 
     async def open(self, request: Request) -> Response:
         token = self._secret(request, "unknown-invitation")
@@ -259,10 +352,48 @@ class _Service:
 
         terms: dict[str, Any] = {"study": self.study, "chooser": self.chooser}
         job = partial(open_invitation, **terms, token=token, device=device)
-        asked, expires = await self._done(request, token, job)
+        opened = await self._done(request, token, job)
         self._let_in(device)
-        questions = [self.study.by_id[name].to_dict() for name in asked]
-        return JSONResponse({"study": self.study.told(expires), "questions": questions})
+        return self._told(opened)
+
+    async def move(self, request: Request) -> Response:
+        """Give a device a code by which another one takes over, or take it back."""
+        device = self._secret(request, "unknown-device")
+        step = await self._said(request, "step")
+        if step not in STEPS:
+            raise Refusal("bad-request")
+        code = code_of(new_secret())
+        job = partial(prepare_move, study=self.study, device=device, step=step, code=code)
+        await self._done(request, device, job)
+        if step == "code":
+            now = clock()
+            for digest in [digest for digest, end in self.codes.items() if end <= now]:
+                self.codes.pop(digest, None)
+            self.codes[digest_of_secret(self.study, "code", code)] = now + _CODE_SECONDS
+        told = code if step == "code" else None
+        return JSONResponse({"code": told, "seconds": _CODE_SECONDS})
+
+    async def claim(self, request: Request) -> Response:
+        """Bind a new device by the code that the old one shows."""
+        device = self._secret(request, "unknown-code")
+        code = await self._said(request, "code")
+        if not _CODE_FORM.match(code):
+            raise Refusal("bad-request")
+        fresh = self.codes.get(digest_of_secret(self.study, "code", code), 0.0) > clock()
+        job = partial(claim, study=self.study, device=device, code=code, fresh=fresh)
+        opened = await self._done(request, code, job)  # a wrong code is paid for as a wrong secret
+        self._let_in(device)
+        return self._told(opened)
+
+    async def _said(self, request: Request, name: str) -> str:
+        """Return the one text that was sent beside the name of this study."""
+        body = await read_body(request)
+        texts = isinstance(body, Mapping) and all(isinstance(text, str) for text in body.values())
+        if not texts or body.keys() != {"study", name}:
+            raise Refusal("bad-request")
+        if body["study"] != self.study.id:
+            raise Refusal("wrong-study")
+        return str(body[name])
 
     async def answers(self, request: Request) -> Response:
         device = self._secret(request, "unknown-device")
@@ -333,10 +464,13 @@ class _Service:
 
     async def admin_status(self, request: Request) -> Response:
         self._refuse_stranger(request)
-        return JSONResponse(await self._read(partial(progress_of, self.engine, self.study)))
+        look = partial(progress_of, self.engine, self.study, self.foresee)
+        return JSONResponse(await self._read(look))
 
     async def admin_export(self, request: Request) -> Response:
         self._refuse_stranger(request)
+        if await self._read(partial(has_too_few, self.engine, self.study)):
+            raise Refusal("too-few-answers")
         packed = await self._read(partial(export_zip, self.engine, self.study, unit="person"))
         disposition = {"Content-Disposition": 'attachment; filename="answers.zip"'}
         return Response(packed, media_type="application/zip", headers=disposition)
@@ -373,7 +507,27 @@ def _host(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) -> Starlette:
+def make_preview(study: Study) -> Starlette:
+    """Return an application that shows a study to whoever asks; there is nothing it could keep."""
+    languages = read_languages(study)
+    service = _Preview(study, read_page(languages), languages)
+    routes = [
+        Route("/", service.start),
+        Route("/page/{name:path}", service.page_file),
+        Route("/api/health", service.health),
+        Route("/api/texts", service.texts),
+        Route("/api/preview", service.preview, methods=["POST"]),
+    ]
+    return _application(routes, Metrics())
+
+
+def make_app(
+    engine: Engine,
+    study: Study,
+    *,
+    admin_token: str | None = None,
+    foresee: Foresee | None = None,
+) -> Starlette:
     """Return the application for one study.
 
     Guarantee:
@@ -390,6 +544,7 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
         page=read_page(languages),
         languages=languages,
         admin_token=admin_token or new_token(),
+        foresee=foresee,
     )
 
     @contextlib.asynccontextmanager
@@ -411,14 +566,23 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
         Route("/api/open", service.open, methods=["POST"]),
         Route("/api/answers", service.answers, methods=["POST"]),
         Route("/api/metrics", service.metrics_text),
+        Route("/api/move", service.move, methods=["POST"]),
+        Route("/api/claim", service.claim, methods=["POST"]),
+        Route("/api/preview", service.preview, methods=["POST"]),
         Route("/api/admin/status", service.admin_status),
         Route("/api/admin/export", service.admin_export),
     ]
+    return _application(routes, service.metrics, lifespan)
+
+
+def _application(
+    routes: list[Route], metrics: Metrics, lifespan: Callable[[Starlette], Any] | None = None
+) -> Starlette:
     named = frozenset(route.path for route in routes)
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Headers, routes=named, metrics=service.metrics)],
+        middleware=[Middleware(Headers, routes=named, metrics=metrics)],
         exception_handlers={Refusal: refused, HTTPException: unmatched},
     )
     app.router.redirect_slashes = False  # it would repeat a sender's Host, and drop https
@@ -451,9 +615,7 @@ def listener(host: str, port: int) -> socket.socket:
     )
 
 
-def serve(
-    engine: Engine, study: Study, *, listening: socket.socket, admin_token: str | None = None
-) -> None:
+def serve(app: Starlette, *, listening: socket.socket) -> None:
     """Answer requests until told to stop; what is under way is finished first."""
     write_to_stderr()
     with contextlib.suppress(ImportError, OSError, ValueError):
@@ -462,7 +624,6 @@ def serve(
         # Each connection is an open file.
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    app = make_app(engine, study, admin_token=admin_token)
     config = uvicorn.Config(
         app,
         log_config=None,

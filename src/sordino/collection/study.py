@@ -16,6 +16,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
@@ -23,6 +24,7 @@ from importlib.resources.abc import Traversable
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
+from urllib.parse import urlsplit
 
 from sordino import _validate
 from sordino._files import explained, write_text
@@ -212,9 +214,15 @@ DATABASE_VARIABLE: Final = "SORDINO_DATABASE"
 """Where a database URL with a password is given, so that it stands in no file."""
 
 _LONGEST_TITLE: Final = 300
+_LONGEST_CODE: Final = 100
+_LONGEST_ADDRESS: Final = 2_000
 _FROZEN: Final = (
     *("id", "epsilon", "cap", "accept_weak", "ties", "skips", "changes", "choose", "tick_seconds"),
+    *("project", "project_epsilon"),
 )
+
+_Completion = Literal["none", "each"]
+"""Whether each person who is done gets a code of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +243,13 @@ class Study:
     changes: _Changes = "refused"  # whether a changed mind is refused, or paid for as a new release
     tick_seconds: int = 15  # the page sends what is waiting once in so many seconds
     markdown: bool = True  # whether texts are read as Markdown, or shown as they are
+    # A device spends at most so much in all studies of one project at one address: it keeps count.
+    project: str | None = None
+    project_epsilon: float | None = None
+    minimum: int = 0  # fewer answers are not exported unless that is asked for
+    completion_code: str | None = None  # what a panel is shown by whoever has sent all answers
+    completion_codes: _Completion = "none"  # or one code each, which leads to nobody
+    return_url: str | None = None  # where whoever has sent all answers may go
     # Codes of languages that come with sordino, or paths of files like theirs.
     languages: tuple[str, ...] = ("en", "de")
     database: str  # an SQLite file beside the study, or the URL of a PostgreSQL database
@@ -266,6 +281,9 @@ class Study:
             )
         for name in ("ties", "skips", "accept_weak", "markdown"):
             _validate.one_of(name, getattr(self, name), (True, False))
+        _validate.integer("minimum", self.minimum, at_least=0)
+        _validate.one_of("completion_codes", self.completion_codes, get_args(_Completion))
+        self._check_panel()
         for name in ("title", "database"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 raise UsageError(f"{name} must be a text that is not empty.")
@@ -275,6 +293,45 @@ class Study:
             raise UsageError(f"title must have at most {_LONGEST_TITLE} characters.")
         if self.questions:
             self.guarantee("person")  # refuses one that is too weak; a label's is never weaker
+            self._check_project()
+
+    def _check_panel(self) -> None:
+        """Refuse what a panel could not use: no code, two kinds of it, an address that is none."""
+        code, address = self.completion_code, self.return_url
+        if code is not None and not (isinstance(code, str) and 0 < len(code) <= _LONGEST_CODE):
+            raise UsageError(f"completion_code must be a text of 1 to {_LONGEST_CODE} characters.")
+        if code is not None and self.completion_codes == "each":
+            raise UsageError(
+                'completion_code is one code for everybody, and completion_codes = "each" makes '
+                "one for each person. Use one of them."
+            )
+        if address is None:
+            return
+        try:
+            parts = urlsplit(address)
+            known = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+        except (ValueError, AttributeError):
+            known = False
+        if not known or len(address) > _LONGEST_ADDRESS or not address.isprintable():
+            raise UsageError("return_url must be an address that begins with https://.")
+
+    def _check_project(self) -> None:
+        """Refuse a study that alone may cost a device more than its project allows."""
+        name, most = self.project, self.project_epsilon
+        if (name is None) != (most is None):
+            raise UsageError("project and project_epsilon need each other: a name, and a bound.")
+        if name is None or most is None:
+            return
+        if not isinstance(name, str) or not 0 < len(name.strip()) <= _LONGEST_CODE:
+            raise UsageError(f"project must be a name of 1 to {_LONGEST_CODE} characters.")
+        _validate.positive("project_epsilon", most)
+        # In decimals, as people write and as the page counts: 3 times 0.1 is 0.3.
+        cost = self.most_labels * Decimal(repr(float(self.epsilon)))
+        if cost > Decimal(repr(float(most))):
+            raise UsageError(
+                f"One invitation may cost epsilon={cost} ({self.most_labels} answers), over "
+                f"project_epsilon={most}. Lower epsilon or cap."
+            )
 
     @cached_property
     def by_id(self) -> Mapping[str, Question]:
@@ -364,6 +421,7 @@ class Study:
             "threshold": self.terms["threshold"],
             "die": self.terms["die"],
             "levels": self.levels and [self.levels.low, self.levels.high],
+            "project": self.project and {"name": self.project, "epsilon": self.project_epsilon},
             "expires": moment(expires),
             "caveats": list(self.guarantee("person").caveats),
         }
@@ -431,7 +489,7 @@ def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 _TEMPLATE: Final = """\
 # A study of sordino: people judge answers, and each judgment is randomized on their own device.
 # What bears on the promise (epsilon, cap, accept_weak, ties, skips, levels, changes, tick_seconds,
-# questions) is frozen with the first invitation. The title, markdown and the languages may change.
+# project, questions) is frozen with the first invitation. The rest may change later.
 
 id = {id}
 title = {title}
@@ -451,7 +509,13 @@ changes = {changes}  # "paid": a changed mind is a new answer and costs another 
 
 markdown = {markdown}  # false: texts are shown as they are, stars and all
 tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little
-languages = {languages}  # en and de are here; a file of your own is a path
+languages = {languages}  # also "fr" and "es"; a file of your own is a path
+minimum = {minimum}  # fewer answers are not exported, unless you say --accept-few
+# project = "helpfulness"  # one budget on each device for all studies of a project
+# project_epsilon = 20.0  # the most that one device spends in all of them
+# completion_code = "C1A2B3"  # shown when everything is sent; or one for each person:
+# completion_codes = "each"
+# return_url = "https://..."  # where people go on when everything is sent
 database = {database}  # or postgresql://..., which is better said in SORDINO_DATABASE
 """
 

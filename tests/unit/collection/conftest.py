@@ -34,8 +34,9 @@ def make_study(tmp_path):
         new_study(file, title=title, questions=lines, force=True, **terms)
         old = file.read_text().splitlines()
         for name, value in settings.items():
-            place = next(at for at, line in enumerate(old) if line.startswith(f"{name} = "))
-            old[place] = f"{name} = {json.dumps(value)}"
+            given = (at for at, line in enumerate(old) if line.startswith(f"{name} = "))
+            place = next(given, len(old))
+            old[place : place + 1] = [f"{name} = {json.dumps(value)}"]
         file.write_text("\n".join(old) + "\n")
         return read_study(file)
 

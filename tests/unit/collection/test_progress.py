@@ -41,10 +41,10 @@ def begun(engine, study):
 
 def opened(engine, study, token, letter):
     with engine.begin() as connection:
-        asked, _ = open_invitation(
+        opened = open_invitation(
             connection, study, chooser_of(study), token=token, device=letter * 43
         )
-    return asked
+    return opened.questions
 
 
 def answered(engine, person, question, answer):

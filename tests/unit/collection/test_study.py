@@ -183,3 +183,29 @@ def test_where_there_is_less_to_ask_than_the_cap_the_promise_is_the_stronger_one
     changing = replace(study, changes="paid")
     assert (changing.most_questions, changing.most_labels) == (4, 9)
     assert changing.guarantee("person").epsilon == pytest.approx(4.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"project": "P"}, "need each other"),
+        ({"project": "P", "project_epsilon": 3.9}, "over project_epsilon=3.9"),
+        ({"project": " ", "project_epsilon": 9.0}, "project must be a name"),
+        ({"return_url": "http://panel.example"}, "https://"),
+        ({"return_url": "https://"}, "https://"),
+        ({"return_url": "javascript:alert(1)//https://x"}, "https://"),
+        ({"completion_code": "C1", "completion_codes": "each"}, "Use one of them"),
+        ({"completion_codes": "all"}, "completion_codes"),
+        ({"minimum": -1}, "minimum"),
+    ],
+    ids=repr,
+)
+def test_settings_for_projects_and_panels_are_checked(make_study, settings, word):
+    with pytest.raises(DataError, match=word):
+        make_study(**settings)
+
+
+def test_a_project_is_counted_in_decimals_as_people_write_them(make_study):
+    study = make_study(epsilon=0.1, cap=3, project="P", project_epsilon=0.3)
+    assert study.told(0)["project"] == {"name": "P", "epsilon": 0.3}
+    assert study.terms["project"] == "P"

@@ -48,7 +48,7 @@ function draw() {
   at("bar").replaceChildren(
     element("p", { class: "name" }, element("span", { text: say("admin.title") })), element("nav"), languages(choose));
   const warning = problem ? element("p", { class: "warning", role: "alert", text: trouble(problem) }) : null;
-  const parts = token === "" || problem === "not-admin" ? [gate()] : told === null ? [actions()] : [totals(), actions(), table(), promise()];
+  const parts = token === "" || problem === "not-admin" ? [gate()] : told === null ? [actions()] : [totals(), actions(), foreseen(), table(), promise()];
   show(at("main"), ...[heading(title), warning, ...parts].filter(Boolean));
 }
 
@@ -86,6 +86,23 @@ function actions() {
   return element("div", { class: "actions" },
     told === null ? null : button(say("admin.export"), download, { class: "primary" }),
     button(say("admin.reload"), load, { class: "quiet" }));
+}
+
+/** What the answers are good for, from their number alone: now, at the minimum, and if all answer. */
+function foreseen() {
+  if (told.forecast.length === 0) return null;
+  const rows = told.forecast.map(({ when, answers, accuracy, standard_error: error }) => element("tr", {},
+    element("th", { scope: "row", text: say(`admin.forecast.${when}`) }),
+    ...[say("number", { value: answers }), percent(accuracy, Math.floor), say("number", { value: error })]
+      .map((text) => element("td", { class: "count", text }))));
+  const head = ["when", "answers", "accuracy", "error"].map((key) => element("th", { scope: "col", text: say(`admin.column.${key}`) }));
+  const few = told.answers < told.minimum;
+  return element("section", { class: "forecast" },
+    element("table", {},
+      element("caption", { text: say("admin.forecast") }),
+      element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)),
+    few ? element("p", { class: "warning", text: say("admin.few", { minimum: told.minimum }) }) : null,
+    element("p", { class: "muted", text: say("admin.forecast.how") }));
 }
 
 function table() {

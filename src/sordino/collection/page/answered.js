@@ -80,6 +80,17 @@ export function lastPage(state, closed) {
     heading(say(waiting || refused ? "end.wait" : "end.title")),
     element("p", { class: "lead", text: closed ? trouble(closed) : say(all ? "end.all" : "end.cap", places) }),
     element("p", { role: "status", class: "settled", text: say(waiting ? "end.open" : refused ? "end.refused" : "end.close", places) }),
+    ...completed(state.progress),
     element("p", { class: "muted", text: say("end.device") }),
+  ];
+}
+
+/** Return what a panel is shown once everything is sent: a code, and the way back. */
+export function completed({ completion, waiting }) {
+  if (completion === null || waiting.length > 0) return [];
+  const safe = typeof completion.url === "string" && completion.url.startsWith("https://");
+  return [
+    ...(completion.code ? [element("p", { text: say("end.code") }), element("p", { class: "code", translate: "no", text: completion.code })] : []),
+    ...(safe ? [element("p", {}, element("a", { class: "button", href: completion.url, rel: "noreferrer", text: say("end.return") }))] : []),
   ];
 }

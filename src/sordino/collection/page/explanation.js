@@ -11,8 +11,9 @@ import { language, percent, say } from "./texts.js";
  * @param {{terms: object, questions: object[]}} state - Of the study.
  * @param {boolean} begun - Whether this person has read it before.
  * @param {function(): void} go - To the questions.
+ * @param {(function(): void)|null} move - To another device, if that is possible.
  */
-export function explanation({ terms, questions }, begun, go) {
+export function explanation({ terms, questions }, begun, go, move = null) {
   const asked = new Set(questions.length ? questions.map(({ ask }) => ask) : ["pair"]); // none is chosen yet
   const die = asked.has("choice") || asked.has("ranking") ? terms.die : null;
   const [tossed = null] = ["pair", "thumb", "rating"].filter((ask) => asked.has(ask));
@@ -40,7 +41,8 @@ export function explanation({ terms, questions }, begun, go) {
     section("explain.device", ["explain.device.1", "explain.device.2"], places),
     section("explain.stop", ["explain.stop.1"], places),
     element("div", { class: "actions" },
-      button(say(begun ? "nav.back" : "explain.begin"), go, { class: "primary" })),
+      button(say(begun ? "nav.back" : "explain.begin"), go, { class: "primary" }),
+      move === null ? null : button(say("move.title"), move, { class: "quiet" })),
   ].filter(Boolean);
 }
 

@@ -10,7 +10,6 @@ import { release, releaseChoice } from "./randomize.js";
 import { HOME } from "./service.js";
 
 const NAME = "sordino"; // of the base that says which study was opened here last
-const STORES = ["settings", "questions", "answers", "queue", "refused"];
 
 /** Return the memory of one study on this device, or throw when the browser keeps nothing. */
 export async function openMemory(study) {
@@ -28,12 +27,17 @@ export async function openMemory(study) {
  * @param {string|null} here - The study that the service has now, or null if that is not known.
  */
 export async function whichStudy(here) {
-  const base = await openBase(NAME, (fresh) => fresh.createObjectStore("settings"));
+  const base = await openIndex();
   const index = new Memory(base);
   if (here !== null) await index.keep(HOME.pathname, here);
   const last = await index.setting(HOME.pathname);
   base.close();
   return last ?? null;
+}
+
+/** Return the base that all studies at this address share. */
+export function openIndex() {
+  return openBase(NAME, (fresh) => fresh.createObjectStore("settings"));
 }
 
 async function openBase(name, make) {
@@ -52,12 +56,28 @@ function makeStores(base) {
 }
 
 /** Return the result of a request, as a promise. */
-function done(request) {
+export function done(request) {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
     request.onblocked = () => reject(new Error("blocked"));
   });
+}
+
+/** Run one transaction on a base; what it returns counts only once everything is safely written. */
+export async function within(base, names, mode, work) {
+  // "strict" asks for the disk before anything is sent: a crash then tosses no coin twice.
+  const transaction = base.transaction(names, mode, { durability: "strict" });
+  const finished = new Promise((resolve, reject) => {
+    transaction.oncomplete = resolve;
+    transaction.onabort = () => reject(transaction.error ?? new Error("aborted"));
+  });
+  const stores = Object.fromEntries(names.map((name) => [name, transaction.objectStore(name)]));
+  const worked = work(stores).catch((error) => {
+    transaction.abort(); // all or nothing
+    throw error;
+  });
+  return (await Promise.all([worked, finished]))[0];
 }
 
 /** The stored state of one device in one study. */
@@ -69,20 +89,8 @@ export class Memory {
     base.onversionchange = () => base.close();
   }
 
-  /** Run one transaction; what it returns counts only once everything is safely written. */
-  async #within(names, mode, work) {
-    // "strict" asks for the disk before anything is sent: a crash then tosses no coin twice.
-    const transaction = this.#base.transaction(names, mode, { durability: "strict" });
-    const finished = new Promise((resolve, reject) => {
-      transaction.oncomplete = resolve;
-      transaction.onabort = () => reject(transaction.error ?? new Error("aborted"));
-    });
-    const stores = Object.fromEntries(names.map((name) => [name, transaction.objectStore(name)]));
-    const worked = work(stores).catch((error) => {
-      transaction.abort(); // all or nothing
-      throw error;
-    });
-    return (await Promise.all([worked, finished]))[0];
+  #within(names, mode, work) {
+    return within(this.#base, names, mode, work);
   }
 
   /** Return a setting, or undefined. */
@@ -109,10 +117,21 @@ export class Memory {
    * Keep terms and questions if there are none yet, and return the ones that are kept.
    *
    * In which order answers are shown is drawn here, before anybody has chosen anything.
+   *
+   * @param {{question: string, revision: number}[]} stored - What another device of this person has
+   *     answered: it counts here as answered, in the same transaction.
+   * @param {boolean} claimed - Whether the study comes from another device: a lock that this one
+   *     was left with when it went there is gone.
    */
-  remember(terms, questions) {
+  remember(terms, questions, stored = [], claimed = false) {
     const placed = questions.map((question, place) => ({ ...question, place, order: randomOrder(question.answers.length) }));
-    return this.#within(["settings", "questions"], "readwrite", async ({ settings, questions: all }) => {
+    return this.#within(["settings", "questions", "answers"], "readwrite", async ({ settings, questions: all, answers }) => {
+      for (const { question, revision } of stored) {
+        for (let each = 1; each <= revision; each += 1) {
+          if ((await done(answers.getKey([question, each]))) === undefined) answers.add({ question, revision: each });
+        }
+      }
+      if (claimed) settings.delete("moving");
       const kept = await done(settings.get("terms"));
       if (kept !== undefined) return { terms: kept, questions: await done(all.getAll()) };
       settings.add(terms, "terms");
@@ -140,9 +159,15 @@ export class Memory {
     });
   }
 
-  /** Return how far this device is: keys of answers given, how many wait, what was refused. */
+  /**
+   * Return how far this device is: keys of answers given, how many wait, what was refused, whether
+   * the study goes to another device, and what a panel is shown.
+   */
   progress() {
-    return this.#within(STORES.slice(2), "readonly", async ({ answers, queue, refused }) => {
+    const names = ["settings", "answers", "queue", "refused"];
+    return this.#within(names, "readonly", async ({ settings, answers, queue, refused }) => {
+      const moving = done(settings.get("moving"));
+      const completion = done(settings.get("completion"));
       const keys = done(answers.getAllKeys());
       const waiting = done(queue.getAll());
       const list = done(refused.getAll());
@@ -150,6 +175,8 @@ export class Memory {
         given: (await keys).map(([question, revision]) => ({ question, revision })),
         waiting: (await waiting).map(({ question, revision }) => ({ question, revision })),
         refused: await list,
+        moving: (await moving) ?? null,
+        completion: (await completion) ?? null,
       };
     });
   }
@@ -161,13 +188,13 @@ export class Memory {
    * @param {object} asked - `question` (its id), `ask`, `revision`, and the judgment: a share, or
    *     where the best of a few is asked for its place.
    * @param {object} terms - Of the study: its coin, its die and its cap.
-   * @returns {Promise<string>} "released", "already" (nothing was drawn) or "cap-reached" (nor here).
+   * @returns {Promise<string>} "released", or why nothing was drawn: "already", "cap-reached",
+   *     "moving" or "moved".
    */
   release({ question, ask, revision, judgment }, { threshold, die, cap }) {
-    return this.#within(["answers", "queue"], "readwrite", async ({ answers, queue }) => {
-      const key = [question, revision];
-      if ((await done(answers.getKey(key))) !== undefined) return "already";
-      if ((await done(answers.count())) >= cap) return "cap-reached";
+    return this.#within(["settings", "answers", "queue"], "readwrite", async ({ settings, answers, queue }) => {
+      const against = await hindrance(settings, answers, [question, revision], cap);
+      if (against !== null) return against;
       const answer = ["choice", "ranking"].includes(ask)
         ? releaseChoice(judgment, die.categories, BigInt(die.threshold))
         : release(judgment, BigInt(threshold));
@@ -178,15 +205,48 @@ export class Memory {
     });
   }
 
+  /** Return why no coin would be tossed for a question, or null. */
+  against({ question, revision }, { cap }) {
+    return this.#within(["settings", "answers"], "readonly", ({ settings, answers }) =>
+      hindrance(settings, answers, [question, revision], cap));
+  }
+
+  /**
+   * Toss no coin from now on, since another device is to go on, if nothing waits and nothing was
+   * refused: all or nothing, so that no coin of another tab comes in between.
+   *
+   * @returns {Promise<string>} "locked", "waiting", "refused" or "moved".
+   */
+  lock() {
+    return this.#within(["settings", "queue", "refused"], "readwrite", async ({ settings, queue, refused }) => {
+      if ((await done(settings.get("moving"))) === "moved") return "moved";
+      if (await done(queue.count())) return "waiting";
+      if (await done(refused.count())) return "refused";
+      settings.put("moving", "moving");
+      return "locked";
+    });
+  }
+
+  /** Go on here, unless the study has moved. */
+  unlock() {
+    return this.#within(["settings"], "readwrite", async ({ settings }) => {
+      if ((await done(settings.get("moving"))) === "moving") settings.delete("moving");
+    });
+  }
+
   /** Return the oldest answers that wait to be sent. */
   waiting(limit) {
     return this.#within(["queue"], "readonly", ({ queue }) => done(queue.getAll(null, limit)));
   }
 
-  /** Take answers off the queue that the server has stored or refused, and only those. */
-  settle(stored, refused) {
+  /**
+   * Take answers off the queue that the server has stored or refused, and only those; keep what it
+   * tells whoever is done.
+   */
+  settle(stored, refused, completion) {
     const settled = new Set([...stored, ...refused.map(({ id }) => id)]);
-    return this.#within(["queue", "refused"], "readwrite", async ({ queue, refused: list }) => {
+    return this.#within(["settings", "queue", "refused"], "readwrite", async ({ settings, queue, refused: list }) => {
+      if (completion) settings.put(completion, "completion");
       const keys = await done(queue.getAllKeys());
       const records = await done(queue.getAll());
       records.forEach((record, place) => {
@@ -196,4 +256,23 @@ export class Memory {
       });
     });
   }
+}
+
+async function hindrance(settings, answers, key, cap) {
+  const moving = await done(settings.get("moving"));
+  if (moving !== undefined) return moving;
+  if ((await done(answers.getKey(key))) !== undefined) return "already";
+  return (await done(answers.count())) >= cap ? "cap-reached" : null;
+}
+
+/** Keep the page on this device. It works without; only a reload then needs a connection. */
+export function keepPage() {
+  if (!navigator.serviceWorker) return;
+  const only = (path) => {
+    if (path !== "worker.js") throw new TypeError("No other script.");
+    return path;
+  };
+  const policy = globalThis.trustedTypes?.createPolicy("worker", { createScriptURL: only });
+  const path = policy ? policy.createScriptURL("worker.js") : "worker.js";
+  navigator.serviceWorker.register(path, { scope: "./", updateViaCache: "none" }).catch(() => {});
 }

@@ -82,14 +82,15 @@ export class Sender {
   }
 
   async #deliver(answers) {
-    const { stored, refused, questions } = await sendAnswers(this.#secret, this.#terms.id, answers);
+    const reply = await sendAnswers(this.#secret, this.#terms.id, answers);
+    const { stored, refused, questions, completion = null } = reply;
     if (!Array.isArray(stored) || !Array.isArray(refused)) throw new Refusal("other");
     if (questions?.length) {
       if (!(await wellNamed(questions, this.#terms))) throw new Refusal("terms-wrong");
       await this.#memory.learn(questions);
     }
     // A crash between the two lines sends the same answers again under the same ids.
-    await this.#memory.settle(stored, refused);
+    await this.#memory.settle(stored, refused, completion);
     this.problem = null;
     this.#failures = 0;
   }

@@ -1,4 +1,4 @@
-/** Every request that the page makes. There are four, and nothing else is ever sent. */
+/** Every request that the page makes. There are seven, and nothing else is ever sent. */
 
 /** Where the service is: at the root of a host, or mounted somewhere below. */
 export const HOME = new URL("..", import.meta.url);
@@ -32,6 +32,25 @@ export function readStudy() {
 /** Open an invitation for this device and return the terms and the questions. */
 export function openInvitation(token, device) {
   return post("api/open", token, { device });
+}
+
+/** Return terms and questions as they might be; nothing is kept there. Some services ask for a token. */
+export function readPreview(token) {
+  return post("/api/preview", token, {});
+}
+
+/** Take over from the device that shows a code; return terms, questions and what is stored. */
+export function claimStudy(code, device, study) {
+  return post("/api/claim", device, { study, code });
+}
+
+/**
+ * Ask for a code by which another device takes over, take it back, or look whether it was used.
+ *
+ * @param {"code"|"stay"|"look"} step - Which of the three.
+ */
+export function askMove(step, device, study) {
+  return post("/api/move", device, { study, step });
 }
 
 /**

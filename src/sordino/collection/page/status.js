@@ -7,13 +7,13 @@ import { known, language, say, trouble } from "./texts.js";
  * Return the top of the page.
  *
  * @param {string} title - Of the study.
- * @param {{view: string, go: function(string), open: boolean}} way - Where one is and can go.
+ * @param {{view: string, go: function(string), views: string[]}} way - Where one is and can go.
  * @param {function(string): void} chosen - Called with another language.
  */
 export function topBar(title, way, chosen) {
   const link = (view) => button(say(`nav.${view}`), () => way.go(view),
     { class: "link", "aria-current": way.view === view ? "page" : null });
-  const links = way.open ? ["question", "explanation", "list"].map(link) : [];
+  const links = way.views.map(link);
   return [
     element("p", { class: "name" }, element("span", { dir: "auto", text: title })),
     element("nav", { "aria-label": say("nav.label") }, ...links),

@@ -7,19 +7,24 @@ import { answeredList, lastPage, restate } from "./answered.js";
 import { wellNamed } from "./canonical.js";
 import { announce, button, element, heading, readAsMarkdown, show } from "./elements.js";
 import { explanation } from "./explanation.js";
-import { openMemory, whichStudy } from "./memory.js";
+import { keepPage, openMemory, whichStudy } from "./memory.js";
+import { codeForm, codeOf, Mover } from "./moving.js";
+import { banner, isPreview, Preview } from "./preview.js";
 import { QuestionView } from "./question.js";
 import { CLOSED, Sender } from "./sending.js";
-import { openInvitation, readStudy } from "./service.js";
+import { claimStudy, openInvitation, readPreview, readStudy } from "./service.js";
 import { budget, languages, topBar } from "./status.js";
-import { answersLeft, sameTerms, wrongTerms } from "./terms.js";
+import { answersLeft, sameTerms, wellStored, wrongTerms } from "./terms.js";
 import { loadTexts, say, speak, trouble } from "./texts.js";
+import { openWallet, release, walletView } from "./wallet.js";
 
 const at = (id) => document.getElementById(id);
 
 let memory = null;
 let sender = null;
-let state = null; // { terms, questions, progress }
+let mover = null;
+let wallet = null; // of this device, where the study belongs to a project
+let state = null; // { terms, questions, progress, poor, projects }
 let view = "explanation";
 let asked = null; // the QuestionView on the page
 let begun = false;
@@ -31,6 +36,7 @@ let failed = null; // the code of what keeps the page from working at all
 /** Start the page. */
 async function start() {
   const token = location.hash.slice(1);
+  if (isPreview) return rehearse(token);
   const here = token === "" ? null : await readStudy();
   const study = await whichStudy(here).catch(() => undefined);
   if (study) memory = await openMemory(study).catch(() => null);
@@ -41,6 +47,8 @@ async function start() {
   try {
     const kept = await memory.recall();
     resumable = token !== "" && kept !== null;
+    const moved = (await memory.setting("moving")) === "moved"; // and may come back
+    if (codeOf(token) && resumable && !moved) return refuse("device-in-use");
     if (token === "" && kept === null) return refuse("no-invitation");
     const asked = token === "" ? kept : await opened(token, kept, study);
     if (asked !== null) await enter(asked);
@@ -49,12 +57,26 @@ async function start() {
   }
 }
 
-/** Open the invitation and return the study, or null when it was refused. */
+/** Show a study without keeping anything: whoever loads the page again begins anew. */
+async function rehearse(token) {
+  memory = new Preview();
+  await loadTexts(memory);
+  history.replaceState(null, "", location.pathname + location.search);
+  try {
+    const { study, questions } = await readPreview(token);
+    await enter(await memory.remember(study, questions));
+  } catch (error) {
+    refuse(error.code ?? "other");
+  }
+}
+
+/** Open the invitation, or take over by a code; return the study, or null when it was refused. */
 async function opened(token, kept, name) {
   const secret = await memory.secret();
+  const code = codeOf(token);
   let answer;
   try {
-    answer = await openInvitation(token, secret);
+    answer = await (code ? claimStudy(code, secret, name) : openInvitation(token, secret));
   } catch (error) {
     if (error.code === "offline" && kept !== null) return kept;
     throw error;
@@ -62,7 +84,11 @@ async function opened(token, kept, name) {
   const wrong = answer.study.id === name ? wrongTerms(answer.study) : "terms-changed";
   if (wrong) return refuse(wrong);
   if (!(await wellNamed(answer.questions, answer.study))) return refuse("terms-wrong");
-  const study = await memory.remember(answer.study, answer.questions);
+  const stored = answer.stored ?? [];
+  if (!wellStored(stored, answer.questions, answer.study)) return refuse("terms-wrong");
+  const given = stored.reduce((sum, { revision }) => sum + revision, 0);
+  if (answer.study.project) await (await openWallet()).open(answer.study, given); // it counts here first
+  const study = await memory.remember(answer.study, answer.questions, stored, code !== null);
   await memory.learn(answer.questions);
   const told = new Set(answer.questions.map(({ id }) => id));
   const same = study.questions.every(({ id }) => told.has(id));
@@ -75,12 +101,19 @@ async function opened(token, kept, name) {
 async function enter(study) {
   const wrong = wrongTerms(study.terms);
   if (wrong) return refuse(wrong);
-  state = { ...study, progress: await memory.progress() };
+  state = { ...study, progress: await memory.progress(), poor: false, projects: [] };
+  if (study.terms.project) {
+    wallet = await openWallet(isPreview);
+    await wallet.open(study.terms, state.progress.given.length);
+  }
+  await count();
   begun = (await memory.setting("begun")) === true;
   shortcuts = (await memory.setting("shortcuts")) !== false;
   document.title = state.terms.title;
   readAsMarkdown(state.terms.markdown !== false);
-  sender = new Sender(memory, state.terms, await memory.secret(), refresh);
+  const secret = await memory.secret();
+  mover = new Mover(memory, state.terms, secret, () => refresh(true));
+  sender = new Sender(memory, state.terms, secret, refresh);
   sender.start();
   addEventListener("online", status);
   addEventListener("offline", status);
@@ -90,12 +123,13 @@ async function enter(study) {
 /** Say why the page takes no answers. */
 function refuse(code) {
   failed = code;
-  at("bar").replaceChildren(element("p", { class: "name", text: say("page.name") }), languages(chooseLanguage));
+  at("bar").replaceChildren(...banner(), element("p", { class: "name", text: say("page.name") }), languages(chooseLanguage));
   document.title = say("error.title");
   const ways = [button(say("error.again"), () => location.reload(), { class: "quiet" })];
   if (resumable && !code.startsWith("terms-")) ways.push(button(say("error.resume"), resume, { class: "quiet" }));
   show(at("main"), heading(say("error.title")), element("p", { class: "lead", text: trouble(code) }),
-    element("div", { class: "actions" }, ...ways));
+    element("div", { class: "actions" }, ...ways),
+    ...(["no-invitation", "unknown-code"].includes(code) && isSecureContext ? [codeForm()] : []));
   return null;
 }
 
@@ -109,10 +143,14 @@ function resume() {
 function go(to) {
   asked?.forget();
   asked = null;
-  view = to;
+  view = state.progress.moving !== null && to !== "explanation" ? "move" : to;
   frame();
-  if (to === "explanation") show(at("main"), ...explanation(state, begun, begin));
-  else if (to === "list") show(at("main"), ...answeredList(state, change, () => go("question"), closed()));
+  const back = () => go("question");
+  const move = isPreview || !begun ? null : () => go("move");
+  if (view === "explanation") show(at("main"), ...explanation(state, begun, begin, move));
+  else if (view === "move") show(at("main"), ...mover.view(state, back));
+  else if (view === "wallet") show(at("main"), ...walletView(state.projects, state.terms, back));
+  else if (view === "list") show(at("main"), ...answeredList(state, change, back, closed()));
   else ask();
 }
 
@@ -134,9 +172,17 @@ function ask() {
   else pose(next, 1);
 }
 
-/** Return the code of why the server takes nothing more, or null. */
+/** Return the code of why no more answers are taken, or null. */
 function closed() {
-  return CLOSED.includes(sender.problem) ? sender.problem : null;
+  if (CLOSED.includes(sender.problem)) return sender.problem;
+  return state.poor ? "wallet-empty" : null;
+}
+
+/** Look again what is in the wallet. */
+async function count() {
+  if (wallet === null) return;
+  state.poor = !(await wallet.affords(state.terms));
+  state.projects = await wallet.projects();
 }
 
 /** Answer a question once more: a new coin, paid from the person's own budget. */
@@ -162,12 +208,13 @@ async function commit({ id, ask }, revision, judgment) {
   if (closed()) return go("question"); // nobody takes it: no coin is tossed
   let outcome;
   try {
-    outcome = await memory.release({ question: id, ask, revision, judgment }, state.terms);
+    outcome = await release(memory, wallet, { question: id, ask, revision, judgment }, state.terms);
   } catch {
     return refuse("storage"); // nothing was kept, so nothing will be sent
   }
   try {
     state.progress = await memory.progress();
+    await count();
   } catch {
     return refuse("storage-later");
   }
@@ -176,13 +223,17 @@ async function commit({ id, ask }, revision, judgment) {
 }
 
 /** Read again how far this device is; other tabs may have answered, the server stored. */
-async function refresh() {
+async function refresh(anyway = false) {
   const before = shown;
   state.progress = await memory.progress();
+  await count();
+  if (state.progress.moving === "moving" && anyway !== true) mover.look();
   if (state.terms.choose !== "fewest") state.questions = (await memory.recall()).questions;
-  shown = JSON.stringify([state.progress, state.questions.length, sender.problem]);
-  if (shown === before) return; // whoever reads the page is left in peace
+  shown = JSON.stringify([state.progress, state.questions.length, state.poor, sender.problem]);
+  if (shown === before && anyway !== true) return; // whoever reads the page is left in peace
   status();
+  const leaves = state.progress.moving !== null && view !== "explanation";
+  if (failed === null && (view === "move" || leaves)) return go("move");
   if (view === "list") restate(at("main"), state);
   const moved = view === "question" && asked === null;
   if (failed === null && (moved || (closed() && asked !== null))) go("question");
@@ -190,8 +241,13 @@ async function refresh() {
 
 /** Draw what stands around a view. */
 function frame() {
-  at("bar").replaceChildren(...topBar(state.terms.title, { view, go, open: begun }, chooseLanguage));
+  at("bar").replaceChildren(...banner(), ...topBar(state.terms.title, { view, go, views: views() }, chooseLanguage));
   status();
+}
+
+function views() {
+  if (!begun) return [];
+  return ["question", "explanation", "list", ...(wallet === null ? [] : ["wallet"])];
 }
 
 /** Draw the numbers below. Nothing there can hold the focus, so a tick takes it from nobody. */
@@ -230,17 +286,5 @@ document.addEventListener("keydown", (event) => {
 addEventListener("pagehide", () => asked?.forget()); // nothing is left in a page put aside
 addEventListener("hashchange", () => location.reload()); // another invitation was opened here
 
-/** Keep the page on this device. It works without; only a reload then needs a connection. */
-function keepPage() {
-  if (!navigator.serviceWorker) return;
-  const only = (path) => {
-    if (path !== "worker.js") throw new TypeError("No other script.");
-    return path;
-  };
-  const policy = globalThis.trustedTypes?.createPolicy("worker", { createScriptURL: only });
-  const path = policy ? policy.createScriptURL("worker.js") : "worker.js";
-  navigator.serviceWorker.register(path, { scope: "./", updateViaCache: "none" }).catch(() => {});
-}
-
-keepPage();
+if (!isPreview) keepPage();
 start();

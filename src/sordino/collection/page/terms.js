@@ -1,7 +1,7 @@
 /** The promise that the server states, checked before the first answer is taken. */
 
 /** What must never change after the first opening. A title or a later end may. */
-const FIXED = ["id", "epsilon", "threshold", "die", "levels", "cap", "asks", "choose", "ties", "skips", "changes", "tick_seconds"];
+const FIXED = ["id", "epsilon", "threshold", "die", "levels", "cap", "asks", "choose", "ties", "skips", "changes", "tick_seconds", "project"];
 
 const MOST_LABELS = 100_000; // as in the study file
 const LONGEST_TICK = 3600; // seconds, likewise
@@ -48,6 +48,8 @@ export function wrongTerms(terms) {
   // A timer that is longer than a month does not wait at all, and then clicks would show.
   if (!whole(terms.cap, MOST_LABELS) || !whole(terms.tick_seconds, LONGEST_TICK)) return "terms-wrong";
   if (!keeps(terms.threshold, 2, terms.epsilon)) return "terms-wrong";
+  const { name, epsilon } = terms.project ?? { name: "none", epsilon: 1 };
+  if (typeof name !== "string" || name === "" || !(epsilon > 0) || !Number.isFinite(epsilon)) return "terms-wrong";
   const [low, high] = terms.levels ?? [0, 1];
   if (!Number.isInteger(low) || !Number.isInteger(high) || low >= high || high - low >= MOST_LEVELS) return "terms-wrong";
   const { categories, threshold } = terms.die ?? { categories: 2, threshold: terms.threshold };
@@ -64,7 +66,14 @@ function keeps(count, categories, epsilon) {
   return gap <= 1e-9 && realizedEpsilon(threshold, categories) <= epsilon * (1 + 1e-9);
 }
 
+/** Tell whether what another device answered is a part of what is asked, within the cap. */
+export function wellStored(stored, questions, terms) {
+  const known = new Set(questions.map(({ id }) => id));
+  const whole = stored.every(({ question, revision }) => known.delete(question) && Number.isInteger(revision) && revision >= 1);
+  return whole && stored.reduce((sum, { revision }) => sum + revision, 0) <= terms.cap;
+}
+
 /** Tell whether two sets of terms promise the same. */
 export function sameTerms(one, other) {
-  return FIXED.every((key) => JSON.stringify(one[key]) === JSON.stringify(other[key]));
+  return FIXED.every((key) => JSON.stringify(one[key] ?? null) === JSON.stringify(other[key] ?? null));
 }

@@ -19,6 +19,8 @@ const FILES = [
   "page/kinds.js",
   "page/markdown.js",
   "page/memory.js",
+  "page/moving.js",
+  "page/preview.js",
   "page/question.js",
   "page/randomize.js",
   "page/sending.js",
@@ -29,6 +31,7 @@ const FILES = [
   "page/texts.js",
   "page/vendor/markdown-it.esm.min.mjs",
   "page/vendor/purify.es.mjs",
+  "page/wallet.js",
 ];
 
 self.addEventListener("install", (event) => {
