@@ -49,6 +49,11 @@ def test_each_kind_is_answered_and_stored_and_no_name_is_told(site, visit, mouse
     page.on("response", lambda reply: told.append(reply.text() if "/api/" in reply.url else ""))
     page.goto(one.link())
     page.wait_for_selector("#main .primary")
+    explained = page.inner_text("main")
+    assert "replaces about 4 in 10 of your choices by another answer" in explained
+    assert "(42.3%)" in explained  # 2/(e + 2)
+    assert "all 3 answers equally likely, can be at most 57.7% sure" in explained  # e/(e + 2)
+    assert "turned into a yes or a no by chance: the higher it is" in explained
     page.focus("#main .primary")
     page.keyboard.press("Enter")
     kinds = []
