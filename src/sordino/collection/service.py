@@ -294,6 +294,9 @@ class _Preview:
         """Tell terms, and questions that a person might be asked."""
         if await read_body(request) != {}:
             raise Refusal("bad-request")
+        return self._sample()
+
+    def _sample(self) -> Response:
         end = seconds_since_1970() + _PREVIEW_SECONDS
         return self._told(Opened(sample_of(self.study), end, []))
 
@@ -333,6 +336,8 @@ class _Service(_Preview):
     async def preview(self, request: Request) -> Response:
         """Tell the same to whoever has an invitation, which stays unopened, or the admin token."""
         secret = self._secret(request, "unknown-invitation")
+        if await read_body(request) != {}:
+            raise Refusal("bad-request")
 
         def look() -> None:
             if not hmac.compare_digest(secret, self.admin_token):
@@ -341,7 +346,7 @@ class _Service(_Preview):
 
         with self._charged(request, secret):
             await self._read(look)
-        return await super().preview(request)
+        return self._sample()
 
     async def open(self, request: Request) -> Response:
         token = self._secret(request, "unknown-invitation")

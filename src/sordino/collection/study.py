@@ -509,7 +509,7 @@ changes = {changes}  # "paid": a changed mind is a new answer and costs another 
 
 markdown = {markdown}  # false: texts are shown as they are, stars and all
 tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little
-languages = {languages}  # also "fr" and "es"; a file of your own is a path
+languages = {languages}  # en and de are here; a file of your own is a path
 minimum = {minimum}  # fewer answers are not exported, unless you say --accept-few
 # project = "helpfulness"  # one budget on each device for all studies of a project
 # project_epsilon = 20.0  # the most that one device spends in all of them
