@@ -236,7 +236,12 @@ class Optimistic(Chooser):
             self._executor.submit(self.refresh, engine)
 
     def choose(self, connection: Connection, known: Collection[str], count: int) -> list[str]:
-        """Return questions that two policies drew; where they draw none that is new, the rarest."""
+        """Return questions that two policies drew; where they draw none that is new, the rarest.
+
+        Guarantee:
+            None is needed: what is read was randomized before it came, or is public. Shown by
+            tests/unit/collection/test_arena.py.
+        """
         entropy, chosen = _random.entropy(None), list[str]()
         policies, sizes = self.policies, [len(one.questions) for one in self.prompts]
         starts = np.cumsum([0, *sizes])
