@@ -335,7 +335,12 @@ def claim(connection: Connection, study: Study, *, code: str, fresh: bool, devic
 
 
 def sample_of(study: Study) -> list[str]:
-    """Return questions that a person might be asked; nothing is noted."""
+    """Return questions that a person might be asked; nothing is noted.
+
+    Guarantee:
+        None is needed: questions are public, and no answer is read. Shown by
+        tests/browser/test_collect_preview.py.
+    """
     order = np.argsort(_random.entropy(None).words(len(study.questions)))
     return [study.questions[place].id for place in order[: study.most_questions]]
 
