@@ -95,9 +95,7 @@ def export(tmp_path):
 
 
 @pytest.mark.parametrize(("k", "epsilon"), [(3, 1.0), (4, 0.3), (3, 40.0), (4, 44.0)])
-def test_all_answers_of_a_person_show_by_no_more_than_each_file_says(
-    tmp_path, export, k, epsilon
-):
+def test_all_answers_of_a_person_show_by_no_more_than_each_file_says(tmp_path, export, k, epsilon):
     """The largest log-ratio over outputs and people who give a bit and two choices."""
     study = study_of(tmp_path, epsilon=epsilon, cap=3, k=k)
     paths = export(study)

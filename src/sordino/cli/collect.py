@@ -476,6 +476,11 @@ def backup(settings: _Backup) -> None:
 class _Restore(Json):
     path: _StudyFile
     backup: Path = Argument("What `sordino collect backup` wrote.", metavar="FILE")
+    nothing_since: bool = Option(
+        "The service took nothing in after this backup, so devices may go on. Otherwise every "
+        "invitation ends, since somebody could be asked twice what the backup does not know.",
+        False,
+    )
 
 
 @command(collect, _Restore)
@@ -483,11 +488,13 @@ def restore(settings: _Restore) -> None:
     """Store what a backup holds in the empty database of the same study."""
     study, file = read_study(settings.path), settings.backup
     with opened(study, empty=True) as engine:
-        stored = collection_module("backup").restore(engine, study, file)
+        terms = {"nothing_since": settings.nothing_since}
+        stored = collection_module("backup").restore(engine, study, file, **terms)
     rows = {
         "restored": f"{file.name}: {_counted(stored)}",
-        "lost": "what was sent, made and revoked after it: revoke again, and also what is only "
-        "made but may have been opened (sordino collect status --invitations)",
+        "lost": "nothing, as you say"
+        if settings.nothing_since
+        else "what was sent after it; every invitation is revoked: make new ones",
     }
     value = {**_study_values(study), "rows": stored}
     finish("sordino collect restore", rows, value, as_json=settings.as_json)

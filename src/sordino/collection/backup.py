@@ -19,13 +19,13 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from sqlalchemy import Connection, Engine, String, insert, select, text
+from sqlalchemy import Connection, Engine, String, insert, select, text, update
 
 from sordino._files import explained, to_json
 from sordino.errors import DataError, LedgerMismatch, UsageError
 
 from .answers import archive_entry
-from .database import TABLES, failing, make_tables, reading, take_turn
+from .database import INVITATIONS, TABLES, failing, make_tables, reading, take_turn
 from .study import Study
 
 _FORMAT = "sordino.backup"
@@ -80,8 +80,13 @@ def _take_time(connection: Connection) -> None:
         connection.execute(text("SET LOCAL statement_timeout = 0"))
 
 
-def restore(engine: Engine, study: Study, path: Path) -> dict[str, int]:
+def restore(
+    engine: Engine, study: Study, path: Path, *, nothing_since: bool = False
+) -> dict[str, int]:
     """Store every row of a backup of this study, all or none, where nothing is stored yet."""
+    # What was answered after the backup is not in it. Another device of the same person would be
+    # asked that once more, and a second coin would be tossed; so every invitation ends, unless the
+    # operator says that nothing came in.
     problem = "The database cannot be written ({}). Nothing was restored."
     with explained(f"{path.name} cannot be read"), path.open("rb") as file:
         try:
@@ -111,6 +116,8 @@ def restore(engine: Engine, study: Study, path: Path) -> dict[str, int]:
                 with archive.open(f"{table.name}.jsonl") as entry:
                     while rows := list(map(json.loads, islice(entry, _AT_ONCE))):
                         connection.execute(insert(table), rows)
+            if not nothing_since:
+                connection.execute(update(INVITATIONS).values(revoked=True))
     return dict(note["rows"])
 
 

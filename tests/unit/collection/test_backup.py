@@ -83,7 +83,7 @@ def file(answered, tmp_path):
 
 def test_everything_comes_back_and_a_device_goes_on(answered, file, empty, talk_on, answer):
     before = export_zip(answered.engine, answered.study, unit="person")
-    rows = restore(empty, answered.study, file)
+    rows = restore(empty, answered.study, file, nothing_since=True)
     assert rows == {name: len(found) for name, found in everything(empty).items()}
     assert (rows[ANSWERS.name], rows[PERSONS.name], rows[INVITATIONS.name]) == (9, 3, 5)
     assert everything(empty) == everything(answered.engine)
@@ -100,8 +100,25 @@ def test_everything_comes_back_and_a_device_goes_on(answered, file, empty, talk_
         assert again.is_refused(revoked, "invitation-revoked")
 
 
-def test_both_databases_write_the_same_bytes(answered, file, empty, tmp_path):
+def test_whoever_answered_since_is_not_asked_by_another_device(
+    answered, file, empty, talk_on, answer
+):
+    """A device that moved after the backup would toss a second coin for what it does not know."""
+    device, asked = answered.last
+    answered.send(device, answer(asked[3]))
     restore(empty, answered.study, file)
+    assert len(everything(empty)[ANSWERS.name]) == 9
+    again = talk_on(empty, answered.study, people=1)
+    with again.client:
+        assert again.is_refused(again.send(device, answer(asked[3])), "invitation-revoked")
+        for token in answered.tokens:
+            told = again.post("/api/open", token, {"device": "d" * 43})
+            assert again.is_refused(told, "invitation-revoked")
+        assert again.open()[1]  # a new invitation
+
+
+def test_both_databases_write_the_same_bytes(answered, file, empty, tmp_path):
+    restore(empty, answered.study, file, nothing_since=True)
     with (tmp_path / "again.zip").open("wb") as again:
         write_backup(empty, answered.study, again)
     assert (tmp_path / "again.zip").read_bytes() == file.read_bytes()
@@ -144,7 +161,7 @@ def test_a_backup_while_people_answer_is_of_one_state(
         patch.setattr(module, "select", slow)
         (tmp_path / "b.zip").write_bytes(packed(answered))
     sender.join()
-    restore(empty, answered.study, tmp_path / "b.zip")
+    restore(empty, answered.study, tmp_path / "b.zip", nothing_since=True)
     assert everything(empty) == before != everything(answered.engine)
 
 
@@ -168,7 +185,7 @@ def test_tables_and_columns_that_came_later_are_copied_too(
     path, other = tmp_path / "backup.zip", open_database(f"sqlite:///{tmp_path / 'later.db'}")
     with path.open("wb") as file:
         write_backup(engine, study, file)
-    assert restore(other, study, path)["sordino_later"] == 2
+    assert restore(other, study, path, nothing_since=True)["sordino_later"] == 2
     with reading(other) as connection:
         rows = connection.execute(select(moves).order_by(moves.c.z)).all()
     assert list(map(tuple, rows)) == [(9, False, "ü"), (10, True, None)]
@@ -262,9 +279,9 @@ def test_what_fails_in_the_middle_restores_nothing(answered, file, empty, monkey
     with monkeypatch.context() as patch:
         patch.setattr(module, "insert", fail)
         with pytest.raises(FileSystemError, match="Nothing was restored"):
-            restore(empty, answered.study, file)
+            restore(empty, answered.study, file, nothing_since=True)
     assert not any(everything(empty).values())
-    restore(empty, answered.study, file)
+    restore(empty, answered.study, file, nothing_since=True)
     assert everything(empty) == everything(answered.engine)
 
 
@@ -286,7 +303,7 @@ def test_what_is_killed_in_the_middle_restores_nothing(answered, file, empty, tm
     command = [sys.executable, "-c", KILLED, url, tmp_path / "study.toml", file]
     assert subprocess.run(command, check=False).returncode == 9
     assert not any(everything(empty).values())
-    restore(empty, answered.study, file)
+    restore(empty, answered.study, file, nothing_since=True)
     assert everything(empty) == everything(answered.engine)
 
 
