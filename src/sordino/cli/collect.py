@@ -18,7 +18,14 @@ import typer
 
 from sordino._files import atomic_draft, explained, refuse_output, refuse_unwritable, write_text
 from sordino._random import new_token
-from sordino.collection.study import Study, new_study, read_languages, read_page, read_study
+from sordino.collection.study import (
+    FEEDBACK,
+    Study,
+    new_study,
+    read_languages,
+    read_page,
+    read_study,
+)
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.pairs import manifest_path
 from sordino.privacy.guarantee import (
@@ -179,8 +186,12 @@ class _Init(Output):
     title: str = Option("What people read at the top of the page.", "Which answer is better?")
     questions: Path | None = Option(
         "JSON Lines with prompt, first, second. Without it questions.jsonl beside the study, "
-        "which is filled with examples if it is not there.",
+        "which is filled with examples if it is not there. `feedback` instead of a file: questions "
+        "come with their answers, from a chat that shows the widget.",
         metavar="FILE",
+    )
+    open: bool = Option(
+        "One public link for any number of devices, of which each counts as a person.", False
     )
     epsilon: float = Option("Privacy loss allowed for one answer.", 1.0)
     cap: int = Option("The most answers per invitation.", 20, min=1)
@@ -207,6 +218,7 @@ def init(settings: _Init) -> None:
     refuse_unwritable(path)
     file = settings.questions or path.with_name("questions.jsonl")
     made = settings.questions is None and not file.exists()
+    feedback = settings.questions == Path(FEEDBACK)
     try:
         if made:
             # harmless, and people differ about them
@@ -222,7 +234,7 @@ def init(settings: _Init) -> None:
         notes.append(f"{file.name} holds {number} examples: replace them by your own questions.")
     elif settings.questions is None:
         notes.append(f"{file.name} was there already and is used.")
-    if study.cap > number:
+    if study.cap > number and not feedback:
         notes.append(
             f"cap is {study.cap:,} and there are {number:,} questions: nobody is asked more than "
             f"{number:,}, and the promise counts {number:,}."
@@ -230,10 +242,11 @@ def init(settings: _Init) -> None:
     value = {**_study_values(study), **_promise_values(study), "examples": made, "notes": notes}
     shown = {
         "written": f"{path.name}{f' and {file.name}' if made else ''}",
-        "questions": f"{number:,}, public",
+        "questions": "those that come with answers" if feedback else f"{number:,}, public",
         **promise_rows(study),
         **{f"note {place}": note for place, note in enumerate(notes, start=1)},
-        "next": f"edit {path.name}, then: sordino collect invite {path.name} --count 10",
+        "next": f"edit {path.name}, then: sordino collect invite {path.name} "
+        + ("--open" if study.open else "--count 10"),
     }
     finish("sordino collect init", shown, value, as_json=settings.as_json)
 
@@ -242,6 +255,7 @@ def init(settings: _Init) -> None:
 class _Invite(Output):
     path: _StudyFile
     count: int = Option("How many people.", 10, min=1)
+    open: bool = Option("Make the one public link of an open study.", False)
     url: str = Option("Where people will find the page.", "http://127.0.0.1:8000")
     days: float = Option("How long an invitation lasts.", 30.0)
     out: Path | None = Option(
@@ -256,20 +270,37 @@ def invite(settings: _Invite) -> None:
     if out is not None:
         refuse_output(out, force=settings.force)
     study = read_study(settings.path)
+    count = 1 if settings.open else settings.count
+    if settings.open != study.open:
+        raise UsageError(
+            "This study is open: any device may join with one public link. Say --open. Nothing was "
+            "done."
+            if study.open
+            else "This study is not open: each person gets a link. --open is for a study that says "
+            "open = true. Nothing was done."
+        )
     answers = collection_module("answers")
     with opened(study, create=True) as engine, _secret_file(out, force=settings.force) as file:
-        tokens = answers.invite(engine, study, count=settings.count, days=days)
+        tokens = answers.invite(engine, study, count=count, days=days)
         links = {answers.handle_of(study, token): f"{address}/#{token}" for token in tokens}
         lines = [f"{handle} {link}\n" for handle, link in links.items()]
         if file is not None:
             file.write("".join(lines).encode())
     shown = [{"handle": handle} | ({} if out else {"link": link}) for handle, link in links.items()]
     rows = {
-        "invitations": f"{settings.count:,}, each for one person on one device, for {days:g} days",
+        "invitations": f"{count:,}, for any number of devices, for {days:g} days; each device is a "
+        f"person with a cap of its own, at most {study.most_persons:,} in all"
+        if study.open
+        else f"{count:,}, each for one person on one device, for {days:g} days",
         "links": "below: handle and link; they are shown once and stored nowhere"
         if out is None
         else f"in {out.name}: handle and link; they are stored nowhere else",
-        "next": f"send each link to one person; sordino collect serve {settings.path.name}",
+        "next": (
+            "put the link, or the token after #, where people find it"
+            if study.open
+            else "send each link to one person"
+        )
+        + f"; sordino collect serve {settings.path.name}",
     }
     value = {**_study_values(study), "invitations": shown, "days": days}
     finish("sordino collect invite", rows, value, as_json=settings.as_json)

@@ -21,11 +21,12 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
@@ -50,6 +51,7 @@ from sordino.collection.database import (
     COMPLETIONS,
     INVITATIONS,
     PERSONS,
+    QUESTIONS,
     failing,
     locked,
     reading,
@@ -58,7 +60,7 @@ from sordino.collection.database import (
     take_turn,
 )
 from sordino.collection.refusals import REFUSALS, Refusal
-from sordino.collection.study import AHEAD, Ask, Question, Study
+from sordino.collection.study import AHEAD, Ask, Question, Study, sent_question
 from sordino.errors import DataError, UsageError
 from sordino.preferences.files import choice_line, line_of
 from sordino.preferences.pairs import Manifest, manifest_path, stem
@@ -83,13 +85,14 @@ def handle_of(study: Study, token: str) -> str:
 
 
 def invite(engine: Engine, study: Study, *, count: int, days: float) -> list[str]:
-    """Return new tokens, which are stored nowhere."""
+    """Return new tokens, which are stored nowhere; those of an open study are for any device."""
     count = _validate.integer("count", count, at_least=1, at_most=_MOST)
     expires = _end_of(days)
     tokens = [_random.new_token() for _ in range(count)]
     digests = [digest_of_secret(study, "invitation", token) for token in tokens]
     made = insert(INVITATIONS).values(expires=expires, revoked=False)
-    _write(engine, [made.values(token=digest) for digest in digests], "No invitation was made.")
+    rows = [{"token": one, "parent": one if study.open else None} for one in digests]
+    _write(engine, [made.values(row) for row in rows], "No invitation was made.")
     return tokens
 
 
@@ -111,9 +114,10 @@ def _write(engine: Engine, statements: Iterable[Executable], otherwise: str) -> 
 
 
 def revoke(engine: Engine, handles: Sequence[str]) -> None:
-    """Withdraw invitations for good; what was answered stays."""
+    """Withdraw invitations, and who joined with them, for good; what was answered stays."""
     found = _named(engine, handles, "None was withdrawn.")
-    chosen = update(INVITATIONS).where(INVITATIONS.c.token.in_(found)).values(revoked=True)
+    named = INVITATIONS.c.token.in_(found) | INVITATIONS.c.parent.in_(found)
+    chosen = update(INVITATIONS).where(named).values(revoked=True)
     _write(engine, [chosen], "None was withdrawn.")
 
 
@@ -235,20 +239,37 @@ def open_invitation(
     # Its memory of what it answered keeps a question from being answered by two coins.
     row = invitation_of(connection, study, token, lock=True)
     digest = digest_of_secret(study, "device", device)
+    public, name = row.parent == row.token, row.token
+    if public:  # each device that joins has a row of its own
+        name = digest_of_secret(study, "invitation", _random.new_token())
+        joined = INVITATIONS.join(PERSONS, INVITATIONS.c.person == PERSONS.c.id)
+        mine = (INVITATIONS.c.parent == row.token) & (PERSONS.c.device == digest)
+        before = select(INVITATIONS).select_from(joined).where(mine)
+        row = connection.execute(before).first() or row
+        _refuse_withdrawn(row)
     if row.person is not None:
         person = connection.execute(select(PERSONS).where(PERSONS.c.id == row.person)).one()
         if person.device is None:  # a new link for somebody whose device is lost
+            if study.feedback:  # only the lost device knows what it tossed coins for
+                raise Refusal("invitation-in-use")
             _bind(connection, row.person, digest)
         elif person.device != digest:
             raise Refusal("invitation-in-use")
         return _opened(connection, person, row.expires)
     _refuse_bound(connection, digest)
-    questions = chooser.choose(connection, (), study.most_at_once)
+    persons = connection.execute(select(func.count()).select_from(PERSONS)).scalar_one()
+    if public and persons >= study.most_persons:
+        raise Refusal("study-full")
+    # Where questions come with answers, nobody is asked any.
+    questions = [] if study.feedback else chooser.choose(connection, (), study.most_at_once)
     person_id = _random.new_release_id() + _random.new_release_id()
     values = {"id": person_id, "device": digest, "questions": json.dumps(questions), "spent": 0}
     connection.execute(insert(PERSONS), values)
-    invited = update(INVITATIONS).where(INVITATIONS.c.token == row.token)
-    connection.execute(invited.values(person=person_id))
+    if public:
+        one = {"expires": row.expires, "revoked": False, "parent": row.token}
+        connection.execute(insert(INVITATIONS).values(one | {"token": name}))
+    invited = INVITATIONS.c.token == name
+    connection.execute(update(INVITATIONS).where(invited).values(person=person_id))
     return Opened(questions, row.expires, [])
 
 
@@ -327,7 +348,7 @@ def claim(connection: Connection, study: Study, *, code: str, fresh: bool, devic
     if person is not None:
         return _opened(connection, person, person.expires)
     shown = PERSONS.c.moving == digest_of_secret(study, "code", code)
-    person = _person_where(connection, shown) if fresh else None
+    person = _person_where(connection, shown) if fresh and not study.feedback else None
     if person is None:
         raise Refusal("unknown-code")
     _bind(connection, person.id, digest)
@@ -345,6 +366,16 @@ def sample_of(study: Study) -> list[str]:
     return [study.questions[place].id for place in order[: study.most_questions]]
 
 
+def with_questions(engine: Engine, study: Study) -> Study:
+    """Return a study with its questions, also where they came with answers."""
+    if not study.feedback:
+        return study
+    with reading(engine) as connection:
+        rows = connection.execute(select(QUESTIONS.c.content)).scalars()
+        found = [sent_question(json.loads(row), study.levels) for row in rows]
+    return replace(study, questions=tuple(sorted(found, key=lambda question: question.id)))
+
+
 _SHOWN: Final = 80  # characters of a prompt
 
 
@@ -357,6 +388,7 @@ def progress_of(engine: Engine, study: Study, foresee: Foresee | None = None) ->
     # Of `invitations`, `made` counts all, `opened` those that a device has opened, `revoked` and
     # `expired` those that can no longer be used. A study is `closed` when no invitation is left
     # that could.
+    study = with_questions(engine, study)
     now = _random.seconds_since_1970()
     per_question = select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
     may_send = ~INVITATIONS.c.revoked & (INVITATIONS.c.expires > now)
@@ -378,7 +410,7 @@ def progress_of(engine: Engine, study: Study, foresee: Foresee | None = None) ->
         "person_epsilon": study.guarantee("person").epsilon,
         "questions": len(study.questions),
         "invitations": {
-            "made": len(rows),
+            "made": sum(row.parent in {None, row.token} for row in rows),
             "opened": sum(row.person is not None for row in rows),
             "revoked": ends["revoked"],
             "expired": ends["expired"],
@@ -408,7 +440,7 @@ def _forecast(study: Study, foresee: Foresee | None, **answers: int) -> list[dic
     pairs = sum(question.ask == "pair" for question in study.questions)
     found = []
     for when, count in answers.items():
-        if foresee and (labels := count * pairs // len(study.questions)):
+        if foresee and (labels := count * pairs // max(1, len(study.questions))):
             accuracy, error = foresee(labels)
             told = {"when": when, "answers": labels}
             found.append(told | {"accuracy": accuracy, "standard_error": error})
@@ -472,6 +504,7 @@ def export_answers(
             "Answers are JSON Lines: give a name that ends in .jsonl or .jsonl.gz. Nothing was "
             "done."
         )
+    study = with_questions(engine, study)
     paths, made = files_of(study, out), dict[Path, Manifest]()
     for path in paths.values():
         for name in (path, manifest_path(path)):
@@ -498,6 +531,7 @@ def export_answers(
 
 def export_zip(engine: Engine, study: Study, *, unit: Unit) -> bytes:
     """Return the same files, promised as they are, in a zip archive that holds no time."""
+    study = with_questions(engine, study)
     paths, whole = files_of(study, _NAME), io.BytesIO()
     with zipfile.ZipFile(whole, "w") as archive, closing(_lines(engine, study)) as lines:
         for kind, some in groupby(lines, key=itemgetter(0)):
@@ -537,6 +571,8 @@ def _lines(engine: Engine, study: Study) -> Generator[tuple[str, bytes]]:
         if not counts:
             raise DataError("There are no answers yet. Nothing was written.")
         most = connection.execute(select(func.max(given.subquery().c.given))).scalar_one()
+        if study.feedback:  # what comes in the meantime is for the next file
+            counts = {name: count for name, count in counts.items() if name in study.by_id}
         if counts.keys() - {asked.id for asked in study.questions} or most > study.most_labels:
             raise DataError(
                 "The database holds answers that this study does not take: to questions that it "
@@ -603,7 +639,8 @@ class _Submitted(NamedTuple):
 
 def read_submission(body: object, study: Study) -> tuple[_Submitted, ...]:
     """Return the answers of a request."""
-    has = body if isinstance(body, Mapping) and body.keys() == {"study", "answers"} else {}
+    keys = {"study", "answers"} | ({"questions"} if study.feedback else set())
+    has = body if isinstance(body, Mapping) and body.keys() == keys else {}
     name, answers = has.get("study"), has.get("answers")
     few = isinstance(answers, list) and 1 <= len(answers) <= MOST_ANSWERS
     if not isinstance(name, str) or not isinstance(answers, list) or not few:
@@ -617,6 +654,19 @@ def read_submission(body: object, study: Study) -> tuple[_Submitted, ...]:
         question = study.by_id.get(one.question)
         if one.answer >= (question.outcomes if question else 2):
             raise Refusal("bad-request")
+    return found
+
+
+def read_sent_questions(body: Mapping[str, object], study: Study) -> dict[str, Question]:
+    """Return the questions of a request by their ids, without what is none."""
+    sent = body.get("questions", []) if study.feedback else []
+    if not isinstance(sent, list) or len(sent) > MOST_ANSWERS:
+        raise Refusal("bad-request")
+    found: dict[str, Question] = {}
+    for value in sent:
+        with suppress(DataError):  # an answer to it is refused as one to no question
+            question = sent_question(value, study.levels)
+            found[question.id] = question
     return found
 
 
@@ -656,14 +706,16 @@ def store(
     chooser: Chooser,
     device: str,
     answers: tuple[_Submitted, ...],
+    sent: Mapping[str, Question] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Store what can be stored, and return what the page is told."""
+    # `sent` are the questions themselves, of a study whose questions come with their answers.
     row = _person_where(connection, PERSONS.c.device == digest_of_secret(study, "device", device))
     if row is None:
         raise Refusal("unknown-device")
     rows = connection.execute(select(ANSWERS).where(ANSWERS.c.person == row.id))
     names, given, spent = _Submitted._fields, json.loads(row.questions), int(row.spent)
-    asked = set(given)
+    asked = {*given, *sent}
     known = {one.question: _Submitted(*(getattr(one, name) for name in names)) for one in rows}
     refused, before = [], _is_done(study, known, spent)
     for answer in answers:
@@ -682,6 +734,8 @@ def store(
             else:
                 keys = {"person": row.id, "question": answer.question}
                 connection.execute(insert(ANSWERS), keys | values)
+                if answer.question in sent:
+                    _keep(connection, sent[answer.question])
             known[answer.question] = answer
             spent += 1
     # Where questions are chosen as people answer, whoever has too few in hand gets more. They are
@@ -726,3 +780,11 @@ def _completion(
         elif connection.execute(same).first() is None:
             code = None  # it was told to another device of the same person
     return {"code": code, "url": study.return_url} if code or study.return_url else None
+
+
+def _keep(connection: Connection, question: Question) -> None:
+    """Store a question that came with an answer, once; not who answered it, or when."""
+    same = select(QUESTIONS.c.id).where(QUESTIONS.c.id == question.id)
+    if connection.execute(same).first() is None:
+        row = {"id": question.id, "asked": 0, "content": json.dumps(question.to_dict())}
+        connection.execute(insert(QUESTIONS).values(row))

@@ -67,8 +67,9 @@ QUESTIONS: Final = _table(
     "sordino_questions",
     Column("id", String(32), primary_key=True),
     Column("asked", Integer, nullable=False),
+    Column("content", Text),
 )
-"""How many people are asked each question."""
+"""How many people are asked each question; and the question itself, if it came with an answer."""
 
 INVITATIONS: Final = _table(
     "sordino_invitations",
@@ -76,8 +77,11 @@ INVITATIONS: Final = _table(
     Column("expires", BigInteger, nullable=False),
     Column("revoked", Boolean, nullable=False),
     Column("person", String(32), unique=True),
+    Column("parent", String(64)),
 )
-"""Invitations by the digest of their token; ``person`` is the only link to answers."""
+"""Invitations by the digest of their token; ``person`` is the only link to answers.
+
+An open one is its own parent, and that of a row for each device that joined with it."""
 
 PERSONS: Final = _table(
     "sordino_persons",
@@ -307,8 +311,8 @@ def _frozen_terms(engine: Engine, study: Study, *, create: bool) -> dict[str, An
             terms = study.terms
             values = {"digest": study.digest, "terms": json.dumps(terms)}
             connection.execute(insert(_STUDY), values)
-            rows = [{"id": question.id, "asked": 0} for question in study.questions]
-            connection.execute(insert(QUESTIONS), rows)
+            if rows := [{"id": question.id, "asked": 0} for question in study.questions]:
+                connection.execute(insert(QUESTIONS), rows)
             return terms
     return None if row is None else dict(json.loads(row.terms))
 

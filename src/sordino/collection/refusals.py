@@ -49,6 +49,7 @@ REFUSALS: Final[dict[str, _Reason]] = {
     "invitation-in-use": _Reason(
         409, "This invitation was opened on another device. An invitation is for one device."
     ),
+    "study-full": _Reason(403, "This study has as many people as it takes."),
     "wrong-study": _Reason(409, "These answers are for another study. Nothing was stored."),
     "too-large": _Reason(413, "The request is too large. Nothing was stored."),
     "not-json": _Reason(415, "The request must be JSON (Content-Type: application/json)."),
@@ -194,9 +195,19 @@ _CODES: Final = "sordino.refusals"  # where a request keeps why it was refused
 class Headers:
     """Adds the headers to every response, and notes each request in one line, and counts it."""
 
-    def __init__(self, app: ASGIApp, *, routes: frozenset[str], metrics: Metrics) -> None:
-        """Wrap the application."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        routes: frozenset[str],
+        metrics: Metrics,
+        embed: tuple[str, ...] = (),
+    ) -> None:
+        """Wrap the application; ``embed`` are origins of pages that may show the widget."""
         self._app, self._routes, self._metrics = app, routes, metrics
+        self._embed = {origin.encode() for origin in embed}
+        framed = POLICY.replace("ancestors 'none'", f"ancestors {' '.join(embed) or repr('none')}")
+        self._framed = [(_ENCODED[0][0], framed.encode()), *_ENCODED[1:]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -212,7 +223,14 @@ class Headers:
             if message["type"] == "http.response.start":
                 started_to_answer = True
                 status = message["status"]
-                extra = [*_ENCODED, (b"cache-control", b"no-store")] if api else _ENCODED
+                extra = [*(self._framed if path == "/feedback" else _ENCODED)]
+                if api:
+                    extra.append((b"cache-control", b"no-store"))
+                if path == "/widget.js":  # a module, which other origins may load only like this
+                    origin = dict(scope["headers"]).get(b"origin")
+                    extra.append((b"vary", b"Origin"))
+                    if origin in self._embed:
+                        extra.append((b"access-control-allow-origin", origin))
                 message["headers"] = [*message.get("headers", ()), *extra]
             await send(message)
 

@@ -47,6 +47,7 @@ from .answers import (
     open_invitation,
     prepare_move,
     progress_of,
+    read_sent_questions,
     read_submission,
     sample_of,
     store,
@@ -125,6 +126,7 @@ _STUDY: Final = _object(
     die={"oneOf": [_object(categories=_WHOLE, threshold=_COUNT), _NONE]},
     levels={"oneOf": [_list({"type": "integer"}, minItems=2, maxItems=2), _NONE]},
     project={"oneOf": [_object(name=_TEXT, epsilon=_NUMBER), _NONE]},
+    feedback=_FLAG,
     expires=_TIME,
     caveats=_list(_TEXT),
 )
@@ -140,7 +142,11 @@ _CODE: Final = {"type": "string", "pattern": "^[0-9A-HJKMNP-TV-Z]{12}$"}
 _MOVING: Final = _object(study=_TEXT, step={"enum": list(STEPS)})
 _MOVED: Final = _object(code={"oneOf": [_CODE, _NONE]}, seconds=_WHOLE)
 _OR_NONE: Final = {"oneOf": [_TEXT, _NONE]}
-_SENT: Final = _object(study=_TEXT, answers=_list(_ANSWER, minItems=1, maxItems=MOST_ANSWERS))
+_GIVEN: Final = _list(_ANSWER, minItems=1, maxItems=MOST_ANSWERS)
+_SENT: Final = {  # questions come with their answers where the study does not know them
+    **_object(study=_TEXT, answers=_GIVEN, questions=_QUESTIONS),
+    "required": ["study", "answers"],
+}
 _STORED: Final = _object(
     stored=_list(_ID),
     refused=_list(_object(id=_ID, code=_TEXT, message=_TEXT)),
@@ -246,7 +252,13 @@ def _description() -> _Schema:
     }
 
 
-_NAMED: Final = {"/": "index.html", "/admin": "admin.html", "/worker.js": "worker.js"}
+_NAMED: Final = {
+    "/": "index.html",
+    "/admin": "admin.html",
+    "/worker.js": "worker.js",
+    "/feedback": "feedback.html",
+    "/widget.js": "widget.js",
+}
 _SECRET_ROUTE: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 _SECONDS: Final = 10.0  # until a page is told to send again; what is stored by then is not doubled
 _WAIT: Final = 5
@@ -317,6 +329,7 @@ class _Service(_Preview):
     foresee: Foresee | None = None  # what so many labels are good for
     metrics: Metrics = field(default_factory=Metrics)
     senders: Buckets = field(default_factory=lambda: Buckets(burst=60, rate=5))
+    joins: Buckets = field(default_factory=lambda: Buckets(burst=30, rate=0.05))
     strangers: Buckets = field(default_factory=lambda: Buckets(burst=120, rate=2))
     known: set[str] = field(default_factory=set, repr=False)
     # When codes end, by digest and the clock of this process: no row holds a time. After a restart
@@ -355,6 +368,8 @@ class _Service(_Preview):
         if not isinstance(device, str) or not _SECRET_ROUTE.match(device) or len(body) != 1:
             raise Refusal("bad-request")
 
+        if self.study.open and device not in self.known:
+            self.joins.take(_host(request))
         terms: dict[str, Any] = {"study": self.study, "chooser": self.chooser}
         job = partial(open_invitation, **terms, token=token, device=device)
         opened = await self._done(request, token, job)
@@ -402,10 +417,12 @@ class _Service(_Preview):
 
     async def answers(self, request: Request) -> Response:
         device = self._secret(request, "unknown-device")
-        submitted = read_submission(await read_body(request), self.study)
+        body = await read_body(request)
+        submitted = read_submission(body, self.study)
+        sent = read_sent_questions(body, self.study)
 
         terms: dict[str, Any] = {"study": self.study, "chooser": self.chooser}
-        job = partial(store, **terms, device=device, answers=submitted)
+        job = partial(store, **terms, device=device, answers=submitted, sent=sent)
         told = await self._done(request, device, job)
         self.metrics.refuse(*(each["code"] for each in told["refused"]))
         self.chooser.learned(self.engine, len(told["stored"]))
@@ -424,7 +441,8 @@ class _Service(_Preview):
         if kind.lower() != "bearer" or not _SECRET_ROUTE.match(secret):
             self.strangers.take(_host(request), cost=_WRONG)
             raise Refusal(otherwise)
-        self.senders.take(secret)
+        # Many have the token of an open study; each address then has a share of its own.
+        self.senders.take(f"{secret} {_host(request)}" if self.study.open else secret)
         return secret
 
     def _let_in(self, secret: str) -> None:
@@ -569,25 +587,28 @@ def make_app(
         Route("/api/health", service.health),
         Route("/api/texts", service.texts),
         Route("/api/open", service.open, methods=["POST"]),
+        Route("/api/preview", service.preview, methods=["POST"]),
         Route("/api/answers", service.answers, methods=["POST"]),
         Route("/api/metrics", service.metrics_text),
         Route("/api/move", service.move, methods=["POST"]),
         Route("/api/claim", service.claim, methods=["POST"]),
-        Route("/api/preview", service.preview, methods=["POST"]),
         Route("/api/admin/status", service.admin_status),
         Route("/api/admin/export", service.admin_export),
     ]
-    return _application(routes, service.metrics, lifespan)
+    return _application(routes, service.metrics, lifespan, study.embed)
 
 
 def _application(
-    routes: list[Route], metrics: Metrics, lifespan: Callable[[Starlette], Any] | None = None
+    routes: list[Route],
+    metrics: Metrics,
+    lifespan: Callable[[Starlette], Any] | None = None,
+    embed: tuple[str, ...] = (),
 ) -> Starlette:
     named = frozenset(route.path for route in routes)
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Headers, routes=named, metrics=metrics)],
+        middleware=[Middleware(Headers, routes=named, metrics=metrics, embed=embed)],
         exception_handlers={Refusal: refused, HTTPException: unmatched},
     )
     app.router.redirect_slashes = False  # it would repeat a sender's Host, and drop https

@@ -123,6 +123,21 @@ def make_question(row: Mapping[str, Any], where: str, levels: Levels | None = No
     )
 
 
+def sent_question(value: object, levels: Levels | None = None) -> Question:
+    """Return a question as a page sends it: under its own name, and in canonical order."""
+    sides = {"pair": ("first", "second"), "thumb": ("completion",), "rating": ("completion",)}
+    has = value if isinstance(value, Mapping) else {}
+    ask, answers = has.get("ask"), has.get("answers")
+    fields = sides.get(ask, ()) if isinstance(ask, str) else ()
+    question = None
+    if fields and isinstance(answers, list) and len(answers) == len(fields):
+        row = {"ask": ask, "prompt": has.get("prompt"), **dict(zip(fields, answers, strict=True))}
+        question = make_question(row, "the question", levels)
+    if question is None or question.to_dict() | {"answers": list(question.answers)} != value:
+        raise DataError("This is no question that goes by its own name.")
+    return question
+
+
 def _asked(row: Mapping[str, Any], where: str, levels: Levels | None) -> Ask:
     """Return what a row asks for, by its fields; refuse one that says what was answered."""
     judged = [name for name in (*_JUDGMENTS, "person", "persons") if name in row]
@@ -218,8 +233,14 @@ _LONGEST_CODE: Final = 100
 _LONGEST_ADDRESS: Final = 2_000
 _FROZEN: Final = (
     *("id", "epsilon", "cap", "accept_weak", "ties", "skips", "changes", "choose", "tick_seconds"),
-    *("project", "project_epsilon"),
+    *("project", "project_epsilon", "open"),
 )
+_ORIGIN: Final = re.compile(
+    r"(https://([a-z0-9-]+\.)*[a-z0-9-]+|http://([a-z0-9-]+\.)*localhost|http://127\.0\.0\.1)"
+    r"(:[0-9]{1,5})?\Z"
+)
+FEEDBACK: Final = "feedback"
+"""What a study says in place of a file of questions that nobody knows before they are asked."""
 
 _Completion = Literal["none", "each"]
 """Whether each person who is done gets a code of their own."""
@@ -250,6 +271,10 @@ class Study:
     completion_code: str | None = None  # what a panel is shown by whoever has sent all answers
     completion_codes: _Completion = "none"  # or one code each, which leads to nobody
     return_url: str | None = None  # where whoever has sent all answers may go
+    open: bool = False  # whether one link is for any number of devices, each of them a person
+    most_persons: int = 10_000  # of an open study; others join no more
+    embed: tuple[str, ...] = ()  # origins of pages that may show the widget; closed by default
+    feedback: bool = False  # whether questions come with their answers, from the page around
     # Codes of languages that come with sordino, or paths of files like theirs.
     languages: tuple[str, ...] = ("en", "de")
     database: str  # an SQLite file beside the study, or the URL of a PostgreSQL database
@@ -263,7 +288,8 @@ class Study:
         _validate.integer("tick_seconds", self.tick_seconds, at_least=1, at_most=3600)
         _validate.one_of("changes", self.changes, get_args(_Changes))
         _validate.one_of("choose", self.choose, get_args(Choose))
-        if self.chooses and any(question.ask != "pair" for question in self.questions):
+        other = self.feedback or any(question.ask != "pair" for question in self.questions)
+        if self.chooses and other:
             raise UsageError(
                 f'choose = "{self.choose}" is for pairs; other questions are asked too.'
             )
@@ -279,7 +305,9 @@ class Study:
                 "All choices and rankings of a study must have as many candidates: there is one "
                 f"die for them all. Here are some with {' and '.join(map(str, sorted(sizes)))}."
             )
-        for name in ("ties", "skips", "accept_weak", "markdown"):
+        _validate.integer("most_persons", self.most_persons, at_least=1, at_most=1_000_000)
+        _refuse_origins(self.embed)
+        for name in ("ties", "skips", "accept_weak", "markdown", "open"):
             _validate.one_of(name, getattr(self, name), (True, False))
         _validate.integer("minimum", self.minimum, at_least=0)
         _validate.one_of("completion_codes", self.completion_codes, get_args(_Completion))
@@ -291,7 +319,7 @@ class Study:
             raise UsageError("languages must be a list of at least one code or file.")
         if len(self.title) > _LONGEST_TITLE:
             raise UsageError(f"title must have at most {_LONGEST_TITLE} characters.")
-        if self.questions:
+        if self.questions or self.feedback:
             self.guarantee("person")  # refuses one that is too weak; a label's is never weaker
             self._check_project()
 
@@ -357,7 +385,7 @@ class Study:
     @property
     def most_questions(self) -> int:
         """Return how many questions one person is asked."""
-        return min(self.cap, len(self.questions))
+        return self.cap if self.feedback else min(self.cap, len(self.questions))
 
     @property
     def chooses(self) -> bool:
@@ -408,7 +436,7 @@ class Study:
             "threshold": str(self.coin.threshold),
             "levels": self.levels and str(self.levels),
             "die": die and {"categories": die.categories, "threshold": str(die.threshold)},
-            "questions": sha256(ids.encode()).hexdigest(),
+            "questions": FEEDBACK if self.feedback else sha256(ids.encode()).hexdigest(),
         }
 
     def told(self, expires: int) -> dict[str, Any]:
@@ -416,6 +444,7 @@ class Study:
         names = ("id", "title", "epsilon", "ties", "skips", "changes", "choose", "tick_seconds")
         return {name: getattr(self, name) for name in names} | {
             "markdown": self.markdown,
+            "feedback": self.feedback,
             "cap": self.most_labels,
             "asks": self.most_questions,
             "threshold": self.terms["threshold"],
@@ -442,6 +471,16 @@ class Study:
         return wanted
 
 
+def _refuse_origins(origins: tuple[object, ...]) -> None:
+    """Refuse what is no origin: it would stand in a header that says who may show the widget."""
+    if not all(isinstance(one, str) and _ORIGIN.match(one) for one in origins):
+        raise UsageError(
+            "embed must be a list of origins such as https://chat.example.org: scheme and host in "
+            "small letters, a port if it is not the usual one, and no path. Plain http is for "
+            "localhost."
+        )
+
+
 def read_study(path: Path) -> Study:
     """Return the study that a TOML file describes, with its questions."""
     with explained(f"{path.name} cannot be read"):
@@ -453,12 +492,13 @@ def read_study(path: Path) -> Study:
     if not values:
         raise DataError(f"{path.name} is no study: it is not a TOML file with settings.")
     named = _settings(values, path.name)
+    feedback = named["questions"] == FEEDBACK
     questions = path.parent / named.pop("questions")
     problem = ""
     try:
         levels = None if named.get("levels") is None else Levels.of(named["levels"])
-        asked = _read_questions(questions, levels)
-        return Study(**named, questions=asked, folder=path.parent)
+        asked = () if feedback else _read_questions(questions, levels)
+        return Study(**named, questions=asked, feedback=feedback, folder=path.parent)
     except DataError as error:
         problem = f"{questions.name}, {error}"
     except UsageError as error:
@@ -468,7 +508,7 @@ def read_study(path: Path) -> Study:
 
 def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the settings of a file, of which none is missing and none is unknown."""
-    known = Study.__dataclass_fields__.keys() - {"folder"}
+    known = Study.__dataclass_fields__.keys() - {"folder", "feedback"}
     needed = {"id", "title", "epsilon", "cap", "database", "questions"}
     if missing := sorted(needed - values.keys()):
         raise DataError(f"{name} lacks the setting {missing[0]!r}.")
@@ -479,22 +519,24 @@ def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     settings = dict(values)
     if not isinstance(settings["questions"], str) or not settings["questions"]:
         raise DataError(f"{name}: questions must be the name of a file.")
-    if "languages" in settings:
-        if not isinstance(settings["languages"], list):
-            raise DataError(f"{name}: languages must be a list of codes or files.")
-        settings["languages"] = tuple(settings["languages"])
+    for key, what in (("languages", "codes or files"), ("embed", "origins")):
+        if not isinstance(settings.get(key, []), list):
+            raise DataError(f"{name}: {key} must be a list of {what}.")
+        if key in settings:
+            settings[key] = tuple(settings[key])
     return settings
 
 
 _TEMPLATE: Final = """\
 # A study of sordino: people judge answers, and each judgment is randomized on their own device.
 # What bears on the promise (epsilon, cap, accept_weak, ties, skips, levels, changes, tick_seconds,
-# project, questions) is frozen with the first invitation. The rest may change later.
+# project, open, questions) is frozen with the first invitation. The rest may change later.
 
 id = {id}
 title = {title}
 # JSON Lines: prompt with first and second, with completion (a thumb or a rating), or with
-# candidates (the best of a few; "ask": "ranking" asks for their order)
+# candidates (the best of a few; "ask": "ranking" asks for their order). "feedback" in place of a
+# file: the questions come with their answers, from a chat that shows the widget
 questions = {questions}
 
 epsilon = {epsilon}  # privacy loss of one label: about {flips}% of the answers are flipped
@@ -506,6 +548,10 @@ skips = {skips}  # may people say that they would rather not say?
 {levels}  # of ratings: the lowest and the highest; only a study that asks for ratings has them
 choose = {choose}  # the next question: "fewest" asked; "uncertain" names, or "optimistic"
 changes = {changes}  # "paid": a changed mind is a new answer and costs another epsilon
+
+open = {open}  # true: one public link; each device that opens it is a person with its own cap
+most_persons = {most_persons}  # of an open study
+embed = {embed}  # origins of pages that may show the widget, such as https://chat.example.org
 
 markdown = {markdown}  # false: texts are shown as they are, stars and all
 tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little
@@ -520,7 +566,7 @@ database = {database}  # or postgresql://..., which is better said in SORDINO_DA
 """
 
 
-def new_study(
+def new_study(  # noqa: PLR0913 (each is one choice of the user)
     path: Path,
     *,
     title: str,
@@ -529,9 +575,11 @@ def new_study(
     cap: int,
     accept_weak: bool = False,
     levels: Levels | None = None,
+    open: bool = False,  # noqa: A002 (the setting's name)
     force: bool = False,
 ) -> Study:
     """Write a study file that can be edited, and return the study."""
+    feedback = questions == Path(FEEDBACK)
     study = Study(
         id=new_release_id(),
         title=title,
@@ -539,12 +587,15 @@ def new_study(
         cap=cap,
         accept_weak=accept_weak,
         database=f"{path.stem}.db",
-        questions=_read_questions(questions, levels),
+        questions=() if feedback else _read_questions(questions, levels),
         levels=levels,
+        open=open,
+        feedback=feedback,
         folder=path.parent,
     )
     file = os.path.relpath(questions.absolute(), path.parent.absolute())
-    names = Study.__dataclass_fields__.keys() - {"folder", "questions", "levels"}
+    file = FEEDBACK if feedback else file
+    names = Study.__dataclass_fields__.keys() - {"folder", "questions", "levels", "feedback"}
     values = {name: _toml(getattr(study, name)) for name in names}
     flips = never_more(100 * study.coin.flip_probability, 2)
     scale = 'levels = "{}"' if levels else '# levels = "1..5"'

@@ -49,6 +49,7 @@ class Schema:
     fields: tuple[tuple[str, str], ...] = ()  # (our field, path); none: rows are ours already
     label: tuple[str, ...] = ()  # a rule, and the paths that it looks at
     each: tuple[str, ...] = ()  # lists of which every element is a judgment of its own
+    only: str = ""  # a list of one other model; a row that names none or several is no battle
     judges: str = ""  # the field of such an element that says whose it is
     levels: tuple[int, int] | None = None  # of ratings, where the schema says them
     persons: str | None = PERSON  # the column that says who judged; None: nobody is looked for
@@ -125,6 +126,12 @@ class Schema:
     def _judgments(
         self, row: Mapping[str, Any], place: str
     ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        if self.only:  # how many there are does not depend on what was judged
+            with suppress(DataError):
+                others = _value(row, self.only, place)
+                if is_list(others) and len(others) == 1:
+                    yield place, {**row, self.only: others[0]}
+            return
         if not self.each:
             yield place, row
             return
@@ -412,6 +419,7 @@ _RULES: Final[Mapping[str, Callable[..., Any]]] = {
     "only": _only,
     "model": _named_model,
     "thumb": _thumb,
+    "up or down": lambda row, paths, place: float(_thumb(row, paths, place)),
     "value": lambda row, paths, place: _value(row, paths[0], place),
 }
 """How a label is read, by what a schema calls the way."""
@@ -423,6 +431,7 @@ def _loaded(
     """Return a public schema; a label is a rule and its columns, with colons between them."""
     levels = more.pop("levels", None)
     return Schema(
+        only=more.pop("only", ""),
         name=name,
         kind=more.pop("kind", PAIRS),
         needs=tuple(needs.split()),

@@ -24,7 +24,7 @@ export function explanation({ terms, questions }, begun, go, move = null) {
   const chance = tossed === null ? "die" : die === null ? "coin" : "both";
   return [
     heading(say("explain.title")),
-    element("p", { class: "lead", text: `${say(`explain.asked.${kind}`, places)} ${say(`explain.lead.${chance}`)}` }),
+    element("p", { class: "lead", text: `${say(`explain.asked.${terms.feedback ? "feedback" : kind}`, places)} ${say(`explain.lead.${terms.feedback ? "frame" : chance}`)}` }),
     tossed === null ? null : section("explain.coin",
       ["explain.coin.1", ...when(asked.has("rating"), "explain.coin.rating"), ...when(out, "explain.coin.2")],
       places, demonstration(terms, tossed)),
@@ -78,7 +78,8 @@ function day(time) {
 }
 
 function openly(terms) {
-  const keys = ["explain.open.took", "explain.open.which", "explain.open.stop"];
+  const shown = terms.feedback ? ["explain.open.texts", "explain.open.pressed"] : ["explain.open.which", "explain.open.stop"];
+  const keys = ["explain.open.took", ...shown];
   if (terms.changes === "paid") keys.push("explain.open.changed");
   if (terms.choose === "optimistic") keys.push("explain.open.chosen");
   return keys;

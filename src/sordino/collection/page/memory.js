@@ -103,12 +103,21 @@ export class Memory {
     return this.#within(["settings"], "readwrite", ({ settings }) => done(settings.put(value, name)));
   }
 
-  /** Return the secret by which the server knows this device; made once, whichever tab comes first. */
+  /** Return the secret by which the server knows this device. */
   secret() {
-    const fresh = randomSecret();
+    return this.#once("secret", randomSecret());
+  }
+
+  /** Return where in a tick this device sends, from 0 to 1; frames of one page then send as one. */
+  phase() {
+    return this.#once("phase", crypto.getRandomValues(new Uint32Array(1))[0] / 2 ** 32);
+  }
+
+  /** Return a setting that is made once, whichever tab comes first. */
+  #once(name, fresh) {
     return this.#within(["settings"], "readwrite", async ({ settings }) => {
-      const kept = await done(settings.get("secret"));
-      if (kept === undefined) await done(settings.add(fresh, "secret"));
+      const kept = await done(settings.get(name));
+      if (kept === undefined) await done(settings.add(fresh, name));
       return kept ?? fresh;
     });
   }
@@ -232,6 +241,26 @@ export class Memory {
     return this.#within(["settings"], "readwrite", async ({ settings }) => {
       if ((await done(settings.get("moving"))) === "moving") settings.delete("moving");
     });
+  }
+
+  /** Keep a question that the service does not have yet, until its answer is settled. */
+  note(question) {
+    const placed = { ...question, place: question.id };
+    return this.#within(["questions"], "readwrite", ({ questions }) => done(questions.put(placed)));
+  }
+
+  /** Return the questions of answers, as they were kept. */
+  noted(answers) {
+    return this.#within(["questions"], "readonly", async ({ questions }) => {
+      const kept = await Promise.all(answers.map(({ question }) => done(questions.get(question))));
+      return kept.map(({ id, ask, prompt, answers: texts }) => ({ id, ask, prompt, answers: texts }));
+    });
+  }
+
+  /** Drop the texts of questions that are settled. */
+  drop(answers) {
+    return this.#within(["questions"], "readwrite", ({ questions }) =>
+      Promise.all(answers.map(({ question }) => done(questions.delete(question)))));
   }
 
   /** Return the oldest answers that wait to be sent. */

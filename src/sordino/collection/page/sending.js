@@ -11,12 +11,12 @@ import { Refusal, sendAnswers } from "./service.js";
 /** After these the service takes no more answers of this device. */
 export const CLOSED = ["unknown-device", "invitation-expired", "invitation-revoked", "wrong-study"];
 
-const AT_ONCE = 50; // the most answers of one request
+const AT_ONCE = 50; // the most answers of one request; texts go with one at a time
 const LONGEST_WAIT = 8; // in ticks
 
 /** Sends what waits, one request per tick. */
 export class Sender {
-  #memory; #terms; #secret; #seconds; #changed;
+  #memory; #terms; #secret; #seconds; #changed; #join;
   #failures = 0;
   #pause = 0;
   #busy = false;
@@ -29,19 +29,28 @@ export class Sender {
    * @param {object} terms - Of the study.
    * @param {string} secret - By which the server knows this device.
    * @param {function(): void} changed - Called after every tick: another tab may have sent.
+   * @param {(function(): Promise)|null} join - In a frame: called before something is sent. Texts of
+   *     questions then go with their answers, and of many frames one sends.
    */
-  constructor(memory, terms, secret, changed) {
+  constructor(memory, terms, secret, changed, join = null) {
     this.#memory = memory;
     this.#terms = terms;
     this.#secret = secret;
     this.#seconds = terms.tick_seconds;
     this.#changed = changed;
+    this.#join = join;
   }
 
-  /** Start the timer. `performance.now` counts from the start of the page, on any clock. */
-  start() {
+  /**
+   * Start the timer. `performance.now` counts from the start of the page, on any clock; frames, of
+   * which many start at different times, follow the clock of the device.
+   *
+   * @param {number|null} phase - Of frames: where in a tick this device sends, from 0 to 1.
+   */
+  start(phase = null) {
     const length = 1000 * this.#seconds;
-    const next = () => (Math.round(performance.now() / length) + 1) * length - performance.now();
+    const now = () => (phase === null ? performance.now() : Date.now() - phase * length);
+    const next = () => (Math.round(now() / length) + 1) * length - now();
     const beat = () => {
       this.tick();
       setTimeout(beat, next());
@@ -64,7 +73,9 @@ export class Sender {
     }
     this.#busy = true;
     try {
-      await this.#send();
+      const free = { ifAvailable: true };
+      if (this.#join === null) await this.#send();
+      else await navigator.locks.request(`sordino-${this.#terms.id}`, free, (held) => held && this.#send());
     } finally {
       this.#busy = false;
     }
@@ -72,7 +83,7 @@ export class Sender {
 
   async #send() {
     try {
-      const answers = await this.#memory.waiting(AT_ONCE);
+      const answers = await this.#memory.waiting(this.#join === null ? AT_ONCE : 1);
       if (answers.length === 0) this.problem = null;
       else await this.#deliver(answers);
     } catch (error) {
@@ -82,7 +93,9 @@ export class Sender {
   }
 
   async #deliver(answers) {
-    const reply = await sendAnswers(this.#secret, this.#terms.id, answers);
+    await this.#join?.();
+    const texts = this.#join === null ? undefined : await this.#memory.noted(answers);
+    const reply = await sendAnswers(this.#secret, this.#terms.id, answers, texts);
     const { stored, refused, questions, completion = null } = reply;
     if (!Array.isArray(stored) || !Array.isArray(refused)) throw new Refusal("other");
     if (questions?.length) {
@@ -91,6 +104,7 @@ export class Sender {
     }
     // A crash between the two lines sends the same answers again under the same ids.
     await this.#memory.settle(stored, refused, completion);
+    if (this.#join !== null) await this.#memory.drop(answers);
     this.problem = null;
     this.#failures = 0;
   }

@@ -36,12 +36,12 @@ export function openInvitation(token, device) {
 
 /** Return terms and questions as they might be; nothing is kept there. Some services ask for a token. */
 export function readPreview(token) {
-  return post("/api/preview", token, {});
+  return post("api/preview", token, {});
 }
 
 /** Take over from the device that shows a code; return terms, questions and what is stored. */
 export function claimStudy(code, device, study) {
-  return post("/api/claim", device, { study, code });
+  return post("api/claim", device, { study, code });
 }
 
 /**
@@ -50,7 +50,7 @@ export function claimStudy(code, device, study) {
  * @param {"code"|"stay"|"look"} step - Which of the three.
  */
 export function askMove(step, device, study) {
-  return post("/api/move", device, { study, step });
+  return post("api/move", device, { study, step });
 }
 
 /**
@@ -58,10 +58,12 @@ export function askMove(step, device, study) {
  *
  * The body is written from four public fields in a fixed order; an answer is one digit, so that
  * not even the length depends on it.
+ *
+ * @param {object[]} [questions] - The questions themselves, where the service does not have them.
  */
-export function sendAnswers(secret, study, answers) {
+export function sendAnswers(secret, study, answers, questions) {
   const plain = answers.map(({ id, question, revision, answer }) => ({ id, question, revision, answer }));
-  return post("api/answers", secret, { study, answers: plain });
+  return post("api/answers", secret, { study, answers: plain, questions });
 }
 
 function post(path, bearer, body) {

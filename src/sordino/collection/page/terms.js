@@ -1,7 +1,7 @@
 /** The promise that the server states, checked before the first answer is taken. */
 
 /** What must never change after the first opening. A title or a later end may. */
-const FIXED = ["id", "epsilon", "threshold", "die", "levels", "cap", "asks", "choose", "ties", "skips", "changes", "tick_seconds", "project"];
+const FIXED = ["id", "epsilon", "threshold", "die", "levels", "cap", "asks", "choose", "ties", "skips", "changes", "tick_seconds", "project", "feedback"];
 
 const MOST_LABELS = 100_000; // as in the study file
 const LONGEST_TICK = 3600; // seconds, likewise

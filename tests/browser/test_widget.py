@@ -1,0 +1,555 @@
+"""The widget in a chat: from a press to what is learned, and nothing that tells which one it was.
+
+The chat of examples/feedback_widget.py is at one origin and its study at another of the same site.
+For the test of secrecy the coins are in our hand and the service's answers are played: whatever is
+pressed, with coins that give the same randomized answers, everything that the page around, the wire
+and the device can see must be the same, to the byte. Leaks that are planted must be seen.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+from sordino import RandomizedResponse
+
+from .test_collect_secrecy import _COINS, _TICKS
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "feedback_widget.py"
+_THRESHOLD = RandomizedResponse(1.0).threshold
+_PATIENCE = 60
+
+
+class Chat:
+    """The example as a process of its own."""
+
+    def __init__(self, folder, **settings):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        spec = importlib.util.spec_from_file_location("feedback_widget", EXAMPLE)
+        example = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(example)
+        self.folder = folder
+        self.token = example.begin(folder, port=self.port, tick=1)
+        self.file = folder / "study.toml"
+        lines = self.file.read_text().splitlines()
+        for name, value in settings.items():
+            lines = [one for one in lines if not one.startswith(f"{name} =")]
+            lines.append(f"{name} = {json.dumps(value)}")
+        self.file.write_text("\n".join(lines) + "\n")
+        self.url = f"http://chat.demo.localhost:{self.port}/"
+        self.service = f"http://study.demo.localhost:{self.port}/study"
+        command = [sys.executable, EXAMPLE, "--port", str(self.port), "--folder", str(folder)]
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            try:
+                urlopen(f"http://127.0.0.1:{self.port}/study/api/health", timeout=5).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        pytest.fail("the chat did not start")
+
+    def run(self, *words):
+        command = [sys.executable, "-m", "sordino", *words]
+        said = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert said.returncode == 0, said.stderr
+        return said.stdout
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory):
+    """Return the example, which runs."""
+    pytest.importorskip("starlette", reason="the extra 'collect' is not installed")
+    one = Chat(tmp_path_factory.mktemp("chat"))
+    yield one
+    one.process.terminate()
+    one.process.wait()
+
+
+@pytest.fixture(autouse=True)
+def patience(browser, monkeypatch):
+    """Let a busy machine take its time."""
+    fresh = browser.new_context
+
+    def new_context(**options):
+        context = fresh(**options)
+        context.set_default_timeout(2000 * _PATIENCE)
+        return context
+
+    monkeypatch.setattr(browser, "new_context", new_context)
+
+
+def frame_of(page, number=0):
+    return page.frame_locator(f"sordino-feedback >> nth={number} >> iframe")
+
+
+def asked(page, text):
+    """Ask the chat something; return the frame beside the answer."""
+    number = page.locator("sordino-feedback").count()
+    page.fill("#text", text)
+    page.click("#ask button")
+    frame = frame_of(page, number)
+    frame.locator(".choices button").first.wait_for()
+    return frame
+
+
+def press(frame, way):
+    frame.locator(f"button.{way}").click()
+    frame.locator("button.send").click()
+    frame.locator("p:has-text('Thank you'):visible").wait_for()
+
+
+def test_from_a_press_to_what_is_learned(chat, visit):
+    told = []
+    for way in ("up", "down", "up"):
+        page = visit().page
+        page.goto(chat.url)
+        page.evaluate(
+            "addEventListener('answered', () => (window.heard = (window.heard ?? 0) + 1))"
+        )
+        press(asked(page, "How do I make tea?"), way)
+        press(asked(page, "How far is the moon?"), "up")
+        page.wait_for_function("() => window.heard === 2")
+        pair = asked(page, "Two answers about bread, please")
+        pair.locator("button.first").click()
+        page.keyboard.press("Escape")  # taken back: nothing is drawn
+        pair.locator("button.first:visible").wait_for()
+        told.append(page)
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        status = json.loads(chat.run("collect", "status", "study.toml", "--json"))
+        if status["answers"] == 6:
+            break
+        time.sleep(0.5)
+    assert (status["answers"], status["persons"], status["questions"]) == (6, 3, 2)
+    chat.run("collect", "export", "study.toml", "--out", "answers.jsonl")
+    lines = [json.loads(line) for line in (chat.folder / "answers.jsonl").read_text().splitlines()]
+    assert {line["completion"] for line in lines} == {
+        "Steep it for three minutes in water that no longer boils.",
+        "It is about 384,000 km away, a little more each year.",
+    }
+    chat.run("align", "answers.jsonl", "--out", "run")
+    assert (chat.folder / "run" / "report.html").is_file()
+    page = told[0]
+    page.reload()
+    page.fill("#text", "How do I make tea?")
+    page.click("#ask button")
+    frame_of(page).locator("p:has-text('Thank you'):visible").wait_for()  # no second coin
+
+
+def test_a_page_of_the_same_origin_is_refused_and_one_that_was_not_declared_sees_no_frame(
+    tmp_path, visit
+):
+    one = Chat(tmp_path / "chat")
+    try:
+        embed = f'["http://study.demo.localhost:{one.port}"]'
+        text = re.sub(r"embed = .*", f"embed = {embed}", one.file.read_text())
+        one.file.write_text(text)
+        one.process.terminate()
+        one.process.wait()
+        again = [sys.executable, EXAMPLE, "--port", str(one.port), "--folder", str(one.folder)]
+        one.process = subprocess.Popen(again, stderr=subprocess.DEVNULL)
+        page = visit().page
+        for _ in range(200):
+            try:
+                page.goto(f"http://study.demo.localhost:{one.port}/")
+                break
+            except Exception:  # noqa: BLE001 (not there yet)
+                time.sleep(0.2)
+        page.click("#ask button")
+        frame_of(page).locator("text=have the same address").wait_for()
+        page.goto(one.url)
+        assert page.evaluate("customElements.get('sordino-feedback') === undefined")
+        add = """(url) => {
+          const frame = document.createElement('iframe');
+          frame.src = url;
+          document.body.append(frame);
+          return new Promise((resolve) => { frame.onload = () => resolve(true); });
+        }"""
+        page.evaluate(add, f"{one.service}/feedback#origin={one.url}")
+        assert page.frames[-1].url.startswith("chrome-error:")
+    finally:
+        one.process.terminate()
+        one.process.wait()
+
+
+def test_a_mounted_page_is_kept_and_answered_under_its_path(site, visit, tmp_path):
+    """An ordinary study, at /study of a service that has another page at its root."""
+    del site
+    rows = [{"prompt": f"Q{n}", "first": f"a{n}", "second": f"b{n}"} for n in range(3)]
+    (tmp_path / "q.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+    sordino = [sys.executable, "-m", "sordino", "collect"]
+    for words in (
+        ["init", "s.toml", "--questions", "q.jsonl", "--cap", "2"],
+        ["invite", "s.toml", "--count", "1", "--url", "http://127.0.0.1/study", "--out", "links"],
+    ):
+        subprocess.run([*sordino, *words], cwd=tmp_path, check=True, capture_output=True)
+    text = (tmp_path / "s.toml").read_text().replace("tick_seconds = 15", "tick_seconds = 1")
+    assert (tmp_path / "s.toml").read_text() != text
+    token = (tmp_path / "links").read_text().strip().rpartition("#")[2]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = (
+        "import uvicorn\nfrom starlette.applications import Starlette\n"
+        "from starlette.routing import Mount\nfrom sordino.collection import collection_app\n"
+        f"app = collection_app('s.toml', admin_token={'A' * 43!r})\n"
+        f"uvicorn.run(Starlette(routes=[Mount('/study', app)]), port={port}, log_level='error')\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=environment)
+    try:
+        person, end = visit(), time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            try:
+                person.page.goto(f"http://127.0.0.1:{port}/study/#{token}")
+                break
+            except Exception:  # noqa: BLE001 (not there yet)
+                time.sleep(0.2)
+        person.page.click("#main .primary")
+        scope = person.page.evaluate("navigator.serviceWorker.ready.then(({ scope }) => scope)")
+        assert scope == f"http://127.0.0.1:{port}/study/"
+        for key in ("1", "2"):
+            person.answer(key)
+        assert person.page.url == f"http://127.0.0.1:{port}/study/"
+        names = person.page.evaluate("caches.keys()")
+        assert len(names) == 1
+        assert names[0].startswith("sordino-page /study/ ")
+        person.context.set_offline(True)
+        person.page.reload()
+        person.page.wait_for_selector("h1:has-text('Almost done')")
+        person.context.set_offline(False)
+        person.page.goto(f"http://127.0.0.1:{port}/study/admin")
+        person.page.fill("#token", "A" * 43)
+        person.page.click("main .primary")
+        person.page.wait_for_selector(".facts")
+        assert person.noted == [line for line in person.noted if "ERR_INTERNET" in line]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"viewport": {"width": 360, "height": 760}, "color_scheme": "dark"},
+     {"viewport": {"width": 1200, "height": 900}, "color_scheme": "light"}],
+    ids=["phone", "desktop"],
+)  # fmt: skip
+def test_the_frame_is_read_by_everybody_and_by_keys_only(chat, visit, options):
+    reason = "axe-playwright-python is not installed"
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=reason).Axe()
+    page = visit(**options).page
+    page.goto(chat.url)
+    frame = asked(page, "How do I make tea?")
+    page.focus("#text")
+    page.keyboard.press("Shift+Tab")  # the last thing in the frame
+    for state in ("ask", "explained", "pending", "done"):
+        if state == "explained":
+            page.keyboard.press("Enter")
+            frame.locator("h1").wait_for()
+            frame.locator(".primary").press("Enter")
+            frame.locator(".choices button").first.wait_for()
+        elif state == "pending":
+            frame.locator(".choices button").first.press("Enter")
+            frame.locator(".send:focus").wait_for()
+        elif state == "done":
+            page.keyboard.press("Enter")
+            frame.locator("p:has-text('Thank you'):visible").wait_for()
+        serious = [
+            (one["id"], [node["html"] for node in one["nodes"]])
+            for part in page.frames
+            for one in axe.run(part).response["violations"]
+            if one["impact"] in {"serious", "critical"}
+        ]
+        assert serious == [], state
+
+
+# ------------------------------------------------------------------------------------------------
+
+_HEAR = """
+globalThis.told = [];
+addEventListener("message", ({ data, origin }) => told.push([origin, JSON.stringify(data)]));
+"""
+
+_POSE = """
+async ({ prompt, answers, ask }) => {
+  const feedback = document.querySelector("sordino-feedback");
+  feedback.setAttribute("ask", ask);
+  feedback.prompt = prompt;
+  feedback.answers = answers;
+}
+"""
+
+_AROUND = """
+() => {
+  const feedback = document.querySelector("sordino-feedback");
+  return {
+    told, frame: feedback.shadowRoot.innerHTML, page: document.documentElement.outerHTML,
+    globals: Object.keys(globalThis), local: { ...localStorage }, steps: history.length,
+    address: location.href, focused: document.activeElement?.tagName,
+  };
+}
+"""
+
+_INSIDE = """
+async () => {
+  const read = (request) => new Promise((resolve) => {
+    request.onsuccess = () => resolve(request.result);
+  });
+  const base = await read(indexedDB.open("sordino-0123456789abcdef"));
+  const stores = {};
+  for (const name of base.objectStoreNames) {
+    const store = base.transaction(name).objectStore(name);
+    stores[name] = [await read(store.getAllKeys()), await read(store.getAll())];
+  }
+  base.close();
+  return {
+    stores, ticks, inside: Object.keys(globalThis), kept: await caches.keys(),
+    session: [{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href],
+  };
+}
+"""
+
+
+def _terms():
+    return {
+        "id": "0123456789abcdef", "title": "T", "epsilon": 1.0, "threshold": str(_THRESHOLD),
+        "die": None, "levels": None, "cap": 50, "ties": True, "skips": True, "changes": "refused",
+        "tick_seconds": 1, "feedback": True, "project": None, "expires": "2030-01-01T00:00:00Z",
+        "caveats": [],
+    }  # fmt: skip
+
+
+def _pose(number):
+    """A thumb or a pair; the host names the answers of a pair in either order."""
+    if number % 2 == 0:
+        return {"ask": "thumb", "prompt": f"p{number}", "answers": [f"a{number}"]}
+    answers = [f"a{number}", f"b{number}"]
+    return {
+        "ask": "pair",
+        "prompt": f"p{number}",
+        "answers": answers[:: 1 if number % 4 == 1 else -1],
+    }
+
+
+def _way(question, label):
+    """What to press for a canonical label of 1 or 0, or 2 for neither."""
+    from sordino.preferences.records import canonical
+
+    if question["ask"] == "thumb":
+        return {1: "up", 0: "down", 2: "skip"}[label]
+    swapped = canonical(question["prompt"], *question["answers"])[0]
+    return {1: "second" if swapped else "first", 0: "first" if swapped else "second", 2: "tie"}[
+        label
+    ]
+
+
+def _words(answers, label, generator):
+    limit = 2**63 if label == 2 else _THRESHOLD
+    made = []
+    for answer in [*answers, *answers]:
+        below = answer == 1 if label in (0, 2) else answer == 0
+        low, high = (0, limit) if below else (limit, 2**64)
+        made.append(int(generator.integers(low, high, dtype=np.uint64)))
+    return [word.to_bytes(8, "little").hex() for word in made]
+
+
+def _seen(chat, person, label, answers, words, mutant=None):  # noqa: PLR0915 (one visit)
+    """Answer every question with one label; return all that can be seen, from each side."""
+    page, context = person.page, person.context
+    sent, bodies, steps = [], [], []
+    context.clock.install(time="2026-01-01T00:00:00Z")
+    context.clock.pause_at("2026-01-01T01:00:00Z")
+    context.add_init_script(_COINS.replace("WORDS", json.dumps(words)))
+    context.add_init_script(_TICKS)
+    context.add_init_script(_HEAR)
+    opened = {"study": _terms(), "questions": [], "stored": []}
+
+    def note(request):
+        if "/study/api/" in request.url and not request.url.endswith("/texts"):
+            sent.append((request.method, request.url, request.post_data))
+
+    def keep(route):
+        bodies.append(json.loads(route.request.post_data))
+        ids = [one["id"] for one in bodies[-1]["answers"]]
+        route.fulfill(json={"stored": ids, "refused": [], "spent": 1, "completion": None})
+
+    context.on("request", note)
+    context.route("**/api/preview", lambda route: route.fulfill(json=opened))
+    context.route("**/api/open", lambda route: route.fulfill(json=opened))
+    context.route("**/api/answers", keep)
+    if mutant is not None:
+        name, before, after = mutant
+
+        def alter(route):
+            source = route.fetch().text()
+            assert source.count(before) == 1, before
+            kind = "text/css" if name.endswith(".css") else "text/javascript"
+            route.fulfill(body=source.replace(before, after), content_type=kind)
+
+        context.route(f"**/page/{name}", alter)
+    page.set_viewport_size({"width": 300, "height": 900})
+    page.goto(chat.url)
+    page.click("#ask button")
+    frame_of(page).locator(".choices button").first.wait_for()
+    inside = page.frames[-1]
+    context.clock.run_for(1500)  # past the first tick; from here on one in each second
+    documents, bits = [], []
+    for number in range(len(answers)):
+        question = _pose(number)
+        page.evaluate(_POSE, question)
+        way = _way(question, label)
+        lead = "Was this" if question["ask"] == "thumb" else "Which answer"
+        frame_of(page).locator(f".question-asked:has-text('{lead}'):visible").wait_for()
+        heights = [page.evaluate("told.length")]
+        frame_of(page).locator(f".choices button.{way}:visible").click()
+        heights.append(page.evaluate("told.length"))
+        documents.append(inside.evaluate("[document.body.clientHeight, document.body.offsetWidth]"))
+        frame_of(page).locator(".send").click()
+        page.wait_for_function(
+            "(n) => told.filter(([, data]) => data.includes('answered')).length === n",
+            arg=number + 1,
+        ) if mutant is None else page.wait_for_timeout(150)
+        heights.append(page.evaluate("told.length"))
+        documents.append(inside.evaluate("document.documentElement.outerHTML"))
+        before = len(bodies)
+        context.clock.run_for(1000)
+        for _ in range(100):
+            if len(bodies) > before:
+                break
+            page.wait_for_timeout(30)
+        steps.append(heights)
+    page.wait_for_timeout(200)
+    for body in bodies:
+        bits += [(one["id"], one["answer"]) for one in body["questions"] and body["answers"]]
+    texts = [(q["ask"], q["prompt"]) for body in bodies for q in body["questions"]]
+    around, within = page.evaluate(_AROUND), inside.evaluate(_INSIDE)
+    seen = {**around, **within, "sent": sent, "documents": documents, "when": steps,
+            "noted": person.noted, "jar": context.cookies(), "texts": texts}  # fmt: skip
+    if [bit for _, bit in bits] != answers:
+        seen["stores"] = f"wrong for label {label}"
+    return seen
+
+
+def _differences(chat, visit, number, mutant=None):
+    generator = np.random.default_rng(number)
+    answers = generator.integers(0, 2, size=number).tolist()
+    labels = (1, 0) if mutant else (1, 0, 2)
+    seen = [
+        _seen(chat, visit(), label, answers, _words(answers, label, generator), mutant)
+        for label in labels
+    ]
+    if mutant is None:
+        first = seen[0]
+        assert len(first["stores"]["answers"][0]) == number
+        assert first["stores"]["questions"] == [[], []]  # texts are dropped when they have arrived
+        assert len(first["sent"]) == 2 + number
+        told = [json.loads(data)["sordino"] for _, data in first["told"]]
+        assert told.count("answered") == number
+        assert set(told) == {"ready", "height", "answered"}
+    for one in seen:
+        print("T", [d for _, d in one["told"]], one["when"])
+    for one in seen:
+        print("T", [d for _, d in one["told"]], one["when"])
+    written = [{key: json.dumps(value) for key, value in one.items()} for one in seen]
+    return sorted({key for one in written for key in written[0] if one[key] != written[0][key]})
+
+
+def test_nothing_tells_what_was_pressed(chat, visit):
+    assert _differences(chat, visit, 12) == []
+
+
+_TELL = '  tell("answered");\n'
+_DONE = '  reveal("done"); // a second click must not answer twice\n'
+_CHOSEN = "  choice = way;\n"
+_LABEL = "  const [part, whole] = JUDGMENTS[choice];\n"
+_ID = "id: `${judgment[0]}${randomId().slice(1)}`"
+_TURN = "[whole - part, whole]"
+_NOTE = "memory.note({ id, ask, prompt, answers })"
+_LONGER = "memory.note({ id, ask, prompt: part ? prompt : `${prompt} `, answers })"
+_PAD = "  main.style.paddingBlockEnd = `${JUDGMENTS[way][0]}px`;\n"
+_EARLY = '  if (JUDGMENTS[way][0]) tell("height", { pixels: 99 });\n'
+_SAID = '  announce(say("feedback.done"));\n'
+_LEAKS = {  # where it must be seen, and the change to a file of the page
+    "told to the page around": (["told"], (_TELL, '  tell("answered", { part });\n')),
+    "told only of what is good": (["told"], (_TELL, '  if (part) tell("answered");\n')),
+    "told before it is sent": (["told"], (_CHOSEN, _CHOSEN + _EARLY)),
+    "in the height of the frame": (["documents"], (_CHOSEN, _CHOSEN + _PAD)),
+    "in the words that go along": (["sent"], (_NOTE, _LONGER)),
+    "in the id": (["sent", "stores"], ("id: randomId()", _ID, "memory.js")),
+    "kept beside the answer": (
+        ["stores"],
+        ("answers.add(record)", "answers.add({ ...record, judgment })", "memory.js"),
+    ),
+    "left for screen readers": (["documents"], (_DONE + _SAID, _DONE)),
+    "left in the document": (["documents"], (_LABEL, f"{_LABEL}  main.dataset.was = choice;\n")),
+    "in when it is sent": (["ticks", "sent"], (_TELL, f"{_TELL}  if (part) sender.tick();\n")),
+    "in the console": (["noted"], (_TELL, f"{_TELL}  console.debug(part);\n")),
+    "of the order in which the page around names them": (
+        ["stores"],
+        (f"turned ? {_TURN}", f"false ? {_TURN}"),
+    ),
+}
+
+
+@pytest.mark.parametrize("leak", _LEAKS)
+def test_planted_leaks_are_seen_where_they_are(chat, visit, leak):
+    where, (before, after, *file) = _LEAKS[leak]
+    mutant = (*(file or ["feedback.js"]), before, after)
+    found = _differences(chat, visit, 2, mutant)
+    assert set(where) & set(found), found
+
+
+def test_the_buttons_stand_in_an_order_that_only_chance_decides(chat, visit):
+    """False alarm: all of ten orders are the same with 2^-9."""
+    page = visit().page
+    page.goto(chat.url)
+    page.evaluate("document.querySelector('#text').value = 'Tea?'")
+    orders = set()
+    for number in range(10):
+        frame = asked(page, f"How do I make tea, {number}?")
+        orders.add(
+            tuple(
+                frame.locator(".choices button").evaluate_all(
+                    "(all) => all.map((b) => b.className)"
+                )
+            )
+        )
+        if len(orders) == 2:
+            break
+    assert orders == {("up", "down"), ("down", "up")}
+
+
+def test_no_state_of_a_question_is_higher_than_another(chat, visit):
+    """At every width and in each language: the page around would see a height that changes."""
+    for locale in ("en-US", "de-DE"):
+        page = visit(locale=locale).page
+        page.goto(chat.url)
+        page.evaluate("(lang) => document.documentElement.setAttribute('lang', lang)", locale[:2])
+        frame = asked(page, "Two answers about bread, please")
+        for width in range(180, 700, 40):
+            page.set_viewport_size({"width": width, "height": 900})
+            found = set()
+            for way in ("first", "second", "tie"):
+                frame.locator(f".choices button.{way}:visible").click()
+                found.add(
+                    frame.locator("#main").evaluate("(node) => node.getBoundingClientRect().height")
+                )
+                page.keyboard.press("Escape")
+                frame.locator(".choices button.first:visible").wait_for()
+                found.add(
+                    frame.locator("#main").evaluate("(node) => node.getBoundingClientRect().height")
+                )
+            assert len(found) == 1, width
