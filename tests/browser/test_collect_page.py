@@ -324,7 +324,7 @@ def test_every_text_that_the_page_asks_for_is_there_and_used(page_folder):
     asked -= {name for name in asked if name.endswith(".js")}
     assert asked <= set(texts)
     made = ("error.", "role.", "nav.", "pending.", "admin.", "question.", "number", "demo.")
-    made += ("explain.asked.", "explain.lead.")
+    made += ("explain.asked.", "explain.lead.", "feedback.")
     assert {key for key in texts if not key.startswith(made)} <= asked | {"number"}
 
 
