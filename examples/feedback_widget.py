@@ -37,7 +37,7 @@ epsilon = 1.0  # about 1 in 4 thumbs is turned around before it leaves the brows
 cap = 20  # the most of one device
 open = true
 tick_seconds = {tick}
-embed = ["http://chat.demo.localhost:{port}"]
+embedded_in = ["http://chat.demo.localhost:{port}"]
 database = "study.db"
 """
 

@@ -155,7 +155,7 @@ def test_a_page_of_the_same_origin_is_refused_and_one_that_was_not_declared_sees
     one = Chat(tmp_path / "chat")
     try:
         embed = f'["http://study.demo.localhost:{one.port}"]'
-        text = re.sub(r"embed = .*", f"embed = {embed}", one.file.read_text())
+        text = re.sub(r"embedded_in = .*", f"embedded_in = {embed}", one.file.read_text())
         one.file.write_text(text)
         one.process.terminate()
         one.process.wait()

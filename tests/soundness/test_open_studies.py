@@ -199,4 +199,4 @@ def test_a_file_tells_neither_who_came_first_nor_what_was_asked_first(begun, tmp
 )  # fmt: skip
 def test_only_whole_origins_may_be_let_in(begun, embed):
     with pytest.raises(Exception, match="embed"):
-        begun(embed=(embed,))
+        begun(embedded_in=(embed,))

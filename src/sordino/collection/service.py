@@ -595,7 +595,7 @@ def make_app(
         Route("/api/admin/status", service.admin_status),
         Route("/api/admin/export", service.admin_export),
     ]
-    return _application(routes, service.metrics, lifespan, study.embed)
+    return _application(routes, service.metrics, lifespan, study.embedded_in)
 
 
 def _application(

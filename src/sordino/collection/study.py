@@ -273,7 +273,9 @@ class Study:
     return_url: str | None = None  # where whoever has sent all answers may go
     open: bool = False  # whether one link is for any number of devices, each of them a person
     most_persons: int = 10_000  # of an open study; others join no more
-    embed: tuple[str, ...] = ()  # origins of pages that may show the widget; closed by default
+    embedded_in: tuple[
+        str, ...
+    ] = ()  # origins of pages that may show the widget; closed by default
     feedback: bool = False  # whether questions come with their answers, from the page around
     # Codes of languages that come with sordino, or paths of files like theirs.
     languages: tuple[str, ...] = ("en", "de")
@@ -306,7 +308,7 @@ class Study:
                 f"die for them all. Here are some with {' and '.join(map(str, sorted(sizes)))}."
             )
         _validate.integer("most_persons", self.most_persons, at_least=1, at_most=1_000_000)
-        _refuse_origins(self.embed)
+        _refuse_origins(self.embedded_in)
         for name in ("ties", "skips", "accept_weak", "markdown", "open"):
             _validate.one_of(name, getattr(self, name), (True, False))
         _validate.integer("minimum", self.minimum, at_least=0)
@@ -475,7 +477,7 @@ def _refuse_origins(origins: tuple[object, ...]) -> None:
     """Refuse what is no origin: it would stand in a header that says who may show the widget."""
     if not all(isinstance(one, str) and _ORIGIN.match(one) for one in origins):
         raise UsageError(
-            "embed must be a list of origins such as https://chat.example.org: scheme and host in "
+            "embedded_in must be a list of origins such as https://chat.example.org: scheme and host in "
             "small letters, a port if it is not the usual one, and no path. Plain http is for "
             "localhost."
         )
@@ -519,7 +521,7 @@ def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     settings = dict(values)
     if not isinstance(settings["questions"], str) or not settings["questions"]:
         raise DataError(f"{name}: questions must be the name of a file.")
-    for key, what in (("languages", "codes or files"), ("embed", "origins")):
+    for key, what in (("languages", "codes or files"), ("embedded_in", "origins")):
         if not isinstance(settings.get(key, []), list):
             raise DataError(f"{name}: {key} must be a list of {what}.")
         if key in settings:
@@ -551,7 +553,7 @@ changes = {changes}  # "paid": a changed mind is a new answer and costs another 
 
 open = {open}  # true: one public link; each device that opens it is a person with its own cap
 most_persons = {most_persons}  # of an open study
-embed = {embed}  # origins of pages that may show the widget, such as https://chat.example.org
+embedded_in = {embedded_in}  # origins of pages that may show the widget, such as https://chat.example.org
 
 markdown = {markdown}  # false: texts are shown as they are, stars and all
 tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little

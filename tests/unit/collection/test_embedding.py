@@ -17,7 +17,7 @@ def ancestors(response):
 
 @pytest.mark.parametrize("embed", [[], [CHAT, "http://localhost:8000"]])
 def test_only_the_frame_may_be_shown_and_only_by_declared_pages(talk, embed):
-    client = talk(embed=embed).client
+    client = talk(embedded_in=embed).client
     wanted = " ".join(embed) or "'none'"
     framed = client.get("/feedback")
     assert framed.status_code == 200
@@ -28,7 +28,7 @@ def test_only_the_frame_may_be_shown_and_only_by_declared_pages(talk, embed):
 
 
 def test_only_declared_pages_load_the_widget_and_nothing_else_is_shared(talk):
-    client = talk(embed=[CHAT]).client
+    client = talk(embedded_in=[CHAT]).client
     for origin, allowed in ((CHAT, CHAT), ("https://other.example.org", None), ("null", None)):
         told = client.get("/widget.js", headers={"Origin": origin}).headers
         assert told.get("access-control-allow-origin") == allowed
