@@ -477,9 +477,9 @@ def _refuse_origins(origins: tuple[object, ...]) -> None:
     """Refuse what is no origin: it would stand in a header that says who may show the widget."""
     if not all(isinstance(one, str) and _ORIGIN.match(one) for one in origins):
         raise UsageError(
-            "embedded_in must be a list of origins such as https://chat.example.org: scheme and host in "
-            "small letters, a port if it is not the usual one, and no path. Plain http is for "
-            "localhost."
+            "embedded_in must be a list of origins such as https://chat.example.org: scheme and "
+            "host in small letters, a port if it is not the usual one, and no path. Plain http is "
+            "for localhost."
         )
 
 
