@@ -19,6 +19,7 @@ const FILES = [
   "page/kinds.js",
   "page/markdown.js",
   "page/memory.js",
+  "page/offline.js",
   "page/moving.js",
   "page/preview.js",
   "page/question.js",
