@@ -142,5 +142,5 @@ def test_simulated_answers_stay_simulated(folder, pairs):
 
 
 def test_answers_are_not_randomized_twice_and_raw_judgments_are_not_fitted(private):
-    refused(private, ["privatize", "p.jsonl", "--epsilon", 1, "--out", "r.jsonl"], 2)
+    refused(private, ["privatize", "p.jsonl", "--epsilon", 1, "--out", "r.jsonl"], 4)
     refused(private, ["fit", "in.jsonl", "--out", "reward.json"], 2, "raw")

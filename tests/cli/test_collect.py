@@ -386,7 +386,7 @@ def test_serve_shows_what_to_compare(begun, monkeypatch):
     assert said.value["admin_token"] == token
     assert said.value["page_sha256"] == read_page().digest
     assert (said.value["epsilon"], said.value["cap"]) == (1, 5)
-    assert started[0][1] == {"listening": ("127.0.0.1", 8000), "admin_token": token}
+    assert started[0][1] == {"listening": ("127.0.0.1", 8000)}
     assert begun.run(*words, "--json").value["admin_token"] == token
     other = begun.run("collect", "serve", "study.toml", "--json").value["admin_token"]
     assert other != token
