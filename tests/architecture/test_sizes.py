@@ -32,11 +32,11 @@ PUBLIC_BEYOND_EXPORTS = {
     "debias", "dp_event", "exact_epsilon", "export", "gaussian_mu", "hashed_coin",
     "label_neighbors", "synthesize", "tilt",
 }  # fmt: skip
-MOST_OTHERS = 1_400  # public definitions that are neither exported nor in the set above
-MOST_LINES = 80_000  # 70,000 is the rule: commands of all algorithms are to be made up for
-MOST_FILES = 230
-MOST_USED_ONCE = 700
-MOST_ANY = 130
+MOST_OTHERS = 1_271  # public definitions that are neither exported nor in the set above
+MOST_LINES = 78_700  # 70,000 is the rule: the page, its kinds and the widget are to be made up for
+MOST_FILES = 209
+MOST_USED_ONCE = 610
+MOST_ANY = 111
 LONGEST_FILE = 900
 SMALL_FILE = 150
 LEAST_COMMENTS = 30  # per 1,000 lines
