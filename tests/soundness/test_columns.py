@@ -86,14 +86,22 @@ def test_levels_of_a_record_are_not_quoted(hides_records):
 
 
 @pytest.mark.parametrize("rating", [1, 2, 3])
-def test_undeclared_levels_are_refused_whatever_was_rated(rating, tmp_path):
+def test_other_levels_are_refused_whatever_was_rated(rating, tmp_path):
     """A sum in pieces would else refuse those ratings that are no half, and so tell them."""
     path = tmp_path / "ratings.jsonl"
     row = {"prompt": "p", "completion": "x", "rating": rating, "levels": "1..5"}
     path.write_text(json.dumps(row))
-    for levels, wanted in ((None, "must be declared"), ("1..3", "as they were declared")):
+    found = find_chunks(path, levels="1..3")
+    wanted = "as they were declared"
+    with pytest.raises(DataError, match=wanted), survey_chunks(found, engine=InProcess()):
+        pass
+    for levels in ("1..5", None):  # declared by the caller, or by the file
         found = find_chunks(path, levels=levels)
-        with pytest.raises(DataError, match=wanted), survey_chunks(found, engine=InProcess()):
-            pass
-    with survey_chunks(find_chunks(path, levels="1..5"), engine=InProcess()) as survey:
-        assert survey.n == 1
+        assert str(found.levels) == "1..5"
+        with survey_chunks(found, engine=InProcess()) as survey:
+            assert survey.n == 1
+    later = {"prompt": "p", "completion": "y", "rating": rating, "levels": "1..3"}
+    path.write_text(f"{json.dumps(row)}\n{json.dumps(later)}\n")
+    found = find_chunks(path)
+    with pytest.raises(DataError), survey_chunks(found, engine=InProcess()):
+        pass

@@ -393,6 +393,7 @@ def arrived_manifest(folder, name, release, unit="label", epsilon=0.25):
         mechanism="randomized-response",
         epsilon=promise.epsilon,
         flip_probability=0.4,
+        categories=2,
         unit=unit,
         neighbors="REPLACE_ONE",
         trust="local",

@@ -267,7 +267,7 @@ def test_half_the_noise_is_refuted(monkeypatch):
     honest = privatize(read_pairs(rows_of(ONE_RECORD, [1])), COIN, ledger=new_ledger())
     with pytest.raises(PrivacyError, match="flipped with probability"):
         replace(honest, flip_probability=weaker / 2**64)
-    monkeypatch.setattr("sordino.preferences.pairs.flip_probability", lambda _: weaker / 2**64)
+    monkeypatch.setattr("sordino.preferences.pairs.flip_probability", lambda *_: weaker / 2**64)
     monkeypatch.setattr(RandomizedResponse, "threshold", property(lambda _: weaker))
     monkeypatch.setitem(CHANCE, FLIP, Fraction(weaker, 2**64))
     monkeypatch.setitem(CHANCE, KEEP, 1 - Fraction(weaker, 2**64))
