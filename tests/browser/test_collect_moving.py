@@ -31,7 +31,7 @@ def shown(person):
     """Lock a device and return the code that it shows."""
     move(person)
     person.page.click(_BEGIN)
-    return person.page.inner_text("main .code")
+    return person.page.inner_text("main .spelled")
 
 
 def arrive(visit, one, code):
@@ -145,7 +145,7 @@ def test_without_a_code_the_device_stays_locked_and_can_ask_again_or_stay(
 
 def shown_again(person):
     person.page.click(_BEGIN)
-    return person.page.inner_text("main .code")
+    return person.page.inner_text("main .spelled")
 
 
 @pytest.mark.parametrize("way", ["code", "invitation"])
@@ -259,7 +259,7 @@ def two_devices(site, visit, mutant=None):
     )
     old.page.wait_for_selector(_BEGIN, timeout=5000)
     old.page.click(_BEGIN)
-    code = old.page.inner_text("main .code")
+    code = old.page.inner_text("main .spelled")
     told = old.page.evaluate(_MOVING)
     second.evaluate(_TOSS)
     old.page.route("**/api/move", lambda route: route.abort())

@@ -228,14 +228,14 @@ def test_whoever_is_done_gets_a_code_and_a_way_back_however_often_words_are_lost
     person.begin(one.link())
     person.answer()
     person.settled()
-    assert person.page.locator("main .code").count() == 0
+    assert person.page.locator("main .spelled").count() == 0
     person.page.route("**/api/answers", lose_once)
     person.answer()
-    code = person.page.inner_text("main .code")
+    code = person.page.inner_text("main .spelled")
     assert lost
     assert person.page.get_attribute("main a.button", "href") == "https://panel.example/done"
     person.page.reload()
-    assert person.page.inner_text("main .code") == code
+    assert person.page.inner_text("main .spelled") == code
     command = [sys.executable, "-m", "sordino", "collect", "status", "study.toml"]
     told = subprocess.run(
         [*command, "--codes", "--json"], cwd=one.folder, capture_output=True, text=True, check=True

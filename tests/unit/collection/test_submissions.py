@@ -9,7 +9,7 @@ import pytest
 from sordino.collection.answers import MOST_ANSWERS, _Submitted, read_submission
 from sordino.collection.refusals import Refusal
 
-STUDY = SimpleNamespace(id="5" * 16, by_id={})
+STUDY = SimpleNamespace(id="5" * 16, by_id={}, feedback=False)
 
 
 def answer(**changes):

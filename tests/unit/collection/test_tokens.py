@@ -179,10 +179,11 @@ def test_an_error_of_the_database_shows_no_row(talk):
 
 COLUMNS = {
     "sordino_study": {"digest", "terms"},
-    "sordino_questions": {"id", "asked"},
-    "sordino_invitations": {"token", "expires", "revoked", "person"},
-    "sordino_persons": {"id", "device", "questions", "spent"},
+    "sordino_questions": {"id", "asked", "content"},
+    "sordino_invitations": {"token", "expires", "revoked", "person", "parent"},
+    "sordino_persons": {"id", "device", "questions", "spent", "moving"},
     "sordino_answers": {"person", "question", "revision", "id", "answer"},
+    "sordino_completions": {"code"},
 }
 
 

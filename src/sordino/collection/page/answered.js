@@ -90,7 +90,7 @@ export function completed({ completion, waiting }) {
   if (completion === null || waiting.length > 0) return [];
   const safe = typeof completion.url === "string" && completion.url.startsWith("https://");
   return [
-    ...(completion.code ? [element("p", { text: say("end.code") }), element("p", { class: "code", translate: "no", text: completion.code })] : []),
+    ...(completion.code ? [element("p", { text: say("end.code") }), element("p", { class: "spelled", translate: "no", text: completion.code })] : []),
     ...(safe ? [element("p", {}, element("a", { class: "button", href: completion.url, rel: "noreferrer", text: say("end.return") }))] : []),
   ];
 }

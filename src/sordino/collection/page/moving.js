@@ -124,7 +124,7 @@ export class Mover {
     }, { class: "quiet" });
     return [
       element("p", { class: "lead", text: say("move.code") }),
-      element("p", { class: "code", translate: "no", text: grouped(this.#code) }),
+      element("p", { class: "spelled", translate: "no", text: grouped(this.#code) }),
       element("p", { text: say("move.link") }),
       element("p", { class: "address", text: link }),
       copy,
