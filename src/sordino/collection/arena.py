@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
@@ -48,6 +49,9 @@ class Chooser(ABC):
     def learned(self, engine: Engine, stored: int) -> None:
         """Take notice that so many answers were stored; most learn nothing from answers."""
         del engine, stored
+
+    def close(self) -> None:
+        """End what is under way, so that the database can be left."""
 
 
 def chooser_of(study: Study) -> Chooser:
@@ -233,7 +237,12 @@ class Optimistic(Chooser):
         self.stored += stored
         if self.read == 0 or self.due:
             self.read = self.stored  # asked for; the next one is due later
-            self._executor.submit(self.refresh, engine)
+            with suppress(RuntimeError):  # it was closed
+                self._executor.submit(self.refresh, engine)
+
+    def close(self) -> None:
+        """Wait for an estimate that is being made."""
+        self._executor.shutdown()
 
     def choose(self, connection: Connection, known: Collection[str], count: int) -> list[str]:
         """Return questions that two policies drew; where they draw none that is new, the rarest.

@@ -583,6 +583,7 @@ def make_app(
             yield
         finally:
             writer.stop()
+            service.chooser.close()
             engine.dispose()
 
     routes = [

@@ -213,7 +213,8 @@ def manifest(tmp_path, content=b"{}\n", **changes):
     values = {
         "sha256": sha256_of(path), "release_id": "5" * 16, "mechanism": "randomized-response",
         "epsilon": coin.realized_epsilon, "flip_probability": coin.flip_probability,
-        "unit": "label", "neighbors": "REPLACE_ONE", "trust": "local", "caveats": (), "categories": 2,
+        "unit": "label", "neighbors": "REPLACE_ONE", "trust": "local", "caveats": (),
+        "categories": 2,
     } | changes  # fmt: skip
     made = Manifest(**values)
     manifest_path(path).write_text(json.dumps(made.to_dict()))
