@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -38,6 +38,8 @@ _TRIES: Final = 64  # draws of two answers, until one is a question that this pe
 class Chooser(ABC):
     """Chooses questions inside the transaction that notes them as asked."""
 
+    _executor: ThreadPoolExecutor | None = None  # of what is learned beside the service
+
     @abstractmethod
     def __init__(self, study: Study) -> None:
         """Read what is public of a study."""
@@ -51,7 +53,9 @@ class Chooser(ABC):
         del engine, stored
 
     def close(self) -> None:
-        """End what is under way, so that the database can be left."""
+        """Wait for an estimate that is being made, so that the database can be left."""
+        if self._executor is not None:
+            self._executor.shutdown()
 
 
 def chooser_of(study: Study) -> Chooser:
@@ -238,11 +242,7 @@ class Optimistic(Chooser):
         if self.read == 0 or self.due:
             self.read = self.stored  # asked for; the next one is due later
             with suppress(RuntimeError):  # it was closed
-                self._executor.submit(self.refresh, engine)
-
-    def close(self) -> None:
-        """Wait for an estimate that is being made."""
-        self._executor.shutdown()
+                cast("ThreadPoolExecutor", self._executor).submit(self.refresh, engine)
 
     def choose(self, connection: Connection, known: Collection[str], count: int) -> list[str]:
         """Return questions that two policies drew; where they draw none that is new, the rarest.
