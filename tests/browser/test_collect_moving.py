@@ -239,13 +239,13 @@ def two_devices(site, visit, mutant=None):
     for person in (old, new) if mutant else ():
         alter(person.page, mutant)
     old.begin(one.link())
+    old.answer()
+    old.settled()
     second = old.context.new_page()
     if mutant:
         alter(second, mutant)
     second.goto(one.url)
     second.wait_for_selector(".question")
-    old.answer()
-    old.settled()
     move(old)
     old.context.route("**/api/answers", lambda route: route.abort())
     second.keyboard.press("1")
