@@ -90,10 +90,11 @@ async function opened(token, kept, name) {
   const given = stored.reduce((sum, { revision }) => sum + revision, 0);
   if (answer.study.project) await (await openWallet()).open(answer.study, given); // it counts here first
   const study = await memory.remember(answer.study, answer.questions, stored, code !== null);
-  await memory.learn(answer.questions);
-  const told = new Set(answer.questions.map(({ id }) => id));
-  const same = study.questions.every(({ id }) => told.has(id));
+  const live = study.terms.choose !== "fewest"; // more questions may have come meanwhile, and only then
+  const same = study.questions.every(({ id }, place) => id === answer.questions[place]?.id)
+    && (live || study.questions.length === answer.questions.length);
   if (!same || !sameTerms(study.terms, answer.study)) return refuse("terms-changed");
+  if (live) await memory.learn(answer.questions);
   history.replaceState(null, "", location.pathname); // the invitation has done its work
   return study;
 }
