@@ -66,16 +66,16 @@ def test_a_study_without_a_database_can_be_looked_at(site, visit, tmp_path):
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "sordino", "collect", "preview", "s.toml", "--json"]
     process = subprocess.Popen(
-        [*command, "--port", str(port)], cwd=tmp_path, stdout=subprocess.PIPE
+        [*command, "--port", str(port)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     try:
-        told = json.loads(process.stdout.readline())
+        told = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
         assert told["page"] == f"http://127.0.0.1:{port}/?preview"
         asked = rehearse(visit(), f"http://127.0.0.1:{port}/", 3)
         assert asked <= {"texts", "health", "preview"}
     finally:
         process.terminate()
-        process.wait()
+        process.communicate()
     assert {path.name for path in tmp_path.iterdir()} == {"s.toml", "q.jsonl"}
 
 

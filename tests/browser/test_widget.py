@@ -413,6 +413,7 @@ def _seen(chat, person, label, answers, words, mutant=None):  # noqa: PLR0915 (o
         way = _way(question, label)
         lead = "Was this" if question["ask"] == "thumb" else "Which answer"
         frame_of(page).locator(f".question-asked:has-text('{lead}'):visible").wait_for()
+        page.wait_for_timeout(150)  # until its height is told, which no press decides
         heights = [page.evaluate("told.length")]
         frame_of(page).locator(f".choices button.{way}:visible").click()
         heights.append(page.evaluate("told.length"))
@@ -459,10 +460,6 @@ def _differences(chat, visit, number, mutant=None):
         told = [json.loads(data)["sordino"] for _, data in first["told"]]
         assert told.count("answered") == number
         assert set(told) == {"ready", "height", "answered"}
-    for one in seen:
-        print("T", [d for _, d in one["told"]], one["when"])
-    for one in seen:
-        print("T", [d for _, d in one["told"]], one["when"])
     written = [{key: json.dumps(value) for key, value in one.items()} for one in seen]
     return sorted({key for one in written for key in written[0] if one[key] != written[0][key]})
 
