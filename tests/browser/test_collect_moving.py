@@ -202,11 +202,6 @@ def test_a_device_that_takes_part_claims_nothing(site, visit):
 _MUTANTS = {  # each lets two devices toss for one question, or loses an answer
     "a lock that no coin looks at": ("memory.js", "if (moving !== undefined) return moving;", ""),
     "a lock over what waits": ("memory.js", 'if (await done(queue.count())) return "waiting";', ""),
-    "a code before the lock": (
-        "moving.js",
-        'if ((await this.#memory.lock()) !== "locked") return;',
-        "setTimeout(() => this.#memory.lock(), 60000);",
-    ),
     "on before the service knows": (
         "moving.js",
         'await this.#ask("stay");',
