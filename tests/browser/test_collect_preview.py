@@ -160,7 +160,8 @@ _SPEND = """async ({ budget, crash }) => {
   for (let place = 0; place < 4; place += 1) told.push(await toss(place).catch(() => "crash"));
   await wallet.open({ ...terms, id: "t", project: { name: "P", epsilon: 5 } }, 0);
   const more = await wallet.reserve({ ...terms, id: "t" });
-  const { spent, budget: left } = (await wallet.projects()).find(({ name }) => name === "P") ?? { spent: null };
+  const kept = (await wallet.projects()).find(({ name }) => name === "P");
+  const { spent, budget: left } = kept ?? { spent: null };
   return { told, more, spent, budget: left, tossed: (await memory.progress()).given.length };
 }"""
 
