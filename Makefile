@@ -3,13 +3,14 @@
 #   make check     lint, types, imports, and the tests of what has changed since main
 #   make test      all tests but the deep ones
 #   make test-all  every test
+#   make docs      the site, in site/index.html
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= auto
 
-.PHONY: demo check test test-all lint types imports format benchmark clean
+.PHONY: demo check test test-all lint types imports format docs benchmark clean
 
 demo: $(VENV)/.core
 	@rm -rf runs/demo && mkdir -p runs/demo
@@ -41,6 +42,10 @@ format: $(VENV)/.check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "The site is in $(CURDIR)/site/index.html"
+
 benchmark: $(VENV)/.dev
 	for script in benchmarks/speed/*.py; do $(BIN)/python $$script || exit 1; done
 
@@ -56,9 +61,13 @@ $(VENV)/.check: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[check]'
 	@touch $@ $(VENV)/.core
 
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[docs]'
+	@touch $@ $(VENV)/.core
+
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[dev,language,scale,collect]'
-	@touch $@ $(VENV)/.core $(VENV)/.check
+	@touch $@ $(VENV)/.core $(VENV)/.check $(VENV)/.docs
 
 clean:
-	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

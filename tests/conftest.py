@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -122,6 +124,28 @@ def _nothing_finalized_at_the_end_of_the_stack(request):
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def built_site(tmp_path_factory):
+    """Return the site, built strictly by whichever process of the tests comes first."""
+    pytest.importorskip("material", reason="the extra 'docs' is not installed")
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "site"
+    with (place.parent / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "index.html").exists():
+            done = subprocess.run(
+                [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(place)],
+                cwd=Path(__file__).resolve().parents[1],
+                env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert "WARNING" not in done.stderr
+    return place
 
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -1,11 +1,8 @@
 """What is promised, and what was done: a guarantee, and the events that accounting makes it of.
 
-A guarantee says (ε, δ), what one change is, whose it is, and who saw the raw judgments.
-
 A mechanism hands over an event, the ledger stores it as a kind and a few numbers, and
 ``accounting`` turns events into a guarantee. The table is closed: nothing that is read from a
-file can name a class. What one change of the data is (the relation) belongs to the entry that
-holds the event, not to the event.
+file can name a class. The relation belongs to the entry that holds the event, not to the event.
 """
 
 from __future__ import annotations
@@ -41,8 +38,11 @@ class NeighboringRelation(enum.Enum):
 
 
 ADD_OR_REMOVE_ONE = NeighboringRelation.ADD_OR_REMOVE_ONE
+"""One unit is there or not; how many there are is private, too."""
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
+"""One unit is replaced by any other; how many there are is public."""
 REPLACE_SPECIAL = NeighboringRelation.REPLACE_SPECIAL
+"""One label is replaced by a fair coin, one record by an empty one; their number is public."""
 
 Unit = Literal["label", "record", "person"]
 Trust = Literal["local", "central"]

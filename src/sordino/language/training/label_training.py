@@ -214,9 +214,10 @@ _PLAIN = (
 class PrivateDPOConfig(PrivateTrainingSettings, DPOConfig):
     """Settings of :class:`PrivateDPOTrainer`; those of trl's ``DPOConfig``, less what is fixed.
 
+    ``beta`` is what the rest of the library calls the temperature: the KL strength, in units of
+    reward. The policy that is aimed at is the reference tilted by reward / beta.
+
     Args:
-        beta: What the rest of the library calls the temperature: the KL strength, in units of
-            reward. The policy that is aimed at is the reference tilted by reward / beta.
         loss_type: ``["robust"]``, trl's name of the debiased loss.
         label_smoothing: Left out; the trainer sets it to the flip probability of the pairs.
 
