@@ -31,11 +31,11 @@ from typing import Any, Final, NamedTuple, get_args
 
 import numpy as np
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Engine,
     Executable,
     Row,
+    bindparam,
     delete,
     func,
     insert,
@@ -294,15 +294,21 @@ def _opened(connection: Connection, person: Row[Any], expires: int) -> Opened:
     return Opened(questions, expires, stored)
 
 
-def _person_where(connection: Connection, condition: ColumnElement[bool]) -> Row[Any] | None:
-    """Return a person who may go on, locked until the transaction ends."""
-    query = (
-        select(PERSONS, INVITATIONS.c.expires, INVITATIONS.c.revoked)
-        .join(INVITATIONS, INVITATIONS.c.person == PERSONS.c.id)
-        .where(condition)
-        .with_for_update()
-    )
-    row = connection.execute(query).first()
+# Statements of every submit are built once: that costs more than what they do.
+_PERSON: Final = (
+    select(PERSONS, INVITATIONS.c.expires, INVITATIONS.c.revoked)
+    .join(INVITATIONS, INVITATIONS.c.person == PERSONS.c.id)
+    .with_for_update()
+)
+_PERSONS: Final = {
+    name: _PERSON.where(PERSONS.c[name] == bindparam("digest")) for name in ("device", "moving")
+}
+
+
+def _person_with(connection: Connection, **digest: str) -> Row[Any] | None:
+    """Return the person of a device or a code who may go on, locked until the transaction ends."""
+    ((name, value),) = digest.items()
+    row = connection.execute(_PERSONS[name], {"digest": value}).first()
     if row is not None:
         _refuse_withdrawn(row)
     return row
@@ -324,9 +330,7 @@ def prepare_move(
     connection: Connection, study: Study, *, device: str, step: str, code: str
 ) -> None:
     """Keep the digest of a code by which another device takes over, or take it back."""
-    person = _person_where(
-        connection, PERSONS.c.device == digest_of_secret(study, "device", device)
-    )
+    person = _person_with(connection, device=digest_of_secret(study, "device", device))
     if person is None:
         raise Refusal("unknown-device")
     if step != "look":
@@ -344,11 +348,11 @@ def claim(connection: Connection, study: Study, *, code: str, fresh: bool, devic
     """
     digest = digest_of_secret(study, "device", device)
     # A device that did not hear the answer asks again; the code is used up by then.
-    person = _person_where(connection, PERSONS.c.device == digest)
+    person = _person_with(connection, device=digest)
     if person is not None:
         return _opened(connection, person, person.expires)
-    shown = PERSONS.c.moving == digest_of_secret(study, "code", code)
-    person = _person_where(connection, shown) if fresh and not study.feedback else None
+    shown = digest_of_secret(study, "code", code)
+    person = _person_with(connection, moving=shown) if fresh and not study.feedback else None
     if person is None:
         raise Refusal("unknown-code")
     _bind(connection, person.id, digest)
@@ -700,6 +704,17 @@ def _refusal(
     return next((code for code, applies in reasons.items() if applies), None)
 
 
+_GIVEN: Final = select(*(ANSWERS.c[name] for name in _Submitted._fields)).where(
+    ANSWERS.c.person == bindparam("person")
+)
+_ADD: Final = insert(ANSWERS)
+_SPEND: Final = (
+    update(PERSONS)
+    .where(PERSONS.c.id == bindparam("person"))
+    .values(spent=bindparam("spending"), questions=bindparam("asking"))
+)
+
+
 def store(
     connection: Connection,
     study: Study,
@@ -710,13 +725,13 @@ def store(
 ) -> dict[str, Any]:
     """Store what can be stored, and return what the page is told."""
     # `sent` are the questions themselves, of a study whose questions come with their answers.
-    row = _person_where(connection, PERSONS.c.device == digest_of_secret(study, "device", device))
+    row = _person_with(connection, device=digest_of_secret(study, "device", device))
     if row is None:
         raise Refusal("unknown-device")
-    rows = connection.execute(select(ANSWERS).where(ANSWERS.c.person == row.id))
-    names, given, spent = _Submitted._fields, json.loads(row.questions), int(row.spent)
+    rows = connection.execute(_GIVEN, {"person": row.id})
+    given, spent = json.loads(row.questions), int(row.spent)
     asked = {*given, *sent}
-    known = {one.question: _Submitted(*(getattr(one, name) for name in names)) for one in rows}
+    known = {one.question: one for one in map(_Submitted._make, rows)}
     refused, before = [], _is_done(study, known, spent)
     for answer in answers:
         code: str | None = "unknown-question"
@@ -733,7 +748,7 @@ def store(
                 connection.execute(update(ANSWERS).where(same).values(values))
             else:
                 keys = {"person": row.id, "question": answer.question}
-                connection.execute(insert(ANSWERS), keys | values)
+                connection.execute(_ADD, keys | values)
                 if answer.question in sent:
                     _keep(connection, sent[answer.question])
             known[answer.question] = answer
@@ -744,8 +759,8 @@ def store(
     wanted = min(AHEAD - len(open_ones), study.most_questions - len(given))
     more = chooser.choose(connection, given, wanted) if study.chooses and wanted > 0 else []
     if spent != row.spent or more:
-        values = {"spent": spent, "questions": json.dumps([*given, *more])}
-        connection.execute(update(PERSONS).where(PERSONS.c.id == row.id).values(values))
+        spending = {"spending": spent, "asking": json.dumps([*given, *more])}
+        connection.execute(_SPEND, {"person": row.id} | spending)
     without = {each["id"] for each in refused}
     stored = [answer.id for answer in answers if answer.id not in without]
     completion = None

@@ -443,6 +443,11 @@ class Study:
 
     def told(self, expires: int) -> dict[str, Any]:
         """Return what a page is told of this study, before anybody answers anything."""
+        return self._told | {"expires": moment(expires)}
+
+    @cached_property
+    def _told(self) -> dict[str, Any]:
+        """Return what every page is told: to account for a person takes long, once is enough."""
         names = ("id", "title", "epsilon", "ties", "skips", "changes", "choose", "tick_seconds")
         return {name: getattr(self, name) for name in names} | {
             "markdown": self.markdown,
@@ -453,7 +458,6 @@ class Study:
             "die": self.terms["die"],
             "levels": self.levels and [self.levels.low, self.levels.high],
             "project": self.project and {"name": self.project, "epsilon": self.project_epsilon},
-            "expires": moment(expires),
             "caveats": list(self.guarantee("person").caveats),
         }
 
