@@ -660,6 +660,7 @@ def serve(app: Starlette, *, listening: socket.socket) -> None:
         app,
         log_config=None,
         access_log=False,
+        ws="none",  # nothing here speaks it, whatever else is installed
         server_header=False,
         proxy_headers=True,
         timeout_graceful_shutdown=_GRACE,
