@@ -405,7 +405,7 @@ def test_serve_prints_the_digest_of_its_own_words(begun, monkeypatch):
     words = json.loads((studies._folder() / "languages" / "en.json").read_text("utf-8"))
     words["texts"]["page.name"] = "Mine"
     (begun / "own.json").write_text(json.dumps(words))
-    edit(begun, '["en", "de"]', '["own.json"]')
+    edit(begun, '["en", "de", "es", "fr"]', '["own.json"]')
     value = begun.run("collect", "serve", "study.toml", "--json").value
     assert value["page_sha256"] == studies.read_page([words]).digest
     assert value["page_sha256"] != studies.read_page().digest

@@ -278,7 +278,7 @@ class Study:
     ] = ()  # origins of pages that may show the widget; closed by default
     feedback: bool = False  # whether questions come with their answers, from the page around
     # Codes of languages that come with sordino, or paths of files like theirs.
-    languages: tuple[str, ...] = ("en", "de")
+    languages: tuple[str, ...] = ("en", "de", "es", "fr")
     database: str  # an SQLite file beside the study, or the URL of a PostgreSQL database
     questions: tuple[Question, ...] = field(repr=False)  # what is asked
     folder: Path  # where the study lies; paths in it start there
@@ -561,7 +561,7 @@ embedded_in = {embedded_in}  # origins of pages that may show the widget, such a
 
 markdown = {markdown}  # false: texts are shown as they are, stars and all
 tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little
-languages = {languages}  # en and de are here; a file of your own is a path
+languages = {languages}  # en, de, es and fr are here; a file of your own is a path
 minimum = {minimum}  # fewer answers are not exported, unless you say --accept-few
 # project = "helpfulness"  # one budget on each device for all studies of a project
 # project_epsilon = 20.0  # the most that one device spends in all of them
