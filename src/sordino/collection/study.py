@@ -663,13 +663,9 @@ def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
     }
     known = {_digest_of_words(json.loads(raw)) for raw in packaged.values()}
     own = sorted({_digest_of_words(words) for words in languages} - known)
-    lines = [
-        *(
-            f"{name} {sha256(raw).hexdigest()}\n"
-            for name, raw in sorted((found | packaged).items())
-        ),
-        *(f"own {one}\n" for one in own),
-    ]
+    whole = sorted((found | packaged).items())
+    lines = [f"{name} {sha256(raw).hexdigest()}\n" for name, raw in whole]
+    lines += [f"own {one}\n" for one in own]
     digest = sha256("".join(lines).encode()).hexdigest()
     sent = {
         name: (raw.replace(_DIGEST, digest.encode()), _KINDS[Path(name).suffix])
@@ -680,8 +676,7 @@ def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
 
 def _digest_of_words(language: Mapping[str, Any]) -> str:
     """Return a SHA-256 of one language that does not depend on how its file is laid out."""
-    words = {name: language[name] for name in ("code", "name", "texts")}
-    return digest_of_json(words)
+    return digest_of_json({name: language[name] for name in ("code", "name", "texts")})
 
 
 def read_languages(study: Study) -> list[dict[str, Any]]:
