@@ -299,7 +299,7 @@ def best_of_n(part: str) -> str:
 
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"tree": tree, "figures": figures},
+    "docs/design.md": {"tree": tree},
     "docs/auditing.md": {"mutants": mutant_rows},
     "docs/best_of_n.md": {
         name: partial(best_of_n, name) for name in ("choices", "foreseen", "requests")
