@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 (a script, not a package)
 """Writes every part of the documents that is generated, or checks that it is up to date.
 
-python docs/make.py            write docs/cli.md, docs/papers.md and the marked parts of other pages
+python docs/make.py            write cli.md, papers.md, numbers.md and the marked parts of pages
 python docs/make.py --check    change nothing; fail if something would change
 """
 
@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import claims
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+import report
 
 # Before sordino.cli is imported: the width and the style of --help do not depend on a terminal.
 WIDTH = "96"
@@ -128,72 +131,6 @@ def tree() -> str:
             twig = "└──" if path == inside[-1] else "├──"
             lines.append(f"{bar}{twig} {path.name + '/':<16}{first_sentence(path / '__init__.py')}")
     return "```text\n" + "\n".join(lines) + "\n```"
-
-
-def speed_rows(found: dict[str, Any]) -> list[str]:
-    """Return one table row for every speed that a benchmark measured against a peer."""
-    if found["name"] == "randomized-response":
-        ours, theirs = (side["nanoseconds_per_label"] for side in (found, found["peer"]))
-        return [
-            speed("one label randomized", f"{ours:g} ns", f"{theirs:,} ns, OpenDP", theirs / ours)
-        ]
-    if found["name"] == "hashing":
-        ours, theirs = (side["pairs_per_second"] for side in (found, found["peer"]))
-        peer = f"{theirs:,}/s, scikit-learn (words only)"
-        return [speed("pairs hashed, 512 features, one core", f"{ours:,}/s", peer, ours / theirs)]
-    if found["name"] == "logistic-fit":
-        return [
-            speed(
-                f"fit, {row['n']:,} × {row['d']}, {row['name']}",
-                f"{row['ours_seconds']:.3g} s",
-                f"{row['peer_seconds']:.3g} s, scikit-learn lbfgs",
-                row["peer_seconds"] / row["ours_seconds"],
-            )
-            for row in found["results"]
-        ]
-    if found["name"] == "main-job":
-        rows = found["align_seconds_by_epsilon"].items()
-        return [speed(f"`align`, 4,400 pairs, ε = {e}", f"{t} s", "–", None) for e, t in rows]
-    if found["name"] == "privatize-memory":
-        return [
-            speed(
-                f"privatizing {found['megabytes']:,} MB, {kind}",
-                f"{row['records_per_second']:,}/s, {row['peak_resident_megabytes']} MB",
-                "–",
-                None,
-            )
-            for kind, row in found["results"].items()
-        ]
-    return []
-
-
-def speed(what: str, ours: str, peer: str, times: float | None) -> str:
-    """Return one row of the table of speeds."""
-    shown = "–" if times is None else f"{float(format(times, '.3g')):,g}×"
-    return f"| {what} | {ours} | {peer} | {shown} |"
-
-
-def figures() -> str:
-    """Return what was measured as Markdown; nothing where nothing was recorded."""
-    folder = ROOT / "benchmarks" / "results"
-    found = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
-    rows = [row for one in found for row in speed_rows(one)]
-    lines = [
-        "| speed | sordino | peer in the same run | times faster |",
-        "|---|---|---|---|",
-        *rows,
-    ]
-    for one in found:
-        if one["name"] == "real-accuracy":
-            lines += ["", "| ε per label | accuracy on public judgments | standard deviation |"]
-            lines += ["|---|---|---|"]
-            lines += [
-                f"| ε = {row['epsilon']:g} | {row['mean']:.3f} | {row['standard_deviation']:.3f} |"
-                for row in one["results"]
-            ]
-            trained = f"Trained on {one['train']} of real people, evaluated on {one['evaluate']};"
-            lines += ["", f"{trained} mean of {one['runs']} runs."]
-    return "\n".join(lines) if found else ""
 
 
 def mutant_rows() -> str:
@@ -321,7 +258,12 @@ def filled(text: str, name: str, part: str) -> str:
 
 def pages() -> dict[str, str]:
     """Return every page that has a generated part, as it should be."""
-    result = {"docs/cli.md": cli_page(), "docs/papers.md": claims.page()}
+    result = {
+        "docs/cli.md": cli_page(),
+        "docs/papers.md": claims.page(),
+        "docs/numbers.md": report.page(),
+        f"docs/figures/{report.CHART}.svg": report.chart(),
+    }
     for path, parts in PARTS.items():
         text = (ROOT / path).read_text(encoding="utf-8")
         for name, make in parts.items():
