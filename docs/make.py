@@ -235,11 +235,21 @@ def best_of_n(part: str) -> str:
     return "\n".join(lines)
 
 
+def collection(name: str) -> str:
+    """Return what was measured of the collection service, as sentences."""
+    root = report.stored({"load": "collection_load", "killed": "killed_collection"}[name])
+    text = report.told()["sentences"][name]
+    return str(report.fill(text, root, root)).strip()
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/design.md": {"tree": tree},
     "docs/auditing.md": {"mutants": mutant_rows},
     "docs/best_of_n.md": {
         name: partial(best_of_n, name) for name in ("choices", "foreseen", "requests")
+    },
+    "docs/howto/deploy_collection.md": {
+        name: partial(collection, name) for name in ("load", "killed")
     },
     "docs/privacy.md": {"support": support_rows},
     "docs/ranking.md": {"judged": board_rows},
