@@ -51,7 +51,8 @@ MEASURES = re.compile(
 DECIMAL = re.compile(r"(?<![\w.])\d*\.\d+(?!\.?\d)")
 SETTING = re.compile(
     rf"(?:\b[nNdKBkCcTα]|[εδηβκαμτΛ]|‖|\bball|\bridge|[Tt]emperature|size|scales?)"
-    rf" ?(?:=|of|from|at|≤|≥) ?{NUMBER}(?:(?:,| and| or| to|, and) {NUMBER})*|\b95 ?%|\bof \.95\b|\blevel of {NUMBER}"
+    rf" ?(?:=|of|from|at|≤|≥) ?{NUMBER}(?:(?:,| and| or| to|, and) {NUMBER})*"
+    rf"|\b95 ?%|\bof \.95\b|\blevel of {NUMBER}"
 )
 TOLD = re.compile(
     rf"(?<![\w.^⁻·²/√]){NUMBER}(?![\w^⁰¹²³⁴⁵⁶⁷⁸⁹]|\.\d|-\d)"
@@ -143,7 +144,8 @@ def written(marker, digits, unit):
     if unit.startswith("·10"):
         scales = [10.0 ** -int(unit[3:].translate(RAISED))]
     else:
-        scales = [1.0, 100.0] if unit in {"", "%"} else [1.0, 1e3, 1e-3]
+        bytes_too = [1e-6, 1e-9] if unit.endswith("B") else []
+        scales = [1.0, 100.0] if unit in {"", "%"} else [1.0, 1e3, 1e-3, *bytes_too]
     found = {v * scale for part in parts(marker) for v in values(part) for scale in scales}
     if unit in {"×", "times", "%"}:
         scale = 100.0 if unit == "%" else 1.0
