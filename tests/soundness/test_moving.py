@@ -28,7 +28,6 @@ from sordino.collection.refusals import Refusal
 
 from .test_collection import devices_digest, make_study
 
-CODE = "0123456789AB"
 CHOOSE = (open_invitation, store)  # questions
 
 
@@ -65,7 +64,7 @@ class Device:
             self.call(store, answers=(one,))
 
     def ask(self, step):
-        return self.call(prepare_move, step=step, code=CODE)
+        return self.call(prepare_move, step=step, code=self.world.code)
 
 
 @pytest.fixture
@@ -83,6 +82,7 @@ class World:
 
     def __init__(self, engine, study, number):
         self.engine, self.study, self.number = engine, study, number
+        self.code = f"{number:012}"  # one that another person left open is no part of this order
         (self.token,) = invite(self.engine, self.study, count=1, days=1)
         self.old, self.new = Device(self, "a"), Device(self, "b")
         self.old.take(self.old.call(open_invitation, token=self.token))
@@ -105,9 +105,9 @@ class World:
         elif name == "stay unheard":
             old.ask("stay")
         elif name == "claim":
-            new.take(new.call(claim, code=CODE, fresh=True))
+            new.take(new.call(claim, code=self.code, fresh=True))
         elif name == "claim unheard":
-            new.call(claim, code=CODE, fresh=True)
+            new.call(claim, code=self.code, fresh=True)
         elif name == "old link":
             new.take(new.call(open_invitation, token=self.token))
 
@@ -170,16 +170,16 @@ def test_a_code_is_used_once(begun):
     world.step("code")
     world.step("claim")
     third = Device(world, "c")
-    assert third.call(claim, code=CODE, fresh=True) is False
+    assert third.call(claim, code=world.code, fresh=True) is False
     assert world.bound() == "b"
 
 
 def test_a_code_that_is_old_or_taken_back_binds_nobody(begun):
     world = begun()
     world.step("code")
-    assert world.new.call(claim, code=CODE, fresh=False) is False
+    assert world.new.call(claim, code=world.code, fresh=False) is False
     world.old.ask("stay")
-    assert world.new.call(claim, code=CODE, fresh=True) is False
+    assert world.new.call(claim, code=world.code, fresh=True) is False
     assert world.bound() == "a"
 
 
@@ -187,7 +187,7 @@ def test_the_database_never_holds_a_code(begun):
     world = begun()
     world.step("code")
     row = world.row()
-    assert CODE not in map(str, row)
+    assert world.code not in map(str, row)
     assert len(row.moving) == 64
 
 
