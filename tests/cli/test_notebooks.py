@@ -1,0 +1,84 @@
+"""Every notebook of the documents runs from top to bottom, and shows what a run of it showed."""
+
+import re
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat", reason="the extra 'dev' is not installed")
+pytest.importorskip("nbclient", reason="the extra 'dev' is not installed")
+pytest.importorskip("ipykernel", reason="the extra 'dev' is not installed")
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "notebooks"
+BOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+QUICK = {"bandit_log", "cost_of_epsilon"}  # in `make test`
+EXTRAS = {"private_dpo": "trl"}
+MACHINE = re.compile(r"/(home|tmp|root|work|dev|usr|opt|Users|var)/|[A-Z]:\\")
+
+
+@pytest.fixture(scope="module")
+def run_notebook():
+    found = spec_from_file_location("make_notebooks", FOLDER / "make.py")
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module.run_notebook
+
+
+def stored(name):
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def code(book):
+    return [cell for cell in book.cells if cell.cell_type == "code"]
+
+
+def shapes(book):
+    """What each cell shows, without the numbers: text, a table, a picture."""
+    return [
+        [(output.output_type, output.get("name"), sorted(output.get("data", ())))
+         for output in cell.outputs]
+        for cell in code(book)
+    ]  # fmt: skip
+
+
+def texts(book):
+    for cell in code(book):
+        for output in cell.outputs:
+            yield output.get("text", "")
+            yield from map(str, output.get("data", {}).values())
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.deep) for n in BOOKS]
+)
+@pytest.mark.filterwarnings("default")  # of the kernel's own libraries
+@pytest.mark.skipif(sys.platform == "win32", reason="commands are run by bash")
+def test_a_notebook_runs_and_shows_what_is_stored(name, run_notebook):
+    if name in EXTRAS:
+        pytest.importorskip(EXTRAS[name], reason="the extra 'language' is not installed")
+    book = run_notebook(FOLDER / f"{name}.ipynb")
+    assert shapes(book) == shapes(stored(name))
+
+
+@pytest.mark.parametrize("name", BOOKS)
+def test_what_is_stored_is_whole_and_says_nothing_of_a_machine(name):
+    book = stored(name)
+    assert [cell.execution_count for cell in code(book)] == list(range(1, len(code(book)) + 1))
+    kinds = {output.output_type for cell in code(book) for output in cell.outputs}
+    assert kinds <= {"stream", "execute_result", "display_data"}
+    assert all(out.get("name") != "stderr" for cell in code(book) for out in cell.outputs)
+    assert not [found[0] for text in texts(book) if (found := MACHINE.search(text))]
+    shown = "".join(texts(book))
+    assert re.search("(<|&lt;)svg", shown)  # a page in a page is escaped
+    assert len(shown) < 400_000  # bytes of a page
+    assert book.cells[0].source.startswith("# ")
+
+
+def test_a_cell_and_a_command_that_fail_end_a_notebook(tmp_path, run_notebook):
+    for line in ("1 / 0", "!exit 3"):
+        path = tmp_path / "wrong.ipynb"
+        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(line)]), path)
+        with pytest.raises(Exception, match=r"ZeroDivisionError|exit code 3"):
+            run_notebook(path)
