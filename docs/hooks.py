@@ -56,6 +56,12 @@ DOCTEST = re.compile(r"(?:^ {4}>>> .*\n(?:^ {4}\S.*\n?|^ {5,}.*\n?)*)+", re.MULT
 OUTPUT = '<div class="output" id="output-{}"></div>'
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
+BOOST = {  # of pages and folders in the search: what explains comes before what lists
+    "noise.md": 3.0, "threat-model.md": 2.0, "howto": 2.0, "traps": 1.5, "ranking.md": 1.5,
+    "guides": 1.2, "what_to_sign.md": 2.0, "tutorial.md": 1.5, "reference": 0.4, "cli.md": 0.7,
+    "changelog.md": 0.3, "by_example.md": 0.6, "language_by_example.md": 0.6,
+}  # fmt: skip
+
 _outputs: dict[str, list[str]] = {}
 
 
@@ -119,9 +125,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.mdx_configs.setdefault("toc", {})["slugify"] = slug
     notebooks = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
     entries = [f"notebooks/{path.stem}.md" for path in notebooks]
-    for entry in config.nav or []:
-        if isinstance(entry, dict) and "Notebooks" in entry:
+    for entry in config.nav:
+        if "Notebooks" in entry:
             entry["Notebooks"] = [*entry["Notebooks"], *entries]
+    config.nav = [entry for entry in config.nav if any(entry.values())]
     return config
 
 
@@ -165,7 +172,8 @@ def _source(path: str) -> str:
 
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Turn links that lead out of this folder; name the language of examples that are indented."""
+    """Turn links that lead out of this folder, fence indented examples, weigh for the search."""
+    page.meta["search"] = {"boost": BOOST.get(page.file.src_uri.split("/")[0], 1.0)}
 
     def turn(found: re.Match[str]) -> str:
         path = _repository_path(page.file.src_uri, found[1])
@@ -229,3 +237,8 @@ def on_page_content(text: str, page: Page, config: MkDocsConfig, files: Files) -
         empty = OUTPUT.format(number)
         text = text.replace(empty, empty.replace("</div>", f"{shown}</div>"))
     return text
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
+    """Name the search for those who cannot see it."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
