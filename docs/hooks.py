@@ -9,6 +9,7 @@ folder are turned to those, so that they work in a checkout and on the site.
 from __future__ import annotations
 
 import ast
+import base64
 import html
 import inspect
 import json
@@ -222,11 +223,13 @@ def _shown(output: dict[str, Any]) -> str:
     data = output.get("data", {})
     if "text/html" in data:
         return "".join(data["text/html"])
-    if "image/svg+xml" in data:
-        return "".join(data["image/svg+xml"])
-    if "image/png" in data:
-        code = "".join(data["image/png"]).replace("\n", "")
-        return f'<img src="data:image/png;base64,{code}" alt="What the lines above draw">'
+    for kind in ("image/svg+xml", "image/png"):
+        if kind in data:
+            code = "".join(data[kind])
+            if kind == "image/svg+xml":  # as a picture, so that no name in it meets one outside
+                code = base64.b64encode(code.encode()).decode()
+            code = code.replace("\n", "")
+            return f'<img src="data:{kind};base64,{code}" alt="What the lines above draw">'
     text = "".join(output.get("text") or data.get("text/plain") or output.get("traceback") or [])
     return f'<pre tabindex="0">{html.escape(ESCAPES.sub("", text))}</pre>'
 
