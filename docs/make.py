@@ -105,6 +105,14 @@ def support_rows() -> str:
     return "\n".join(f"| {line} |" for line in lines) + "\n\n" + "  \n".join(listed)
 
 
+def caveat_rows() -> str:
+    """Return every caveat with its sentence as Markdown."""
+    from sordino.privacy.guarantee import CAVEATS  # noqa: PLC0415
+
+    rows = [f"| `{name}` | {says} |" for name, says in sorted(CAVEATS.items())]
+    return "\n".join(["| caveat | what it says |", "| --- | --- |", *rows])
+
+
 def first_sentence(path: Path) -> str:
     """Return the first line of a module's docstring, without its full stop."""
     lines = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()
@@ -251,7 +259,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/howto/deploy_collection.md": {
         name: partial(collection, name) for name in ("load", "killed")
     },
-    "docs/privacy.md": {"support": support_rows},
+    "docs/privacy.md": {"caveats": caveat_rows, "support": support_rows},
     "docs/ranking.md": {"judged": board_rows},
 }
 
