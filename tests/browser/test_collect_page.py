@@ -27,7 +27,7 @@ _ROWS = [
     {"prompt": "Long?", "first": _LONG, "second": "Short."},
 ]
 _STUDY = {"rows": _ROWS, "cap": 5, "changes": "paid", "title": "Bread <i>&amp;</i> {number}"}
-_VIEWS = {"phone": (390, 844), "desktop": (1280, 900), "small": (320, 600)}
+_VIEWS = {"phone": (390, 844), "desktop": (1280, 900), "small": (320, 600), "zoomed": (640, 450)}
 
 _SMALL = """() => [...document.querySelectorAll("button, select, a")]
   .filter((one) => one.checkVisibility())
@@ -80,7 +80,7 @@ def _next(page, key):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("view", _VIEWS)
+@pytest.mark.parametrize("view", ["phone", "desktop", "small"])
 def test_every_state_is_accessible(site, visit, check, view, scheme):
     width, height = _VIEWS[view]
     small = view != "desktop"
@@ -117,6 +117,80 @@ def test_every_state_is_accessible(site, visit, check, view, scheme):
     page.wait_for_selector("table")
     check(page, "admin")
     assert [text for text in person.noted if "401" not in text] == []
+
+
+def _tab(page, words):
+    """Go to what has these words or this name by the tab key alone."""
+    reached = "document.activeElement.id || document.activeElement.textContent"
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate(reached) == words:
+            return
+    pytest.fail(f"no key leads to {words!r}")
+
+
+def _by_key(page, words):
+    _tab(page, words)
+    page.keyboard.press("Enter")
+
+
+@pytest.mark.parametrize(
+    ("view", "scheme"),
+    [("phone", "dark"), ("desktop", "light"), ("zoomed", "dark"), ("small", "light")],
+)
+def test_a_preview_a_budget_and_a_move_are_accessible_by_keys_only(
+    site, visit, check, view, scheme
+):
+    size = {"viewport": dict(zip(("width", "height"), _VIEWS[view], strict=True))}
+    how = {"color_scheme": scheme, "service_workers": "block", **size}
+    one = site(questions=2, project="Kitchen", project_epsilon=2.0)
+    link, old, new = one.link(), visit(**how), visit(**how)
+    page = old.page
+    page.goto(link.replace("#", "?preview#"))
+    page.wait_for_selector(".demonstration")
+    check(page, "preview")
+    page.goto(link)
+    page.wait_for_selector(".demonstration")
+    _by_key(page, "Begin")
+    page.wait_for_selector(".question")
+    old.answer()
+    old.settled()
+    _by_key(page, "Your budget")
+    page.wait_for_selector(".wallet")
+    check(page, "budget")
+    _by_key(page, "How it works")
+    page.wait_for_selector(".demonstration")
+    _by_key(page, "Go on with another device")
+    page.wait_for_selector("text=This device then stops")
+    check(page, "before a move")
+    page.route("**/api/move", lambda route: route.abort())
+    _by_key(page, "Stop here and show a code")
+    page.wait_for_selector("main .warning")
+    check(page, "locked")
+    page.unroute("**/api/move")
+    _by_key(page, "Show a new code")
+    code = page.inner_text("main .spelled")
+    check(page, "a code")
+    new.page.goto(one.url)
+    new.page.wait_for_selector("#code")
+    check(new.page, "asked for a code")
+    _tab(new.page, "code")
+    for typed in ("wrong", code):
+        new.page.keyboard.press("Control+a")
+        new.page.keyboard.type(typed)
+        new.page.keyboard.press("Enter")
+        if typed == "wrong":
+            new.page.wait_for_selector(".gate .warning:has-text('does not work')")
+            check(new.page, "a wrong code")
+    new.page.wait_for_selector(".demonstration")
+    page.wait_for_selector("h1:has-text('has moved')")
+    check(page, "moved")
+    _by_key(new.page, "Begin")
+    new.answer()
+    new.page.wait_for_selector("h1:has-text('Thank you')")
+    _by_key(new.page, "Your budget")
+    new.page.wait_for_selector(".wallet")
+    check(new.page, "the end")
 
 
 def test_texts_are_shown_as_texts(site, visit):

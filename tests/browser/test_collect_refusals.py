@@ -1,5 +1,7 @@
 """Where the promise could not be kept the page takes no answer, and says why in words."""
 
+import json
+
 import pytest
 
 from sordino import RandomizedResponse
@@ -39,6 +41,16 @@ def test_without_an_invitation_nothing_is_asked(site, visit, address, words):
     person = visit()
     person.page.goto(site(questions=15).url + address)
     assert words in trouble(person.page)
+
+
+def test_where_no_words_arrive_the_page_says_so_in_english(site, visit, page_folder):
+    texts = json.loads((page_folder / "languages" / "en.json").read_text("utf-8"))["texts"]
+    person = visit(locale="fr")
+    person.page.route("**/api/texts", lambda route: route.abort())
+    person.page.goto(site(questions=15).url)
+    said = trouble(person.page).splitlines()
+    assert texts["error.offline"] in said
+    assert {line for line in said if line} <= set(texts.values())
 
 
 def _opened_as(person, link, change):

@@ -101,7 +101,7 @@ export class Mover {
     const nodes = [heading(say("move.title")), warning];
     if (progress.moving !== null) {
       const code = this.#code === null ? [element("p", { class: "lead", text: say("move.locked") })] : this.#shown(used);
-      const again = button(say(this.#code === null ? "move.begin" : "move.again"), () => this.begin(), { class: this.#code === null ? "primary" : "quiet" });
+      const again = button(say("move.again"), () => this.begin(), { class: this.#code === null ? "primary" : "quiet" });
       nodes.push(...code, element("div", { class: "actions" }, again, button(say("move.stay"), () => this.stay(), { class: "quiet" })));
     } else {
       const waiting = progress.waiting.length;

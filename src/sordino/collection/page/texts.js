@@ -2,8 +2,18 @@
 
 import { readTexts } from "./service.js";
 
+// Where the words themselves do not arrive, and none are kept here, this much can be said.
+const BARE = {
+  "page.name": "Which answer is better?",
+  "error.title": "This does not work right now",
+  "error.again": "Try again",
+  "error.other": "The study cannot be reached. Please check your connection and try again.",
+  "move.ask": "Do you come from another device? Type the code that it shows.",
+  "move.enter": "Go on here",
+};
+
 let languages = [];
-let current = { code: "en", texts: {} };
+let current = { code: "en", texts: BARE };
 
 /**
  * Fetch the texts, or take the ones kept on this device when there is no connection.
