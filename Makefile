@@ -13,10 +13,8 @@ WORKERS ?= auto
 .PHONY: demo check test test-all lint types imports format docs benchmark clean
 
 demo: $(VENV)/.core
-	@rm -rf runs/demo && mkdir -p runs/demo
-	$(BIN)/sordino simulate pairs --n 4000 --out runs/demo/prefs.jsonl --truth runs/demo/truth.json
-	$(BIN)/sordino align runs/demo/prefs.jsonl --noise labels --epsilon 2 --out runs/demo/run --truth runs/demo/truth.json
-	@echo "The report is in $(CURDIR)/runs/demo/run/report.html"
+	@rm -rf runs/demo
+	@$(BIN)/sordino demo runs/demo
 
 check: $(VENV)/.check lint types imports
 	@CHANGED=$$($(BIN)/python tests/changed.py); if [ -z "$$CHANGED" ]; then echo "No test belongs to what has changed."; \

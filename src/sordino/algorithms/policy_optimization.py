@@ -39,15 +39,7 @@ from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import canonical_json, event_of
 from sordino.rewards.release_checks import drawn_from, entropy_of, weighed
 
-from .user_slots import (
-    Batch,
-    RecordedUsers,
-    RunUsers,
-    Slots,
-    UserSlots,
-    interact,
-    refuse_shifting,
-)
+from .user_slots import Batch, RecordedUsers, RunUsers, Slots, UserSlots, interact, refuse_shifting
 
 UPDATES: Final = ("npg", "pg", "rebel")
 ORACLES: Final[Mapping[str, Oracle]] = {

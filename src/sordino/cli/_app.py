@@ -41,6 +41,7 @@ COMMANDS = {
     "met.",
     "choose": "Draw one answer for every prompt, with its probability unless that is withheld.",
     "collect": "Ask people which of two answers is better; needs the extra 'collect'.",
+    "demo": "Make a report of simulated people in a new folder, from nothing.",
     "estimate": "Foresee accuracy and cost from public numbers only; no data are read, nothing is "
     "spent.",
     "fit": "Fit a reward on answers that are randomized already.",

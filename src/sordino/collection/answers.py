@@ -370,7 +370,7 @@ def sample_of(study: Study) -> list[str]:
     return [study.questions[place].id for place in order[: study.most_questions]]
 
 
-def with_questions(engine: Engine, study: Study) -> Study:
+def _with_questions(engine: Engine, study: Study) -> Study:
     """Return a study with its questions, also where they came with answers."""
     if not study.feedback:
         return study
@@ -392,7 +392,7 @@ def progress_of(engine: Engine, study: Study, foresee: Foresee | None = None) ->
     # Of `invitations`, `made` counts all, `opened` those that a device has opened, `revoked` and
     # `expired` those that can no longer be used. A study is `closed` when no invitation is left
     # that could.
-    study = with_questions(engine, study)
+    study = _with_questions(engine, study)
     now = _random.seconds_since_1970()
     per_question = select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
     may_send = ~INVITATIONS.c.revoked & (INVITATIONS.c.expires > now)
@@ -508,7 +508,7 @@ def export_answers(
             "Answers are JSON Lines: give a name that ends in .jsonl or .jsonl.gz. Nothing was "
             "done."
         )
-    study = with_questions(engine, study)
+    study = _with_questions(engine, study)
     paths, made = files_of(study, out), dict[Path, Manifest]()
     for path in paths.values():
         for name in (path, manifest_path(path)):
@@ -535,7 +535,7 @@ def export_answers(
 
 def export_zip(engine: Engine, study: Study, *, unit: Unit) -> bytes:
     """Return the same files, promised as they are, in a zip archive that holds no time."""
-    study = with_questions(engine, study)
+    study = _with_questions(engine, study)
     paths, whole = files_of(study, _NAME), io.BytesIO()
     with zipfile.ZipFile(whole, "w") as archive, closing(_lines(engine, study)) as lines:
         for kind, some in groupby(lines, key=itemgetter(0)):

@@ -24,15 +24,7 @@ from sordino.errors import DataError, PrivacyError, UsageError, modules_of_extra
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
 from sordino.privacy.guarantee import CAVEATS, CODES, REPLACE_ONE, SHARES, Guarantee, never_less
 
-from .comparisons import (
-    RAW,
-    Comparisons,
-    PublicDigest,
-    Questions,
-    TextRules,
-    gathered,
-    outcomes,
-)
+from .comparisons import RAW, Comparisons, PublicDigest, Questions, TextRules, gathered, outcomes
 from .containers import Progress, frame_names
 from .files import line_of, read_records, untold
 from .records import Levels, alike, canonical, rated_key, turned

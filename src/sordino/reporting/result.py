@@ -32,16 +32,7 @@ from sordino.rewards.forecast import WAYS, Way, World, utility_curve
 from sordino.rewards.metrics import REACH, Estimate, HeldOut, legible, measure_predictions
 from sordino.rewards.model import RewardModel
 
-from .wording import (
-    Json,
-    at_least,
-    judged,
-    percent,
-    plain,
-    read_guarantee,
-    real,
-    whole,
-)
+from .wording import Json, at_least, judged, percent, plain, read_guarantee, real, whole
 
 USABLE, FEW, WEAK = "usable", "too few answers", "too weak a promise"
 GUESS = "not better than a guess"

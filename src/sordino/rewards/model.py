@@ -18,14 +18,7 @@ from scipy.sparse import issparse
 from scipy.special import expit
 
 from sordino import _validate
-from sordino._files import (
-    explained,
-    read_json,
-    refuse_existing,
-    sha256_of,
-    write_json,
-    write_text,
-)
+from sordino._files import explained, read_json, refuse_existing, sha256_of, write_json, write_text
 from sordino._markup import card
 from sordino.errors import DataError, SordinoError, UsageError
 from sordino.mechanisms.catalogue import CURATOR_MECHANISMS

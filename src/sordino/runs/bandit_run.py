@@ -54,15 +54,7 @@ from sordino.rewards.bandits import ArmMeans, BallRidge, ScreenedMeans
 from sordino.rewards.release_checks import entropy_of, weighed
 
 from .progress import Bar
-from .run import (
-    FolderRun,
-    Limit,
-    describe_draw,
-    paid_here,
-    quiet,
-    spending_limit,
-    with_spend,
-)
+from .run import FolderRun, Limit, describe_draw, paid_here, quiet, spending_limit, with_spend
 from .settings import (
     DELTA,
     Argument,

@@ -34,12 +34,7 @@ from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.comparisons import STYLE, ItemDifferences, Questions
 from sordino.preferences.files import kind_of
 from sordino.preferences.pairs import Pairs, PrivatePairs, Randomized, read_pairs
-from sordino.preferences.rankings import (
-    PrivateChoices,
-    Rankings,
-    Slates,
-    holds_rankings,
-)
+from sordino.preferences.rankings import PrivateChoices, Rankings, Slates, holds_rankings
 from sordino.preferences.schemas import CHOICES
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, GaussianEvent, size
 from sordino.privacy.ledger import Ledger
@@ -66,14 +61,7 @@ from .align_run import certified_files
 from .align_settings import Delta, Epsilon, Offered, Relation, WhichUnit
 from .alignment import Outcome, perform_call
 from .progress import Bar, Passes
-from .run import (
-    FolderRun,
-    Limit,
-    Run,
-    quiet,
-    refuse_randomized,
-    spending_limit,
-)
+from .run import FolderRun, Limit, Run, quiet, refuse_randomized, spending_limit
 from .settings import (
     Argument,
     Cap,
