@@ -56,6 +56,8 @@ def found(value: Any, path: str) -> list[Any]:
 def _below(value: Any, step: str) -> list[Any]:
     """Return what one step of a path leads to."""
     if isinstance(value, dict):
+        if step != "*" and step not in value:
+            raise SystemExit(f"report.toml names {step!r}; there are {', '.join(value)}.")
         return list(value.values()) if step == "*" else [value[step]]
     if step == "*":
         return list(value)

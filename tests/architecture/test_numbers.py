@@ -208,7 +208,7 @@ def test_a_number_that_is_changed_is_noticed():
                 seen += 1
                 noticed += not is_in(f"{more:.{digits}f}", unit, marker)
     assert seen > 500
-    assert noticed / seen > 0.8, f"{noticed} of {seen}"
+    assert noticed / seen > 0.75, f"{noticed} of {seen}"
 
 
 def test_a_measurement_without_a_file_is_noticed():
