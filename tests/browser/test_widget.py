@@ -531,6 +531,62 @@ def test_the_buttons_stand_in_an_order_that_only_chance_decides(chat, visit):
     assert orders == {("up", "down"), ("down", "up")}
 
 
+_ORDERS = """
+(main) => {
+  const row = main.querySelector(".choices");
+  const orders = (left) => left.length === 0 ? [[]]
+    : left.flatMap((one) => orders(left.filter((other) => other !== one)).map((rest) => [one, ...rest]));
+  const heights = orders([...row.children]).map((order) => {
+    row.append(...order);
+    return main.getBoundingClientRect().height;
+  });
+  return [...new Set(heights)];
+}
+"""
+
+
+def _played(visit, **settings):
+    """Return the page of a visitor who is told other terms; answers arrive, and are not kept."""
+    page = visit(locale=settings.pop("locale", "en-US")).page
+    told = {"study": _terms() | settings, "questions": [], "stored": []}
+
+    def keep(route):
+        ids = [one["id"] for one in json.loads(route.request.post_data)["answers"]]
+        route.fulfill(json={"stored": ids, "refused": [], "spent": 1, "completion": None})
+
+    page.context.route("**/api/preview", lambda route: route.fulfill(json=told))
+    page.context.route("**/api/open", lambda route: route.fulfill(json=told))
+    page.context.route("**/api/answers", keep)
+    return page
+
+
+def test_no_width_shows_in_which_order_the_buttons_stand(chat, visit):
+    """The page around chooses the width and the language, and is told how high the frame is."""
+    for locale in ("en-US", "de-DE"):
+        page = _played(visit, locale=locale)
+        page.goto(chat.url)
+        page.evaluate("(lang) => document.documentElement.setAttribute('lang', lang)", locale[:2])
+        frame = asked(page, "Two answers about bread, please")
+        assert frame.locator(".choices button").count() == 4
+        for width in range(80, 700, 20):
+            page.evaluate(
+                "(px) => { document.querySelector('sordino-feedback').shadowRoot"
+                ".querySelector('iframe').style.inlineSize = `${px}px`; }",
+                width,
+            )
+            assert len(frame.locator("#main").evaluate(_ORDERS)) == 1, (locale, width)
+
+
+def test_the_frame_keeps_the_budget_of_a_project_whatever_the_service_asks(chat, visit):
+    page = _played(visit, project={"name": "one", "epsilon": 2.0})
+    page.goto(chat.url)
+    for number in range(2):
+        press(asked(page, f"How do I make tea, {number}?"), "up")
+    page.fill("#text", "And coffee?")
+    page.click("#ask button")
+    frame_of(page, 2).locator("p:has-text('budget')").wait_for()
+
+
 def test_no_state_of_a_question_is_higher_than_another(chat, visit):
     """At every width and in each language: the page around would see a height that changes."""
     folder = files("sordino.collection") / "page" / "languages"

@@ -70,6 +70,9 @@ from sordino.privatization.answers import manifest_of
 
 _MOST_DAYS: Final = 3_650
 _MOST: Final = 100_000  # invitations at once
+ENDED: Final = 0
+"""When an invitation ended that a restored backup ended: for good, as no new link is made of it."""
+
 _HANDLE: Final = 16  # hexadecimal digits by which an organizer names an invitation
 
 
@@ -131,6 +134,13 @@ def reissue(engine: Engine, study: Study, handle: str, *, days: float) -> str:
     """
     otherwise = "The invitation is as it was."
     (old,) = _named(engine, [handle], otherwise)
+    with reading(engine) as connection:
+        row = connection.execute(select(INVITATIONS).where(INVITATIONS.c.token == old)).one()
+    if row.expires == ENDED or row.parent == old:
+        raise UsageError(
+            "This link leads to no one person, or ended when a backup was restored, which does not "
+            f"know what was answered since. {otherwise} Make a new invitation."
+        )
     token, expires = _random.new_token(), _end_of(days)
     new = digest_of_secret(study, "invitation", token)
     person = select(INVITATIONS.c.person).where(INVITATIONS.c.token == new).scalar_subquery()

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Engine, String, insert, select, text, update
 from sordino._files import explained, to_json
 from sordino.errors import DataError, LedgerMismatch, UsageError
 
-from .answers import archive_entry
+from .answers import ENDED, archive_entry
 from .database import INVITATIONS, TABLES, failing, make_tables, reading, take_turn
 from .study import Study
 
@@ -117,7 +117,7 @@ def restore(
                     while rows := list(map(json.loads, islice(entry, _AT_ONCE))):
                         connection.execute(insert(table), rows)
             if not nothing_since:
-                connection.execute(update(INVITATIONS).values(revoked=True))
+                connection.execute(update(INVITATIONS).values(revoked=True, expires=ENDED))
     return dict(note["rows"])
 
 

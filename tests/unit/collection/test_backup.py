@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Boolean, Column, Integer, MetaData, String, select
 
 from sordino.collection import backup as module
-from sordino.collection.answers import export_zip, forget, handle_of, revoke
+from sordino.collection.answers import export_zip, forget, handle_of, reissue, revoke
 from sordino.collection.backup import restore, write_backup
 from sordino.collection.database import (
     ANSWERS,
@@ -115,6 +115,16 @@ def test_whoever_answered_since_is_not_asked_by_another_device(
             told = again.post("/api/open", token, {"device": "d" * 43})
             assert again.is_refused(told, "invitation-revoked")
         assert again.open()[1]  # a new invitation
+
+
+@pytest.mark.parametrize("which", [2, 3], ids=["who answered", "who opened nothing before"])
+def test_no_new_link_is_made_for_whoever_may_have_answered_since(answered, file, empty, which):
+    """It would let a device that knows of no coin toss a second one, for the same person."""
+    restore(empty, answered.study, file)
+    before = everything(empty)
+    with pytest.raises(UsageError, match="does not know what was answered since"):
+        reissue(empty, answered.study, handle_of(answered.study, answered.tokens[which]), days=1)
+    assert everything(empty) == before
 
 
 def test_both_databases_write_the_same_bytes(answered, file, empty, tmp_path):

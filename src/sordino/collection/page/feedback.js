@@ -17,6 +17,7 @@ import { CLOSED, Sender } from "./sending.js";
 import { openInvitation, readPreview } from "./service.js";
 import { answersLeft, flipProbability, sameTerms, wrongTerms } from "./terms.js";
 import { loadTexts, say, speak, trouble } from "./texts.js";
+import { openWallet, release } from "./wallet.js";
 
 const JUDGMENTS = { up: FIRST, down: SECOND, first: FIRST, second: SECOND, tie: UNDECIDED, skip: UNDECIDED };
 const ASKED = { thumb: ["up", "down"], pair: ["first", "second"] };
@@ -30,6 +31,7 @@ const token = about.get("invitation");
 let memory = null;
 let terms = null;
 let sender = null;
+let wallet = null; // of this device on this site, where the study belongs to a project
 let heard = null; // what the page around sent last
 let asked = null; // { id, ask, prompt, answers, turned, order }
 let choice = null;
@@ -66,8 +68,14 @@ async function begin() {
   if (last === undefined) return refuse("no-storage");
   const kept = memory && (await memory.setting("invitation")) === token ? await memory.recall() : null;
   terms = kept?.terms ?? (await first());
-  const wrong = terms && wrongTerms(terms);
-  return wrong ? refuse(wrong) : terms !== null;
+  if (terms === null) return null;
+  const wrong = wrongTerms(terms);
+  if (wrong) return refuse(wrong);
+  if (terms.project) {
+    wallet = await openWallet();
+    await wallet.open(terms, (await memory.progress()).given.length);
+  }
+  return true;
 }
 
 /** Return the terms of a study that is new here, and keep them. */
@@ -145,6 +153,7 @@ async function pose(question) {
   if (given.some((one) => one.question === question.id)) reveal("done");
   else if (closed()) refuse(closed());
   else if (answersLeft(terms, given.length) === 0) refuse("cap-reached");
+  else if (wallet !== null && !(await wallet.affords(terms))) refuse("wallet-empty");
   else reveal("ask");
 }
 
@@ -212,8 +221,8 @@ async function send() {
   announce(say("feedback.done"));
   try {
     await memory.note({ id, ask, prompt, answers });
-    const outcome = await memory.release({ question: id, ask, revision: 1, judgment }, terms);
-    if (outcome === "cap-reached") return refuse(outcome);
+    const outcome = await release(memory, wallet, { question: id, ask, revision: 1, judgment }, terms);
+    if (["cap-reached", "wallet-empty"].includes(outcome)) return refuse(outcome);
   } catch {
     return refuse("storage"); // nothing was kept, so nothing will be sent
   }

@@ -98,7 +98,7 @@ export class Sender {
     const reply = await sendAnswers(this.#secret, this.#terms.id, answers, texts);
     const { stored, refused, questions, completion = null } = reply;
     if (!Array.isArray(stored) || !Array.isArray(refused)) throw new Refusal("other");
-    if (questions?.length) {
+    if (questions?.length && this.#terms.choose !== "fewest") { // no other study has more to ask
       if (!(await wellNamed(questions, this.#terms))) throw new Refusal("terms-wrong");
       await this.#memory.learn(questions);
     }
